@@ -1,0 +1,81 @@
+//! Reasons on the wire. One table of numbers; `SPEC.md` section "Codes" mirrors it.
+
+use std::fmt;
+
+/// Why a direction of a stream was aborted (RESET), or why its bytes are no longer wanted (STOP).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ResetCode {
+    /// The socket behind the stream was reset, or closed with bytes unread.
+    Aborted,
+    /// The target refused the connection.
+    Refused,
+    /// The target did not answer in time.
+    Timeout,
+    /// No route to the target, or its name does not resolve.
+    Unreachable,
+    /// The peer has no right to this target or service.
+    Denied,
+    /// A limit of streams, memory or descriptors is reached.
+    Limit,
+    /// No such service.
+    Unknown,
+    /// The link ended under the stream, or the process is going away.
+    Shutdown,
+    /// A defect of the sender; its log says more.
+    Internal,
+    /// A code of a newer peer.
+    Other(u16),
+}
+
+impl ResetCode {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::Aborted => 1,
+            Self::Refused => 2,
+            Self::Timeout => 3,
+            Self::Unreachable => 4,
+            Self::Denied => 5,
+            Self::Limit => 6,
+            Self::Unknown => 7,
+            Self::Shutdown => 8,
+            Self::Internal => 9,
+            Self::Other(n) => n,
+        }
+    }
+
+    /// The code with this number; every number is a code.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Self {
+        match raw {
+            1 => Self::Aborted,
+            2 => Self::Refused,
+            3 => Self::Timeout,
+            4 => Self::Unreachable,
+            5 => Self::Denied,
+            6 => Self::Limit,
+            7 => Self::Unknown,
+            8 => Self::Shutdown,
+            9 => Self::Internal,
+            n => Self::Other(n),
+        }
+    }
+}
+
+impl fmt::Display for ResetCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Aborted => "connection aborted",
+            Self::Refused => "connection refused",
+            Self::Timeout => "connect timed out",
+            Self::Unreachable => "target unreachable",
+            Self::Denied => "not allowed",
+            Self::Limit => "limit reached",
+            Self::Unknown => "no such service",
+            Self::Shutdown => "link ended",
+            Self::Internal => "internal error",
+            Self::Other(n) => return write!(f, "code {n}"),
+        })
+    }
+}

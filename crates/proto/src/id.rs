@@ -1,0 +1,116 @@
+//! Identities on the wire. Each is a type, so that a stream id cannot be taken for a carrier number.
+
+use std::fmt;
+
+/// Which end of a link: the client dials carriers, the server accepts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Dials. Opens streams with odd ids.
+    Client,
+    /// Accepts. Opens streams with even ids.
+    Server,
+}
+
+impl Side {
+    /// The other end.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// Id of a stream inside a link: odd when the client opened it, even when the server did, only
+/// growing, never reused. 0 is the control stream, open from the first to the last frame.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StreamId(u32);
+
+impl StreamId {
+    /// The control stream.
+    pub const CONTROL: Self = Self(0);
+    /// A link opens no further stream past this id and retires by GOAWAY.
+    pub const LAST: Self = Self(1 << 30);
+
+    /// The id with this number on the wire.
+    #[must_use]
+    pub const fn new(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The first id that `side` opens.
+    #[must_use]
+    pub const fn first(side: Side) -> Self {
+        match side {
+            Side::Client => Self(1),
+            Side::Server => Self(2),
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// Who opens streams with this id; `None` for the control stream.
+    #[must_use]
+    pub const fn opener(self) -> Option<Side> {
+        match self.0 {
+            0 => None,
+            n if n & 1 == 1 => Some(Side::Client),
+            _ => Some(Side::Server),
+        }
+    }
+
+    /// The next id of the same opener; `None` once [`StreamId::LAST`] is passed.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        let next = Self(self.0.saturating_add(2));
+        if next.0 > Self::LAST.0 { None } else { Some(next) }
+    }
+}
+
+impl fmt::Debug for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Number of a carrier within its link, chosen by the client, growing by one per greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CarrierNumber(pub u32);
+
+impl fmt::Display for CarrierNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Id of a link, 128 random bits chosen by the server; the first four bytes are the generation of
+/// the server process. It proves nothing by itself, but it is never logged: logs use a serial.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkId(pub [u8; 16]);
+
+impl fmt::Debug for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkId(..)")
+    }
+}
+
+/// Random per client process. All links with one instance id form one session.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct InstanceId(pub [u8; 16]);
+
+impl fmt::Debug for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InstanceId(..)")
+    }
+}

@@ -1,0 +1,106 @@
+//! A carrier: one live connection over a transport, and how it comes to be.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::{CarrierError, Lane};
+
+/// A future of one thread, boxed.
+pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// A way to connect. The name is the scheme of its URLs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// `tls://`: TLS 1.3 over TCP.
+    Tls,
+    /// `tcp://`: TCP without TLS.
+    Tcp,
+    /// In memory, for tests.
+    Memory,
+}
+
+impl Transport {
+    /// The scheme in URLs, logs and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is known of the far end of a carrier once its handshake is done.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address as this end sees it.
+    pub address: SocketAddr,
+    /// Over what.
+    pub transport: Transport,
+    /// Keying material of the TLS session that carries us (RFC 5705, RFC 8446 section 7.5, label
+    /// [`EXPORTER_LABEL`], no context): binds the greeting to this very connection. `None` where a
+    /// proxy may end TLS in between or there is none.
+    pub exporter: Option<[u8; 32]>,
+    /// The name of the verified client certificate (first DNS name of its SAN, else its CN), on a
+    /// server that asks for one.
+    pub certificate_name: Option<String>,
+}
+
+/// Label of the TLS exporter that binds a greeting to its connection.
+pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-tunnel-greeting";
+
+/// ALPN protocol of carriers.
+pub const ALPN: &[u8] = b"tunnel/1";
+
+/// One live connection whose handshake is done and whose greeting is not.
+#[derive(Debug)]
+pub struct Carrier {
+    /// Who is at the far end.
+    pub peer: Peer,
+    /// Its byte pipe. A transport with a lane per stream will add an opener of lanes beside it.
+    pub lane: Box<dyn Lane>,
+}
+
+/// Waits for connections. Accepting and shaking hands are apart: [`Listener::poll_accept`] never
+/// waits for a peer, so a silent one costs nobody but itself.
+pub trait Listener: fmt::Debug {
+    /// The next connection. Cancel-safe. An error is of the listener (out of descriptors), not of
+    /// a peer; the caller waits a moment and goes on.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>>;
+
+    /// Where it listens, port filled in.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// Over what.
+    fn transport(&self) -> Transport;
+}
+
+/// A connection that was accepted and has shaken no hand yet.
+pub trait Incoming: fmt::Debug {
+    /// The address of the far end.
+    fn remote(&self) -> SocketAddr;
+
+    /// Shakes hands in a task of the caller, who sets the deadline. Dropping the future closes the
+    /// connection. Reads a bounded number of bytes whatever the peer sends.
+    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
+}
+
+/// Dials one configured path. Names are resolved by the caller, anew for each attempt.
+pub trait Dialer: fmt::Debug {
+    /// Connects and shakes hands. The caller sets the deadline; dropping the future closes.
+    fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
+
+    /// Over what.
+    fn transport(&self) -> Transport;
+}

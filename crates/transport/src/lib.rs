@@ -1,0 +1,19 @@
+//! What a carrier and a lane are, and where streams meet sockets.
+//!
+//! A transport crate implements [`Listener`], [`Incoming`], [`Dialer`] and [`Lane`]; `link` drives
+//! them and knows no transport by name. `relay` implements [`Outlet`] and uses [`Inlet`]; `link`
+//! does the opposite. `testkit` has the conformance suite that every transport passes.
+
+mod carrier;
+mod error;
+mod lane;
+pub mod pool;
+pub mod socket;
+mod stream;
+
+pub use carrier::{
+    ALPN, Carrier, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer, Transport,
+};
+pub use error::CarrierError;
+pub use lane::Lane;
+pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

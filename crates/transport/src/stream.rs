@@ -1,0 +1,90 @@
+//! Where `relay` (sockets) and `link` (streams) meet, without knowing each other.
+//!
+//! Everything here lives on one thread. A stream has two faces: the link sees an [`Outlet`] (the
+//! socket side, which takes bytes inline from the carrier's reader), the pump sees an [`Inlet`]
+//! (the link side, which takes bytes read from the socket).
+//!
+//! ```text
+//!   socket --read--> pump --Inlet::send--> link --> carrier
+//!   socket <--write-- Outlet::deliver <---- link <-- carrier
+//! ```
+//!
+//! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
+//! its inlet from any method.
+
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use proto::{Open, ResetCode};
+
+/// The socket side of a stream.
+pub trait Outlet: fmt::Debug {
+    /// Takes the next bytes of the stream, in order, and returns how many of them it handed to the
+    /// socket at once. The rest stays in the outlet's own queue - bounded by the credit the link
+    /// gave - and is reported by [`Inlet::consumed`] when it was written (or thrown away).
+    fn deliver(&self, data: Bytes) -> usize;
+
+    /// The peer sends no more: half-close once the queue is written.
+    fn finish(&self);
+
+    /// The peer aborted its direction: the socket is to be reset, queued bytes are worthless.
+    fn reset(&self, code: ResetCode);
+
+    /// The peer wants no more bytes from us. The other direction goes on.
+    fn stop(&self, code: ResetCode);
+
+    /// [`Inlet::room`] became positive after it had been zero.
+    fn room(&self);
+}
+
+/// The link side of a stream. Dropping it before both directions ended aborts the stream.
+pub trait Inlet: fmt::Debug {
+    /// How many payload bytes the next [`Inlet::send`] may bring: what credit, replay share and
+    /// frame limit allow. 0: wait for [`Outlet::room`], and watch the socket for errors meanwhile.
+    fn room(&self) -> usize;
+
+    /// Sends a payload. `frame` starts with [`proto::HEAD_ROOM`] bytes that the link overwrites;
+    /// the payload behind them is at least one and at most [`Inlet::room`] bytes. Afterwards
+    /// `frame` is empty and may have capacity left to be used again.
+    fn send(&self, frame: &mut BytesMut);
+
+    /// Ends our direction cleanly after what was sent.
+    fn finish(&self);
+
+    /// Aborts our direction; what is unsent is thrown away.
+    fn reset(&self, code: ResetCode);
+
+    /// Tells the peer that we want no more bytes; what still arrives is thrown away by the link.
+    fn stop(&self, code: ResetCode);
+
+    /// So many bytes of the outlet's queue left it: the peer may send as many more.
+    fn consumed(&self, bytes: usize);
+}
+
+/// Opens streams; the way from an accepted socket into a link.
+pub trait Connector: fmt::Debug {
+    /// Opens a stream at once (optimistically: OPEN travels with the first bytes). A refusal by
+    /// the far side comes as [`Outlet::reset`].
+    fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError>;
+}
+
+/// Takes the streams that the far side opens.
+pub trait Acceptor: fmt::Debug {
+    /// Must not block. The outlet may queue bytes until its socket is connected.
+    fn accept(&self, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
+}
+
+/// Why a stream could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The link has ended or is going away.
+    #[error("the link is closed")]
+    Closed,
+    /// The link holds as many streams as it may.
+    #[error("too many streams")]
+    Limit,
+    /// No live link to the wanted client.
+    #[error("no live link")]
+    NoLink,
+}
