@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Builds the one file that is deployed: `tunnel` as a static-pie executable against musl, from a
+# fresh checkout. What is missing is installed by apt when root, else named. The result is proven,
+# not assumed: kind of file, no interpreter, size, and a run of the demo where nothing else exists.
+#
+#   ./build-static.sh        ->  target/static/tunnel and target/static/tunnel.sha256
+#
+# With CI=true a proof that cannot run is a failure.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+triple=x86_64-unknown-linux-musl
+max_bytes=8000000 # the promise of the README; what grows beyond it must say why
+out="${CARGO_TARGET_DIR:-target}/static"
+
+say() { printf '%s\n' "build-static: $*"; }
+die() { say "$*" >&2; exit 1; }
+skip() {
+  [ "${CI:-}" != true ] || die "cannot $1"
+  say "SKIP $1"
+}
+
+# cc: build scripts of the host; musl-gcc: the C part of aws-lc and mimalloc; file: the proof below.
+missing=()
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v musl-gcc >/dev/null || missing+=(musl-tools)
+command -v file >/dev/null || missing+=(file)
+if [ ${#missing[@]} -gt 0 ]; then
+  command -v apt-get >/dev/null || die "install the counterparts of these Debian packages: ${missing[*]}"
+  [ "$(id -u)" = 0 ] || die "run: sudo apt-get install --yes --no-install-recommends ${missing[*]}"
+  apt-get update --quiet=2
+  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" </dev/null
+fi
+if ! [ -d "$(rustc --print sysroot)/lib/rustlib/$triple" ]; then
+  command -v rustup >/dev/null || die "the Rust target $triple is missing and there is no rustup to add it"
+  rustup target add "$triple"
+fi
+
+# RUSTFLAGS would override the flags of the target: the flags here are the point of this script.
+unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic"
+export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
+# musl's own allocator takes one lock for all threads; mimalloc takes none.
+cargo build --locked --release --target "$triple" --package tunnel --features mimalloc </dev/null
+
+mkdir -p "$out"
+install -m 755 "${CARGO_TARGET_DIR:-target}/$triple/release/tunnel" "$out/tunnel"
+(cd "$out" && sha256sum tunnel >tunnel.sha256)
+
+kind=$(file --brief "$out/tunnel")
+case "$kind" in *"static-pie linked"*) ;; *) die "not static-pie: $kind" ;; esac
+linked=$(ldd "$out/tunnel" 2>&1 || true)
+case "$linked" in *"statically linked"* | *"not a dynamic executable"*) ;; *) die "needs libraries: $linked" ;; esac
+bytes=$(stat --format=%s "$out/tunnel")
+[ "$bytes" -lt "$max_bytes" ] || die "$bytes bytes, at most $max_bytes are allowed"
+
+# An empty root: no libc, no /etc, no certificates, no /tmp, no /proc.
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+install -m 755 "$out/tunnel" "$root/tunnel"
+if [ "$(id -u)" = 0 ]; then
+  in_root=(chroot "$root")
+elif unshare --user --map-root-user true 2>/dev/null; then
+  in_root=(unshare --user --map-root-user --root="$root")
+else
+  in_root=()
+fi
+if [ ${#in_root[@]} -gt 0 ]; then
+  env -i "${in_root[@]}" /tunnel demo --once </dev/null || die "demo --once failed in an empty root"
+else
+  skip "run the demo in an empty root: neither root nor user namespaces"
+fi
+
+say "$out/tunnel: $bytes bytes, $kind"
