@@ -1,13 +1,25 @@
 //! The tunnel protocol as plain values: bytes, events and the current time go in; bytes, events and
 //! the next deadline come out. No socket, no clock, no task, no lock, no randomness.
 
+mod budget;
 mod code;
+mod frame;
 mod id;
+mod link;
+mod offset;
 mod open;
+mod stream;
+#[cfg(test)]
+mod testing;
+mod violation;
 
+pub use budget::{Budget, Unlimited};
 pub use code::ResetCode;
+pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
+pub use link::{Attach, Event, Link, LinkConfig, StreamKey};
 pub use open::{Open, Priority, Target};
+pub use violation::{Initiator, Scope, Violation, ViolationCode};
 
 /// Bytes that a DATA frame's head takes in front of its payload. Read buffers leave this room, so
 /// that the head is written in place and the payload is never moved.

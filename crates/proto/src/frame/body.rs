@@ -1,0 +1,198 @@
+//! Bodies of frames. Fixed layouts, big endian; readers answer `None` for what cannot be.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::{Buf, BufMut, BytesMut};
+
+use super::{HEAD, Head, Kind, MAX_OPEN};
+use crate::offset::Offset;
+use crate::{Open, Priority, ResetCode, StreamId, Target};
+
+/// DATA, CONTROL and FIN start with the low half of their offset.
+pub(crate) const OFFSET_LENGTH: usize = 4;
+/// Body of RESET, STOP and GOAWAY: a code.
+pub(crate) const END_LENGTH: usize = 2;
+/// Body of PING and PONG: a value to be returned.
+pub(crate) const PING_LENGTH: usize = 8;
+/// Body of CREDIT: limit and consumed.
+pub(crate) const CREDIT_LENGTH: usize = 16;
+/// Start of RESUME: the highest id seen from the peer.
+pub(crate) const RESUME_FIXED: usize = 4;
+/// One stream in RESUME: id, flags, received, consumed, limit.
+pub(crate) const RESUME_ENTRY: usize = 29;
+
+/// RESUME entry flag: the peer's FIN or RESET was seen.
+const ENTRY_END_SEEN: u8 = 1;
+
+/// Longest target text: a host name of 253 bytes, scheme and port.
+const MAX_TARGET: usize = 300;
+
+/// A decoded CREDIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credit {
+    pub(crate) limit: Offset,
+    pub(crate) consumed: Offset,
+    pub(crate) ack_end: bool,
+}
+
+impl Credit {
+    /// `body` has [`CREDIT_LENGTH`] bytes.
+    pub(crate) fn decode(flags: u8, mut body: &[u8]) -> Option<Self> {
+        Some(Self {
+            limit: Offset::new(body.try_get_u64().ok()?),
+            consumed: Offset::new(body.try_get_u64().ok()?),
+            ack_end: flags & super::FLAG_ACK_END != 0,
+        })
+    }
+}
+
+pub(crate) fn encode_credit(out: &mut BytesMut, stream: StreamId, credit: Credit) {
+    let flags = if credit.ack_end { super::FLAG_ACK_END } else { 0 };
+    out.put_slice(&Head::new(Kind::Credit, flags, CREDIT_LENGTH, stream).encode());
+    out.put_u64(credit.limit.raw());
+    out.put_u64(credit.consumed.raw());
+}
+
+pub(crate) fn encode_fin(out: &mut BytesMut, stream: StreamId, end: Offset) {
+    out.put_slice(&Head::new(Kind::Fin, 0, OFFSET_LENGTH, stream).encode());
+    out.put_u32(end.low());
+}
+
+/// RESET, STOP or GOAWAY.
+pub(crate) fn encode_code(out: &mut BytesMut, kind: Kind, stream: StreamId, code: u16) {
+    out.put_slice(&Head::new(kind, 0, END_LENGTH, stream).encode());
+    out.put_u16(code);
+}
+
+/// PING or PONG.
+pub(crate) fn encode_ping(out: &mut BytesMut, kind: Kind, value: u64) {
+    out.put_slice(&Head::new(kind, 0, PING_LENGTH, StreamId::CONTROL).encode());
+    out.put_u64(value);
+}
+
+/// One stream in a RESUME.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) stream: StreamId,
+    pub(crate) received: Offset,
+    pub(crate) consumed: Offset,
+    pub(crate) limit: Offset,
+    pub(crate) end_seen: bool,
+}
+
+impl Entry {
+    pub(crate) fn encode(self, out: &mut BytesMut) {
+        out.put_u32(self.stream.raw());
+        out.put_u8(if self.end_seen { ENTRY_END_SEEN } else { 0 });
+        out.put_u64(self.received.raw());
+        out.put_u64(self.consumed.raw());
+        out.put_u64(self.limit.raw());
+    }
+
+    /// Takes one entry from the front of `body`.
+    pub(crate) fn decode(body: &mut &[u8]) -> Option<Self> {
+        let stream = StreamId::new(body.try_get_u32().ok()?);
+        let flags = body.try_get_u8().ok()?;
+        Some(Self {
+            stream,
+            end_seen: flags & ENTRY_END_SEEN != 0,
+            received: Offset::new(body.try_get_u64().ok()?),
+            consumed: Offset::new(body.try_get_u64().ok()?),
+            limit: Offset::new(body.try_get_u64().ok()?),
+        })
+    }
+}
+
+/// Head and highest id of a RESUME frame with `entries` entries behind it.
+pub(crate) fn encode_resume_head(
+    out: &mut BytesMut,
+    highest: StreamId,
+    entries: usize,
+    more: bool,
+) {
+    let flags = if more { super::FLAG_MORE } else { 0 };
+    let length = RESUME_FIXED + entries * RESUME_ENTRY;
+    out.put_slice(&Head::new(Kind::Resume, flags, length, StreamId::CONTROL).encode());
+    out.put_u32(highest.raw());
+}
+
+/// An OPEN frame; `limit` is the opener's first grant to the acceptor. `None` when the target is
+/// too long to be sent.
+pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Option<BytesMut> {
+    let (kind, text) = match &open.target {
+        Target::Service(name) => (0u8, name),
+        Target::Forward(target) => (1u8, target),
+    };
+    let text_length = u16::try_from(text.len()).ok().filter(|n| usize::from(*n) <= MAX_TARGET)?;
+    let mut out = BytesMut::with_capacity(HEAD + 40 + text.len());
+    out.put_bytes(0, HEAD);
+    out.put_u64(limit.raw());
+    out.put_u8(match open.priority {
+        Priority::Interactive => 0,
+        Priority::Normal => 1,
+        Priority::Bulk => 2,
+    });
+    out.put_u8(kind);
+    out.put_u16(text_length);
+    out.put_slice(text.as_bytes());
+    match open.visitor {
+        None => out.put_u8(0),
+        Some(address) => {
+            match address.ip() {
+                IpAddr::V4(ip) => {
+                    out.put_u8(4);
+                    out.put_slice(&ip.octets());
+                }
+                IpAddr::V6(ip) => {
+                    out.put_u8(6);
+                    out.put_slice(&ip.octets());
+                }
+            }
+            out.put_u16(address.port());
+        }
+    }
+    let head = Head::new(Kind::Open, 0, out.len() - HEAD, stream).encode();
+    for (to, from) in out.iter_mut().zip(head) {
+        *to = from;
+    }
+    debug_assert!(out.len() <= HEAD + MAX_OPEN, "an OPEN is bounded by its target");
+    Some(out)
+}
+
+/// The body of an OPEN: the request and the first grant. Bytes behind it are of a newer version
+/// and skipped.
+pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
+    let limit = Offset::new(body.try_get_u64().ok()?);
+    let priority = match body.try_get_u8().ok()? {
+        0 => Priority::Interactive,
+        2 => Priority::Bulk,
+        _ => Priority::Normal,
+    };
+    let kind = body.try_get_u8().ok()?;
+    let length = usize::from(body.try_get_u16().ok()?);
+    let (text, mut rest) = body.split_at_checked(length)?;
+    let text = std::str::from_utf8(text).ok()?.to_owned();
+    let target = match kind {
+        0 => Target::Service(text),
+        1 => Target::Forward(text),
+        _ => return None,
+    };
+    let ip = match rest.try_get_u8().ok()? {
+        0 => None,
+        4 => Some(IpAddr::V4(Ipv4Addr::from_bits(rest.try_get_u32().ok()?))),
+        6 => Some(IpAddr::V6(Ipv6Addr::from_bits(rest.try_get_u128().ok()?))),
+        _ => return None,
+    };
+    let visitor = match ip {
+        Some(ip) => Some(SocketAddr::new(ip, rest.try_get_u16().ok()?)),
+        None => None,
+    };
+    Some((Open { target, visitor, priority }, limit))
+}
+
+/// A code of RESET or STOP.
+impl ResetCode {
+    pub(crate) fn decode(mut body: &[u8]) -> Option<Self> {
+        body.try_get_u16().ok().map(Self::from_raw)
+    }
+}

@@ -1,0 +1,12 @@
+//! Frames: the one table of kinds and flags, heads, and bodies. `SPEC.md` shows every kind in hex.
+
+mod body;
+mod head;
+
+pub(crate) use body::{
+    CREDIT_LENGTH, Credit, END_LENGTH, Entry, OFFSET_LENGTH, PING_LENGTH, RESUME_ENTRY,
+    RESUME_FIXED, decode_open, encode_code, encode_credit, encode_fin, encode_open, encode_ping,
+    encode_resume_head,
+};
+pub(crate) use head::{FLAG_ACK_END, FLAG_MORE, MAX_RESUME, write_data_head};
+pub use head::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};

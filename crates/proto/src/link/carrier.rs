@@ -1,0 +1,156 @@
+//! The carriers of a link and what each may be used for.
+//!
+//! ```text
+//!   attach, first of the link -----------------------------> Live
+//!   attach, others (replaces; adds while none is live) --> Resuming --both RESUMEs--> Live
+//!   attach, adds while one is live --> Standby --the active one is lost--> Resuming
+//!   detach, silence, replaced: gone from any phase
+//! ```
+//! Frames leave by one carrier, the active one. A standby answers PINGs and takes over without a
+//! dial when the active one dies. Which side notices first does not matter: a RESUME that arrives
+//! on a standby is the peer's word that the active carrier is lost.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::input::Decoder;
+use super::liveness::{Liveness, Verdict};
+use super::{Event, LinkConfig};
+use crate::CarrierNumber;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Standby,
+    /// Our RESUME is queued in `resume`; the peer's has not come.
+    Resuming,
+    Live,
+}
+
+#[derive(Debug)]
+pub(super) struct Carrier {
+    pub(super) number: CarrierNumber,
+    pub(super) phase: Phase,
+    pub(super) decoder: Decoder,
+    pub(super) liveness: Liveness,
+    /// The value of the newest PING that is not answered yet. One is enough: a flood of PINGs is
+    /// answered once.
+    pub(super) pong: Option<u64>,
+    /// Frames of our RESUME that are still to be sent.
+    pub(super) resume: VecDeque<Bytes>,
+}
+
+impl Carrier {
+    pub(super) fn new(number: CarrierNumber, phase: Phase, now: Instant) -> Self {
+        Self {
+            number,
+            phase,
+            decoder: Decoder::default(),
+            liveness: Liveness::new(now),
+            pong: None,
+            resume: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.phase == Phase::Live
+    }
+}
+
+/// All carriers of a link; at most one is not a standby.
+#[derive(Debug)]
+pub(super) struct Carriers {
+    all: Vec<Carrier>,
+    /// Since when there is no carrier.
+    alone_since: Option<Instant>,
+    expired: bool,
+}
+
+impl Carriers {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { all: Vec::new(), alone_since: Some(now), expired: false }
+    }
+
+    pub(super) fn active(&self) -> Option<&Carrier> {
+        self.all.iter().find(|carrier| carrier.phase != Phase::Standby)
+    }
+
+    pub(super) fn find(&mut self, number: CarrierNumber) -> Option<&mut Carrier> {
+        self.all.iter_mut().find(|carrier| carrier.number == number)
+    }
+
+    pub(super) fn add(&mut self, carrier: Carrier) {
+        self.alone_since = None;
+        self.all.push(carrier);
+    }
+
+    /// Removes the carriers that match; each is to be closed by the driver.
+    pub(super) fn remove(
+        &mut self,
+        events: &mut VecDeque<Event>,
+        matches: impl Fn(&Carrier) -> bool,
+    ) {
+        self.all.retain(|carrier| {
+            let gone = matches(carrier);
+            if gone {
+                events.push_back(Event::CarrierDead(carrier.number));
+            }
+            !gone
+        });
+    }
+
+    /// The carrier was lost. True when it was the active one.
+    pub(super) fn lose(&mut self, number: CarrierNumber) -> bool {
+        let was_active = self.active().is_some_and(|carrier| carrier.number == number);
+        self.all.retain(|carrier| carrier.number != number);
+        was_active
+    }
+
+    /// The newest standby.
+    pub(super) fn newest(&self) -> Option<CarrierNumber> {
+        self.all.iter().map(|carrier| carrier.number).max()
+    }
+
+    /// Starts or stops the clock of `resume_timeout`.
+    pub(super) fn note_absence(&mut self, now: Instant) {
+        if self.all.is_empty() {
+            self.alone_since.get_or_insert(now);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self, config: &LinkConfig) -> Option<Instant> {
+        let expiry =
+            self.alone_since.filter(|_| !self.expired).map(|since| since + config.resume_timeout);
+        let silence =
+            self.all.iter().map(|carrier| carrier.liveness.poll_timeout(config.keepalive)).min();
+        [expiry, silence].into_iter().flatten().min()
+    }
+
+    /// Events only: the driver answers `CarrierDead` by closing and [`super::Link::detach`].
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        config: &LinkConfig,
+        events: &mut VecDeque<Event>,
+    ) {
+        for carrier in &mut self.all {
+            match carrier.liveness.handle_timeout(now, config.keepalive) {
+                Verdict::Fine => {}
+                Verdict::Probe => events.push_back(Event::ProbeNextPath),
+                Verdict::Dead => {
+                    // Asked once: the next deadline is a full silence away.
+                    carrier.liveness.received(now);
+                    events.push_back(Event::CarrierDead(carrier.number));
+                }
+            }
+        }
+        let expired = self
+            .alone_since
+            .is_some_and(|since| now.saturating_duration_since(since) >= config.resume_timeout);
+        if expired && !self.expired {
+            self.expired = true;
+            events.push_back(Event::Expired);
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What the application asks of its streams. Commands on a forgotten stream do nothing.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Link, SWEEP, StreamKey, lookup, rate};
+use crate::frame::{Kind, encode_open};
+use crate::offset::{length, memory};
+use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
+use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
+
+/// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
+const CONTROL_PIECE: usize = 16 << 10;
+
+impl Link {
+    /// Opens a stream. The OPEN travels with the first bytes. `None` when the link opens no more
+    /// or the target's name is too long.
+    pub fn open(&mut self, open: &Open) -> Option<StreamKey> {
+        if self.is_going_away() {
+            return None;
+        }
+        let id = self.next_id?;
+        let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
+        stream.recv.open_window(self.config.window_initial, &*self.budget);
+        let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
+            stream.recv.release(&*self.budget);
+            return None;
+        };
+        stream.open = Some(frame.freeze());
+        self.next_id = id.next();
+        let key = StreamKey { index: self.streams.insert(stream), id };
+        self.ids.insert(id, key.index);
+        self.schedule.opens.push_back(key);
+        Some(key)
+    }
+
+    /// Payload bytes that the next [`Link::send`] may bring. After a 0 the stream is named by
+    /// [`Link::poll_room`] when there is room again.
+    pub fn room(&mut self, key: StreamKey) -> usize {
+        let limit = self.frame_limit(key);
+        let spent = self.budget.is_spent();
+        let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
+        let outstanding = stream.send.outstanding();
+        let share = if spent { IMPLICIT_WINDOW } else { self.config.replay_per_stream };
+        let room = if stream.send.unsent() >= length(limit) {
+            0
+        } else {
+            stream.send.credit().min(share.saturating_sub(outstanding)).min(length(limit))
+        };
+        stream.wants_room = room == 0;
+        memory(room)
+    }
+
+    /// Large frames when the stream is alone, small ones when others wait too.
+    fn frame_limit(&self, key: StreamKey) -> usize {
+        let own = self.streams.get(key.index).is_some_and(|stream| stream.is_ready);
+        let others = self.schedule.waiting() - usize::from(own);
+        let limit = self.rate.frame_limit();
+        if others == 0 { limit } else { limit.min(rate::SHARED) }
+    }
+
+    /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the head, the payload is at
+    /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
+    pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
+        let payload = stream.send.push(Kind::Data, key.id, frame);
+        self.retained += payload;
+        self.budget.charge(payload);
+        self.schedule.make_ready(key, stream);
+    }
+
+    /// Queues bytes of the control stream. False when more wait than its window holds: the link is
+    /// not being read, or the message is larger than 2 MiB.
+    #[must_use]
+    pub fn send_control(&mut self, message: &[u8]) -> bool {
+        let Some(key) = self.implicit_key(StreamId::CONTROL) else { return false };
+        let Some(stream) = lookup(&mut self.streams, key) else { return false };
+        if stream.send.credit() < length(message.len()) {
+            return false;
+        }
+        for piece in message.chunks(CONTROL_PIECE) {
+            let mut buf = BytesMut::with_capacity(HEAD_ROOM + piece.len());
+            buf.resize(HEAD_ROOM, 0);
+            buf.extend_from_slice(piece);
+            let payload = stream.send.push(Kind::Control, key.id, &mut buf);
+            self.retained += payload;
+            self.budget.charge(payload);
+        }
+        self.schedule.make_ready(key, stream);
+        true
+    }
+
+    /// Ends our direction cleanly.
+    pub fn finish(&mut self, key: StreamKey) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if stream.send.finish() {
+            self.schedule.make_ready(key, stream);
+        }
+    }
+
+    /// Aborts our direction.
+    pub fn reset(&mut self, key: StreamKey, code: ResetCode) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        let Some(dropped) = stream.send.reset(code) else { return };
+        self.schedule.signal(key, stream);
+        self.release_retained(dropped);
+    }
+
+    /// Wants no more bytes of the peer.
+    pub fn stop(&mut self, key: StreamKey, code: ResetCode) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if stream.recv.stop(code) {
+            stream.recv.release(&*self.budget);
+            self.schedule.signal(key, stream);
+        }
+    }
+
+    /// `bytes` of what [`super::Event::Data`] brought have left the application.
+    pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if bytes == 0 {
+            return;
+        }
+        match stream.recv.consume(length(bytes)) {
+            Due::Now => {
+                stream.credit_due = true;
+                self.schedule.signal(key, stream);
+            }
+            Due::Soon if !stream.is_dirty => {
+                stream.is_dirty = true;
+                self.dirty.push(key);
+                self.sweep_at.get_or_insert(now + SWEEP);
+            }
+            Due::Soon => {}
+        }
+    }
+
+    /// Opens no more streams and asks the peer to open none; those that live go on.
+    pub fn go_away(&mut self) {
+        if !self.going_away {
+            self.going_away = true;
+            self.farewell = Some(0);
+        }
+    }
+
+    /// Ends the link for a violation: GOAWAY with its code is the last frame.
+    pub fn abort(&mut self, violation: crate::Violation) {
+        self.going_away = true;
+        self.farewell = Some(violation.code.raw());
+    }
+
+    /// For tests and tools: a payload in one call. True when there was room for all of it.
+    #[must_use]
+    pub fn send_slice(&mut self, key: StreamKey, payload: &[u8]) -> bool {
+        if self.room(key) < payload.len() || payload.is_empty() {
+            return payload.is_empty();
+        }
+        let mut buf = BytesMut::with_capacity(HEAD_ROOM + payload.len());
+        buf.resize(HEAD_ROOM, 0);
+        buf.extend_from_slice(payload);
+        self.send(key, &mut buf);
+        true
+    }
+
+    pub(super) fn tell_room(&mut self, key: StreamKey) {
+        let waits = lookup(&mut self.streams, key).is_some_and(|stream| stream.wants_room);
+        if waits && self.room(key) > 0 {
+            self.room.push(key);
+        }
+    }
+
+    pub(super) fn take_scratch(&mut self) -> Option<Bytes> {
+        (!self.scratch.is_empty()).then(|| self.scratch.split().freeze())
+    }
+}

@@ -1,0 +1,90 @@
+//! What a link tells its driver.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::{CarrierNumber, Open, ResetCode, StreamId};
+
+/// Names a stream of a link for as long as it lives, and nothing after that: a key of a forgotten
+/// stream is harmless.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    pub(crate) index: usize,
+    pub(crate) id: StreamId,
+}
+
+impl StreamKey {
+    /// Place in a table that a driver keeps beside the link; reused once the stream is `Closed`.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.index
+    }
+
+    /// The stream's id on the wire.
+    #[must_use]
+    pub const fn id(self) -> StreamId {
+        self.id
+    }
+}
+
+impl fmt::Debug for StreamKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stream {}", self.id)
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The peer opened a stream.
+    Opened {
+        /// The new stream.
+        key: StreamKey,
+        /// What it asks for.
+        open: Open,
+    },
+    /// The next bytes of a stream; call [`super::Link::consume`] as they leave.
+    Data {
+        /// Of which stream.
+        key: StreamKey,
+        /// A part of the buffer that was read, not copied.
+        bytes: Bytes,
+    },
+    /// The peer's direction ended cleanly.
+    Finished {
+        /// Of which stream.
+        key: StreamKey,
+    },
+    /// The peer's direction was aborted.
+    Reset {
+        /// Of which stream.
+        key: StreamKey,
+        /// Why.
+        code: ResetCode,
+    },
+    /// The peer wants no more of our bytes; our direction is aborted by that.
+    Stopped {
+        /// Of which stream.
+        key: StreamKey,
+        /// Why.
+        code: ResetCode,
+    },
+    /// The stream is forgotten; its key is dead.
+    Closed {
+        /// Which stream.
+        key: StreamKey,
+    },
+    /// The next bytes of the control stream.
+    Control(Bytes),
+    /// A new carrier took over and both sides have resumed.
+    Resumed,
+    /// Nothing was heard for long enough to try the next path beside this one.
+    ProbeNextPath,
+    /// The carrier was given up or replaced: close it.
+    CarrierDead(CarrierNumber),
+    /// The peer opens no more streams and wants none; with a code of violations it ended the link.
+    GoingAway(u16),
+    /// No carrier for `resume_timeout`: the link has ended.
+    Expired,
+}

@@ -1,0 +1,381 @@
+//! From bytes of a carrier to events. Payload is handed on as it arrives, a part of the read
+//! buffer each time; every other frame is small and waited for.
+
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+
+use super::carrier::Phase;
+use super::{Event, Link, StreamKey, lookup};
+use crate::frame::{
+    CREDIT_LENGTH, Credit, END_LENGTH, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD, MAX_RESUME,
+    OFFSET_LENGTH, PING_LENGTH, RESUME_FIXED, decode_open,
+};
+use crate::offset::{Offset, length};
+use crate::stream::{IMPLICIT_WINDOW, Stream};
+use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
+
+/// Refused streams that the peer has not acknowledged yet. An honest peer does within a round
+/// trip; more is a flood of OPENs.
+const REFUSED_MAX: usize = 4096;
+
+/// Where a carrier's bytes stand.
+#[derive(Debug, Default)]
+pub(super) enum Decoder {
+    /// At the start of a frame.
+    #[default]
+    Head,
+    /// Inside the payload of one.
+    Payload(Payload),
+}
+
+#[derive(Debug)]
+pub(super) struct Payload {
+    /// Whose; `None`: nobody's, to be skipped.
+    key: Option<StreamKey>,
+    /// Bytes at the front that had arrived before.
+    known: usize,
+    left: usize,
+}
+
+impl Link {
+    /// Takes bytes that arrived on a carrier from `buf` until something is to be told. `None`: the
+    /// rest of `buf`, at most a small frame's part, waits for more bytes.
+    ///
+    /// # Errors
+    /// The peer broke the rules: the driver calls [`Link::abort`], sends what
+    /// [`Link::poll_transmit`] gives, and ends the link.
+    pub fn handle_input(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if buf.is_empty() {
+                return Ok(None);
+            }
+            let Some(carrier) = self.carriers.find(number) else {
+                // Bytes of a carrier that was replaced are dropped, not read.
+                buf.clear();
+                return Ok(None);
+            };
+            carrier.liveness.received(now);
+            match std::mem::take(&mut carrier.decoder) {
+                Decoder::Payload(payload) => {
+                    if let Some(event) = self.handle_payload(now, number, payload, buf) {
+                        return Ok(Some(event));
+                    }
+                }
+                Decoder::Head => {
+                    let phase = carrier.phase;
+                    if !self.handle_frame(now, number, phase, buf)? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle_payload(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        mut payload: Payload,
+        buf: &mut BytesMut,
+    ) -> Option<Event> {
+        let known = payload.known.min(buf.len());
+        buf.advance(known);
+        payload.known -= known;
+        payload.left -= known;
+        let piece = payload.left.min(buf.len());
+        let key = payload.key;
+        payload.left -= piece;
+        if payload.left > 0
+            && let Some(carrier) = self.carriers.find(number)
+        {
+            carrier.decoder = Decoder::Payload(payload);
+        }
+        if piece == 0 {
+            return None;
+        }
+        let wanted = key.and_then(|key| {
+            let stream = lookup(&mut self.streams, key)?;
+            // What arrives after a RESET or STOP is thrown away.
+            if stream.recv.has_ended() {
+                return None;
+            }
+            stream.recv.advance(length(piece));
+            Some((key, !stream.recv.is_stopped()))
+        });
+        match wanted {
+            Some((key, true)) => {
+                let bytes = buf.split_to(piece).freeze();
+                if key.id == StreamId::CONTROL {
+                    self.consume(now, key, piece);
+                    return Some(Event::Control(bytes));
+                }
+                Some(Event::Data { key, bytes })
+            }
+            Some((key, false)) => {
+                buf.advance(piece);
+                self.consume(now, key, piece);
+                None
+            }
+            None => {
+                buf.advance(piece);
+                None
+            }
+        }
+    }
+
+    /// One frame's head and, but for payload, its body. False: more bytes are needed.
+    fn handle_frame(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        phase: Phase,
+        buf: &mut BytesMut,
+    ) -> Result<bool, Violation> {
+        let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok(false) };
+        let head = Head::decode(*raw);
+        let Some(kind) = head.kind else {
+            if !head.is_ignorable() {
+                return Err(Violation::link(ViolationCode::UnknownKind));
+            }
+            buf.advance(HEAD);
+            self.expect_payload(number, Payload { key: None, known: 0, left: head.length });
+            return Ok(true);
+        };
+        check_length(kind, head.length)?;
+        let early = matches!(kind, Kind::Resume | Kind::Ping | Kind::Pong | Kind::GoAway);
+        if phase == Phase::Resuming && !early {
+            return Err(Violation::link(ViolationCode::BadResume));
+        }
+        if matches!(kind, Kind::Data | Kind::Control) {
+            return self.handle_data_head(number, kind, head, buf);
+        }
+        let Some(body) = buf.get(HEAD..HEAD + head.length) else { return Ok(false) };
+        match kind {
+            Kind::Open => self.handle_open(head.stream, body)?,
+            Kind::Fin => self.handle_fin(head.stream, body)?,
+            Kind::Reset => self.handle_reset(head.stream, body)?,
+            Kind::Stop => self.handle_stop(head.stream, body)?,
+            Kind::Credit => self.handle_credit(now, head.stream, head.flags, body)?,
+            Kind::Ping | Kind::Pong => self.handle_ping(now, number, kind, body),
+            Kind::GoAway => {
+                self.going_away = true;
+                let code = ResetCode::decode(body).map_or(0, ResetCode::raw);
+                self.events.push_back(Event::GoingAway(code));
+            }
+            Kind::Resume => self.handle_resume(number, head.flags, body)?,
+            Kind::Data | Kind::Control => {}
+        }
+        buf.advance(HEAD + head.length);
+        Ok(true)
+    }
+
+    fn expect_payload(&mut self, number: CarrierNumber, payload: Payload) {
+        if payload.left > 0
+            && let Some(carrier) = self.carriers.find(number)
+        {
+            carrier.decoder = Decoder::Payload(payload);
+        }
+    }
+
+    fn handle_data_head(
+        &mut self,
+        number: CarrierNumber,
+        kind: Kind,
+        head: Head,
+        buf: &mut BytesMut,
+    ) -> Result<bool, Violation> {
+        let Some(low) = buf.get(HEAD..).and_then(<[u8]>::first_chunk::<4>) else {
+            return Ok(false);
+        };
+        let low = u32::from_be_bytes(*low);
+        let left = head.length - OFFSET_LENGTH;
+        if (kind == Kind::Control) != (head.stream == StreamId::CONTROL) {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        let key = self.known_stream(head.stream)?;
+        let mut payload = Payload { key, known: 0, left };
+        if let Some(stream) = key.and_then(|key| lookup(&mut self.streams, key))
+            && !stream.recv.has_ended()
+        {
+            let arrival = stream.recv.place(low, length(left)).map_err(Violation::link)?;
+            payload.known = crate::offset::memory(arrival.known);
+        }
+        buf.advance(HEAD + OFFSET_LENGTH);
+        self.expect_payload(number, payload);
+        Ok(true)
+    }
+
+    /// The stream of an id; `None` when it is forgotten, an error when it never was.
+    fn known_stream(&self, id: StreamId) -> Result<Option<StreamKey>, Violation> {
+        match self.implicit_key(id) {
+            Some(key) => Ok(Some(key)),
+            None if self.was_opened(id) => Ok(None),
+            None => Err(Violation::link(ViolationCode::BadStream)),
+        }
+    }
+
+    fn handle_open(&mut self, id: StreamId, body: &[u8]) -> Result<(), Violation> {
+        if id.opener() != Some(self.side.peer()) || id > StreamId::LAST {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        if id <= self.highest {
+            // Sent again after a resume that had seen it; the first one counts.
+            return Ok(());
+        }
+        self.highest = id;
+        let Some((open, limit)) = decode_open(body) else {
+            let violation = Violation::stream(id, ViolationCode::Malformed);
+            return self.refuse(id, violation.reset_code());
+        };
+        if self.going_away {
+            return self.refuse(id, ResetCode::Shutdown);
+        }
+        if self.stream_count() >= self.config.streams_max {
+            return self.refuse(id, ResetCode::Limit);
+        }
+        let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
+        stream.recv.open_window(self.config.window_initial, &*self.budget);
+        let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
+        stream.send.acknowledge(limit, Offset::ZERO).map_err(Violation::link)?;
+        // Tells the opener its credit, and that the OPEN was seen.
+        stream.credit_due = true;
+        let key = StreamKey { index: self.streams.insert(stream), id };
+        self.ids.insert(id, key.index);
+        if let Some(stream) = lookup(&mut self.streams, key) {
+            self.schedule.signal(key, stream);
+        }
+        self.events.push_back(Event::Opened { key, open });
+        Ok(())
+    }
+
+    /// Refuses a stream at its OPEN. Its RESET and STOP are kept until acknowledged, like any.
+    fn refuse(&mut self, id: StreamId, code: ResetCode) -> Result<(), Violation> {
+        if self.refused >= REFUSED_MAX {
+            return Err(Violation::link(ViolationCode::Flood));
+        }
+        self.refused += 1;
+        let mut stream = Stream::new(id, crate::Priority::Normal, IMPLICIT_WINDOW);
+        stream.is_refused = true;
+        stream.send.reset(code);
+        stream.recv.stop(code);
+        let key = StreamKey { index: self.streams.insert(stream), id };
+        self.ids.insert(id, key.index);
+        if let Some(stream) = lookup(&mut self.streams, key) {
+            self.schedule.signal(key, stream);
+        }
+        Ok(())
+    }
+
+    fn handle_fin(&mut self, id: StreamId, mut body: &[u8]) -> Result<(), Violation> {
+        if id == StreamId::CONTROL {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        let low = body.try_get_u32().unwrap_or_default();
+        let Some(key) = self.known_stream(id)? else { return self.acknowledge_forgotten(id) };
+        let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        let news = stream.recv.finish(low).map_err(Violation::link)?;
+        self.acknowledge_end(key, news.then_some(Event::Finished { key }));
+        Ok(())
+    }
+
+    fn handle_reset(&mut self, id: StreamId, body: &[u8]) -> Result<(), Violation> {
+        if id == StreamId::CONTROL {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        let code = ResetCode::decode(body).unwrap_or(ResetCode::Internal);
+        let Some(key) = self.known_stream(id)? else { return self.acknowledge_forgotten(id) };
+        let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        let news = stream.recv.reset();
+        self.acknowledge_end(key, news.then_some(Event::Reset { key, code }));
+        Ok(())
+    }
+
+    fn acknowledge_forgotten(&mut self, id: StreamId) -> Result<(), Violation> {
+        if self.schedule.acknowledge(id) {
+            Ok(())
+        } else {
+            Err(Violation::link(ViolationCode::Flood))
+        }
+    }
+
+    fn acknowledge_end(&mut self, key: StreamKey, event: Option<Event>) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        stream.credit_due = true;
+        self.schedule.signal(key, stream);
+        // One who said STOP or refused the stream does not care how it ended.
+        if !stream.is_refused && !stream.recv.is_stopped() {
+            self.events.extend(event);
+        }
+    }
+
+    fn handle_stop(&mut self, id: StreamId, body: &[u8]) -> Result<(), Violation> {
+        if id == StreamId::CONTROL {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        let code = ResetCode::decode(body).unwrap_or(ResetCode::Internal);
+        let Some(key) = self.known_stream(id)? else { return Ok(()) };
+        let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        let Some(dropped) = stream.send.reset(code) else { return Ok(()) };
+        self.schedule.signal(key, stream);
+        if !stream.is_refused {
+            self.events.push_back(Event::Stopped { key, code });
+        }
+        self.release_retained(dropped);
+        Ok(())
+    }
+
+    fn handle_credit(
+        &mut self,
+        now: Instant,
+        id: StreamId,
+        flags: u8,
+        body: &[u8],
+    ) -> Result<(), Violation> {
+        let Some(key) = self.known_stream(id)? else { return Ok(()) };
+        let Some(credit) = Credit::decode(flags, body) else { return Ok(()) };
+        let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        stream.open = None;
+        let mut consumed =
+            stream.send.acknowledge(credit.limit, credit.consumed).map_err(Violation::link)?;
+        self.rate.sample(now, consumed);
+        if credit.ack_end && id != StreamId::CONTROL {
+            consumed += stream.send.end_acknowledged();
+        }
+        self.release_retained(consumed);
+        self.tell_room(key);
+        self.try_forget(key);
+        Ok(())
+    }
+
+    fn handle_ping(&mut self, now: Instant, number: CarrierNumber, kind: Kind, mut body: &[u8]) {
+        let value = body.try_get_u64().unwrap_or_default();
+        let Some(carrier) = self.carriers.find(number) else { return };
+        if kind == Kind::Ping {
+            carrier.pong = Some(value);
+        } else {
+            carrier.liveness.pong(now, value);
+        }
+    }
+}
+
+fn check_length(kind: Kind, n: usize) -> Result<(), Violation> {
+    let fits = match kind {
+        Kind::Open => n <= MAX_OPEN,
+        Kind::Data | Kind::Control => n > OFFSET_LENGTH && n <= OFFSET_LENGTH + MAX_PAYLOAD,
+        Kind::Fin => n == OFFSET_LENGTH,
+        Kind::Reset | Kind::Stop | Kind::GoAway => n == END_LENGTH,
+        Kind::Credit => n == CREDIT_LENGTH,
+        Kind::Ping | Kind::Pong => n == PING_LENGTH,
+        Kind::Resume => (RESUME_FIXED..=MAX_RESUME).contains(&n),
+    };
+    if fits { Ok(()) } else { Err(Violation::link(ViolationCode::BadLength)) }
+}

@@ -1,0 +1,224 @@
+//! Silence on a carrier. Idle means nothing *received*: what we send proves nothing.
+//!
+//! ```text
+//!            nothing we sent waits for an answer        something does
+//!   0        -                                          -
+//!   1 s      -                                          PING at once (or after 3 RTT)
+//!   3 s      -                                          try the next path beside this one
+//!   5 s      -                                          dead
+//!   15 s     PING (keepalive), again every 10 s
+//!   35 s     two PINGs unanswered, a third due: dead
+//! ```
+//! Every frame but PONG waits for an answer: DATA for a CREDIT, a CREDIT for more DATA. What comes
+//! instead of an answer within a second is the PONG.
+
+use std::time::{Duration, Instant};
+
+/// Least silence after which something outstanding is asked for (or 3 round trips, if longer).
+const ASK: Duration = Duration::from_secs(1);
+/// Silence after which the next path is tried beside this one.
+const PROBE: Duration = Duration::from_secs(3);
+/// Silence after which a carrier with something outstanding is dead.
+const DEAD: Duration = Duration::from_secs(5);
+/// Pause between unanswered keepalive PINGs.
+const IDLE_RETRY: Duration = Duration::from_secs(10);
+/// Unanswered keepalive PINGs before a carrier is dead.
+const IDLE_MISSES: u32 = 2;
+
+/// What silence asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Fine,
+    Probe,
+    Dead,
+}
+
+#[derive(Debug)]
+pub(super) struct Liveness {
+    heard: Instant,
+    /// Since when something we sent waits for an answer.
+    waiting: Option<Instant>,
+    /// A PING went out for the present wait.
+    asked: bool,
+    probed: bool,
+    /// Keepalive PINGs without an answer, and when the last one was due.
+    misses: u32,
+    pinged: Option<Instant>,
+    /// A PING is to be sent.
+    due: bool,
+    /// Value and time of the last PING.
+    last: Option<(u64, Instant)>,
+    values: u64,
+    round_trip: Option<Duration>,
+}
+
+impl Liveness {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self {
+            heard: now,
+            waiting: None,
+            asked: false,
+            probed: false,
+            misses: 0,
+            pinged: None,
+            // The first PING measures the round trip.
+            due: true,
+            last: None,
+            values: 0,
+            round_trip: None,
+        }
+    }
+
+    pub(super) const fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// Bytes came in.
+    pub(super) fn received(&mut self, now: Instant) {
+        self.heard = now;
+        self.waiting = None;
+        self.asked = false;
+        self.probed = false;
+        self.misses = 0;
+        self.pinged = None;
+    }
+
+    /// A frame went out that waits for an answer.
+    pub(super) fn sent(&mut self, now: Instant) {
+        self.waiting.get_or_insert(now);
+    }
+
+    /// The value of a PING to send now.
+    pub(super) fn take_ping(&mut self, now: Instant) -> Option<u64> {
+        if !std::mem::take(&mut self.due) {
+            return None;
+        }
+        self.values += 1;
+        self.last = Some((self.values, now));
+        // A keepalive PING has its own, longer patience.
+        if self.pinged.is_none() {
+            self.sent(now);
+        }
+        Some(self.values)
+    }
+
+    pub(super) const fn has_ping(&self) -> bool {
+        self.due
+    }
+
+    pub(super) fn pong(&mut self, now: Instant, value: u64) {
+        if let Some((_, at)) = self.last.take_if(|(last, _)| *last == value) {
+            let sample = now.saturating_duration_since(at);
+            self.round_trip = Some(self.round_trip.map_or(sample, |least| least.min(sample)));
+        }
+    }
+
+    fn ask_after(&self) -> Duration {
+        self.round_trip.map_or(ASK, |rtt| ASK.max(rtt * 3)).min(PROBE)
+    }
+
+    pub(super) fn poll_timeout(&self, keepalive: Duration) -> Instant {
+        let idle = match self.pinged {
+            None => self.heard + keepalive,
+            Some(at) => at + IDLE_RETRY,
+        };
+        let Some(since) = self.waiting else { return idle };
+        let step = if !self.asked {
+            self.ask_after()
+        } else if !self.probed {
+            PROBE
+        } else {
+            DEAD
+        };
+        (since + step).min(idle)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, keepalive: Duration) -> Verdict {
+        if let Some(since) = self.waiting {
+            let silent = now.saturating_duration_since(since);
+            if silent >= DEAD {
+                return Verdict::Dead;
+            }
+            if silent >= self.ask_after() && !self.asked {
+                self.asked = true;
+                self.due = true;
+            }
+            if silent >= PROBE && !self.probed {
+                self.probed = true;
+                return Verdict::Probe;
+            }
+            return Verdict::Fine;
+        }
+        let due = match self.pinged {
+            None => now.saturating_duration_since(self.heard) >= keepalive,
+            Some(at) => now.saturating_duration_since(at) >= IDLE_RETRY,
+        };
+        if due {
+            if self.misses == IDLE_MISSES {
+                return Verdict::Dead;
+            }
+            self.misses += 1;
+            self.pinged = Some(now);
+            self.due = true;
+        }
+        Verdict::Fine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEPALIVE: Duration = Duration::from_secs(15);
+
+    /// Runs the machine by its own deadlines in silence; returns what happened at which second.
+    fn silence(
+        mut machine: Liveness,
+        start: Instant,
+        outstanding: bool,
+    ) -> Vec<(u64, &'static str)> {
+        let mut seen = Vec::new();
+        if outstanding {
+            machine.sent(start);
+        }
+        loop {
+            let now = machine.poll_timeout(KEEPALIVE);
+            let second = (now - start).as_secs();
+            match machine.handle_timeout(now, KEEPALIVE) {
+                Verdict::Probe => seen.push((second, "probe")),
+                Verdict::Dead => {
+                    seen.push((second, "dead"));
+                    return seen;
+                }
+                Verdict::Fine => {}
+            }
+            if machine.take_ping(now).is_some() {
+                seen.push((second, "ping"));
+            }
+        }
+    }
+
+    #[test]
+    fn silence_by_table() {
+        let start = crate::testing::epoch();
+        let fresh = || {
+            let mut machine = Liveness::new(start);
+            machine.take_ping(start);
+            machine.received(start);
+            machine
+        };
+        assert_eq!(silence(fresh(), start, true), [(1, "ping"), (3, "probe"), (5, "dead")]);
+        assert_eq!(silence(fresh(), start, false), [(15, "ping"), (25, "ping"), (35, "dead")]);
+    }
+
+    #[test]
+    fn the_least_round_trip_counts_and_strange_pongs_do_not() {
+        let start = crate::testing::epoch();
+        let mut machine = Liveness::new(start);
+        let value = machine.take_ping(start).unwrap();
+        machine.pong(start + Duration::from_millis(1), value + 7);
+        assert_eq!(machine.round_trip(), None);
+        machine.pong(start + Duration::from_millis(40), value);
+        assert_eq!(machine.round_trip(), Some(Duration::from_millis(40)));
+    }
+}

@@ -1,0 +1,256 @@
+//! A link: one authenticated mux between a client process and a server process, as a plain value.
+//!
+//! **Inputs** `handle_*`: [`Link::handle_input`] takes bytes from a carrier and gives back the next
+//! [`Event`], [`Link::handle_timeout`] takes the time. **Carriers** come and go by
+//! [`Link::attach`] and [`Link::detach`]. **Commands** are verbs: `open`, `send`, `finish`,
+//! `reset`, `stop`, `consume`. **Outputs** `poll_*`: [`Link::poll_transmit`] frames for a carrier,
+//! [`Link::poll_event`], [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`].
+//!
+//! The one rule for a driver: after any input or command, drain `poll_event` and `poll_room`, then
+//! `poll_transmit` when the carrier can take more, then arm a timer for `poll_timeout`.
+//!
+//! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
+//! `carrier.rs`, decoding in `input.rs`, taking turns in `schedule.rs` and `output.rs`, what
+//! happens after a carrier died in `resume.rs`, silence in `liveness.rs`.
+
+mod carrier;
+mod command;
+mod config;
+mod event;
+mod ids;
+mod input;
+mod liveness;
+mod output;
+mod rate;
+mod resume;
+mod schedule;
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use slab::Slab;
+
+pub use config::LinkConfig;
+pub use event::{Event, StreamKey};
+pub use resume::Attach;
+
+use crate::stream::{CONTROL_WINDOW, Stream};
+use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
+use carrier::Carriers;
+use ids::Ids;
+use rate::Rate;
+use schedule::Schedule;
+
+/// Small credits wait so long for more consumption, then go out together: one sweep per link, no
+/// timer per stream. An idle stream retains nothing after it.
+const SWEEP: Duration = Duration::from_millis(50);
+
+/// The state of a link at one end. See the module's page.
+#[derive(Debug)]
+pub struct Link {
+    side: Side,
+    config: LinkConfig,
+    budget: Rc<dyn Budget>,
+    streams: Slab<Stream>,
+    ids: Ids,
+    /// The id our next OPEN takes; `None` when the ids are used up.
+    next_id: Option<StreamId>,
+    /// The highest id that the peer opened.
+    highest: StreamId,
+    /// Streams of the peer that were refused at their OPEN and are not forgotten yet.
+    refused: usize,
+    schedule: Schedule,
+    carriers: Carriers,
+    rate: Rate,
+    events: VecDeque<Event>,
+    room: Vec<StreamKey>,
+    /// Streams with consumption that no CREDIT has told.
+    dirty: Vec<StreamKey>,
+    sweep_at: Option<Instant>,
+    /// Payload bytes retained for replay over all streams.
+    retained: u64,
+    going_away: bool,
+    /// Frames of the link are encoded here; the memory is used again once sent.
+    scratch: BytesMut,
+    /// A code that ends the link, to be sent as GOAWAY.
+    farewell: Option<u16>,
+}
+
+impl Link {
+    /// A link without a carrier. `now` starts its `resume_timeout`.
+    #[must_use]
+    pub fn new(side: Side, config: LinkConfig, budget: Rc<dyn Budget>, now: Instant) -> Self {
+        let mut streams = Slab::new();
+        let control =
+            streams.insert(Stream::new(StreamId::CONTROL, Priority::Interactive, CONTROL_WINDOW));
+        let mut ids = Ids::default();
+        ids.insert(StreamId::CONTROL, control);
+        Self {
+            side,
+            config,
+            budget,
+            streams,
+            ids,
+            next_id: Some(StreamId::first(side)),
+            highest: StreamId::CONTROL,
+            refused: 0,
+            schedule: Schedule::default(),
+            carriers: Carriers::new(now),
+            rate: Rate::default(),
+            events: VecDeque::new(),
+            room: Vec::new(),
+            dirty: Vec::new(),
+            sweep_at: None,
+            retained: 0,
+            going_away: false,
+            scratch: BytesMut::new(),
+            farewell: None,
+        }
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub const fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Streams that are open or not yet forgotten, refused ones aside.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.streams.len() - 1 - self.refused
+    }
+
+    /// Payload bytes kept for replay.
+    #[must_use]
+    pub const fn retained(&self) -> u64 {
+        self.retained
+    }
+
+    /// The least round-trip time seen on the active carrier.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.carriers.active().and_then(|carrier| carrier.liveness.round_trip())
+    }
+
+    /// Whether frames can flow: an active carrier that has resumed.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.carriers.active().is_some_and(carrier::Carrier::is_live)
+    }
+
+    /// The carrier that frames leave by.
+    #[must_use]
+    pub fn active_carrier(&self) -> Option<CarrierNumber> {
+        self.carriers.active().map(|carrier| carrier.number)
+    }
+
+    /// Whether no stream may be opened any more.
+    #[must_use]
+    pub const fn is_going_away(&self) -> bool {
+        self.going_away || self.next_id.is_none()
+    }
+
+    /// The next event; see also [`Link::handle_input`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// A stream whose [`Link::room`] was 0 and is not any more.
+    pub fn poll_room(&mut self) -> Option<StreamKey> {
+        self.room.pop()
+    }
+
+    /// The unsent bytes the kernel should hold for a carrier: about a millisecond of its rate.
+    #[must_use]
+    pub fn send_limit(&self) -> usize {
+        self.rate.frame_limit()
+    }
+
+    /// When [`Link::handle_timeout`] is to be called next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let silence = self.carriers.poll_timeout(&self.config);
+        [self.sweep_at, silence].into_iter().flatten().min()
+    }
+
+    /// Time has passed: sends small credits, asks silent carriers, gives up dead ones.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.sweep_at.is_some_and(|at| at <= now) {
+            self.sweep();
+        }
+        self.carriers.handle_timeout(now, &self.config, &mut self.events);
+    }
+
+    /// Tells what was consumed and not told, and shrinks the windows of streams gone quiet.
+    fn sweep(&mut self) {
+        self.sweep_at = None;
+        for key in std::mem::take(&mut self.dirty) {
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            stream.is_dirty = false;
+            if !stream.credit_due {
+                // Less than a quarter of the window in 50 ms: it needs no large one.
+                stream.recv.shrink(self.config.window_initial);
+                stream.credit_due = true;
+                self.schedule.signal(key, stream);
+            }
+        }
+    }
+
+    fn implicit_key(&self, id: StreamId) -> Option<StreamKey> {
+        self.ids.find(id).map(|index| StreamKey { index, id })
+    }
+
+    /// Whether the id was ever opened; frames for one that was and is forgotten are normal.
+    fn was_opened(&self, id: StreamId) -> bool {
+        match id.opener() {
+            None => true,
+            Some(side) if side == self.side => self.next_id.is_none_or(|next| id < next),
+            Some(_) => id <= self.highest,
+        }
+    }
+
+    /// Forgets the stream if both sides are done with it.
+    fn try_forget(&mut self, key: StreamKey) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if !stream.is_done() || stream.has_signal() {
+            return;
+        }
+        self.forget(key);
+    }
+
+    fn forget(&mut self, key: StreamKey) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        stream.recv.release(&*self.budget);
+        let dropped = stream.send.abandon();
+        if stream.is_refused {
+            self.refused -= 1;
+        } else {
+            self.events.push_back(Event::Closed { key });
+        }
+        self.release_retained(dropped);
+        self.ids.remove(key.id);
+        self.streams.remove(key.index);
+    }
+
+    fn release_retained(&mut self, bytes: u64) {
+        self.retained -= bytes;
+        self.budget.release(bytes);
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.budget.release(self.retained);
+        for (_, stream) in &mut self.streams {
+            stream.recv.release(&*self.budget);
+        }
+    }
+}
+
+/// The stream of a key, if it is not forgotten. A free function, so that a caller may hold the
+/// stream and other fields of the link at once.
+fn lookup(streams: &mut Slab<Stream>, key: StreamKey) -> Option<&mut Stream> {
+    streams.get_mut(key.index).filter(|stream| stream.id == key.id)
+}

@@ -1,0 +1,166 @@
+//! From the state of a link to frames for a carrier.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{Link, lookup};
+use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
+use crate::offset::Offset;
+use crate::{CarrierNumber, StreamId};
+
+/// Frames of one batch: what one gathered write takes.
+const BATCH: usize = 64;
+
+/// Signals of one batch. They are 24 bytes each and share one buffer.
+const SIGNALS: usize = 1024;
+
+/// A stream's turn lasts for so many bytes, or for one frame if that is longer: streams with tiny
+/// frames get as many bytes as those with large ones.
+const TURN: usize = 16 << 10;
+
+/// A batch ends after a frame that makes it this long (or a frame limit, if longer): what is
+/// handed to the carrier cannot be overtaken by what is more urgent.
+const BATCH_BYTES: usize = 128 << 10;
+
+impl Link {
+    /// Whether [`Link::poll_transmit`] has something for this carrier.
+    #[must_use]
+    pub fn has_output(&mut self, number: CarrierNumber) -> bool {
+        let idle = self.schedule.is_empty();
+        let farewell = self.farewell.is_some();
+        self.carriers.find(number).is_some_and(|carrier| {
+            !carrier.resume.is_empty()
+                || carrier.liveness.has_ping()
+                || carrier.pong.is_some()
+                || (carrier.is_live() && (!idle || farewell))
+        })
+    }
+
+    /// Appends the next batch of frames for a carrier to `out` and returns its bytes. Frames that
+    /// were handed out count as sent: if they do not reach the peer, the carrier is lost.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        out: &mut VecDeque<Bytes>,
+    ) -> usize {
+        let Some(carrier) = self.carriers.find(number) else { return 0 };
+        let mut batch = Batch { out, frames: 0, bytes: 0 };
+        while let Some(frame) = carrier.resume.pop_front() {
+            batch.push(frame);
+        }
+        if let Some(value) = carrier.liveness.take_ping(now) {
+            encode_ping(&mut self.scratch, Kind::Ping, value);
+        }
+        let only_pongs = batch.frames == 0 && self.scratch.is_empty();
+        if let Some(value) = carrier.pong.take() {
+            encode_ping(&mut self.scratch, Kind::Pong, value);
+        }
+        let pongs = self.scratch.len();
+        let is_live = carrier.is_live();
+        if is_live {
+            self.fill(now, &mut batch);
+            if let Some(code) = self.farewell.take() {
+                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, code);
+            }
+        }
+        let answerable = !only_pongs || batch.frames > 0 || self.scratch.len() > pongs;
+        if let Some(rest) = self.take_scratch() {
+            batch.push(rest);
+        }
+        let bytes = batch.bytes;
+        if answerable && let Some(carrier) = self.carriers.find(number) {
+            carrier.liveness.sent(now);
+        }
+        bytes
+    }
+
+    fn fill(&mut self, now: Instant, batch: &mut Batch<'_>) {
+        if self.fill_opens(batch) && self.fill_signals(now) {
+            self.fill_payload(batch);
+        }
+    }
+
+    /// True when none is left.
+    fn fill_opens(&mut self, batch: &mut Batch<'_>) -> bool {
+        while batch.frames < BATCH {
+            let Some(key) = self.schedule.opens.pop_front() else { return true };
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            let Some(open) = &stream.open else { continue };
+            if let Some(before) = (!self.scratch.is_empty()).then(|| self.scratch.split().freeze())
+            {
+                batch.push(before);
+            }
+            batch.push(open.clone());
+        }
+        self.schedule.opens.is_empty()
+    }
+
+    /// True when none is left.
+    fn fill_signals(&mut self, now: Instant) -> bool {
+        for _ in 0..SIGNALS {
+            let Some(id) = self.schedule.acks.pop_front() else { break };
+            let credit = Credit { limit: Offset::ZERO, consumed: Offset::ZERO, ack_end: true };
+            encode_credit(&mut self.scratch, id, credit);
+        }
+        let round_trip = self.round_trip();
+        for _ in 0..SIGNALS {
+            let Some(key) = self.schedule.signals.pop_front() else { return true };
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            stream.is_signalling = false;
+            if let Some(code) = stream.send.reset_due() {
+                encode_code(&mut self.scratch, Kind::Reset, key.id, code.raw());
+                stream.send.reset_sent();
+            }
+            if let Some(code) = stream.recv.stop_due() {
+                encode_code(&mut self.scratch, Kind::Stop, key.id, code.raw());
+                stream.recv.stop_sent();
+            }
+            if std::mem::take(&mut stream.credit_due) {
+                let max = self.config.window_max;
+                let credit = stream.recv.credit(now, round_trip, max, &*self.budget);
+                encode_credit(&mut self.scratch, key.id, credit);
+            }
+            self.try_forget(key);
+        }
+        self.schedule.signals.is_empty()
+    }
+
+    fn fill_payload(&mut self, batch: &mut Batch<'_>) {
+        let most = self.rate.frame_limit().max(BATCH_BYTES);
+        while batch.frames < BATCH && batch.bytes < most {
+            let Some(key) = self.schedule.next() else { return };
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            stream.is_ready = false;
+            let end_of_turn = batch.bytes + TURN;
+            while batch.frames < BATCH && batch.bytes < end_of_turn {
+                let Some(frame) = stream.send.pop() else { break };
+                if !self.scratch.is_empty() {
+                    batch.push(self.scratch.split().freeze());
+                }
+                batch.push(frame);
+            }
+            if let Some(end) = stream.send.take_fin() {
+                encode_fin(&mut self.scratch, key.id, end);
+            }
+            self.schedule.make_ready(key, stream);
+            self.tell_room(key);
+        }
+    }
+}
+
+struct Batch<'a> {
+    out: &'a mut VecDeque<Bytes>,
+    frames: usize,
+    bytes: usize,
+}
+
+impl Batch<'_> {
+    fn push(&mut self, frame: Bytes) {
+        self.frames += 1;
+        self.bytes += frame.len();
+        self.out.push_back(frame);
+    }
+}

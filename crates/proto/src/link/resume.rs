@@ -1,0 +1,187 @@
+//! After a carrier died: both sides say what they have, then send again what the other lacks.
+//!
+//! RESUME lists every stream that its sender has not forgotten. What is not listed follows from
+//! the rules of forgetting (protocol decision 10): an id above the highest seen was never opened
+//! there, so OPEN and all bytes are sent again; any other was forgotten, which its owner may only
+//! do when both directions were seen to end - so it is finished if we saw it end too, and aborted
+//! if not. The model at the root of these rules was checked exhaustively; `tests/kill_model.rs`
+//! runs it over this code.
+
+use std::time::Instant;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::carrier::{Carrier, Phase};
+use super::{Event, Link, StreamKey, lookup};
+use crate::frame::{
+    Entry, FLAG_MORE, HEAD, MAX_RESUME, RESUME_ENTRY, RESUME_FIXED, encode_resume_head,
+};
+use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
+
+/// Entries that fit one RESUME frame.
+const ENTRIES: usize = (MAX_RESUME - RESUME_FIXED) / RESUME_ENTRY;
+
+/// What a new carrier is to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attach {
+    /// The link's first.
+    New,
+    /// One more beside those that live.
+    Adds,
+    /// In place of the one with this number and all before it.
+    Replaces(CarrierNumber),
+}
+
+impl Link {
+    /// A carrier was greeted. The driver has closed the carriers that it replaces and dropped
+    /// their unread bytes; those it still reads are named by [`Event::CarrierDead`].
+    pub fn attach(&mut self, now: Instant, number: CarrierNumber, how: Attach) {
+        match how {
+            Attach::New => self.carriers.add(Carrier::new(number, Phase::Live, now)),
+            Attach::Adds if self.carriers.active().is_some() => {
+                self.carriers.add(Carrier::new(number, Phase::Standby, now));
+            }
+            Attach::Adds | Attach::Replaces(_) => {
+                self.carriers.remove(&mut self.events, |_| true);
+                self.carriers.add(Carrier::new(number, Phase::Standby, now));
+                self.begin_resume(number);
+            }
+        }
+    }
+
+    /// A carrier is gone; its unread bytes are dropped. A standby takes over at once.
+    pub fn detach(&mut self, now: Instant, number: CarrierNumber) {
+        if self.carriers.lose(number)
+            && let Some(standby) = self.carriers.newest()
+        {
+            self.begin_resume(standby);
+        }
+        self.carriers.note_absence(now);
+    }
+
+    /// Makes a standby the active carrier: queues our RESUME on it.
+    fn begin_resume(&mut self, number: CarrierNumber) {
+        let entries: Vec<Entry> = self.streams.iter().map(|(_, stream)| stream.entry()).collect();
+        let highest = self.highest;
+        let Some(carrier) = self.carriers.find(number) else { return };
+        carrier.phase = Phase::Resuming;
+        carrier.resume.clear();
+        let frames = entries.len().div_ceil(ENTRIES);
+        for (n, part) in entries.chunks(ENTRIES).enumerate() {
+            carrier.resume.push_back(encode_resume(highest, part, n + 1 < frames));
+        }
+    }
+
+    pub(super) fn handle_resume(
+        &mut self,
+        number: CarrierNumber,
+        flags: u8,
+        mut body: &[u8],
+    ) -> Result<(), Violation> {
+        match self.carriers.find(number).map(|carrier| carrier.phase) {
+            Some(Phase::Resuming) => {}
+            Some(Phase::Standby) => {
+                // The peer's word that the active carrier is lost.
+                self.carriers.remove(&mut self.events, |carrier| carrier.number != number);
+                self.begin_resume(number);
+            }
+            Some(Phase::Live) | None => {
+                return Err(Violation::link(ViolationCode::BadResume));
+            }
+        }
+        let highest = StreamId::new(body.try_get_u32().unwrap_or_default());
+        if highest != StreamId::CONTROL
+            && (highest.opener() != Some(self.side) || !self.was_opened(highest))
+        {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        while !body.is_empty() {
+            let entry =
+                Entry::decode(&mut body).ok_or(Violation::link(ViolationCode::BadLength))?;
+            self.resume_stream(entry)?;
+        }
+        if flags & FLAG_MORE == 0 {
+            self.finish_resume(number, highest)?;
+        }
+        Ok(())
+    }
+
+    fn resume_stream(&mut self, entry: Entry) -> Result<(), Violation> {
+        let Some(key) = self.implicit_key(entry.stream) else {
+            // Forgotten here, or opened there and not yet seen: the peer finds out by our RESUME.
+            return Ok(());
+        };
+        let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        stream.is_listed = true;
+        stream.open = None;
+        let mut consumed =
+            stream.send.acknowledge(entry.limit, entry.consumed).map_err(Violation::link)?;
+        stream.send.resume(entry.received, entry.end_seen).map_err(Violation::link)?;
+        if entry.end_seen {
+            consumed += stream.send.end_acknowledged();
+        }
+        self.release_retained(consumed);
+        Ok(())
+    }
+
+    /// All of the peer's list was read: decides on what it did not name and starts sending.
+    fn finish_resume(&mut self, number: CarrierNumber, highest: StreamId) -> Result<(), Violation> {
+        let mut keys: Vec<StreamKey> =
+            self.streams.iter().map(|(index, stream)| StreamKey { index, id: stream.id }).collect();
+        // OPENs go out in the order of their ids.
+        keys.sort_unstable_by_key(|key| key.id);
+        self.schedule.clear();
+        for &key in &keys {
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            stream.is_ready = false;
+            stream.is_signalling = false;
+            if std::mem::take(&mut stream.is_listed) {
+                stream.recv.resume();
+            } else if key.id == StreamId::CONTROL {
+                return Err(Violation::link(ViolationCode::BadResume));
+            } else if key.id.opener() == Some(self.side) && key.id > highest {
+                stream.recv.resume();
+                stream.rewind();
+                self.schedule.opens.push_back(key);
+            } else {
+                self.lose_stream(key);
+                continue;
+            }
+            let Some(stream) = lookup(&mut self.streams, key) else { continue };
+            if stream.has_signal() {
+                self.schedule.signal(key, stream);
+            }
+            self.schedule.make_ready(key, stream);
+        }
+        if let Some(carrier) = self.carriers.find(number) {
+            carrier.phase = Phase::Live;
+        }
+        self.events.push_back(Event::Resumed);
+        for key in keys {
+            self.tell_room(key);
+            self.try_forget(key);
+        }
+        Ok(())
+    }
+
+    /// The peer has forgotten a stream that we have not.
+    fn lose_stream(&mut self, key: StreamKey) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if !stream.recv.has_ended() && !stream.is_refused {
+            let code = ResetCode::Shutdown;
+            self.events.push_back(Event::Reset { key, code });
+            self.events.push_back(Event::Stopped { key, code });
+        }
+        self.forget(key);
+    }
+}
+
+fn encode_resume(highest: StreamId, entries: &[Entry], more: bool) -> Bytes {
+    let length = HEAD + RESUME_FIXED + entries.len() * RESUME_ENTRY;
+    let mut out = BytesMut::with_capacity(length);
+    encode_resume_head(&mut out, highest, entries.len(), more);
+    for entry in entries {
+        entry.encode(&mut out);
+    }
+    out.freeze()
+}

@@ -1,0 +1,78 @@
+//! Whose turn it is. Opens first and in the order of their ids (resumption needs that order), then
+//! signals (CREDIT, RESET, STOP), then payloads: classes by priority, streams of a class in turn.
+
+use std::collections::VecDeque;
+
+use super::StreamKey;
+use crate::stream::Stream;
+use crate::{Priority, StreamId};
+
+/// Acknowledgements for forgotten streams that may wait. An honest peer repeats a FIN once per
+/// lost carrier and stream; more than this waiting is a flood.
+const ACKS_MAX: usize = 1 << 16;
+
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    pub(super) opens: VecDeque<StreamKey>,
+    pub(super) signals: VecDeque<StreamKey>,
+    /// Ids of forgotten streams whose end is acknowledged once more.
+    pub(super) acks: VecDeque<StreamId>,
+    ready: [VecDeque<StreamKey>; 3],
+}
+
+const fn class(priority: Priority) -> usize {
+    match priority {
+        Priority::Interactive => 0,
+        Priority::Normal => 1,
+        Priority::Bulk => 2,
+    }
+}
+
+impl Schedule {
+    /// The stream has a signal to send.
+    pub(super) fn signal(&mut self, key: StreamKey, stream: &mut Stream) {
+        if !stream.is_signalling {
+            stream.is_signalling = true;
+            self.signals.push_back(key);
+        }
+    }
+
+    /// The stream has frames or a FIN to send.
+    pub(super) fn make_ready(&mut self, key: StreamKey, stream: &mut Stream) {
+        if !stream.is_ready && stream.send.has_output() {
+            stream.is_ready = true;
+            self.ready[class(stream.priority)].push_back(key);
+        }
+    }
+
+    /// The stream whose turn it is; it is the caller's to put it back by `make_ready`.
+    pub(super) fn next(&mut self) -> Option<StreamKey> {
+        self.ready.iter_mut().find_map(VecDeque::pop_front)
+    }
+
+    /// Streams that wait for their turn.
+    pub(super) fn waiting(&self) -> usize {
+        self.ready.iter().map(VecDeque::len).sum()
+    }
+
+    /// Repeats the acknowledgement of a forgotten stream's end. False: too many wait.
+    #[must_use]
+    pub(super) fn acknowledge(&mut self, id: StreamId) -> bool {
+        self.acks.push_back(id);
+        self.acks.len() <= ACKS_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.opens.is_empty()
+            && self.signals.is_empty()
+            && self.acks.is_empty()
+            && self.waiting() == 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.opens.clear();
+        self.signals.clear();
+        self.acks.clear();
+        self.ready.iter_mut().for_each(VecDeque::clear);
+    }
+}

@@ -1,0 +1,99 @@
+//! A stream: two independent directions and the rule when it may be forgotten.
+//!
+//! ```text
+//!   our direction (send.rs)                    the peer's direction (recv.rs)
+//!   Open --finish--> Fin ---ack--+             Open --FIN----> Finished
+//!     \                \         v               \
+//!      +--reset/STOP--> Reset -> Acked            +--RESET---> Reset
+//! ```
+//! A side forgets a stream when its own direction is `Acked` and the peer's has ended: then the
+//! peer needs nothing more from it, but for the acknowledgement of its end, which is repeated for
+//! forgotten ids (protocol decision 5).
+
+mod recv;
+mod send;
+
+use bytes::Bytes;
+
+pub(crate) use recv::{Due, Recv};
+pub(crate) use send::Send;
+
+use crate::frame::Entry;
+use crate::offset::Offset;
+use crate::{Priority, StreamId};
+
+/// Credit of both sides before any CREDIT.
+pub(crate) const IMPLICIT_WINDOW: u64 = 16 << 10;
+
+/// Credit of the control stream, fixed: the largest set of services fits.
+pub(crate) const CONTROL_WINDOW: u64 = 2 << 20;
+
+/// One stream of a link.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    pub(crate) send: Send,
+    pub(crate) recv: Recv,
+    pub(crate) priority: Priority,
+    /// Our OPEN, until the peer is known to have seen it.
+    pub(crate) open: Option<Bytes>,
+    /// Waits for room: the application is told when there is some.
+    pub(crate) wants_room: bool,
+    /// Stands in the ready queue.
+    pub(crate) is_ready: bool,
+    /// Stands in the queue of streams with CREDIT, RESET or STOP to send.
+    pub(crate) is_signalling: bool,
+    /// A CREDIT is to be sent.
+    pub(crate) credit_due: bool,
+    /// Waits for the sweep that sends small credits.
+    pub(crate) is_dirty: bool,
+    /// The peer's current RESUME lists it.
+    pub(crate) is_listed: bool,
+    /// Refused at its OPEN: the application never saw it.
+    pub(crate) is_refused: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(id: StreamId, priority: Priority, implicit: u64) -> Self {
+        Self {
+            id,
+            send: Send::new(implicit),
+            recv: Recv::new(implicit),
+            priority,
+            open: None,
+            wants_room: false,
+            is_ready: false,
+            is_signalling: false,
+            credit_due: false,
+            is_dirty: false,
+            is_listed: false,
+            is_refused: false,
+        }
+    }
+
+    /// Whether both sides are done with it.
+    pub(crate) fn is_done(&self) -> bool {
+        self.send.is_acked() && self.recv.has_ended()
+    }
+
+    /// Whether a CREDIT, RESET or STOP is to be sent.
+    pub(crate) fn has_signal(&self) -> bool {
+        self.credit_due || self.send.reset_due().is_some() || self.recv.stop_due().is_some()
+    }
+
+    /// What RESUME says of it.
+    pub(crate) fn entry(&self) -> Entry {
+        Entry {
+            stream: self.id,
+            received: self.recv.received(),
+            consumed: self.recv.consumed(),
+            limit: self.recv.granted(),
+            end_seen: self.recv.has_ended(),
+        }
+    }
+
+    /// The peer never saw its OPEN: everything is sent again from the first byte.
+    pub(crate) fn rewind(&mut self) {
+        self.send.rewind(Offset::ZERO);
+    }
+}

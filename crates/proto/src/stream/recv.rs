@@ -1,0 +1,337 @@
+//! The peer's direction of a stream: what arrived, what was consumed, how far it may send.
+
+use std::time::{Duration, Instant};
+
+use super::IMPLICIT_WINDOW;
+use crate::frame::Credit;
+use crate::offset::Offset;
+use crate::{Budget, ResetCode, ViolationCode};
+
+/// A CREDIT is due after so many consumed bytes, or a quarter of the window if that is less: often
+/// enough that the peer's replay buffers stay in its cache, seldom enough to cost nothing.
+const CREDIT_EVERY: u64 = 256 << 10;
+
+/// How the peer's direction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Finished,
+    Reset,
+}
+
+/// What a piece of payload at some offset is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Bytes at the front that had arrived before.
+    pub(crate) known: u64,
+}
+
+/// When a CREDIT is to be sent after consumption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    Now,
+    /// With the next sweep.
+    Soon,
+}
+
+#[derive(Debug)]
+pub(crate) struct Recv {
+    received: Offset,
+    consumed: Offset,
+    /// `consumed` as the last CREDIT told it.
+    told: Offset,
+    granted: Offset,
+    window: u64,
+    /// Drawn from the budget for what is granted beyond the implicit window.
+    drawn: u64,
+    ended: Option<Ended>,
+    /// STOP: the code, and whether it was sent.
+    stop: Option<(ResetCode, bool)>,
+    /// When the peer began to use the present half of the window, and from where.
+    tuning: Option<(Instant, Offset)>,
+}
+
+impl Recv {
+    pub(crate) const fn new(window: u64) -> Self {
+        Self {
+            received: Offset::ZERO,
+            consumed: Offset::ZERO,
+            told: Offset::ZERO,
+            granted: Offset::new(window),
+            window,
+            drawn: 0,
+            ended: None,
+            stop: None,
+            tuning: None,
+        }
+    }
+
+    pub(crate) const fn received(&self) -> Offset {
+        self.received
+    }
+
+    pub(crate) const fn consumed(&self) -> Offset {
+        self.consumed
+    }
+
+    pub(crate) const fn granted(&self) -> Offset {
+        self.granted
+    }
+
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    /// Places a DATA of `length` bytes that starts at `low`.
+    pub(crate) fn place(&self, low: u32, length: u64) -> Result<Arrival, ViolationCode> {
+        let start = self.received.near(low);
+        if start > self.received {
+            return Err(ViolationCode::Gap);
+        }
+        if start.plus(length) > self.granted {
+            return Err(ViolationCode::Credit);
+        }
+        Ok(Arrival { known: self.received.since(start).min(length) })
+    }
+
+    /// `n` new bytes arrived.
+    pub(crate) fn advance(&mut self, n: u64) {
+        self.received = self.received.plus(n);
+    }
+
+    /// FIN at `low`. True when it is news.
+    pub(crate) fn finish(&mut self, low: u32) -> Result<bool, ViolationCode> {
+        let end = self.received.near(low);
+        match self.ended {
+            None if end == self.received => {
+                self.ended = Some(Ended::Finished);
+                Ok(true)
+            }
+            None if end > self.received => Err(ViolationCode::Gap),
+            Some(Ended::Finished) if end != self.received => Err(ViolationCode::Contradiction),
+            None => Err(ViolationCode::Contradiction),
+            Some(_) => Ok(false),
+        }
+    }
+
+    /// RESET. True when it is news.
+    pub(crate) fn reset(&mut self) -> bool {
+        let news = self.ended.is_none();
+        if news {
+            self.ended = Some(Ended::Reset);
+        }
+        news
+    }
+
+    /// We want no more bytes. True when that is news to the peer.
+    pub(crate) fn stop(&mut self, code: ResetCode) -> bool {
+        let news = self.stop.is_none() && self.ended.is_none();
+        if news {
+            self.stop = Some((code, false));
+        }
+        news
+    }
+
+    /// The code of a STOP that is to be sent. Once the peer's direction has ended nothing is left
+    /// to be stopped.
+    pub(crate) fn stop_due(&self) -> Option<ResetCode> {
+        match self.stop {
+            Some((code, false)) if self.ended.is_none() => Some(code),
+            Some(_) | None => None,
+        }
+    }
+
+    pub(crate) fn stop_sent(&mut self) {
+        if let Some((_, sent)) = &mut self.stop {
+            *sent = true;
+        }
+    }
+
+    /// A carrier was lost: a STOP may have been on it.
+    pub(crate) fn resume(&mut self) {
+        if let Some((_, sent)) = &mut self.stop {
+            *sent = false;
+        }
+    }
+
+    /// The application consumed `n` bytes (never more than it was given).
+    pub(crate) fn consume(&mut self, n: u64) -> Due {
+        self.consumed = self.consumed.plus(n).min(self.received);
+        if self.consumed.since(self.told) >= (self.window / 4).min(CREDIT_EVERY) {
+            Due::Now
+        } else {
+            Due::Soon
+        }
+    }
+
+    /// Sets the window before the first grant; `false` when the budget refuses and it stays.
+    pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) -> bool {
+        let extra = window.saturating_sub(IMPLICIT_WINDOW).saturating_sub(self.drawn);
+        if !budget.draw(extra) {
+            return false;
+        }
+        self.drawn += extra;
+        self.window = self.window.max(window);
+        self.granted = self.granted.max(self.consumed.plus(self.window));
+        true
+    }
+
+    /// The CREDIT to send now. Grows the window when half of it was used within two round trips,
+    /// draws what is granted from the budget before it is granted.
+    pub(crate) fn credit(
+        &mut self,
+        now: Instant,
+        round_trip: Option<Duration>,
+        max: u64,
+        budget: &dyn Budget,
+    ) -> Credit {
+        self.tune(now, round_trip, max);
+        self.grant(budget);
+        self.told = self.consumed;
+        Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
+    }
+
+    fn tune(&mut self, now: Instant, round_trip: Option<Duration>, max: u64) {
+        let Some((since, from)) = self.tuning else {
+            self.tuning = Some((now, self.consumed));
+            return;
+        };
+        if self.consumed.since(from) < self.window / 2 {
+            return;
+        }
+        let fast = round_trip
+            .is_some_and(|rtt| now.saturating_duration_since(since) <= rtt.saturating_mul(2));
+        if fast {
+            self.window = (self.window * 2).min(max).max(self.window);
+        }
+        self.tuning = Some((now, self.consumed));
+    }
+
+    /// The stream is quiet: the next grants go back to `initial`.
+    pub(crate) fn shrink(&mut self, initial: u64) {
+        self.window = self.window.min(initial.max(IMPLICIT_WINDOW));
+        self.tuning = None;
+    }
+
+    fn grant(&mut self, budget: &dyn Budget) {
+        if self.has_ended() || self.is_stopped() {
+            return self.release(budget);
+        }
+        let mut limit = self.granted.max(self.consumed.plus(self.window));
+        let mut extra = limit.since(self.consumed).saturating_sub(IMPLICIT_WINDOW);
+        if extra > self.drawn && !budget.draw(extra - self.drawn) {
+            // Not more than is held already; the implicit window needs no budget.
+            limit = self.granted.max(self.consumed.plus(self.drawn + IMPLICIT_WINDOW));
+            extra = limit.since(self.consumed).saturating_sub(IMPLICIT_WINDOW);
+            self.window = self.window.min(self.drawn + IMPLICIT_WINDOW);
+        }
+        if extra < self.drawn {
+            budget.release(self.drawn - extra);
+        }
+        self.drawn = extra;
+        self.granted = limit;
+    }
+
+    /// Gives back what was drawn; nothing more will be granted.
+    pub(crate) fn release(&mut self, budget: &dyn Budget) {
+        budget.release(std::mem::take(&mut self.drawn));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unlimited;
+
+    #[test]
+    fn a_piece_is_placed_by_table() {
+        let mut recv = Recv::new(100);
+        recv.advance(10);
+        let table = [
+            (10, 5, Ok(0)),
+            (10, 90, Ok(0)),
+            (10, 91, Err(ViolationCode::Credit)),
+            (5, 10, Ok(5)),
+            (0, 10, Ok(10)),
+            (0, 3, Ok(3)),
+            (11, 1, Err(ViolationCode::Gap)),
+            (u32::MAX, 1, Err(ViolationCode::Gap)),
+        ];
+        for (low, length, expected) in table {
+            let placed = recv.place(low, length).map(|arrival| arrival.known);
+            assert_eq!(placed, expected, "{length} bytes at {low}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_peers_direction_by_table() {
+        type Step = fn(&mut Recv) -> Result<bool, ViolationCode>;
+        let table: &[(&str, &[Step], Result<bool, ViolationCode>)] = &[
+            ("fin", &[|r| r.finish(10)], Ok(true)),
+            ("fin twice", &[|r| r.finish(10), |r| r.finish(10)], Ok(false)),
+            ("fin early", &[|r| r.finish(9)], Err(ViolationCode::Contradiction)),
+            ("fin late", &[|r| r.finish(11)], Err(ViolationCode::Gap)),
+            ("fin moved", &[|r| r.finish(10), |r| r.finish(11)], Err(ViolationCode::Contradiction)),
+            ("reset", &[|r| Ok(r.reset())], Ok(true)),
+            ("reset after fin", &[|r| r.finish(10), |r| Ok(r.reset())], Ok(false)),
+            ("fin after reset", &[|r| Ok(r.reset()), |r| r.finish(3)], Ok(false)),
+            ("stop", &[|r| Ok(r.stop(ResetCode::Aborted))], Ok(true)),
+            ("stop after fin", &[|r| r.finish(10), |r| Ok(r.stop(ResetCode::Aborted))], Ok(false)),
+        ];
+        for (name, steps, expected) in table {
+            let mut recv = Recv::new(100);
+            recv.advance(10);
+            let mut last = Ok(false);
+            for step in *steps {
+                last = step(&mut recv);
+            }
+            assert_eq!(last, *expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_window_doubles_only_when_half_is_used_within_two_round_trips() {
+        let start = crate::testing::epoch();
+        let rtt = Some(Duration::from_millis(100));
+        let mut recv = Recv::new(IMPLICIT_WINDOW);
+        recv.credit(start, rtt, 1 << 20, &Unlimited);
+        let at = |ms: u64, recv: &mut Recv| {
+            recv.advance(8 << 10);
+            recv.consume(8 << 10);
+            recv.credit(start + Duration::from_millis(ms), rtt, 1 << 20, &Unlimited);
+            recv.window
+        };
+        assert_eq!(at(150, &mut recv), 32 << 10);
+        at(300, &mut recv);
+        assert_eq!(at(600, &mut recv), 32 << 10, "too slow to be worth more");
+    }
+
+    #[test]
+    fn nothing_is_granted_that_the_budget_does_not_hold() {
+        #[derive(Debug)]
+        struct Empty;
+        impl Budget for Empty {
+            fn draw(&self, bytes: u64) -> bool {
+                bytes == 0
+            }
+            fn charge(&self, _: u64) {}
+            fn release(&self, _: u64) {}
+            fn is_spent(&self) -> bool {
+                true
+            }
+        }
+        let mut recv = Recv::new(IMPLICIT_WINDOW);
+        assert!(!recv.open_window(1 << 18, &Empty));
+        recv.advance(100);
+        recv.consume(100);
+        let credit = recv.credit(crate::testing::epoch(), None, 1 << 24, &Empty);
+        assert_eq!(
+            credit.limit,
+            Offset::new(100 + IMPLICIT_WINDOW),
+            "the implicit window moves on"
+        );
+    }
+}

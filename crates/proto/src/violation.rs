@@ -1,0 +1,119 @@
+//! What a peer did wrong, and how far the damage goes.
+
+use crate::{ResetCode, StreamId};
+
+/// How far the damage of a violation goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Only this stream is aborted; the link lives.
+    Stream(StreamId),
+    /// The link ends.
+    Link,
+}
+
+/// Who broke the rules, as the end that found out sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Initiator {
+    /// This end: a defect of ours.
+    Local,
+    /// The far end.
+    Peer,
+}
+
+/// Which rule was broken. The number travels in GOAWAY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum ViolationCode {
+    /// A frame kind that is unknown and not marked ignorable.
+    #[error("unknown frame kind")]
+    UnknownKind,
+    /// A length that the kind cannot have.
+    #[error("bad frame length")]
+    BadLength,
+    /// A frame for a stream that was never opened, or of the wrong opener.
+    #[error("frame for a stream that was never opened")]
+    BadStream,
+    /// Stream ids must grow.
+    #[error("stream id not growing")]
+    BadOrder,
+    /// Bytes are missing in front of these.
+    #[error("gap in a stream")]
+    Gap,
+    /// More bytes than were granted.
+    #[error("credit exceeded")]
+    Credit,
+    /// Credit or consumption beyond what was sent, or an end that contradicts an earlier one.
+    #[error("contradiction")]
+    Contradiction,
+    /// The content of an OPEN or of a control message cannot be read.
+    #[error("unreadable content")]
+    Malformed,
+    /// RESUME where none may be, or frames before it.
+    #[error("RESUME out of place")]
+    BadResume,
+    /// More refused streams or unsent answers than a well-behaved peer can cause.
+    #[error("flood")]
+    Flood,
+}
+
+impl ViolationCode {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::UnknownKind => 0x101,
+            Self::BadLength => 0x102,
+            Self::BadStream => 0x103,
+            Self::BadOrder => 0x104,
+            Self::Gap => 0x105,
+            Self::Credit => 0x106,
+            Self::Contradiction => 0x107,
+            Self::Malformed => 0x108,
+            Self::BadResume => 0x109,
+            Self::Flood => 0x10a,
+        }
+    }
+}
+
+/// A broken rule with blame and blast radius. The only thing bad input can produce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("protocol violation: {code}")]
+pub struct Violation {
+    /// How far it goes.
+    pub scope: Scope,
+    /// Which rule.
+    pub code: ViolationCode,
+    /// Whose fault.
+    pub initiator: Initiator,
+}
+
+impl Violation {
+    /// The peer broke a rule of the whole link.
+    #[must_use]
+    pub const fn link(code: ViolationCode) -> Self {
+        Self { scope: Scope::Link, code, initiator: Initiator::Peer }
+    }
+
+    /// The peer broke a rule of one stream.
+    #[must_use]
+    pub const fn stream(id: StreamId, code: ViolationCode) -> Self {
+        Self { scope: Scope::Stream(id), code, initiator: Initiator::Peer }
+    }
+
+    /// The reset code that a stream in scope is aborted with. The one mapping of violations to
+    /// frames: a stream gets RESET and STOP with this code, a link GOAWAY with `code.raw()`.
+    #[must_use]
+    pub const fn reset_code(self) -> ResetCode {
+        match self.code {
+            ViolationCode::Malformed => ResetCode::Unknown,
+            ViolationCode::UnknownKind
+            | ViolationCode::BadLength
+            | ViolationCode::BadStream
+            | ViolationCode::BadOrder
+            | ViolationCode::Gap
+            | ViolationCode::Credit
+            | ViolationCode::Contradiction
+            | ViolationCode::BadResume
+            | ViolationCode::Flood => ResetCode::Internal,
+        }
+    }
+}
