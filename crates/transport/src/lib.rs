@@ -7,13 +7,17 @@
 mod carrier;
 mod error;
 mod lane;
+mod listen;
+pub mod memory;
 pub mod pool;
 pub mod socket;
 mod stream;
+pub mod tls;
 
 pub use carrier::{
     ALPN, Carrier, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer, Transport,
 };
 pub use error::CarrierError;
 pub use lane::Lane;
+pub use listen::listen_group;
 pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

@@ -1,0 +1,1 @@
+//! Certificates for tests, made on the spot.

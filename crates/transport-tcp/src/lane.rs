@@ -1,0 +1,96 @@
+//! The lane of `tcp://`: the socket itself. It holds no byte and no buffer.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use transport::Lane;
+
+use crate::socket::Socket;
+
+/// Frames per gathered write: more gain nothing, the slices lie on the stack (1 KiB).
+const BATCH: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct TcpLane {
+    socket: Socket,
+    finished: bool,
+}
+
+impl TcpLane {
+    pub(crate) const fn new(socket: Socket) -> Self {
+        Self { socket, finished: false }
+    }
+}
+
+impl Lane for TcpLane {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        self.socket.poll_read(cx, buf, usize::MAX)
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let empty = drop_empty(frames);
+        if frames.is_empty() {
+            return Poll::Ready(Ok(empty));
+        }
+        let mut slices = [IoSlice::new(&[]); BATCH];
+        let (mut filled, mut total) = (0, 0);
+        for (slice, frame) in slices.iter_mut().zip(frames.iter()) {
+            *slice = IoSlice::new(frame);
+            filled += 1;
+            total += frame.len();
+        }
+        let written = ready!(self.socket.poll_write(cx, &slices[..filled], total))?;
+        take(frames, written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.finished {
+            self.socket.finish()?;
+            self.finished = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn set_send_limit(&mut self, bytes: usize) {
+        self.socket.set_send_limit(bytes);
+    }
+
+    fn detach(&mut self) -> io::Result<()> {
+        self.socket.detach()
+    }
+
+    fn attach(&mut self) -> io::Result<()> {
+        self.socket.attach()
+    }
+}
+
+/// Pops empty frames at the front. Returns 0, what they amount to.
+fn drop_empty(frames: &mut VecDeque<Bytes>) -> usize {
+    while frames.front().is_some_and(Bytes::is_empty) {
+        frames.pop_front();
+    }
+    0
+}
+
+/// Takes `written` bytes from the front, and frames that became (or were) empty with them.
+fn take(frames: &mut VecDeque<Bytes>, mut written: usize) {
+    while let Some(front) = frames.front_mut() {
+        if front.len() > written {
+            front.advance(written);
+            return;
+        }
+        written -= front.len();
+        frames.pop_front();
+    }
+}

@@ -1,0 +1,104 @@
+//! Accepts carriers.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
+
+use crate::lane::TcpLane;
+use crate::socket::Socket;
+use crate::tls;
+
+/// A listener of `tcp://`, or of `tls://` when it has a configuration.
+#[derive(Debug)]
+pub struct TcpListener {
+    inner: tokio::net::TcpListener,
+    local: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl TcpListener {
+    /// Takes one non-blocking listener of [`transport::listen_group`] into the runtime of this
+    /// thread.
+    pub fn new(
+        listener: std::net::TcpListener,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> io::Result<Self> {
+        let local = listener.local_addr()?;
+        Ok(Self { inner: tokio::net::TcpListener::from_std(listener)?, local, tls })
+    }
+
+    /// Shows another certificate from the next connection on. Ignored by `tcp://`.
+    pub fn set_tls(&mut self, config: Arc<ServerConfig>) {
+        if let Some(tls) = &mut self.tls {
+            *tls = config;
+        }
+    }
+}
+
+impl Listener for TcpListener {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>> {
+        let (stream, remote) = loop {
+            match ready!(self.inner.poll_accept(cx)) {
+                Ok(accepted) => break accepted,
+                // Of a connection that died in the queue (accept(2)), not of the listener.
+                Err(error) if died_in_queue(&error) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        };
+        Poll::Ready(Ok(Box::new(Accepted { stream, remote, tls: self.tls.clone() })))
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn transport(&self) -> Transport {
+        if self.tls.is_some() { Transport::Tls } else { Transport::Tcp }
+    }
+}
+
+fn died_in_queue(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+    )
+}
+
+#[derive(Debug)]
+struct Accepted {
+    stream: TcpStream,
+    remote: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Incoming for Accepted {
+    fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        Box::pin(async move {
+            let socket = Socket::new(self.stream)?;
+            match self.tls {
+                Some(config) => tls::accept(socket, self.remote, &config).await,
+                None => Ok(bare(socket, self.remote)),
+            }
+        })
+    }
+}
+
+/// The carrier of a socket without TLS.
+pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
+    let transport = Transport::Tcp;
+    let peer = Peer { address, transport, exporter: None, certificate_name: None };
+    Carrier { peer, lane: Box::new(TcpLane::new(socket)) }
+}

@@ -1,0 +1,297 @@
+//! Records in, plaintext out, and back: rustls between two byte buffers, no I/O.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustls::Error;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, WriteTraffic};
+use transport::pool;
+
+use super::session::Session;
+
+/// Plaintext of a full record (RFC 8446 section 5.1).
+pub(super) const RECORD: usize = 16 << 10;
+
+/// A record on the wire: 5 bytes of head, at most 256 of expansion (RFC 8446 section 5.2).
+pub(super) const WIRE_RECORD: usize = RECORD + 5 + 256;
+
+/// What our ciphers add to a record: head, content type, tag.
+const OVERHEAD: usize = 5 + 1 + 16;
+
+/// Room for a key update that rustls puts in front of a record by itself.
+const KEY_UPDATE: usize = 64;
+
+thread_local! {
+    /// Where small frames are gathered into one record.
+    static GATHER: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(RECORD));
+}
+
+/// Where a session stands when it can do no more with what it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// The handshake needs more from the peer.
+    Handshaking,
+    /// Application data may be sent.
+    Open,
+}
+
+pub(super) struct Engine<S> {
+    session: S,
+    /// Ciphertext read and not yet processed: between calls at most a part of one record (or of
+    /// one handshake message of at most 64 KiB).
+    incoming: BytesMut,
+    /// Plaintext that found no room in the reader's buffer, at most two records.
+    surplus: BytesMut,
+    /// Ciphertext to be sent.
+    outgoing: BytesMut,
+    peer_closed: bool,
+}
+
+impl<S: Session> Engine<S> {
+    pub(super) fn new(session: S) -> Self {
+        let (incoming, surplus, outgoing) = Default::default();
+        Self { session, incoming, surplus, outgoing, peer_closed: false }
+    }
+
+    pub(super) const fn session(&self) -> &S {
+        &self.session
+    }
+
+    /// The buffer to read ciphertext into, with room for `wanted` bytes.
+    pub(super) fn incoming(&mut self, wanted: usize) -> &mut BytesMut {
+        if self.incoming.is_empty() && self.incoming.capacity() < wanted {
+            self.incoming = pool::take(wanted);
+        }
+        // A part of a record is moved to the front, or into a new buffer.
+        self.incoming.reserve(wanted);
+        &mut self.incoming
+    }
+
+    pub(super) const fn outgoing(&mut self) -> &mut BytesMut {
+        &mut self.outgoing
+    }
+
+    /// Whether the peer sent `close_notify`: no plaintext comes after it.
+    pub(super) const fn peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    /// Nothing more is there for now: an empty buffer goes back to the pool, a large one that
+    /// holds a part of a record is exchanged for one of that size.
+    pub(super) fn rest(&mut self) {
+        if self.incoming.is_empty() {
+            pool::give(std::mem::take(&mut self.incoming));
+        } else if self.incoming.capacity() > 4 * WIRE_RECORD && self.incoming.len() < WIRE_RECORD {
+            let small = BytesMut::from(&self.incoming[..]);
+            pool::give(std::mem::replace(&mut self.incoming, small));
+        }
+    }
+
+    /// Moves plaintext left from the last call.
+    pub(super) fn take_surplus(&mut self, sink: &mut BytesMut) -> usize {
+        let n = self.surplus.len().min(room(sink));
+        sink.extend_from_slice(&self.surplus[..n]);
+        self.surplus.advance(n);
+        if self.surplus.is_empty() {
+            self.surplus = BytesMut::new();
+        }
+        n
+    }
+
+    /// Processes everything complete in `incoming`; plaintext goes to `sink`, never beyond its
+    /// capacity. After an error `outgoing` may hold the alert for the peer.
+    pub(super) fn process(&mut self, sink: &mut BytesMut) -> Result<Standing, Error> {
+        let outcome = self.run(sink);
+        if self.incoming.is_empty() {
+            pool::give(std::mem::take(&mut self.incoming));
+        }
+        if let Err(error) = outcome {
+            self.alert();
+            return Err(error);
+        }
+        outcome
+    }
+
+    fn run(&mut self, sink: &mut BytesMut) -> Result<Standing, Error> {
+        loop {
+            let status = self.session.process(&mut self.incoming);
+            let mut discard = status.discard;
+            let mut standing = None;
+            match status.state? {
+                ConnectionState::ReadTraffic(mut traffic) => {
+                    while let Some(record) = traffic.next_record() {
+                        let record = record?;
+                        discard += record.discard;
+                        let fits = record.payload.len().min(room(sink));
+                        sink.extend_from_slice(&record.payload[..fits]);
+                        self.surplus.extend_from_slice(&record.payload[fits..]);
+                    }
+                }
+                ConnectionState::EncodeTlsData(mut data) => {
+                    append(&mut self.outgoing, |space| match data.encode(space) {
+                        Ok(n) => Ok(n),
+                        Err(EncodeError::InsufficientSize(short)) => Err(Some(short.required_size)),
+                        Err(EncodeError::AlreadyEncoded) => Err(None),
+                    })?;
+                }
+                // Whatever is in `outgoing` leaves before anything sealed later.
+                ConnectionState::TransmitTlsData(data) => data.done(),
+                ConnectionState::PeerClosed => self.peer_closed = true,
+                ConnectionState::WriteTraffic(_) => standing = Some(Standing::Open),
+                ConnectionState::Closed => standing = Some(Standing::Open),
+                ConnectionState::BlockedHandshake => standing = Some(Standing::Handshaking),
+                // Early data is off, and the enum is open.
+                ConnectionState::ReadEarlyData(_) | _ => {
+                    return Err(Error::General("unexpected early data".into()));
+                }
+            }
+            self.incoming.advance(discard);
+            if let Some(standing) = standing {
+                return Ok(standing);
+            }
+        }
+    }
+
+    /// Collects the alert that rustls queued for a failed session.
+    fn alert(&mut self) {
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.session.process(&mut []).state {
+            // Without it the peer sees an end without a reason, no more.
+            let _ = append(&mut self.outgoing, |space| {
+                data.encode(space).map_err(|error| match error {
+                    EncodeError::InsufficientSize(short) => Some(short.required_size),
+                    EncodeError::AlreadyEncoded => None,
+                })
+            });
+        }
+    }
+
+    /// Seals at most `limit` bytes from the front of `frames` into full records; returns how many.
+    pub(super) fn seal(
+        &mut self,
+        frames: &mut VecDeque<Bytes>,
+        limit: usize,
+    ) -> Result<usize, Error> {
+        if self.outgoing.capacity() == 0 {
+            let queued: usize = frames.iter().map(Bytes::len).take(64).sum();
+            let wanted = queued.min(limit);
+            let records = wanted.div_ceil(RECORD);
+            self.outgoing = pool::take(wanted + records * OVERHEAD + KEY_UPDATE);
+        }
+        // Answers that rustls has queued go first. `incoming` holds nothing complete, but is shown
+        // all the same: rustls remembers parts of a handshake message by their place in it.
+        self.run(&mut BytesMut::new())?;
+        let ConnectionState::WriteTraffic(mut traffic) =
+            self.session.process(&mut self.incoming).state?
+        else {
+            return Err(Error::General("our direction is closed".into()));
+        };
+        let mut sealed = 0;
+        while sealed < limit && !frames.is_empty() {
+            sealed += seal_record(&mut traffic, frames, &mut self.outgoing)?;
+        }
+        Ok(sealed)
+    }
+
+    /// Seals `close_notify`.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        self.run(&mut BytesMut::new())?;
+        if let ConnectionState::WriteTraffic(mut traffic) =
+            self.session.process(&mut self.incoming).state?
+        {
+            append(&mut self.outgoing, |space| {
+                traffic.queue_close_notify(space).map_err(|error| required(&error))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<S> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("incoming", &self.incoming.len())
+            .field("surplus", &self.surplus.len())
+            .field("outgoing", &self.outgoing.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Seals one record: of the front frame alone when that fills it, else of as many as fit.
+fn seal_record<D>(
+    traffic: &mut WriteTraffic<'_, D>,
+    frames: &mut VecDeque<Bytes>,
+    outgoing: &mut BytesMut,
+) -> Result<usize, Error> {
+    let mut seal = |plain: &[u8]| {
+        let at = outgoing.len();
+        outgoing.resize(at + plain.len() + OVERHEAD + KEY_UPDATE, 0);
+        let n = traffic.encrypt(plain, &mut outgoing[at..]).map_err(|error| match error {
+            EncryptError::InsufficientSize(_) => {
+                Error::General("record larger than its room".into())
+            }
+            EncryptError::EncryptExhausted => Error::EncryptError,
+        })?;
+        outgoing.truncate(at + n);
+        Ok::<(), Error>(())
+    };
+    let Some(front) = frames.front_mut() else { return Ok(0) };
+    if front.len() >= RECORD {
+        seal(&front[..RECORD])?;
+        front.advance(RECORD);
+        if front.is_empty() {
+            frames.pop_front();
+        }
+        return Ok(RECORD);
+    }
+    GATHER.with_borrow_mut(|record| {
+        record.clear();
+        while let Some(front) = frames.front_mut() {
+            let n = front.len().min(RECORD - record.len());
+            record.extend_from_slice(&front[..n]);
+            if n < front.len() {
+                front.advance(n);
+                break;
+            }
+            frames.pop_front();
+        }
+        if !record.is_empty() {
+            seal(record)?;
+        }
+        Ok(record.len())
+    })
+}
+
+/// Appends what `encode` writes; it is asked again with as much room as it says it needs.
+fn append(
+    out: &mut BytesMut,
+    mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,
+) -> Result<(), Error> {
+    let at = out.len();
+    let mut room = 64;
+    for _ in 0..2 {
+        out.resize(at + room, 0);
+        match encode(&mut out[at..]) {
+            Ok(n) => {
+                out.truncate(at + n);
+                return Ok(());
+            }
+            Err(Some(required)) => room = required,
+            Err(None) => break,
+        }
+    }
+    out.truncate(at);
+    Err(Error::General("a TLS message could not be encoded".into()))
+}
+
+const fn required(error: &EncryptError) -> Option<usize> {
+    match error {
+        EncryptError::InsufficientSize(short) => Some(short.required_size),
+        EncryptError::EncryptExhausted => None,
+    }
+}
+
+fn room(sink: &BytesMut) -> usize {
+    sink.capacity() - sink.len()
+}

@@ -1,0 +1,123 @@
+//! The handshake, on the machinery of the lane.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::{Buf, BytesMut};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ServerConfig};
+use transport::tls::{Side, certificate_name, explain};
+use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
+
+use super::engine::{Engine, Standing, WIRE_RECORD};
+use super::exporter::Secret;
+use super::lane::TlsLane;
+use super::session::{Client, Server, Session};
+use crate::socket::Socket;
+
+/// Bytes read from a peer until its handshake is done: certificate chains are a few KiB, rustls
+/// itself refuses a message of 64 KiB.
+const INPUT: usize = 96 << 10;
+
+/// Shakes hands with a server.
+pub(crate) async fn connect(
+    socket: Socket,
+    address: SocketAddr,
+    config: &ClientConfig,
+    name: ServerName<'static>,
+) -> Result<Carrier, CarrierError> {
+    let (client, secret) =
+        Client::new(config, name).map_err(|error| explain(&error, Side::Client, false))?;
+    shake(socket, address, Engine::new(client), &secret).await
+}
+
+/// Shakes hands with a client.
+pub(crate) async fn accept(
+    socket: Socket,
+    address: SocketAddr,
+    config: &ServerConfig,
+) -> Result<Carrier, CarrierError> {
+    let (server, secret) =
+        Server::new(config).map_err(|error| explain(&error, Side::Server, false))?;
+    shake(socket, address, Engine::new(server), &secret).await
+}
+
+async fn shake<S: Session>(
+    socket: Socket,
+    address: SocketAddr,
+    mut engine: Engine<S>,
+    secret: &Arc<Secret>,
+) -> Result<Carrier, CarrierError> {
+    let mut heard = 0;
+    // Plaintext that came in the same read as the end of the handshake stays in the engine.
+    let mut nowhere = BytesMut::new();
+    loop {
+        let outcome = engine.process(&mut nowhere);
+        let sent = send(&socket, engine.outgoing()).await;
+        let standing = outcome.map_err(|error| explain(&error, S::SIDE, heard > 0))?;
+        sent?;
+        if standing == Standing::Open && engine.session().accepted() {
+            break;
+        }
+        let before = heard;
+        heard += receive::<S>(&socket, &mut engine).await?;
+        if before == 0 && !looks_like_tls(engine.incoming(0)) {
+            // rustls would say so too, but only after a whole record by a length that is none.
+            return Err(not_tls(S::SIDE));
+        }
+        if heard > INPUT {
+            let text = format!("the handshake is longer than {INPUT} bytes");
+            return Err(CarrierError::Tls(text));
+        }
+    }
+    let state = engine.session().state();
+    if state.alpn_protocol() != Some(ALPN) {
+        let peer = if S::SIDE == Side::Client { "server" } else { "client" };
+        let text = format!("the {peer} does not speak tunnel/1 on this port (no ALPN)");
+        return Err(CarrierError::Tls(text));
+    }
+    let exporter =
+        state.negotiated_cipher_suite().and_then(|suite| secret.export(suite, EXPORTER_LABEL));
+    if exporter.is_none() {
+        return Err(CarrierError::Tls("the session exports no keying material".into()));
+    }
+    let certificate_name = match S::SIDE {
+        Side::Client => None,
+        Side::Server => state.peer_certificates().and_then(<[_]>::first).and_then(certificate_name),
+    };
+    let peer = Peer { address, transport: Transport::Tls, exporter, certificate_name };
+    Ok(Carrier { peer, lane: Box::new(TlsLane::new(engine, socket)) })
+}
+
+async fn send(socket: &Socket, outgoing: &mut BytesMut) -> io::Result<()> {
+    while !outgoing.is_empty() {
+        let n = poll_fn(|cx| socket.poll_write(cx, &[IoSlice::new(outgoing)], outgoing.len()));
+        let n = n.await?;
+        outgoing.advance(n);
+    }
+    *outgoing = BytesMut::new();
+    Ok(())
+}
+
+async fn receive<S: Session>(socket: &Socket, engine: &mut Engine<S>) -> io::Result<usize> {
+    let incoming = engine.incoming(WIRE_RECORD);
+    let n = poll_fn(|cx| socket.poll_read(cx, incoming, WIRE_RECORD)).await?;
+    if n == 0 {
+        let text = "the peer closed the connection during the TLS handshake";
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+    }
+    Ok(n)
+}
+
+/// Whether the first bytes are a TLS record: handshake or alert, major version 3.
+fn looks_like_tls(start: &[u8]) -> bool {
+    let typed = start.first().is_none_or(|&kind| kind == 22 || kind == 21);
+    typed && start.get(1).is_none_or(|&major| major == 3)
+}
+
+fn not_tls(side: Side) -> CarrierError {
+    let peer = if side == Side::Client { "server" } else { "client" };
+    CarrierError::Tls(format!("the {peer} does not speak TLS on this port"))
+}

@@ -1,0 +1,161 @@
+//! The lane of `tls://`.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use rustls::Error;
+use transport::tls::io_error;
+use transport::{Lane, pool};
+
+use super::engine::{Engine, RECORD, WIRE_RECORD};
+use super::session::Session;
+use crate::socket::Socket;
+
+/// Ciphertext per read at most, even if the caller has more room: it should stay in the core's
+/// second-level cache until it is decrypted.
+const READ: usize = 256 << 10;
+
+/// Plaintext sealed per call at most and until the link says otherwise.
+const BATCH: usize = 128 << 10;
+
+#[derive(Debug)]
+pub(crate) struct TlsLane<S> {
+    engine: Engine<S>,
+    socket: Socket,
+    batch: usize,
+    /// Set after the first error, which repeats.
+    dead: Option<(io::ErrorKind, String)>,
+    closing: bool,
+    finished: bool,
+}
+
+impl<S: Session> TlsLane<S> {
+    pub(super) const fn new(engine: Engine<S>, socket: Socket) -> Self {
+        Self { engine, socket, batch: BATCH, dead: None, closing: false, finished: false }
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        self.dead.as_ref().map_or(Ok(()), |(kind, text)| Err(io::Error::new(*kind, text.clone())))
+    }
+
+    fn die<T>(&mut self, error: io::Error) -> Poll<io::Result<T>> {
+        self.dead = Some((error.kind(), error.to_string()));
+        Poll::Ready(Err(error))
+    }
+
+    /// A TLS failure: the alert is sent if the socket takes it at once.
+    fn fail<T>(&mut self, error: &Error) -> Poll<io::Result<T>> {
+        // Not polled: the reader must not take the place of the writer's waker.
+        let _ = self.socket.try_write(self.engine.outgoing());
+        self.die(io_error(error, S::SIDE))
+    }
+
+    /// Writes `outgoing` until it is empty and its buffer given back.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let outgoing = self.engine.outgoing();
+        while !outgoing.is_empty() {
+            let slice = [IoSlice::new(outgoing)];
+            let n = ready!(self.socket.poll_write(cx, &slice, outgoing.len()))?;
+            outgoing.advance(n);
+        }
+        if outgoing.capacity() > 0 {
+            pool::give(std::mem::take(outgoing));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Session> Lane for TlsLane<S> {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        let before = buf.len();
+        loop {
+            if self.engine.take_surplus(buf) > 0 || buf.len() > before {
+                return Poll::Ready(Ok(buf.len() - before));
+            }
+            if self.engine.peer_closed() {
+                return Poll::Ready(Ok(0));
+            }
+            self.alive()?;
+            // Never more than fits the caller's room, but for the last record.
+            let limit = (buf.capacity() - buf.len()).clamp(WIRE_RECORD, READ);
+            let incoming = self.engine.incoming(limit);
+            let n = match self.socket.poll_read(cx, incoming, limit) {
+                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Err(error)) => return self.die(error),
+                Poll::Pending => {
+                    self.engine.rest();
+                    return Poll::Pending;
+                }
+            };
+            if n == 0 {
+                let text = "the peer ended the connection without close_notify";
+                return self.die(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            if let Err(error) = self.engine.process(buf) {
+                return self.fail(&error);
+            }
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        self.alive()?;
+        if self.closing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        match ready!(self.poll_drain(cx)) {
+            Ok(()) => {}
+            Err(error) => return self.die(error),
+        }
+        let sealed = match self.engine.seal(frames, self.batch) {
+            Ok(sealed) => sealed,
+            Err(error) => return self.fail(&error),
+        };
+        match self.poll_drain(cx) {
+            Poll::Ready(Err(error)) => self.die(error),
+            Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(sealed)),
+        }
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.alive()?;
+        match ready!(self.poll_drain(cx)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(error) => self.die(error),
+        }
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.alive()?;
+        if !self.closing {
+            self.closing = true;
+            if let Err(error) = self.engine.close() {
+                return self.fail(&error);
+            }
+        }
+        ready!(self.poll_flush(cx))?;
+        if !self.finished {
+            self.socket.finish()?;
+            self.finished = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn set_send_limit(&mut self, bytes: usize) {
+        self.batch = bytes.clamp(RECORD, 2 * BATCH);
+        self.socket.set_send_limit(bytes);
+    }
+
+    fn detach(&mut self) -> io::Result<()> {
+        self.socket.detach()
+    }
+
+    fn attach(&mut self) -> io::Result<()> {
+        self.socket.attach()
+    }
+}

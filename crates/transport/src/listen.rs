@@ -1,0 +1,89 @@
+//! Groups of TCP listeners on one address, one per worker (`SO_REUSEPORT`): the kernel spreads
+//! connections, and no worker wakes another to hand one over.
+//!
+//! An accept that fails for want of descriptors (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) leaves
+//! the connection in the queue and the socket readable: whoever accepts waits a moment after an
+//! error, else it spins.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that may wait to be accepted, per listener; the kernel lowers it to `somaxconn`.
+/// A restart brings thousands of clients back within seconds.
+const BACKLOG: i32 = 4096;
+
+/// `count` (at least one is made) non-blocking listeners on `address`; port 0 takes one free port
+/// for all. `[::]` takes IPv4 as well.
+///
+/// The first is bound and listening *without* `SO_REUSEPORT`, so that a port taken by another
+/// process - of the same user, too - is [`io::ErrorKind::AddrInUse`]; then the option is set on it
+/// and the others join. `SO_REUSEADDR` lets a restart bind while old connections are in `TIME_WAIT`.
+pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
+    let first = socket(address)?;
+    first.bind(&address.into())?;
+    first.listen(BACKLOG)?;
+    if count < 2 {
+        return Ok(vec![first.into()]);
+    }
+    first.set_reuse_port(true)?;
+    let first = TcpListener::from(first);
+    let bound = first.local_addr()?;
+    let mut group = vec![first];
+    for _ in 1..count {
+        let next = socket(bound)?;
+        next.set_reuse_port(true)?;
+        next.bind(&bound.into())?;
+        next.listen(BACKLOG)?;
+        group.push(next.into());
+    }
+    Ok(group)
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    if let SocketAddr::V6(v6) = address {
+        socket.set_only_v6(!v6.ip().is_unspecified())?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn local(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn a_group_shares_one_port() {
+        let group = listen_group(local(0), 3).unwrap();
+        let port = group[0].local_addr().unwrap().port();
+        assert!(group.iter().all(|one| one.local_addr().unwrap().port() == port));
+        TcpStream::connect(local(port)).unwrap();
+    }
+
+    #[test]
+    fn a_port_taken_by_a_group_is_an_error() {
+        let group = listen_group(local(0), 2).unwrap();
+        let taken = group[0].local_addr().unwrap();
+        for count in [1, 2] {
+            let refused = listen_group(taken, count).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        }
+    }
+
+    #[test]
+    fn the_unspecified_ipv6_address_takes_ipv4_too() {
+        let Ok(group) = listen_group("[::]:0".parse().unwrap(), 2) else {
+            return; // a machine without IPv6
+        };
+        TcpStream::connect(local(group[0].local_addr().unwrap().port())).unwrap();
+    }
+}

@@ -1,0 +1,164 @@
+//! The two pipes between the ends of a connection, and what breaks them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::{CAPACITY, Faults, killed};
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Pipe {
+    bytes: BytesMut,
+    /// The writer ended it: end of stream once `bytes` is empty.
+    finished: bool,
+    /// Its reader was dropped: a write kills the connection, as a RST would.
+    deserted: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// Bytes until the connection dies.
+    fuse: Option<u64>,
+}
+
+/// A connection. Pipe 0 is written by the dialing end.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pipes: [Pipe; 2],
+    read_at_most: usize,
+    dead: bool,
+    black_hole: bool,
+}
+
+impl Wire {
+    pub(super) fn new(faults: Faults) -> Self {
+        let pipe = |fuse| Pipe { fuse, ..Pipe::default() };
+        let mut wire = Self {
+            pipes: [pipe(faults.kill_after_sent), pipe(faults.kill_after_received)],
+            read_at_most: if faults.read_at_most == 0 { usize::MAX } else { faults.read_at_most },
+            dead: false,
+            black_hole: false,
+        };
+        if wire.pipes.iter().any(|pipe| pipe.fuse == Some(0)) {
+            wire.kill();
+        }
+        wire
+    }
+
+    pub(super) fn alive(&self) -> io::Result<()> {
+        if self.dead { Err(killed()) } else { Ok(()) }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        pipe: usize,
+        buf: &mut BytesMut,
+        cx: &Context<'_>,
+    ) -> (Poll<io::Result<usize>>, Option<Waker>) {
+        if let Err(error) = self.alive() {
+            return (Poll::Ready(Err(error)), None);
+        }
+        let limit = self.read_at_most;
+        let pipe = &mut self.pipes[pipe];
+        if pipe.bytes.is_empty() && !pipe.finished {
+            pipe.reader = Some(cx.waker().clone());
+            return (Poll::Pending, None);
+        }
+        let n = pipe.bytes.len().min(buf.capacity() - buf.len()).min(limit);
+        buf.extend_from_slice(&pipe.bytes[..n]);
+        pipe.bytes.advance(n);
+        if pipe.bytes.is_empty() {
+            pipe.bytes = BytesMut::new();
+        }
+        (Poll::Ready(Ok(n)), pipe.writer.take())
+    }
+
+    pub(super) fn write(
+        &mut self,
+        index: usize,
+        frames: &mut VecDeque<Bytes>,
+        cx: &Context<'_>,
+    ) -> (Poll<io::Result<usize>>, Vec<Waker>) {
+        if let Err(error) = self.alive() {
+            return (Poll::Ready(Err(error)), Vec::new());
+        }
+        let black_hole = self.black_hole;
+        let pipe = &mut self.pipes[index];
+        if pipe.finished {
+            return (Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())), Vec::new());
+        }
+        if pipe.deserted {
+            return (Poll::Ready(Err(killed())), self.kill());
+        }
+        let mut room = CAPACITY - pipe.bytes.len().min(CAPACITY);
+        if let Some(fuse) = pipe.fuse {
+            room = room.min(usize::try_from(fuse).unwrap_or(usize::MAX));
+        }
+        if room == 0 {
+            pipe.writer = Some(cx.waker().clone());
+            return (Poll::Pending, Vec::new());
+        }
+        let mut taken = 0;
+        while let Some(front) = frames.front_mut() {
+            let n = front.len().min(room - taken);
+            if !black_hole {
+                pipe.bytes.extend_from_slice(&front[..n]);
+            }
+            taken += n;
+            if n < front.len() {
+                front.advance(n);
+                break;
+            }
+            frames.pop_front();
+        }
+        if let Some(fuse) = &mut pipe.fuse {
+            *fuse -= taken as u64;
+            if *fuse == 0 {
+                return (Poll::Ready(Ok(taken)), self.kill());
+            }
+        }
+        (Poll::Ready(Ok(taken)), pipe.reader.take().into_iter().collect())
+    }
+
+    pub(super) fn finish(&mut self, index: usize) -> Option<Waker> {
+        if self.black_hole {
+            return None;
+        }
+        self.pipes[index].finished = true;
+        self.pipes[index].reader.take()
+    }
+
+    /// An end was dropped. As with TCP that is a close if it had finished and left nothing unread
+    /// - what it wrote is still delivered - else an abort.
+    pub(super) fn abandon(&mut self, index: usize) -> Vec<Waker> {
+        if self.black_hole {
+            return Vec::new();
+        }
+        let finished = self.pipes[index].finished;
+        let incoming = &mut self.pipes[1 - index];
+        if !finished || !incoming.bytes.is_empty() {
+            return self.kill();
+        }
+        incoming.deserted = true;
+        incoming.writer.take().into_iter().collect()
+    }
+
+    pub(super) fn kill(&mut self) -> Vec<Waker> {
+        self.dead = true;
+        self.pipes.iter_mut().for_each(|pipe| pipe.bytes = BytesMut::new());
+        self.wakers()
+    }
+
+    pub(super) fn black_hole(&mut self) -> Vec<Waker> {
+        self.black_hole = true;
+        self.pipes.iter_mut().for_each(|pipe| pipe.bytes = BytesMut::new());
+        // Writers that waited for room have it now.
+        self.wakers()
+    }
+
+    fn wakers(&mut self) -> Vec<Waker> {
+        let each = self.pipes.iter_mut();
+        each.flat_map(|pipe| [pipe.reader.take(), pipe.writer.take()]).flatten().collect()
+    }
+}

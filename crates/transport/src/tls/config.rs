@@ -1,0 +1,123 @@
+//! rustls configurations of the two sides.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::verify::PinVerifier;
+use super::{Identity, MaterialError, Pin, load_certificates, provider};
+
+/// Whom a client takes for the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Certificates of the authorities the system trusts, for the right name.
+    System,
+    /// Certificates of the authorities (or the very certificate) in this PEM file, for the right
+    /// name.
+    Authority(PathBuf),
+    /// Keys, whatever the certificate says.
+    Pins(Vec<Pin>),
+}
+
+/// A server's side. With `client_ca` (a PEM file) every client must show a certificate of one of
+/// its authorities. `alpn` are the protocols served, best first.
+pub fn server_config(
+    identity: &Identity,
+    client_ca: Option<&Path>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ServerConfig>, MaterialError> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(unusable)?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(roots(path, load_certificates(path)?)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider())
+                .build()
+                .map_err(|error| MaterialError::file(path, error))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let shown: Arc<dyn ResolvesServerCert> =
+        Arc::new(SingleCertAndKey::from(Arc::clone(identity.key())));
+    let mut config = builder.with_cert_resolver(shown);
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    // One ticket tells a client that its certificate was accepted; nobody resumes TLS sessions.
+    config.send_tls13_tickets = 1;
+    Ok(Arc::new(config))
+}
+
+/// A client's side. `identity` is shown to a server that asks for a certificate.
+pub fn client_config(
+    trust: &Trust,
+    identity: Option<&Identity>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ClientConfig>, MaterialError> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(unusable)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier(trust)?);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let shown: Arc<dyn ResolvesClientCert> =
+                Arc::new(SingleCertAndKey::from(Arc::clone(identity.key())));
+            builder.with_client_cert_resolver(shown)
+        }
+    };
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    // A carrier is dialled rarely and lives long: each proves the certificate anew.
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError> {
+    let roots = match trust {
+        Trust::Pins(pins) => return Ok(Arc::new(PinVerifier::new(pins.clone()))),
+        Trust::Authority(path) => roots(path, load_certificates(path)?)?,
+        Trust::System => {
+            let mut roots = RootCertStore::empty();
+            // A bundle may hold a few that webpki cannot read; those are passed over.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(MaterialError::Setting(
+                    "this system has no trusted certificates (install ca-certificates); or set \
+                     tls.ca or tls.pin"
+                        .into(),
+                ));
+            }
+            roots
+        }
+    };
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| MaterialError::Setting(error.to_string()))?;
+    Ok(verifier)
+}
+
+fn roots(
+    path: &Path,
+    certificates: Vec<CertificateDer<'static>>,
+) -> Result<RootCertStore, MaterialError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|error| {
+            MaterialError::file(path, format!("a certificate in it cannot be used: {error}"))
+        })?;
+    }
+    Ok(roots)
+}
+
+fn unusable(error: rustls::Error) -> MaterialError {
+    MaterialError::Setting(error.to_string())
+}

@@ -1,0 +1,137 @@
+//! One line for each way a TLS handshake fails: what is wrong, and what to do.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls' enums are open and long; the rest keeps its own text"
+)]
+
+use std::io;
+
+use rustls::{AlertDescription as Alert, CertificateError, Error};
+use x509_parser::time::ASN1Time;
+
+use super::identity::day;
+use super::verify::Unpinned;
+use crate::CarrierError;
+
+/// Which end we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// We dialled.
+    Client,
+    /// We accepted.
+    Server,
+}
+
+impl Side {
+    const fn peer(self) -> &'static str {
+        match self {
+            Self::Client => "the server",
+            Self::Server => "the client",
+        }
+    }
+}
+
+/// The [`CarrierError`] of a TLS error on our side. `heard` says whether the peer sent anything
+/// that was TLS before.
+#[must_use]
+pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
+    let peer = side.peer();
+    match error {
+        Error::InvalidCertificate(why) => certificate(why, side),
+        Error::NoCertificatesPresented => CarrierError::Certificate(
+            "the client shows no certificate, and this server asks for one".into(),
+        ),
+        Error::AlertReceived(alert) => alerted(*alert, side),
+        Error::NoApplicationProtocol => {
+            CarrierError::Tls(format!("{peer} does not speak tunnel/1"))
+        }
+        Error::InvalidMessage(_) if !heard => {
+            CarrierError::Tls(format!("{peer} does not speak TLS on this port"))
+        }
+        Error::PeerIncompatible(why) => CarrierError::Tls(format!(
+            "{peer} and we have no TLS version or cipher in common: {why:?}"
+        )),
+        other => CarrierError::Tls(other.to_string()),
+    }
+}
+
+/// The same for an established lane, whose errors are [`io::Error`]s.
+#[must_use]
+pub fn io_error(error: &Error, side: Side) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))
+}
+
+fn certificate(why: &CertificateError, side: Side) -> CarrierError {
+    let whose = match side {
+        Side::Client => "the server's certificate",
+        Side::Server => "the client's certificate",
+    };
+    let date = |time: &rustls::pki_types::UnixTime| {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        ASN1Time::from_timestamp(seconds).map_or_else(|_| "an unknown day".into(), |t| day(&t))
+    };
+    CarrierError::Certificate(match why {
+        CertificateError::Other(other) => {
+            if let Some(Unpinned(pin)) = other.0.downcast_ref() {
+                return CarrierError::PinMismatch { presented: pin.base64() };
+            }
+            format!("{whose} does not verify: {}", other.0)
+        }
+        CertificateError::Expired => format!("{whose} has expired; renew it"),
+        CertificateError::ExpiredContext { not_after, .. } => {
+            format!("{whose} expired on {}; renew it", date(not_after))
+        }
+        CertificateError::NotValidYet => format!("{whose} is not valid yet; are the clocks right?"),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            format!("{whose} is not valid before {}; are the clocks right?", date(not_before))
+        }
+        CertificateError::NotValidForName => format!("{whose} is for another name; set tls.sni"),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            let presented: Vec<_> = presented.iter().take(4).map(|name| plain(name)).collect();
+            let presented =
+                if presented.is_empty() { "no name".into() } else { presented.join(", ") };
+            format!("{whose} is for {presented}, not for {}; set tls.sni", expected.to_str())
+        }
+        CertificateError::UnknownIssuer => match side {
+            Side::Client => {
+                format!("{whose} is of an unknown authority; set tls.ca to its file or tls.pin")
+            }
+            Side::Server => format!("{whose} is of an authority that is not in tls.client_ca"),
+        },
+        other => format!("{whose} does not verify: {other}"),
+    })
+}
+
+/// webpki prints `DnsName("a.example")`, tells addresses as `IpAddress(..)`; people want the name.
+fn plain(name: &str) -> &str {
+    let inner =
+        name.split_once('(').map_or(name, |(_, rest)| rest.strip_suffix(')').unwrap_or(rest));
+    inner.trim_matches('"')
+}
+
+fn alerted(alert: Alert, side: Side) -> CarrierError {
+    let peer = side.peer();
+    let ours = match side {
+        Side::Client => "our client certificate",
+        Side::Server => "our certificate",
+    };
+    let refused = |why: &str| CarrierError::Certificate(format!("{peer} refused {ours}: {why}"));
+    match alert {
+        Alert::CertificateRequired => CarrierError::Certificate(
+            "the server asks for a client certificate; set tls.cert and tls.key".into(),
+        ),
+        Alert::UnknownCA => refused("it does not know the authority"),
+        Alert::CertificateExpired => refused("it has expired or is not valid yet"),
+        Alert::CertificateRevoked => refused("it was revoked"),
+        Alert::BadCertificate | Alert::UnsupportedCertificate | Alert::CertificateUnknown => {
+            refused("it does not verify")
+        }
+        Alert::NoApplicationProtocol => {
+            CarrierError::Tls(format!("{peer} does not speak tunnel/1 on this port"))
+        }
+        Alert::ProtocolVersion => CarrierError::Tls(format!("{peer} does not speak TLS 1.3")),
+        Alert::UnrecognisedName => CarrierError::Tls(format!("{peer} does not know this name")),
+        other => CarrierError::Tls(format!("{peer} ended the handshake: {other:?}")),
+    }
+}

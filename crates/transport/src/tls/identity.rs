@@ -1,0 +1,110 @@
+//! A certificate chain with its private key, and the files they come from.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{Error as PemError, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use super::{MaterialError, Pin, provider};
+
+/// What one end shows the other: a certificate chain, leaf first, and the key of the leaf.
+#[derive(Clone)]
+pub struct Identity {
+    key: Arc<CertifiedKey>,
+    pin: Pin,
+}
+
+impl Identity {
+    /// Loads PEM files. `certificate` holds the chain, leaf first; `key` a PKCS#8, PKCS#1 or SEC1
+    /// key. An error names the file and says what is wrong: unreadable, nothing in it, a key of
+    /// another certificate, expired, not valid yet.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
+        let identity = Self::load_at_any_time(certificate, key)?;
+        let leaf = identity.key.cert.first().map_or(&[][..], |leaf| leaf.as_ref());
+        let (_, parsed) = X509Certificate::from_der(leaf)
+            .map_err(|_| MaterialError::file(certificate, "the certificate cannot be read"))?;
+        let (now, validity) = (ASN1Time::now(), parsed.validity());
+        if now > validity.not_after {
+            let problem = format!("the certificate expired on {}", day(&validity.not_after));
+            return Err(MaterialError::file(certificate, problem));
+        }
+        if now < validity.not_before {
+            let problem = format!(
+                "the certificate is not valid before {}; is the clock right?",
+                day(&validity.not_before)
+            );
+            return Err(MaterialError::file(certificate, problem));
+        }
+        Ok(identity)
+    }
+
+    /// As [`Identity::load`], whatever the dates.
+    pub(super) fn load_at_any_time(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
+        let chain = load_certificates(certificate)?;
+        let text = read(key)?;
+        let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+            let problem = if matches!(error, PemError::NoItemsFound) {
+                "no private key in it (PEM)".into()
+            } else {
+                format!("the private key cannot be read: {error}")
+            };
+            MaterialError::file(key, problem)
+        })?;
+        let pin = Pin::of(&chain[0])
+            .map_err(|_| MaterialError::file(certificate, "the certificate cannot be read"))?;
+        let key = CertifiedKey::from_der(chain, secret, &provider()).map_err(|error| {
+            if matches!(error, rustls::Error::InconsistentKeys(_)) {
+                let problem =
+                    format!("the key does not belong to the certificate {}", certificate.display());
+                MaterialError::file(key, problem)
+            } else {
+                MaterialError::file(key, format!("the private key cannot be used: {error}"))
+            }
+        })?;
+        Ok(Self { key: Arc::new(key), pin })
+    }
+
+    /// The pin of the leaf's key, for the other end's `tls.pin`.
+    #[must_use]
+    pub const fn pin(&self) -> Pin {
+        self.pin
+    }
+
+    pub(super) const fn key(&self) -> &Arc<CertifiedKey> {
+        &self.key
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("pin", &self.pin).finish_non_exhaustive()
+    }
+}
+
+/// The certificates of a PEM file, at least one, in order.
+pub fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let text = read(path)?;
+    let certificates = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| MaterialError::file(path, format!("not a PEM file: {error}")))?;
+    if certificates.is_empty() {
+        return Err(MaterialError::file(path, "no certificate in it (PEM)"));
+    }
+    Ok(certificates)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
+    fs::read(path).map_err(|error| MaterialError::file(path, error))
+}
+
+/// A date as `2031-04-05`, in UTC.
+pub(super) fn day(time: &ASN1Time) -> String {
+    let time = time.to_datetime();
+    format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day())
+}

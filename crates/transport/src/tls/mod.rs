@@ -1,0 +1,33 @@
+//! TLS for every transport that uses it: the one place for the crypto provider, certificates,
+//! pins and verifiers.
+//!
+//! rustls with aws-lc-rs, passed explicitly (a process default would be a hidden global, and two
+//! providers in one tree make rustls panic), hybrid post-quantum key exchange first, TLS 1.3 only.
+//! 0-RTT is off.
+
+mod config;
+mod error;
+mod explain;
+mod identity;
+mod name;
+mod own;
+mod pin;
+mod verify;
+
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+
+pub use config::{Trust, client_config, server_config};
+pub use error::MaterialError;
+pub use explain::{Side, explain, io_error};
+pub use identity::{Identity, load_certificates};
+pub use name::{certificate_name, server_name};
+pub use own::self_signed;
+pub use pin::{Pin, PinError};
+
+/// The crypto provider of everything here.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}

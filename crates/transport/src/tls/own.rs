@@ -1,0 +1,95 @@
+//! The certificate a server makes for itself at its first start.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rcgen::{CertificateParams, DnType, KeyPair};
+use x509_parser::time::ASN1Time;
+
+use super::{Identity, MaterialError};
+
+/// Clients trust the key by its pin and look at no date, so an end could only hurt a forgotten
+/// machine - but a certificate without end is refused by tools that read it. Ten years outlives
+/// the hardware.
+const YEARS: i32 = 10;
+
+/// The self-signed identity of `folder` (`cert.pem`, `key.pem`), made if there is none. Made for
+/// `names` (DNS names or IP addresses, for clients that trust the file as a CA).
+///
+/// The key is written first and with mode 0600, each file under another name, synced and renamed:
+/// a crash leaves either nothing that counts or a whole pair. The folder must exist and must not be
+/// shared by two instances.
+pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
+    let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    if !certificate.exists() {
+        make(&certificate, &key, names)?;
+    }
+    Identity::load_at_any_time(&certificate, &key)
+}
+
+fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), MaterialError> {
+    let failed = |error: rcgen::Error| MaterialError::Setting(format!("self-signing: {error}"));
+    let mut parameters = CertificateParams::new(names).map_err(failed)?;
+    parameters.distinguished_name.push(DnType::CommonName, "tunnel");
+    let now = ASN1Time::now().to_datetime();
+    // Yesterday: the other machine's clock may be late.
+    parameters.not_before =
+        rcgen::date_time_ymd(now.year(), now.month().into(), now.day().min(28)) - DAY;
+    parameters.not_after = rcgen::date_time_ymd(now.year() + YEARS, now.month().into(), 28);
+    let pair = KeyPair::generate().map_err(failed)?;
+    let signed = parameters.self_signed(&pair).map_err(failed)?;
+    write(key, &pair.serialize_pem())?;
+    write(certificate, &signed.pem())
+}
+
+const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
+
+fn write(path: &Path, text: &str) -> Result<(), MaterialError> {
+    let failed = |error: io::Error| MaterialError::file(path, error);
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    fs::rename(&new, path).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn the_second_start_shows_the_same_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = self_signed(folder.path(), &["a.example".into()]).unwrap();
+        let second = self_signed(folder.path(), &[]).unwrap();
+        assert_eq!(first.pin(), second.pin());
+        let mode = fs::metadata(folder.path().join("key.pem")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
+    }
+
+    #[test]
+    fn a_start_that_died_after_the_key_begins_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = self_signed(folder.path(), &[]).unwrap();
+        fs::remove_file(folder.path().join("cert.pem")).unwrap();
+        assert_ne!(self_signed(folder.path(), &[]).unwrap().pin(), first.pin());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        let error = self_signed(&missing, &[]).unwrap_err().to_string();
+        assert!(error.starts_with(&missing.join("key.pem").display().to_string()), "{error}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Verification by pin.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
+
+use super::{Pin, provider};
+
+/// Trusts a server whose key is pinned, whatever names and dates its certificate has. That the
+/// server holds the key is proved by its handshake signature, which is verified as always.
+#[derive(Debug)]
+pub(super) struct PinVerifier {
+    pins: Vec<Pin>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+/// The server's key is none of the pinned ones; travels inside [`rustls::Error`].
+#[derive(Debug, thiserror::Error)]
+#[error("the presented key {0} is not pinned")]
+pub(super) struct Unpinned(pub(super) Pin);
+
+impl PinVerifier {
+    pub(super) fn new(pins: Vec<Pin>) -> Self {
+        Self { pins, algorithms: provider().signature_verification_algorithms }
+    }
+}
+
+impl ServerCertVerifier for PinVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let presented = Pin::of(end_entity)?;
+        if self.pins.contains(&presented) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let error = OtherError(Arc::new(Unpinned(presented)));
+        Err(Error::InvalidCertificate(CertificateError::Other(error)))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
