@@ -1,1 +1,30 @@
-fn main() {}
+//! `cargo xtask …`: what the project automates, in Rust instead of a pile of scripts, so that it
+//! runs the same on every machine. `.ci/run` calls it and does nothing else.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
+
+mod test;
+mod walls;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask test [--fast] [STEP…]   everything that has to hold before a merge
+
+  --fast   without the steps that build or need the release binary
+  STEP     only these steps, in their order
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    match args.next().as_deref() {
+        Some("test") => test::main(args),
+        None | Some("help" | "--help" | "-h") => {
+            println!("{HELP}\nSteps:\n{}", test::describe_steps());
+            ExitCode::SUCCESS
+        }
+        Some(other) => {
+            eprintln!("xtask: no such command: {other}\n\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}

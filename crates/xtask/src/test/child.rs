@@ -1,0 +1,132 @@
+//! Programs that a step runs. Their output streams through; standard input is closed, so that
+//! nothing can wait for an answer. What they say about passed tests is added up on the way.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::AddAssign;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+/// What test programs reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: u64,
+    pub(super) ignored: u64,
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.ignored += other.ignored;
+    }
+}
+
+impl Tally {
+    /// What one line of output adds: cargo closes each test program with
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn of_line(line: &str) -> Self {
+        let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
+        let count = |word: &str| {
+            counts
+                .split([';', '.'])
+                .filter_map(|part| part.trim().strip_suffix(word)?.trim().parse().ok())
+                .next()
+                .unwrap_or(0)
+        };
+        Self { passed: count("passed"), ignored: count("ignored") }
+    }
+}
+
+/// `cargo` with these arguments, in the top level of the checkout.
+pub(super) fn cargo(root: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(args);
+    command
+}
+
+/// Runs to the end; a status other than 0 is an error.
+pub(super) fn run(command: &mut Command) -> Result<()> {
+    announce(command);
+    let status =
+        command.stdin(Stdio::null()).status().with_context(|| format!("starting {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// Like [`run`], and adds up what cargo says about tests.
+pub(super) fn run_tests(command: &mut Command) -> Result<Tally> {
+    announce(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("starting {command:?}"))?;
+    let output = BufReader::new(child.stdout.take().context("piped above")?);
+    let tally = pass_on(output, std::io::stdout().lock())?;
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(tally)
+}
+
+/// Copies line by line and adds up on the way.
+fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
+    let (mut tally, mut line) = (Tally::default(), Vec::new());
+    while from.read_until(b'\n', &mut line)? > 0 {
+        to.write_all(&line)?;
+        tally += Tally::of_line(&String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    Ok(tally)
+}
+
+/// What a program printed on both channels, and whether it succeeded.
+pub(super) fn capture(command: &mut Command) -> Result<(bool, String)> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.push_str(&String::from_utf8_lossy(&output.stderr));
+    Ok((output.status.success(), text))
+}
+
+/// Where a program is: on the path or in the folders of daemons, which are not on everyone's path.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir: PathBuf| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+fn announce(command: &Command) {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    println!("$ {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_summaries_are_added_up_and_nothing_else() {
+        let line = "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; \
+                    finished in 0.51s\n";
+        assert_eq!(Tally::of_line(line), Tally { passed: 12, ignored: 3 });
+        assert_eq!(Tally::of_line("12 passed; nothing of cargo's"), Tally::default());
+        let (text, mut copy) = (line.repeat(2) + "cut", Vec::new());
+        let tally = pass_on(text.as_bytes(), &mut copy).unwrap();
+        assert_eq!(tally, Tally { passed: 24, ignored: 6 });
+        assert_eq!(copy, text.as_bytes(), "everything passes through");
+    }
+
+    #[test]
+    fn a_failing_program_is_an_error_with_its_status() {
+        let error = run(Command::new("sh").args(["-c", "exit 3"])).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Software that the steps need and cargo does not bring: one list, with the reason for each.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::child::{Tally, capture, cargo, find, run};
+use super::{Site, Verdict};
+
+/// One program, the Debian package that has it, and why it is needed.
+#[derive(Debug)]
+struct Need {
+    program: &'static str,
+    package: &'static str,
+    why: &'static str,
+}
+
+const fn need(program: &'static str, package: &'static str, why: &'static str) -> Need {
+    Need { program, package, why }
+}
+
+const NEEDS: &[Need] = &[
+    need("cc", "gcc", "builds the C part of aws-lc, links test programs"),
+    need("musl-gcc", "musl-tools", "builds the C part of the static binary"),
+    need("file", "file", "proves that the static binary is static-pie"),
+    need("nginx", "nginx-light", "end-to-end: an origin nobody here wrote, 18,000 idle visitors"),
+    need("wrk", "wrk", "end-to-end: HTTP load"),
+    need("iperf3", "iperf3", "end-to-end: bulk both ways, through a service and a forward"),
+    need("curl", "curl", "end-to-end: chunked bodies, keep-alive"),
+    need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
+    need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
+    need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
+    need("systemd-analyze", "systemd", "checks the units"),
+];
+
+/// Installs what is missing when root on a Debian; else says what to run.
+pub(super) fn install(site: &Site) -> Result<Verdict> {
+    add_rust_components(site)?;
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(Verdict::Passed(Tally::default()));
+    }
+    for need in &missing {
+        println!("missing: {} ({}): {}", need.program, need.package, need.why);
+    }
+    let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+    if find("apt-get").is_none() {
+        let packages = packages.join(" ");
+        return Ok(Verdict::Skipped(format!(
+            "no apt-get here; install the counterparts of these Debian packages: {packages}"
+        )));
+    }
+    if !is_root()? {
+        let packages = packages.join(" ");
+        return Ok(Verdict::Skipped(format!(
+            "run: sudo apt-get install --yes --no-install-recommends {packages}"
+        )));
+    }
+    run(Command::new("apt-get").args(["update", "--quiet=2"]))?;
+    run(Command::new("apt-get")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["install", "--yes", "--quiet=2", "--no-install-recommends"])
+        .args(packages))?;
+    Ok(Verdict::Passed(Tally::default()))
+}
+
+/// Why a step that needs these programs cannot run, if one of them is missing.
+pub(super) fn lacking(programs: &[&str]) -> Option<String> {
+    let packages: Vec<_> = missing()
+        .into_iter()
+        .filter(|need| programs.contains(&need.program))
+        .map(|need| need.package)
+        .collect();
+    (!packages.is_empty()).then(|| format!("not installed: {}", packages.join(" ")))
+}
+
+/// rustfmt and clippy are not part of a minimal tool chain (their programs are: rustup's proxies).
+fn add_rust_components(site: &Site) -> Result<()> {
+    for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        let (there, _) = capture(&mut cargo(&site.root, &[subcommand, "--version"]))?;
+        if !there && find("rustup").is_some() {
+            run(Command::new("rustup").args(["component", "add", component]))?;
+        }
+    }
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| find(need.program).is_none()).collect()
+}
+
+fn is_root() -> Result<bool> {
+    Ok(capture(Command::new("id").arg("-u"))?.1.trim() == "0")
+}

@@ -1,0 +1,161 @@
+//! The steps, in order. Each can run alone: what it needs built, it builds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::child::{Tally, capture, cargo, find, run, run_tests};
+use super::{Site, Step, Verdict, packages};
+use crate::walls;
+
+const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
+    Step { name, what, slow: false, run }
+}
+
+const fn slow(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
+    Step { name, what, slow: true, run }
+}
+
+pub(super) const STEPS: &[Step] = &[
+    step("packages", "software that tests and builds need is there", packages::install),
+    step("fmt", "every file is formatted", fmt),
+    step("walls", "dependencies point one way, licences are allowed", check_walls),
+    step("clippy", "no warning in any target", clippy),
+    step("doc", "no warning in the documentation, private items included", doc),
+    step("pure", "the pure crates build where there is no operating system", pure),
+    step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
+    step("units", "systemd finds nothing to say about the units", units),
+    slow("release", "the release binary builds", release),
+    slow("examples", "the release binary accepts every file in examples/", examples),
+    slow("e2e", "the release binary against real software", e2e),
+    slow("static", "the static binary builds and runs in an empty root", build_static),
+];
+
+const OK: Result<Verdict> = Ok(Verdict::Passed(Tally { passed: 0, ignored: 0 }));
+
+/// A target without sockets, threads and clock: what builds for it uses none.
+const BARE_TARGET: &str = "wasm32-unknown-unknown";
+
+fn fmt(site: &Site) -> Result<Verdict> {
+    run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
+    OK
+}
+
+fn check_walls(site: &Site) -> Result<Verdict> {
+    walls::check(&site.root)?;
+    if capture(&mut cargo(&site.root, &["deny", "--version"]))?.0 {
+        let args = ["deny", "check", "--config", ".deny.toml", "bans", "licenses", "sources"];
+        run(&mut cargo(&site.root, &args))?;
+    }
+    OK
+}
+
+fn clippy(site: &Site) -> Result<Verdict> {
+    let args = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    run(&mut cargo(&site.root, &args))?;
+    OK
+}
+
+fn doc(site: &Site) -> Result<Verdict> {
+    let args = ["doc", "--workspace", "--no-deps", "--document-private-items"];
+    run(cargo(&site.root, &args).env("RUSTDOCFLAGS", "--deny warnings"))?;
+    OK
+}
+
+fn pure(site: &Site) -> Result<Verdict> {
+    if !has_target(BARE_TARGET)? {
+        if find("rustup").is_none() {
+            return Ok(Verdict::Skipped(format!("target {BARE_TARGET} is missing, and rustup")));
+        }
+        run(Command::new("rustup").args(["target", "add", BARE_TARGET]))?;
+    }
+    let mut args = vec!["build", "--target", BARE_TARGET];
+    args.extend(walls::PURE.iter().flat_map(|name| ["--package", name]));
+    run(&mut cargo(&site.root, &args))?;
+    OK
+}
+
+fn has_target(triple: &str) -> Result<bool> {
+    let (_, sysroot) = capture(Command::new("rustc").args(["--print", "sysroot"]))?;
+    Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir())
+}
+
+fn unit(site: &Site) -> Result<Verdict> {
+    let mut tests =
+        run_tests(&mut cargo(&site.root, &["test", "--workspace", "--exclude", "tunnel"]))?;
+    tests += run_tests(&mut cargo(&site.root, &["test", "--package", "tunnel", "--bins"]))?;
+    Ok(Verdict::Passed(tests))
+}
+
+fn release(site: &Site) -> Result<Verdict> {
+    run(&mut cargo(&site.root, &["build", "--release", "--package", "tunnel"]))?;
+    OK
+}
+
+fn examples(site: &Site) -> Result<Verdict> {
+    release(site)?;
+    let files = files_with_extension(&site.root.join("examples"), "yaml")?;
+    ensure!(!files.is_empty(), "examples/ holds no *.yaml");
+    let tunnel = site.target.join("release/tunnel");
+    for file in &files {
+        run(Command::new(&tunnel).current_dir(&site.root).args(["check", "--config"]).arg(file))?;
+    }
+    Ok(Verdict::Passed(Tally { passed: files.len() as u64, ignored: 0 }))
+}
+
+fn e2e(site: &Site) -> Result<Verdict> {
+    let software = ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync"];
+    if let Some(reason) = packages::lacking(&software) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let args = ["test", "--release", "--package", "tunnel", "--test", "*"];
+    Ok(Verdict::Passed(run_tests(&mut cargo(&site.root, &args))?))
+}
+
+fn build_static(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["cc", "musl-gcc", "file"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    run(Command::new("./build-static.sh").current_dir(&site.root))?;
+    OK
+}
+
+/// Checks copies whose program exists: systemd wants to see the file, and nothing is to be
+/// installed for a check.
+fn units(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["systemd-analyze"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let copies = site.target.join("units");
+    fs::create_dir_all(&copies)?;
+    let files = files_with_extension(&site.root.join("systemd"), "service")?;
+    ensure!(!files.is_empty(), "systemd/ holds no unit");
+    for file in &files {
+        let name = file.file_name().context("a file has a name")?;
+        let unit = fs::read_to_string(file)?;
+        ensure!(unit.contains("=/usr/bin/tunnel "), "{}: no ExecStart", file.display());
+        fs::write(copies.join(name), unit.replace("=/usr/bin/tunnel ", "=/bin/true "))?;
+        let mut verify = Command::new("systemd-analyze");
+        let (good, said) = capture(verify.args(["verify", "--man=no"]).arg(copies.join(name)))?;
+        if !good || !said.trim().is_empty() {
+            bail!("{}: {}", file.display(), said.trim());
+        }
+        println!("{}: nothing to say", file.display());
+    }
+    Ok(Verdict::Passed(Tally { passed: files.len() as u64, ignored: 0 }))
+}
+
+fn files_with_extension(dir: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(dir).with_context(|| format!("reading {}", dir.display()))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|found| found == extension) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,124 @@
+//! The dependency graph as `cargo tree` prints it. `cargo metadata` would be easier to read, but
+//! names crates that only an inactive optional feature would pull in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// Packages by name and version.
+#[derive(Debug, Default)]
+pub(super) struct Graph {
+    packages: BTreeMap<String, Package>,
+}
+
+#[derive(Debug, Default)]
+struct Package {
+    licence: String,
+    /// Names and versions of what it depends on directly.
+    needs: BTreeSet<String>,
+}
+
+impl Graph {
+    /// Everything in the workspace, tests included.
+    pub(super) fn of_workspace(root: &Path) -> Result<Self> {
+        Self::of(root, &["--workspace", "--edges", "normal,build,dev"])
+    }
+
+    /// One crate as it is built alone: what is linked or runs at build time, not in tests.
+    pub(super) fn of_crate(root: &Path, name: &str) -> Result<Self> {
+        Self::of(root, &["--package", name, "--edges", "normal,build"])
+    }
+
+    fn of(root: &Path, selection: &[&str]) -> Result<Self> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let output = Command::new(cargo)
+            .current_dir(root)
+            .args(["tree", "--color=never", "--prefix=depth", "--format={p}|{l}"])
+            .args(selection)
+            .output()
+            .context("starting cargo tree")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "cargo tree: {said}");
+        Self::parse(&String::from_utf8_lossy(&output.stdout))
+    }
+
+    /// Lines like `2name v1.2.3 (proc-macro)|MIT OR ISC (*)`: depth, package, licence, and a star
+    /// where what is beneath was printed before.
+    fn parse(tree: &str) -> Result<Self> {
+        let mut graph = Self::default();
+        let mut path: Vec<String> = Vec::new();
+        for line in tree.lines().filter(|line| !line.is_empty()) {
+            let name_at = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(line.len());
+            let (depth, rest) = line.split_at(name_at);
+            let depth: usize = depth.parse().with_context(|| format!("cargo tree: {line}"))?;
+            let (package, licence) =
+                rest.split_once('|').with_context(|| format!("cargo tree: {line}"))?;
+            let mut words = package.split(' ');
+            let (Some(name), Some(version)) = (words.next(), words.next()) else {
+                bail!("cargo tree: {line}");
+            };
+            let package = format!("{name} {version}");
+            path.truncate(depth);
+            if let Some(parent) = path.last() {
+                let parent = graph.packages.entry(parent.clone()).or_default();
+                parent.needs.insert(package.clone());
+            }
+            licence
+                .trim_end_matches(" (*)")
+                .clone_into(&mut graph.packages.entry(package.clone()).or_default().licence);
+            path.push(package);
+        }
+        Ok(graph)
+    }
+
+    /// Names of all packages.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.packages.keys().map(|package| name_of(package))
+    }
+
+    /// Names of the packages that depend directly on this one.
+    pub(super) fn dependents(&self, name: &str) -> BTreeSet<&str> {
+        self.packages
+            .iter()
+            .filter(|(_, package)| package.needs.iter().any(|need| name_of(need) == name))
+            .map(|(dependent, _)| name_of(dependent))
+            .collect()
+    }
+
+    /// Each package and what it says of its licence; empty where it says nothing.
+    pub(super) fn licences(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.packages.iter().map(|(name, package)| (name.as_str(), package.licence.as_str()))
+    }
+}
+
+fn name_of(package: &str) -> &str {
+    package.split(' ').next().unwrap_or(package)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Graph {
+        pub(in super::super) fn sample(tree: &str) -> Self {
+            Self::parse(tree).unwrap()
+        }
+    }
+
+    #[test]
+    fn a_printed_tree_becomes_a_graph() {
+        let graph = Graph::sample(
+            "0a v1.0.0 (/x/a)|MIT\n1b v2.0.0 (proc-macro)|MIT OR ISC\n2c v1.0.0|\n1d v1.0.0|ISC\n\
+             \n0d v1.0.0|ISC\n1b v2.0.0|MIT OR ISC (*)\n",
+        );
+        assert_eq!(graph.names().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        assert_eq!(graph.dependents("b"), BTreeSet::from(["a", "d"]));
+        assert_eq!(graph.dependents("c"), BTreeSet::from(["b"]));
+        let licences: Vec<_> = graph.licences().collect();
+        assert_eq!(licences[1], ("b v2.0.0", "MIT OR ISC"));
+        assert_eq!(licences[2], ("c v1.0.0", ""));
+        assert!(Graph::parse("nothing of cargo's").is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! Walls between crates, checked on the resolved dependency graph: the pure crates reach no
+//! runtime, bans and licences are those of `.deny.toml`.
+
+mod graph;
+mod licence;
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use graph::Graph;
+
+/// Crates without sockets, clock, threads and randomness.
+pub(crate) const PURE: &[&str] = &["proto", "config"];
+
+/// What a pure crate must not reach, at any depth.
+const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
+
+/// Checks all walls and reports every breach at once.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let graph = Graph::of_workspace(root)?;
+    let text = std::fs::read_to_string(root.join(".deny.toml")).context("reading .deny.toml")?;
+    let rules: Value = basic_toml::from_str(&text).context("parsing .deny.toml")?;
+    let mut breaches = ban_breaches(&graph, &rules)?;
+    breaches.extend(licence_breaches(&graph, &rules)?);
+    for pure in PURE {
+        breaches.extend(pure_breaches(pure, &Graph::of_crate(root, pure)?));
+    }
+    if breaches.is_empty() {
+        println!("{} packages, no breach", graph.names().count());
+        return Ok(());
+    }
+    bail!("breaches:\n  {}", breaches.join("\n  "))
+}
+
+fn pure_breaches(pure: &str, graph: &Graph) -> Vec<String> {
+    let reached = graph.names().filter(|name| IMPURE.contains(name));
+    reached.map(|name| format!("{pure} is pure and reaches {name}")).collect()
+}
+
+/// `bans.deny`: a crate that may not be there, or, with `wrappers`, only beneath those.
+fn ban_breaches(graph: &Graph, rules: &Value) -> Result<Vec<String>> {
+    let bans = rules["bans"]["deny"].as_array().context(".deny.toml: bans.deny is a list")?;
+    let mut breaches = Vec::new();
+    for ban in bans {
+        let name = ban["crate"].as_str().context(".deny.toml: a ban names a crate")?;
+        let reason = ban["reason"].as_str().context(".deny.toml: a ban has a reason")?;
+        let wrappers = ban["wrappers"].as_array().map_or(&[][..], Vec::as_slice);
+        for dependent in graph.dependents(name) {
+            if !wrappers.iter().any(|wrapper| wrapper == dependent) {
+                breaches.push(format!("{dependent} depends on {name}: {reason}"));
+            }
+        }
+    }
+    Ok(breaches)
+}
+
+/// `licenses.allow`: each package can be used under allowed licences only.
+fn licence_breaches(graph: &Graph, rules: &Value) -> Result<Vec<String>> {
+    let allowed = rules["licenses"]["allow"].as_array().context(".deny.toml: licenses.allow")?;
+    let allowed: Vec<_> = allowed.iter().filter_map(Value::as_str).collect();
+    let mut breaches = Vec::new();
+    for (package, expression) in graph.licences() {
+        if expression.is_empty() {
+            breaches.push(format!("{package} states no licence"));
+        } else if !licence::satisfied(expression, &allowed) {
+            breaches.push(format!("{package} is under {expression}"));
+        }
+    }
+    Ok(breaches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Value {
+        basic_toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_breach_of_each_kind_is_found_and_named() {
+        let graph = Graph::sample(
+            "0proto v1.0.0|MIT\n1sha2 v1.0.0|MIT\n2tokio v1.0.0|GPL-3.0\n\
+             0relay v1.0.0|MIT\n1link v1.0.0|MIT\n0tunnel v1.0.0|MIT\n1link v1.0.0|MIT (*)\n",
+        );
+        assert_eq!(pure_breaches("proto", &graph), ["proto is pure and reaches tokio"]);
+        let rules = rules(
+            r#"
+            licenses.allow = ["MIT"]
+            bans.deny = [{ crate = "link", wrappers = ["tunnel"], reason = "walls" }]
+            "#,
+        );
+        assert_eq!(ban_breaches(&graph, &rules).unwrap(), ["relay depends on link: walls"]);
+        assert_eq!(licence_breaches(&graph, &rules).unwrap(), ["tokio v1.0.0 is under GPL-3.0"]);
+    }
+}
