@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, ensure};
 
 /// What test programs reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,29 +48,25 @@ pub(super) fn cargo(root: &Path, args: &[&str]) -> Command {
 
 /// Runs to the end; a status other than 0 is an error.
 pub(super) fn run(command: &mut Command) -> Result<()> {
-    announce(command);
+    let line = announce(command);
     let status =
-        command.stdin(Stdio::null()).status().with_context(|| format!("starting {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
+        command.stdin(Stdio::null()).status().with_context(|| format!("starting {line}"))?;
+    ensure!(status.success(), "{line} ended with {status}");
     Ok(())
 }
 
 /// Like [`run`], and adds up what cargo says about tests.
 pub(super) fn run_tests(command: &mut Command) -> Result<Tally> {
-    announce(command);
+    let line = announce(command);
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("starting {command:?}"))?;
+        .with_context(|| format!("starting {line}"))?;
     let output = BufReader::new(child.stdout.take().context("piped above")?);
     let tally = pass_on(output, std::io::stdout().lock())?;
     let status = child.wait()?;
-    if !status.success() {
-        bail!("{command:?} ended with {status}");
-    }
+    ensure!(status.success(), "{line} ended with {status}");
     Ok(tally)
 }
 
@@ -102,10 +98,13 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn announce(command: &Command) {
-    let words = [command.get_program()].into_iter().chain(command.get_args());
+/// Prints the line a person would type, and returns it for errors.
+fn announce(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let words = program.file_name().into_iter().chain(command.get_args());
     let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
     println!("$ {line}");
+    line
 }
 
 #[cfg(test)]
