@@ -3,7 +3,9 @@
 
 mod budget;
 mod code;
+pub mod control;
 mod frame;
+pub mod greeting;
 mod id;
 mod link;
 mod offset;
@@ -12,6 +14,7 @@ mod stream;
 #[cfg(test)]
 mod testing;
 mod violation;
+mod wire;
 
 pub use budget::{Budget, Unlimited};
 pub use code::ResetCode;

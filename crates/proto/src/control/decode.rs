@@ -1,0 +1,236 @@
+//! Bytes to messages, in whatever pieces they come.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use super::message::{self, field, service};
+use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
+use super::{
+    ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
+    ServiceSpec,
+};
+use crate::Priority;
+use crate::greeting::Name;
+use crate::wire::{Reader, TLV_HEAD, WireError, head};
+
+/// What a peer did wrong on the control stream; it ends the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// A message beyond [`MESSAGE_MAX`]; found in its head.
+    #[error("a control message of {0} bytes")]
+    TooLong(usize),
+    /// A kind that is unknown and may not be skipped.
+    #[error("a control message of unknown kind {0}")]
+    UnknownKind(u8),
+    /// The content makes no sense.
+    #[error("malformed control message: {0}")]
+    Malformed(&'static str),
+}
+
+impl From<WireError> for ControlError {
+    fn from(error: WireError) -> Self {
+        Self::Malformed(match error {
+            WireError::Truncated => "a field ends too early",
+            WireError::Trailing => "there are bytes behind the last field",
+            WireError::Text => "a text is not UTF-8",
+            WireError::TextLength => "a text is longer than allowed",
+        })
+    }
+}
+
+/// Puts messages together from the bytes of the control stream. Holds the bytes of at most one
+/// message, and only bytes that have arrived.
+#[derive(Debug, Default)]
+pub struct ControlDecoder {
+    partial: BytesMut,
+    /// Bytes still to come of a message that is skipped.
+    skip: usize,
+    failed: Option<ControlError>,
+}
+
+impl ControlDecoder {
+    /// At the start of the stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes bytes off the front of `data` until a message is complete; `None` when `data` is used
+    /// up. Call again until then. After an error nothing is taken any more and the error repeats.
+    pub fn decode(&mut self, data: &mut Bytes) -> Result<Option<ControlMessage>, ControlError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        self.advance(data).inspect_err(|&error| {
+            self.failed = Some(error);
+            self.partial = BytesMut::new();
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.partial.capacity()
+    }
+
+    fn advance(&mut self, data: &mut Bytes) -> Result<Option<ControlMessage>, ControlError> {
+        loop {
+            let skipped = self.skip.min(data.len());
+            data.advance(skipped);
+            self.skip -= skipped;
+            if self.skip > 0 {
+                return Ok(None);
+            }
+            match head(&self.partial) {
+                None => {
+                    if !self.gather(TLV_HEAD, data) {
+                        return Ok(None);
+                    }
+                    self.judge_head()?;
+                }
+                Some((kind, length)) => {
+                    if !self.gather(TLV_HEAD + length, data) {
+                        return Ok(None);
+                    }
+                    let whole = self.partial.split();
+                    return decode_message(kind, &whole[TLV_HEAD..]).map(Some);
+                }
+            }
+        }
+    }
+
+    /// Refuses or skips a message before a byte of its body is kept.
+    fn judge_head(&mut self) -> Result<(), ControlError> {
+        let Some((kind, length)) = head(&self.partial) else { return Ok(()) };
+        if length > MESSAGE_MAX {
+            return Err(ControlError::TooLong(length));
+        }
+        match kind {
+            message::REGISTER | message::REGISTERED => {}
+            kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
+            _ => {
+                self.skip = length;
+                self.partial.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes over until `total` are here; says whether they are.
+    fn gather(&mut self, total: usize, data: &mut Bytes) -> bool {
+        let wanted = total - self.partial.len();
+        self.partial.extend_from_slice(&data.split_to(wanted.min(data.len())));
+        self.partial.len() == total
+    }
+}
+
+fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError> {
+    match kind {
+        message::REGISTER => {
+            let (generation, services) = decode_set(body, decode_spec)?;
+            Ok(ControlMessage::Register(Register { generation, services }))
+        }
+        message::REGISTERED => {
+            let (generation, results) = decode_set(body, decode_result)?;
+            Ok(ControlMessage::Registered(Registered { generation, results }))
+        }
+        kind => Err(ControlError::UnknownKind(kind)),
+    }
+}
+
+fn decode_set<T>(
+    body: &[u8],
+    decode: fn(Reader<'_>) -> Result<T, ControlError>,
+) -> Result<(u64, Vec<T>), ControlError> {
+    let mut body = Reader::new(body);
+    let mut generation = None;
+    let mut entries = Vec::new();
+    while let Some((kind, mut value)) = body.tlv()? {
+        match kind {
+            field::GENERATION => {
+                once(&mut generation, value.u64()?)?;
+                value.finish()?;
+            }
+            field::SERVICE if entries.len() == SERVICES_MAX => {
+                return Err(ControlError::Malformed("too many services"));
+            }
+            field::SERVICE => entries.push(decode(value)?),
+            _ => {}
+        }
+    }
+    Ok((generation.ok_or(ControlError::Malformed("no generation"))?, entries))
+}
+
+fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
+    let (mut name, mut public) = (None, Vec::new());
+    let (mut priority, mut flags) = (None, None);
+    while let Some((kind, mut value)) = body.tlv()? {
+        match kind {
+            service::NAME => once(&mut name, decode_name(value)?)?,
+            service::ADDRESS => push_address(&mut public, value)?,
+            service::PRIORITY => {
+                once(&mut priority, message::priority_from_raw(value.u8()?))?;
+                value.finish()?;
+            }
+            service::FLAGS => {
+                once(&mut flags, value.u8()?)?;
+                value.finish()?;
+            }
+            _ => {}
+        }
+    }
+    let flags = flags.unwrap_or(service::FLAG_RESUME);
+    Ok(ServiceSpec {
+        name: name.ok_or(NO_NAME)?,
+        public,
+        priority: priority.unwrap_or(Priority::Normal),
+        shared: flags & service::FLAG_SHARED != 0,
+        resume: flags & service::FLAG_RESUME != 0,
+    })
+}
+
+fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {
+    let (mut name, mut addresses, mut error) = (None, Vec::new(), None);
+    while let Some((kind, mut value)) = body.tlv()? {
+        match kind {
+            service::NAME => once(&mut name, decode_name(value)?)?,
+            service::ADDRESS => push_address(&mut addresses, value)?,
+            service::ERROR => {
+                let code = ServiceErrorCode::from_raw(value.u16()?);
+                once(&mut error, ServiceError { code, text: value.text(TEXT_MAX)?.to_owned() })?;
+            }
+            _ => {}
+        }
+    }
+    let outcome = match error {
+        None => Ok(addresses),
+        Some(error) if addresses.is_empty() => Err(error),
+        Some(_) => return Err(ControlError::Malformed("a result with addresses and an error")),
+    };
+    Ok(ServiceResult { name: name.ok_or(NO_NAME)?, outcome })
+}
+
+const NO_NAME: ControlError = ControlError::Malformed("a service without a name");
+
+fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), ControlError> {
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(ControlError::Malformed("a field that may occur once occurs twice")),
+    }
+}
+
+fn decode_name(value: Reader<'_>) -> Result<Name, ControlError> {
+    Name::new(value.text(TEXT_MAX)?)
+        .map_err(|_| ControlError::Malformed("the name of a service is not a name"))
+}
+
+fn push_address(addresses: &mut Vec<String>, value: Reader<'_>) -> Result<(), ControlError> {
+    match value.text(TEXT_MAX)? {
+        "" => Err(ControlError::Malformed("an empty address")),
+        _ if addresses.len() == ADDRESSES_MAX => {
+            Err(ControlError::Malformed("too many addresses of one service"))
+        }
+        text => {
+            addresses.push(text.to_owned());
+            Ok(())
+        }
+    }
+}

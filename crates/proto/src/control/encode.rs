@@ -1,0 +1,149 @@
+//! Messages to bytes.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::message::{self, field, service};
+use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
+use super::{ServiceResult, ServiceSpec};
+use crate::greeting::Name;
+use crate::wire::{TLV_HEAD, put_tlv};
+
+/// A message that no peer would take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EncodeError {
+    /// Too many services.
+    #[error("{0} services are more than {SERVICES_MAX}")]
+    Services(usize),
+    /// Too many addresses of one service.
+    #[error("service {name}: {count} addresses are more than {ADDRESSES_MAX}")]
+    Addresses {
+        /// Whose.
+        name: Name,
+        /// How many.
+        count: usize,
+    },
+    /// An empty address, or one that is too long.
+    #[error("service {0}: an address has 1 to {TEXT_MAX} bytes")]
+    Address(Name),
+    /// Within all other limits, and too long all the same.
+    #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
+    Long(usize),
+}
+
+impl ControlMessage {
+    /// The message as it goes into the control stream. An explanation that is too long is cut, all
+    /// else that is beyond the limits is an error.
+    pub fn encode(&self) -> Result<Bytes, EncodeError> {
+        self.check()?;
+        let mut out = BytesMut::new();
+        match self {
+            Self::Register(register) => put_tlv(&mut out, message::REGISTER, |out| {
+                put_tlv(out, field::GENERATION, |out| out.put_u64(register.generation));
+                for spec in &register.services {
+                    put_tlv(out, field::SERVICE, |out| put_spec(spec, out));
+                }
+            }),
+            Self::Registered(registered) => put_tlv(&mut out, message::REGISTERED, |out| {
+                put_tlv(out, field::GENERATION, |out| out.put_u64(registered.generation));
+                for result in &registered.results {
+                    put_tlv(out, field::SERVICE, |out| put_result(result, out));
+                }
+            }),
+        }
+        debug_assert_eq!(out.len() - TLV_HEAD, self.body_length());
+        Ok(out.freeze())
+    }
+
+    /// Every limit, before a byte is written.
+    fn check(&self) -> Result<(), EncodeError> {
+        let count = match self {
+            Self::Register(register) => register.services.len(),
+            Self::Registered(registered) => registered.results.len(),
+        };
+        if count > SERVICES_MAX {
+            return Err(EncodeError::Services(count));
+        }
+        for (name, addresses) in self.addresses() {
+            if addresses.len() > ADDRESSES_MAX {
+                let count = addresses.len();
+                return Err(EncodeError::Addresses { name: name.clone(), count });
+            }
+            if addresses.iter().any(|address| !(1..=TEXT_MAX).contains(&address.len())) {
+                return Err(EncodeError::Address(name.clone()));
+            }
+        }
+        match self.body_length() {
+            length if length > MESSAGE_MAX => Err(EncodeError::Long(length)),
+            _ => Ok(()),
+        }
+    }
+
+    fn addresses(&self) -> Vec<(&Name, &[String])> {
+        match self {
+            Self::Register(register) => {
+                register.services.iter().map(|s| (&s.name, s.public.as_slice())).collect()
+            }
+            Self::Registered(registered) => registered
+                .results
+                .iter()
+                .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
+                .collect(),
+        }
+    }
+
+    fn body_length(&self) -> usize {
+        let tlv = |value: usize| TLV_HEAD + value;
+        let common: usize = self
+            .addresses()
+            .into_iter()
+            .map(|(name, addresses)| {
+                let addresses: usize = addresses.iter().map(|a| tlv(a.len())).sum();
+                tlv(tlv(name.as_str().len()) + addresses)
+            })
+            .sum();
+        let own: usize = match self {
+            Self::Register(register) => register.services.len() * 2 * tlv(1),
+            Self::Registered(registered) => registered
+                .results
+                .iter()
+                .filter_map(|result| result.outcome.as_ref().err())
+                .map(|error| tlv(2 + cut(&error.text).len()))
+                .sum(),
+        };
+        tlv(8) + common + own
+    }
+}
+
+fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
+    put_text(service::NAME, spec.name.as_str(), out);
+    for address in &spec.public {
+        put_text(service::ADDRESS, address, out);
+    }
+    put_tlv(out, service::PRIORITY, |out| out.put_u8(message::priority_raw(spec.priority)));
+    let shared = if spec.shared { service::FLAG_SHARED } else { 0 };
+    let resume = if spec.resume { service::FLAG_RESUME } else { 0 };
+    put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume));
+}
+
+fn put_result(result: &ServiceResult, out: &mut BytesMut) {
+    put_text(service::NAME, result.name.as_str(), out);
+    match &result.outcome {
+        Ok(addresses) => {
+            for address in addresses {
+                put_text(service::ADDRESS, address, out);
+            }
+        }
+        Err(error) => put_tlv(out, service::ERROR, |out| {
+            out.put_u16(error.code.raw());
+            out.put_slice(cut(&error.text).as_bytes());
+        }),
+    }
+}
+
+fn put_text(kind: u8, text: &str, out: &mut BytesMut) {
+    put_tlv(out, kind, |out| out.put_slice(text.as_bytes()));
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_MAX)]
+}

@@ -1,0 +1,178 @@
+//! The messages as values, and their numbers on the wire.
+
+use std::fmt;
+
+use crate::Priority;
+use crate::greeting::Name;
+
+pub(super) const REGISTER: u8 = 1;
+pub(super) const REGISTERED: u8 = 2;
+
+/// TLV kinds of a message body.
+pub(super) mod field {
+    pub(in crate::control) const GENERATION: u8 = 1;
+    pub(in crate::control) const SERVICE: u8 = 2;
+}
+
+/// TLV kinds inside a service, asked for or answered.
+pub(super) mod service {
+    pub(in crate::control) const NAME: u8 = 1;
+    pub(in crate::control) const ADDRESS: u8 = 2;
+    pub(in crate::control) const PRIORITY: u8 = 3;
+    pub(in crate::control) const FLAGS: u8 = 4;
+    pub(in crate::control) const ERROR: u8 = 5;
+
+    pub(in crate::control) const FLAG_SHARED: u8 = 1;
+    pub(in crate::control) const FLAG_RESUME: u8 = 2;
+}
+
+/// A message on the control stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ControlMessage {
+    /// Client to server.
+    Register(Register),
+    /// Server to client.
+    Registered(Registered),
+}
+
+/// The complete service set of a client. It replaces the one before it; of two links that say
+/// different things at the same time, the higher generation is right.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Register {
+    /// Grows with every change of the set within a client process.
+    pub generation: u64,
+    /// The set; empty withdraws everything.
+    pub services: Vec<ServiceSpec>,
+}
+
+/// A service that a client publishes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceSpec {
+    /// Its name, by which an OPEN asks for it.
+    pub name: Name,
+    /// Where visitors are to reach it: `tcp://:10022`.
+    pub public: Vec<String>,
+    /// Class of its streams.
+    pub priority: Priority,
+    /// Others may publish the same; visitors are balanced.
+    pub shared: bool,
+    /// Its streams outlive a carrier.
+    pub resume: bool,
+}
+
+/// What became of a [`Register`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// The generation that this answers.
+    pub generation: u64,
+    /// A result for each of its services, in its order.
+    pub results: Vec<ServiceResult>,
+}
+
+/// What became of one service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceResult {
+    /// Which.
+    pub name: Name,
+    /// The addresses at which visitors reach it now (`tcp://example.com:10022`), or why not.
+    pub outcome: Result<Vec<String>, ServiceError>,
+}
+
+/// Why a service is not published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceError {
+    /// For the program.
+    pub code: ServiceErrorCode,
+    /// For the person: what, where, and what to do. One line.
+    pub text: String,
+}
+
+impl fmt::Display for ServiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.text.is_empty() { self.code.fmt(f) } else { f.write_str(&self.text) }
+    }
+}
+
+impl std::error::Error for ServiceError {}
+
+/// Codes of [`ServiceError`]. One table of numbers; `SPEC.md` section "Control messages" mirrors it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ServiceErrorCode {
+    /// Another process or client listens there.
+    PortTaken,
+    /// The client has no right to the address.
+    NotAllowed,
+    /// The address makes no sense, or its kind is not served here.
+    BadAddress,
+    /// A limit of services, ports or descriptors is reached.
+    Limit,
+    /// Another client publishes under this name or host, and the two do not share.
+    NameTaken,
+    /// A defect or a failure of the server; its log says more.
+    Internal,
+    /// A code of a newer server.
+    Other(u16),
+}
+
+impl ServiceErrorCode {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::PortTaken => 1,
+            Self::NotAllowed => 2,
+            Self::BadAddress => 3,
+            Self::Limit => 4,
+            Self::NameTaken => 5,
+            Self::Internal => 6,
+            Self::Other(n) => n,
+        }
+    }
+
+    /// The code with this number; every number is a code.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Self {
+        match raw {
+            1 => Self::PortTaken,
+            2 => Self::NotAllowed,
+            3 => Self::BadAddress,
+            4 => Self::Limit,
+            5 => Self::NameTaken,
+            6 => Self::Internal,
+            n => Self::Other(n),
+        }
+    }
+}
+
+impl fmt::Display for ServiceErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PortTaken => "the port is taken on the server: choose another",
+            Self::NotAllowed => "the server does not allow this address to the client",
+            Self::BadAddress => "the server cannot serve this address",
+            Self::Limit => "a limit of the server is reached",
+            Self::NameTaken => "another client publishes this already",
+            Self::Internal => "the server failed; its log says more",
+            Self::Other(n) => return write!(f, "the server refused with code {n}"),
+        })
+    }
+}
+
+/// A priority's number; the same as in an OPEN frame.
+pub(super) const fn priority_raw(priority: Priority) -> u8 {
+    match priority {
+        Priority::Interactive => 0,
+        Priority::Normal => 1,
+        Priority::Bulk => 2,
+    }
+}
+
+/// A class of a newer peer is normal to us.
+pub(super) const fn priority_from_raw(raw: u8) -> Priority {
+    match raw {
+        0 => Priority::Interactive,
+        2 => Priority::Bulk,
+        _ => Priority::Normal,
+    }
+}

@@ -1,0 +1,36 @@
+//! Messages on the control stream (stream 0): what a client publishes and what became of it.
+//!
+//! A message is `kind u8 | length u24 | TLVs`. Kinds with [`IGNORABLE`] that we do not know are
+//! skipped, others end the link; TLVs that we do not know are always skipped. Texts and counts are
+//! bounded on both sides: [`ControlMessage::encode`] refuses what [`ControlDecoder`] would.
+
+mod decode;
+mod encode;
+mod fuzz;
+mod message;
+#[cfg(test)]
+mod tests;
+
+pub use decode::{ControlDecoder, ControlError};
+pub use encode::EncodeError;
+#[doc(hidden)]
+pub use fuzz::fuzz;
+pub use message::{
+    ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
+    ServiceSpec,
+};
+
+/// Body of a message in bytes, at most: 4096 services of 256 bytes each.
+pub const MESSAGE_MAX: usize = 1 << 20;
+
+/// Services in a message, at most. A whole set travels in one message, so that it is one decision.
+pub const SERVICES_MAX: usize = 4096;
+
+/// Public addresses of a service, at most.
+pub const ADDRESSES_MAX: usize = 1024;
+
+/// Bytes of an address or an explanation, at most.
+pub const TEXT_MAX: usize = 1024;
+
+/// Bit of a message kind: whoever does not know the kind skips the message.
+pub const IGNORABLE: u8 = 0x80;

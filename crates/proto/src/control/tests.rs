@@ -1,0 +1,214 @@
+//! What must hold for control messages, good and bad.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use proptest::prelude::*;
+
+use super::message::{REGISTER, field, service};
+use super::*;
+use crate::Priority;
+use crate::greeting::Name;
+use crate::wire::put_tlv;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn spec(text: &str) -> ServiceSpec {
+    ServiceSpec {
+        name: name(text),
+        public: vec!["tcp://:10022".to_owned()],
+        priority: Priority::Normal,
+        shared: false,
+        resume: true,
+    }
+}
+
+fn register(services: Vec<ServiceSpec>) -> ControlMessage {
+    ControlMessage::Register(Register { generation: 7, services })
+}
+
+fn examples() -> Vec<ControlMessage> {
+    let error = ServiceError { code: ServiceErrorCode::PortTaken, text: "port 22".to_owned() };
+    vec![
+        register(vec![]),
+        register(vec![
+            spec("ssh"),
+            ServiceSpec { public: vec![], priority: Priority::Bulk, resume: false, ..spec("a") },
+            ServiceSpec { priority: Priority::Interactive, shared: true, ..spec("b") },
+        ]),
+        ControlMessage::Registered(Registered {
+            generation: u64::MAX,
+            results: vec![
+                ServiceResult { name: name("ssh"), outcome: Ok(vec!["tcp://h:1".to_owned()]) },
+                ServiceResult { name: name("a"), outcome: Ok(vec![]) },
+                ServiceResult { name: name("b"), outcome: Err(error) },
+            ],
+        }),
+    ]
+}
+
+fn one(bytes: &[u8]) -> Result<Option<ControlMessage>, ControlError> {
+    ControlDecoder::new().decode(&mut Bytes::copy_from_slice(bytes))
+}
+
+/// A Register whose body is `write`'s.
+fn body(write: impl FnOnce(&mut BytesMut)) -> BytesMut {
+    let mut out = BytesMut::new();
+    put_tlv(&mut out, REGISTER, write);
+    out
+}
+
+fn generation(out: &mut BytesMut) {
+    put_tlv(out, field::GENERATION, |out| out.put_u64(1));
+}
+
+fn text(out: &mut BytesMut, kind: u8, text: &[u8]) {
+    put_tlv(out, kind, |out| out.put_slice(text));
+}
+
+#[test]
+fn messages_come_out_as_they_went_in_whatever_the_pieces() {
+    let all: Vec<u8> = examples().iter().flat_map(|m| m.encode().unwrap()).collect();
+    for piece in 1..=all.len() {
+        let mut decoder = ControlDecoder::new();
+        let mut found = Vec::new();
+        for chunk in all.chunks(piece) {
+            let mut chunk = Bytes::copy_from_slice(chunk);
+            while let Some(message) = decoder.decode(&mut chunk).unwrap() {
+                found.push(message);
+            }
+        }
+        assert_eq!(found, examples(), "pieces of {piece}");
+    }
+}
+
+#[test]
+fn unknown_fields_are_skipped_and_absent_ones_have_defaults() {
+    let message = body(|out| {
+        text(out, 200, b"of a newer peer");
+        generation(out);
+        put_tlv(out, field::SERVICE, |out| {
+            text(out, 99, &[0xff; 3]);
+            text(out, service::NAME, b"ssh");
+        });
+    });
+    let expected =
+        Register { generation: 1, services: vec![ServiceSpec { public: vec![], ..spec("ssh") }] };
+    assert_eq!(one(&message), Ok(Some(ControlMessage::Register(expected))));
+}
+
+#[test]
+fn an_unknown_kind_is_skipped_only_if_it_says_so() {
+    let mut bytes = BytesMut::new();
+    text(&mut bytes, IGNORABLE | 5, &[1; 300]);
+    text(&mut bytes, IGNORABLE | 6, b"");
+    bytes.extend_from_slice(&examples()[1].encode().unwrap());
+    assert_eq!(one(&bytes), Ok(Some(examples()[1].clone())));
+    assert_eq!(one(&[5, 0, 0, 0]), Err(ControlError::UnknownKind(5)));
+}
+
+#[test]
+fn a_claimed_length_allocates_nothing_and_too_much_ends_it_at_the_head() {
+    let mut decoder = ControlDecoder::new();
+    assert_eq!(decoder.decode(&mut Bytes::from_static(&[REGISTER, 0x10, 0, 0])), Ok(None));
+    assert!(decoder.capacity() < 1024, "a megabyte was claimed and four bytes came");
+    let too_long = [REGISTER, 0x10, 0, 1];
+    let error = ControlError::TooLong(MESSAGE_MAX + 1);
+    let mut decoder = ControlDecoder::new();
+    assert_eq!(decoder.decode(&mut Bytes::copy_from_slice(&too_long)), Err(error));
+    let mut more = examples()[0].encode().unwrap();
+    assert_eq!(decoder.decode(&mut more), Err(error), "an error repeats");
+    assert_eq!(one(&[IGNORABLE, 0x10, 0, 1]), Err(error), "also of what is skipped");
+}
+
+#[test]
+fn malformed_messages_are_refused() {
+    type Write = fn(&mut BytesMut);
+    let service: &[(&str, Write)] = &[
+        ("no name", |_| {}),
+        ("empty name", |out| text(out, service::NAME, b"")),
+        ("bad name", |out| text(out, service::NAME, b"a b")),
+        ("two names", |out| (text(out, service::NAME, b"a"), text(out, service::NAME, b"a")).1),
+        ("empty address", |out| text(out, service::ADDRESS, b"")),
+        ("long address", |out| text(out, service::ADDRESS, &[b'a'; TEXT_MAX + 1])),
+        ("address not UTF-8", |out| text(out, service::ADDRESS, b"\xff")),
+        ("priority of two bytes", |out| text(out, service::PRIORITY, b"\0\0")),
+        ("no flags in flags", |out| text(out, service::FLAGS, b"")),
+        ("length beyond the end", |out| out.put_slice(&[99, 0, 0, 1])),
+        ("half a head", |out| out.put_slice(&[99, 0])),
+        ("too many addresses", |out| {
+            for _ in 0..=ADDRESSES_MAX {
+                text(out, service::ADDRESS, b"a");
+            }
+        }),
+    ];
+    for (what, write) in service {
+        let message = body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, write);
+        });
+        assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
+    }
+    let whole: &[(&str, Write)] = &[
+        ("no generation", |_| {}),
+        ("short generation", |out| text(out, field::GENERATION, b"1234567")),
+        ("long generation", |out| text(out, field::GENERATION, b"123456789")),
+        ("two generations", |out| (generation(out), generation(out)).1),
+        ("too many services", |out| {
+            generation(out);
+            for _ in 0..=SERVICES_MAX {
+                put_tlv(out, field::SERVICE, |out| text(out, service::NAME, b"a"));
+            }
+        }),
+    ];
+    for (what, write) in whole {
+        assert!(matches!(one(&body(write)), Err(ControlError::Malformed(_))), "{what}");
+    }
+}
+
+#[test]
+fn the_encoder_refuses_what_the_decoder_would() {
+    let services = vec![spec("a"); SERVICES_MAX + 1];
+    assert_eq!(register(services).encode(), Err(EncodeError::Services(SERVICES_MAX + 1)));
+    assert!(one(&register(vec![spec("a"); SERVICES_MAX]).encode().unwrap()).is_ok());
+
+    let with = |public| register(vec![ServiceSpec { public, ..spec("a") }]);
+    let many = EncodeError::Addresses { name: name("a"), count: ADDRESSES_MAX + 1 };
+    assert_eq!(with(vec!["a".to_owned(); ADDRESSES_MAX + 1]).encode(), Err(many));
+    assert_eq!(with(vec![String::new()]).encode(), Err(EncodeError::Address(name("a"))));
+    let long = "a".repeat(TEXT_MAX + 1);
+    assert_eq!(with(vec![long]).encode(), Err(EncodeError::Address(name("a"))));
+    let address = "a".repeat(TEXT_MAX);
+    let most = with(vec![address.clone(); MESSAGE_MAX / (TEXT_MAX + 4) - 1]);
+    assert_eq!(one(&most.encode().unwrap()), Ok(Some(most)));
+    assert!(matches!(with(vec![address; ADDRESSES_MAX]).encode(), Err(EncodeError::Long(_))));
+}
+
+#[test]
+fn a_long_explanation_is_cut_between_characters() {
+    let text = format!("a{}", "ä".repeat(TEXT_MAX));
+    let outcome = Err(ServiceError { code: ServiceErrorCode::Internal, text });
+    let results = vec![ServiceResult { name: name("a"), outcome }];
+    let message = ControlMessage::Registered(Registered { generation: 1, results });
+    let Ok(Some(ControlMessage::Registered(found))) = one(&message.encode().unwrap()) else {
+        panic!("it decodes")
+    };
+    let text = found.results[0].outcome.as_ref().unwrap_err().text.as_str();
+    assert_eq!((text.len(), &text[..3]), (TEXT_MAX - 1, "aä"));
+}
+
+#[test]
+fn codes_keep_their_numbers() {
+    for raw in 0..=300 {
+        assert_eq!(ServiceErrorCode::from_raw(raw).raw(), raw);
+    }
+    assert_eq!(ServiceErrorCode::PortTaken.raw(), 1);
+    assert_eq!(ServiceErrorCode::Internal.raw(), 6);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_the_same_in_any_pieces(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fuzz(&bytes);
+    }
+}

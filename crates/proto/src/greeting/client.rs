@@ -1,0 +1,266 @@
+//! The client's half.
+//!
+//! ```text
+//!   bound:    Hello, Proof sent at once -> Nonce -> Answer -> Signature -> Over
+//!   unbound:  Nonce (Hello, Proof sent) ----------> Answer -> Signature -> Over
+//! ```
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::keys::{self, ClientKeys};
+use super::message::{self, Accept, Hello, Inbound, Macs, Message};
+use super::transcript::Transcript;
+use super::{
+    Attach, Binding, Features, GreetingError, LinkSecret, MAGIC, NONCE_LENGTH, Name, Token,
+    Versions,
+};
+use crate::{CarrierNumber, InstanceId, LinkId};
+
+/// The first carrier of a link.
+pub(super) const FIRST_CARRIER: CarrierNumber = CarrierNumber(1);
+
+/// Longest time that a client believes a server to mean, in seconds: a day. The wire has room for
+/// a century, in which nobody would notice a dead link.
+const SECONDS_MAX: u32 = 24 * 60 * 60;
+
+/// How a client shows that it is who it says.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// By a secret shared with the server.
+    Token(Token),
+    /// By the certificate of its TLS session alone. Needs [`Binding::Exporter`].
+    Certificate,
+}
+
+/// What a client's driver knows before it greets.
+#[derive(Clone, Debug)]
+pub struct ClientSetup {
+    /// The TLS session of the connection, if there is one end to end.
+    pub binding: Binding,
+    /// Who it says it is.
+    pub name: Name,
+    /// And how it shows it.
+    pub identity: Identity,
+    /// Random per process.
+    pub instance: InstanceId,
+    /// This is the first log-in of the process: it takes the place of an older one.
+    pub takeover: bool,
+    /// The link to attach to with its secret; `None` starts a new one.
+    pub attach: Option<(Attach, LinkSecret)>,
+    /// What it talks; [`Versions::OURS`].
+    pub versions: Versions,
+    /// What it can.
+    pub features: Features,
+    /// Fresh random bytes for this greeting.
+    pub nonce: [u8; NONCE_LENGTH],
+}
+
+/// What a client has once both sides have proved themselves.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientAccepted {
+    /// The version to talk.
+    pub version: u16,
+    /// The features in use.
+    pub features: Features,
+    /// The link.
+    pub link: LinkId,
+    /// The number of this carrier: 1 on a new link.
+    pub carrier: CarrierNumber,
+    /// The secret of a new link; `None` after an attach, whose link keeps its own.
+    pub secret: Option<LinkSecret>,
+    /// How long the server keeps the link without a carrier.
+    pub resume_timeout: Duration,
+    /// How long either side may be silent before it is pinged.
+    pub keepalive: Duration,
+}
+
+/// A greeting seen from the client.
+///
+/// Give it what arrives with [`ClientGreeting::handle_input`], send what
+/// [`ClientGreeting::poll_output`] has after each call and once at the start, until
+/// [`ClientGreeting::poll_outcome`] has the outcome. Bytes behind the greeting stay in the input.
+#[derive(Debug)]
+pub struct ClientGreeting {
+    hello: Hello,
+    keys: ClientKeys,
+    attach_secret: Option<LinkSecret>,
+    inbound: Inbound,
+    transcript: Transcript,
+    state: State,
+    output: Option<Bytes>,
+    outcome: Option<Result<ClientAccepted, GreetingError>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Nonce,
+    Answer,
+    Signature(Accept),
+    Over,
+}
+
+impl ClientGreeting {
+    /// Starts a greeting. The one error is [`GreetingError::CertificateUnbound`].
+    pub fn new(setup: ClientSetup) -> Result<Self, GreetingError> {
+        let keys = match (&setup.identity, &setup.binding) {
+            (Identity::Token(token), _) => token.keys(),
+            (Identity::Certificate, Binding::Exporter(exporter)) => ClientKeys::derive(exporter),
+            (Identity::Certificate, Binding::None) => {
+                return Err(GreetingError::CertificateUnbound);
+            }
+        };
+        let (attach, attach_secret) = setup.attach.unzip();
+        let bound = setup.binding.is_bound();
+        let mut greeting = Self {
+            hello: Hello {
+                bound,
+                takeover: setup.takeover,
+                certificate: matches!(setup.identity, Identity::Certificate),
+                versions: setup.versions,
+                features: setup.features,
+                instance: setup.instance,
+                nonce: setup.nonce,
+                name: setup.name,
+                attach,
+            },
+            keys,
+            attach_secret,
+            inbound: Inbound::new(),
+            transcript: Transcript::new(&setup.binding),
+            state: State::Nonce,
+            output: None,
+            outcome: None,
+        };
+        if bound {
+            greeting.say_hello();
+        }
+        Ok(greeting)
+    }
+
+    /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
+    /// append to it and call again. What follows the greeting is not touched.
+    pub fn handle_input(&mut self, input: &mut BytesMut) {
+        while !matches!(self.state, State::Over) {
+            let step = match self.inbound.poll(input) {
+                Ok(Some(message)) => self.handle_message(&message),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = step {
+                self.end(Err(error));
+            }
+        }
+    }
+
+    /// Bytes to send.
+    pub fn poll_output(&mut self) -> Option<Bytes> {
+        self.output.take()
+    }
+
+    /// How it ended, once.
+    pub fn poll_outcome(&mut self) -> Option<Result<ClientAccepted, GreetingError>> {
+        self.outcome.take()
+    }
+
+    fn handle_message(&mut self, message: &Message) -> Result<(), GreetingError> {
+        match (std::mem::replace(&mut self.state, State::Over), message.kind) {
+            (State::Nonce, message::NONCE) => {
+                message::read_nonce(message.body())?;
+                self.transcript.push(&message.bytes);
+                if !self.hello.bound {
+                    self.say_hello();
+                }
+                self.state = State::Answer;
+            }
+            (State::Answer, message::ACCEPT) => {
+                let accept = Accept::read(message.body())?;
+                self.check(&accept)?;
+                self.transcript.push(&message.bytes);
+                self.state = State::Signature(accept);
+            }
+            (State::Signature(accept), message::SIGNATURE) => {
+                let accepted = self.verify(&accept, message.body())?;
+                self.end(Ok(accepted));
+            }
+            (State::Nonce | State::Answer, message::REFUSED) => {
+                return Err(GreetingError::Refused(message::read_refused(message.body())?));
+            }
+            _ => return Err(GreetingError::Malformed("a message out of turn")),
+        }
+        Ok(())
+    }
+
+    /// Sends hello and proof, which covers everything the transcript has so far.
+    fn say_hello(&mut self) {
+        let mut out = BytesMut::from(&MAGIC[..]);
+        self.hello.write(&mut out);
+        self.transcript.push(&out[MAGIC.len()..]);
+        let hash = self.transcript.hash();
+        let proof = Macs {
+            credential: self.keys.proof(&hash),
+            link: self.attach_secret.as_ref().map(|secret| secret.attach_proof(&hash)),
+        };
+        let hello_end = out.len();
+        proof.write(message::PROOF, &mut out);
+        self.transcript.push(&out[hello_end..]);
+        self.output = Some(out.freeze());
+    }
+
+    /// Whether the answer is one to our hello; it is not believed before the signature.
+    fn check(&self, accept: &Accept) -> Result<(), GreetingError> {
+        let (carrier, link) = match self.hello.attach {
+            None => (FIRST_CARRIER, accept.link),
+            Some(attach) => (attach.carrier, attach.link),
+        };
+        let wrong = if !self.hello.versions.contains(accept.version) {
+            "a version that this client does not talk"
+        } else if accept.features.common(self.hello.features) != accept.features {
+            "a feature that this client does not have"
+        } else if accept.carrier != carrier || accept.link != link {
+            "another link or carrier"
+        } else if accept.resume_timeout > SECONDS_MAX {
+            "a resume_timeout beyond a day"
+        } else if !(1..=SECONDS_MAX).contains(&accept.keepalive) {
+            "a keepalive of nothing or beyond a day"
+        } else {
+            return Ok(());
+        };
+        Err(GreetingError::Answer(wrong))
+    }
+
+    fn verify(&self, accept: &Accept, signature: &[u8]) -> Result<ClientAccepted, GreetingError> {
+        let signature = Macs::read(signature, self.attach_secret.is_some())?;
+        let hash = self.transcript.hash();
+        let credential = keys::same(&signature.credential, &self.keys.signature(&hash));
+        let link = match (&self.attach_secret, &signature.link) {
+            (None, None) => true,
+            (Some(secret), Some(link)) => keys::same(link, &secret.attach_signature(&hash)),
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !(credential && link) {
+            return Err(GreetingError::Unproven);
+        }
+        Ok(ClientAccepted {
+            version: accept.version,
+            features: accept.features,
+            link: accept.link,
+            carrier: accept.carrier,
+            secret: self.attach_secret.is_none().then(|| self.keys.link_secret(&hash)),
+            resume_timeout: Duration::from_secs(accept.resume_timeout.into()),
+            keepalive: Duration::from_secs(accept.keepalive.into()),
+        })
+    }
+
+    fn end(&mut self, outcome: Result<ClientAccepted, GreetingError>) {
+        self.state = State::Over;
+        self.outcome = Some(outcome);
+    }
+}
+
+/// A duration in whole seconds as it travels, within what a client believes.
+pub(super) fn seconds(duration: Duration, min: u32) -> u32 {
+    u32::try_from(duration.as_secs()).unwrap_or(SECONDS_MAX).clamp(min, SECONDS_MAX)
+}

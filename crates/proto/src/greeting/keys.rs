@@ -1,0 +1,172 @@
+//! The key schedule: SCRAM's keys (RFC 5802 section 3) and the link secret.
+
+use std::fmt;
+
+use hkdf::Hkdf;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::CREDENTIALS_MAX;
+
+type Secret = Zeroizing<[u8; 32]>;
+
+fn mac(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
+    mac_of_any(key, parts)
+}
+
+fn mac_of_any(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC has no wrong key length");
+    for part in parts {
+        mac.update(part);
+    }
+    mac.finalize().into_bytes().into()
+}
+
+fn xor(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
+    std::array::from_fn(|i| a[i] ^ b[i])
+}
+
+/// What a server keeps of a token: enough to verify a proof and to make its own signature, not
+/// enough to log in elsewhere. Whoever steals it can play the server, so it is a secret all the
+/// same: never printed, overwritten when dropped.
+#[derive(Clone)]
+pub struct StoredCredential {
+    /// SHA-256 of the client key.
+    pub stored_key: [u8; 32],
+    /// `HMAC(token, "Server Key")`.
+    pub server_key: [u8; 32],
+}
+
+impl fmt::Debug for StoredCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoredCredential(..)")
+    }
+}
+
+impl Drop for StoredCredential {
+    fn drop(&mut self) {
+        self.stored_key.zeroize();
+        self.server_key.zeroize();
+    }
+}
+
+/// Both keys of an identity: made from its secret by the client, won from a valid proof by the
+/// server.
+#[derive(Clone)]
+pub(super) struct ClientKeys {
+    client_key: Secret,
+    server_key: Secret,
+}
+
+impl ClientKeys {
+    /// `secret` is the token, or the exporter of a client that shows a certificate instead.
+    pub(super) fn derive(secret: &[u8]) -> Self {
+        Self {
+            client_key: Zeroizing::new(mac_of_any(secret, &[b"Client Key"])),
+            server_key: Zeroizing::new(mac_of_any(secret, &[b"Server Key"])),
+        }
+    }
+
+    pub(super) fn stored(&self) -> StoredCredential {
+        StoredCredential {
+            stored_key: Sha256::digest(self.client_key.as_slice()).into(),
+            server_key: *self.server_key,
+        }
+    }
+
+    /// The client's proof over a transcript.
+    pub(super) fn proof(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        xor(&self.client_key, &mac(&self.stored().stored_key, &[transcript]))
+    }
+
+    /// The server's proof over a transcript.
+    pub(super) fn signature(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        mac(&self.server_key, &[transcript])
+    }
+
+    /// The secret of the link that this greeting starts.
+    pub(super) fn link_secret(&self, transcript: &[u8; 32]) -> LinkSecret {
+        let mut both = Zeroizing::new([0; 64]);
+        both[..32].copy_from_slice(self.client_key.as_slice());
+        both[32..].copy_from_slice(self.server_key.as_slice());
+        let mut secret = Zeroizing::new([0; 32]);
+        Hkdf::<Sha256>::new(Some(transcript), both.as_slice())
+            .expand(b"tunnel link secret", secret.as_mut_slice())
+            .expect("HKDF gives up to 8160 bytes");
+        LinkSecret(secret)
+    }
+}
+
+impl fmt::Debug for ClientKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientKeys(..)")
+    }
+}
+
+fn assign_if(choice: Choice, to: &mut [u8; 32], from: &[u8; 32]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        to.conditional_assign(from, choice);
+    }
+}
+
+/// Verifies a proof against the credentials of a name. The work is the same for none, one or two,
+/// and for a right or a wrong proof: absent ones are replaced by some that nothing matches.
+pub(super) fn verify(
+    credentials: &[StoredCredential],
+    transcript: &[u8; 32],
+    proof: &[u8; 32],
+) -> Option<ClientKeys> {
+    let decoy = StoredCredential { stored_key: *transcript, server_key: *transcript };
+    let mut found = Choice::from(0);
+    let mut keys =
+        ClientKeys { client_key: Zeroizing::new([0; 32]), server_key: Zeroizing::new([0; 32]) };
+    for i in 0..CREDENTIALS_MAX {
+        let (credential, real) = match credentials.get(i) {
+            Some(credential) => (credential, Choice::from(1)),
+            None => (&decoy, Choice::from(0)),
+        };
+        let client_key = Zeroizing::new(xor(proof, &mac(&credential.stored_key, &[transcript])));
+        let stored: [u8; 32] = Sha256::digest(client_key.as_slice()).into();
+        let matches = real & stored.ct_eq(&credential.stored_key);
+        assign_if(matches, &mut keys.client_key, &client_key);
+        assign_if(matches, &mut keys.server_key, &credential.server_key);
+        found |= matches;
+    }
+    bool::from(found).then_some(keys)
+}
+
+/// The secret of a link: proves on a further carrier that the same two processes are talking. It
+/// never travels, never prints, and is overwritten when dropped.
+#[derive(Clone)]
+pub struct LinkSecret(Secret);
+
+impl LinkSecret {
+    /// A secret that no link has; the work for an unknown link is done with it.
+    pub(super) fn decoy(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// The client's claim to the link, over a transcript that holds the link's id, the carrier's
+    /// number and mode, and the nonces or the exporter.
+    pub(super) fn attach_proof(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        mac(&self.0, &[b"tunnel attach client", transcript])
+    }
+
+    /// The server's counterpart.
+    pub(super) fn attach_signature(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        mac(&self.0, &[b"tunnel attach server", transcript])
+    }
+}
+
+impl fmt::Debug for LinkSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LinkSecret(..)")
+    }
+}
+
+/// Whether two MACs are equal, in time that does not depend on where they differ.
+pub(super) fn same(a: &[u8; 32], b: &[u8; 32]) -> bool {
+    a.ct_eq(b).into()
+}

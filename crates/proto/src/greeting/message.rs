@@ -1,0 +1,324 @@
+//! The messages of a greeting as bytes. Each is `kind u8 | length u24 | body`; the first of each
+//! direction has the magic in front. The fields below are the same in every version; what a newer
+//! version adds follows as TLVs, which older ends skip.
+
+use std::fmt;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use super::{GREETING_MAX, GreetingError, MAGIC, NONCE_LENGTH, Name, Refusal};
+use crate::wire::{Reader, TLV_HEAD, head, put_tlv};
+use crate::{CarrierNumber, InstanceId, LinkId};
+
+pub(super) const NONCE: u8 = 1;
+pub(super) const HELLO: u8 = 2;
+pub(super) const PROOF: u8 = 3;
+pub(super) const ACCEPT: u8 = 4;
+pub(super) const SIGNATURE: u8 = 5;
+pub(super) const REFUSED: u8 = 6;
+
+const FLAG_BOUND: u8 = 1;
+const FLAG_TAKEOVER: u8 = 2;
+const FLAG_CERTIFICATE: u8 = 4;
+
+const INTENT_NEW: u8 = 0;
+const INTENT_ADDS: u8 = 1;
+const INTENT_REPLACES: u8 = 2;
+
+/// Protocol versions that a side talks, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// The oldest.
+    pub min: u16,
+    /// The newest.
+    pub max: u16,
+}
+
+impl Versions {
+    /// What this code talks.
+    pub const OURS: Self = Self { min: 1, max: 1 };
+
+    /// The newest version that both talk.
+    #[must_use]
+    pub fn common(self, other: Self) -> Option<u16> {
+        let version = self.max.min(other.max);
+        (version >= self.min.max(other.min)).then_some(version)
+    }
+
+    pub(super) const fn contains(self, version: u16) -> bool {
+        self.min <= version && version <= self.max
+    }
+}
+
+/// Optional abilities, a bit each. In use is what both sides have. No bit has a meaning yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Features(pub u64);
+
+impl Features {
+    /// What both have.
+    #[must_use]
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// How a carrier joins a link that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachMode {
+    /// Beside the others.
+    Adds,
+    /// In place of this one, which is closed and whose unread bytes are dropped.
+    Replaces(CarrierNumber),
+}
+
+/// A carrier's claim to a link that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attach {
+    /// Which link.
+    pub link: LinkId,
+    /// The number of the new carrier: larger than any before it.
+    pub carrier: CarrierNumber,
+    /// Beside or instead of another.
+    pub mode: AttachMode,
+}
+
+/// What the client says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    pub(super) bound: bool,
+    pub(super) takeover: bool,
+    pub(super) certificate: bool,
+    pub(super) versions: Versions,
+    pub(super) features: Features,
+    pub(super) instance: InstanceId,
+    pub(super) nonce: [u8; NONCE_LENGTH],
+    pub(super) name: Name,
+    /// `None` starts a new link.
+    pub(super) attach: Option<Attach>,
+}
+
+impl Hello {
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        let flag = |set, bit| if set { bit } else { 0 };
+        put_tlv(out, HELLO, |out| {
+            out.put_u16(self.versions.min);
+            out.put_u16(self.versions.max);
+            out.put_u64(self.features.0);
+            out.put_u8(
+                flag(self.bound, FLAG_BOUND)
+                    | flag(self.takeover, FLAG_TAKEOVER)
+                    | flag(self.certificate, FLAG_CERTIFICATE),
+            );
+            out.put_slice(&self.instance.0);
+            out.put_slice(&self.nonce);
+            let name = self.name.as_str().as_bytes();
+            let [.., length] = name.len().to_be_bytes();
+            out.put_u8(length);
+            out.put_slice(name);
+            match &self.attach {
+                None => out.put_u8(INTENT_NEW),
+                Some(Attach { link, carrier, mode }) => {
+                    let (intent, replaced) = match mode {
+                        AttachMode::Adds => (INTENT_ADDS, None),
+                        AttachMode::Replaces(replaced) => (INTENT_REPLACES, Some(replaced)),
+                    };
+                    out.put_u8(intent);
+                    out.put_slice(&link.0);
+                    out.put_u32(carrier.0);
+                    if let Some(replaced) = replaced {
+                        out.put_u32(replaced.0);
+                    }
+                }
+            }
+        });
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, GreetingError> {
+        let mut body = Reader::new(body);
+        let versions = Versions { min: body.u16()?, max: body.u16()? };
+        if versions.min > versions.max {
+            return Err(GreetingError::Malformed("the version range is empty"));
+        }
+        let features = Features(body.u64()?);
+        let flags = body.u8()?;
+        let instance = InstanceId(body.array()?);
+        let nonce = body.array()?;
+        let length = body.u8()?;
+        let name = Name::from_bytes(body.take(length.into())?)
+            .map_err(|_| GreetingError::Malformed("the client name is not a name"))?;
+        let intent = body.u8()?;
+        let attach = if intent == INTENT_NEW {
+            None
+        } else {
+            let link = LinkId(body.array()?);
+            let carrier = CarrierNumber(body.u32()?);
+            let mode = match intent {
+                INTENT_ADDS => AttachMode::Adds,
+                INTENT_REPLACES => AttachMode::Replaces(CarrierNumber(body.u32()?)),
+                _ => return Err(GreetingError::Malformed("unknown link intent")),
+            };
+            Some(Attach { link, carrier, mode })
+        };
+        body.skip_tlvs()?;
+        Ok(Self {
+            bound: flags & FLAG_BOUND != 0,
+            takeover: flags & FLAG_TAKEOVER != 0,
+            certificate: flags & FLAG_CERTIFICATE != 0,
+            versions,
+            features,
+            instance,
+            nonce,
+            name,
+            attach,
+        })
+    }
+}
+
+/// What the server grants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Accept {
+    pub(super) version: u16,
+    pub(super) features: Features,
+    pub(super) link: LinkId,
+    pub(super) carrier: CarrierNumber,
+    /// Seconds.
+    pub(super) resume_timeout: u32,
+    /// Seconds.
+    pub(super) keepalive: u32,
+}
+
+impl Accept {
+    pub(super) fn write(&self, out: &mut BytesMut) {
+        put_tlv(out, ACCEPT, |out| {
+            out.put_u16(self.version);
+            out.put_u64(self.features.0);
+            out.put_slice(&self.link.0);
+            out.put_u32(self.carrier.0);
+            out.put_u32(self.resume_timeout);
+            out.put_u32(self.keepalive);
+        });
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, GreetingError> {
+        let mut body = Reader::new(body);
+        let accept = Self {
+            version: body.u16()?,
+            features: Features(body.u64()?),
+            link: LinkId(body.array()?),
+            carrier: CarrierNumber(body.u32()?),
+            resume_timeout: body.u32()?,
+            keepalive: body.u32()?,
+        };
+        body.skip_tlvs()?;
+        Ok(accept)
+    }
+}
+
+/// The body of `Proof` and `Signature`: over the credential, and over the link secret when the
+/// carrier attaches.
+#[derive(Clone, Copy)]
+pub(super) struct Macs {
+    pub(super) credential: [u8; 32],
+    pub(super) link: Option<[u8; 32]>,
+}
+
+impl fmt::Debug for Macs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Macs(..)")
+    }
+}
+
+impl Macs {
+    pub(super) fn write(&self, kind: u8, out: &mut BytesMut) {
+        put_tlv(out, kind, |out| {
+            out.put_slice(&self.credential);
+            if let Some(link) = &self.link {
+                out.put_slice(link);
+            }
+        });
+    }
+
+    pub(super) fn read(body: &[u8], attaches: bool) -> Result<Self, GreetingError> {
+        let mut body = Reader::new(body);
+        let credential = body.array()?;
+        let link = if attaches { Some(body.array()?) } else { None };
+        body.finish()?;
+        Ok(Self { credential, link })
+    }
+}
+
+pub(super) fn write_nonce(nonce: &[u8; NONCE_LENGTH], out: &mut BytesMut) {
+    put_tlv(out, NONCE, |out| out.put_slice(nonce));
+}
+
+pub(super) fn read_nonce(body: &[u8]) -> Result<[u8; NONCE_LENGTH], GreetingError> {
+    let mut body = Reader::new(body);
+    let nonce = body.array()?;
+    body.finish()?;
+    Ok(nonce)
+}
+
+pub(super) fn write_refused(refusal: Refusal, out: &mut BytesMut) {
+    put_tlv(out, REFUSED, |out| out.put_u16(refusal.raw()));
+}
+
+pub(super) fn read_refused(body: &[u8]) -> Result<Refusal, GreetingError> {
+    let mut body = Reader::new(body);
+    let refusal = Refusal::from_raw(body.u16()?);
+    body.skip_tlvs()?;
+    Ok(refusal)
+}
+
+/// Cuts messages off the driver's buffer and counts them against [`GREETING_MAX`].
+#[derive(Debug)]
+pub(super) struct Inbound {
+    magic_seen: bool,
+    left: usize,
+}
+
+impl Inbound {
+    pub(super) const fn new() -> Self {
+        Self { magic_seen: false, left: GREETING_MAX }
+    }
+
+    /// The next whole message, head included; `None` while more bytes are needed. A wrong magic
+    /// shows at its first wrong byte, an oversize message at its head.
+    pub(super) fn poll(&mut self, input: &mut BytesMut) -> Result<Option<Message>, GreetingError> {
+        if !self.magic_seen {
+            let arrived = input.len().min(MAGIC.len());
+            if input[..arrived] != MAGIC[..arrived] {
+                return Err(GreetingError::Magic);
+            }
+            if arrived < MAGIC.len() {
+                return Ok(None);
+            }
+            input.advance(MAGIC.len());
+            self.left -= MAGIC.len();
+            self.magic_seen = true;
+        }
+        let Some((kind, length)) = head(input) else { return Ok(None) };
+        let whole = TLV_HEAD + length;
+        if whole > self.left {
+            return Err(GreetingError::TooLong);
+        }
+        if input.len() < whole {
+            return Ok(None);
+        }
+        self.left -= whole;
+        Ok(Some(Message { kind, bytes: input.split_to(whole).freeze() }))
+    }
+}
+
+/// One message as it came.
+#[derive(Debug)]
+pub(super) struct Message {
+    pub(super) kind: u8,
+    /// Head included: this is what enters the transcript.
+    pub(super) bytes: Bytes,
+}
+
+impl Message {
+    pub(super) fn body(&self) -> &[u8] {
+        &self.bytes[TLV_HEAD..]
+    }
+}

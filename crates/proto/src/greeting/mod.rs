@@ -1,0 +1,62 @@
+//! The greeting: before any frame, who is there, on which link, and proof of it by both sides.
+//!
+//! ```text
+//!   client                                  server
+//!     |  <------------ TNL1 Nonce -----------  |    at once on accept
+//!     |  ---- TNL1 Hello Proof ------------->  |    with an exporter: without waiting for Nonce
+//!     |  <----------- Accept Signature ------  |    or: Refused
+//! ```
+//!
+//! The construction is SCRAM-SHA-256 (RFC 5802, RFC 7677) without salt and iterations, which only
+//! slow down guessing: a [`Token`] has 128 bits of entropy or is refused. The server stores what
+//! verifies a token but not what makes a proof. Both proofs cover all messages before them and the
+//! TLS exporter of the very connection where there is one ([`Binding`]), so a captured greeting is
+//! worth nothing on another connection. Without an exporter the server's nonce comes first.
+//!
+//! The machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`, bytes
+//! come out of `poll_output`. They hold no buffer: an incomplete message stays in the driver's one,
+//! which never needs more than [`GREETING_MAX`] bytes. The driver's part is the deadline of
+//! [`GREETING_TIMEOUT`], the randomness, and the slowing of failures by name and source.
+
+mod client;
+mod error;
+mod fuzz;
+mod keys;
+mod message;
+mod name;
+mod refusal;
+mod server;
+#[cfg(test)]
+mod tests;
+mod token;
+mod transcript;
+
+use std::time::Duration;
+
+pub use client::{ClientAccepted, ClientGreeting, ClientSetup, Identity};
+pub use error::GreetingError;
+#[doc(hidden)]
+pub use fuzz::{fuzz_client, fuzz_server};
+pub use keys::{LinkSecret, StoredCredential};
+pub use message::{Attach, AttachMode, Features, Versions};
+pub use name::{NAME_MAX, Name, NameError};
+pub use refusal::Refusal;
+pub use server::{Grant, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup, Terms};
+pub use token::{Token, TokenError};
+pub use transcript::Binding;
+
+/// First bytes of each direction.
+pub const MAGIC: [u8; 4] = *b"TNL1";
+
+/// Bytes of a greeting in one direction, at most. Today's longest is under 400; the rest is for
+/// fields of later versions.
+pub const GREETING_MAX: usize = 4096;
+
+/// How long a driver gives a greeting from the first to the last byte.
+pub const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Random bytes that each side contributes.
+pub const NONCE_LENGTH: usize = 32;
+
+/// Credentials that a name may have at once: the old and the new one while a token is changed.
+pub const CREDENTIALS_MAX: usize = 2;

@@ -1,0 +1,112 @@
+//! Why a server refuses a greeting. One table of numbers; `SPEC.md` section "Greeting" mirrors it.
+
+use std::fmt;
+
+/// A server's no. It is not authenticated: it comes before the server proved anything, so a client
+/// may act on it only by waiting, telling and trying again - never by giving up a secret or a pin.
+///
+/// `Display` is one line for the logs of both ends: what, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Unknown name, wrong token or wrong certificate; deliberately one code.
+    BadCredential,
+    /// A newer process of this client took over and lives.
+    Superseded,
+    /// The link to attach to is unknown, of another client, or its secret is wrong. Start a new one.
+    UnknownLink,
+    /// No common version.
+    Version,
+    /// Too many links, carriers or greetings.
+    Limit,
+    /// Known, but not allowed.
+    Denied,
+    /// The greeting makes no sense.
+    Malformed,
+    /// The server is going away.
+    Unavailable,
+    /// One side sees TLS end to end and the other does not.
+    Binding,
+    /// Another process uses the name and does not give way.
+    NameTaken,
+    /// A code of a newer server.
+    Other(u16),
+}
+
+impl Refusal {
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::BadCredential => 1,
+            Self::Superseded => 2,
+            Self::UnknownLink => 3,
+            Self::Version => 4,
+            Self::Limit => 5,
+            Self::Denied => 6,
+            Self::Malformed => 7,
+            Self::Unavailable => 8,
+            Self::Binding => 9,
+            Self::NameTaken => 10,
+            Self::Other(n) => n,
+        }
+    }
+
+    /// The refusal with this number; every number is one.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Self {
+        match raw {
+            1 => Self::BadCredential,
+            2 => Self::Superseded,
+            3 => Self::UnknownLink,
+            4 => Self::Version,
+            5 => Self::Limit,
+            6 => Self::Denied,
+            7 => Self::Malformed,
+            8 => Self::Unavailable,
+            9 => Self::Binding,
+            10 => Self::NameTaken,
+            n => Self::Other(n),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BadCredential => {
+                "unknown client name or wrong token: name and token of the client must be those of \
+                 an entry under `clients` of the server"
+            }
+            Self::Superseded => {
+                "a newer process of this client has taken over: stop one of the two or give them \
+                 different names"
+            }
+            Self::UnknownLink => {
+                "the link is not known any more (server restarted or resume_timeout passed): start \
+                 a new link"
+            }
+            Self::Version => "no protocol version in common: upgrade the older side",
+            Self::Limit => {
+                "a limit of links or memory is reached: try again later or raise the limit on the \
+                 server"
+            }
+            Self::Denied => {
+                "the server does not allow this: check the client's entry under `clients` of the \
+                 server"
+            }
+            Self::Malformed => {
+                "the greeting makes no sense: check that both ends are this program and nothing in \
+                 between changes bytes"
+            }
+            Self::Unavailable => "the server is going away: try again",
+            Self::Binding => {
+                "TLS ends somewhere between client and server: use ws:// or wss:// through a proxy, \
+                 or connect directly"
+            }
+            Self::NameTaken => {
+                "another process uses this client name: stop it or choose another name"
+            }
+            Self::Other(n) => return write!(f, "refused with code {n}: upgrade the client"),
+        })
+    }
+}

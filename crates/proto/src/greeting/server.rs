@@ -1,0 +1,385 @@
+//! The server's half. It knows no client by itself: it asks its driver, checks, and asks again.
+//!
+//! ```text
+//!   Nonce sent -> Hello -> Proof -> Credentials? --new link---------> Decision? -> Over
+//!                                        \-------attach-> Link? ------/
+//! ```
+//!
+//! States with a question mark wait for the driver. Every one may end in `Over` by a refusal.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::client::{FIRST_CARRIER, seconds};
+use super::keys::{self, ClientKeys, LinkSecret, StoredCredential};
+use super::message::{self, Accept, Hello, Inbound, Macs, Message};
+use super::transcript::Transcript;
+use super::{
+    Attach, Binding, Features, GreetingError, MAGIC, NONCE_LENGTH, Name, Refusal, Versions,
+};
+use crate::{CarrierNumber, InstanceId, LinkId};
+
+/// What a server's driver knows before the client speaks.
+#[derive(Clone, Debug)]
+pub struct ServerSetup {
+    /// The TLS session of the connection, if there is one end to end.
+    pub binding: Binding,
+    /// The name in the client's verified certificate. A client with one may use no other name.
+    pub certificate_name: Option<String>,
+    /// What it talks; [`Versions::OURS`].
+    pub versions: Versions,
+    /// What it can.
+    pub features: Features,
+    /// Fresh random bytes for this greeting.
+    pub nonce: [u8; NONCE_LENGTH],
+}
+
+/// What the driver is asked or told.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServerEvent {
+    /// Which credentials does this name have? Answer with [`ServerGreeting::credentials`], or with
+    /// [`ServerGreeting::certificate_suffices`] if `certificate`. An unknown name has none, and
+    /// takes the driver as long to say so.
+    Credentials {
+        /// The name that the client gave; nothing is proved yet.
+        name: Name,
+        /// The client sends no token and shows a verified certificate with this name.
+        certificate: bool,
+    },
+    /// What is the secret of this link of this client? Answer with [`ServerGreeting::link_secret`];
+    /// a link of another name or instance is as good as none.
+    LinkSecret {
+        /// The client, authenticated.
+        name: Name,
+        /// Its process.
+        instance: InstanceId,
+        /// The link it wants to attach to.
+        link: LinkId,
+    },
+    /// All is proved. Answer with [`ServerGreeting::accept`] or [`ServerGreeting::refuse`].
+    Decide(Grant),
+    /// It is over: send what is in [`ServerGreeting::poll_output`] and close.
+    Failed(GreetingError),
+}
+
+/// An authenticated wish. Only a greeting makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Grant {
+    /// Who.
+    pub name: Name,
+    /// Which process.
+    pub instance: InstanceId,
+    /// It is the process's first log-in and takes the place of an older process.
+    pub takeover: bool,
+    /// It showed a certificate and no token.
+    pub certificate: bool,
+    /// The live link it attaches to, its secret proved; `None` for a new one. Whether the carrier
+    /// numbers make sense is the link's to judge.
+    pub attach: Option<Attach>,
+}
+
+/// What the driver grants.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// The id of a link that starts now: see [`LinkId::compose`]. An attach keeps its own.
+    pub new_link: LinkId,
+    /// How long a link without a carrier is kept, in whole seconds up to a day.
+    pub resume_timeout: Duration,
+    /// How long either side may be silent before it is pinged, in whole seconds, 1 up to a day.
+    pub keepalive: Duration,
+}
+
+impl LinkId {
+    /// An id from the generation of the server process and fresh random bytes.
+    #[must_use]
+    pub fn compose(generation: [u8; 4], random: [u8; 12]) -> Self {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&generation);
+        id[4..].copy_from_slice(&random);
+        Self(id)
+    }
+
+    /// The generation of the server process that started the link.
+    #[must_use]
+    pub const fn generation(self) -> [u8; 4] {
+        let [a, b, c, d, ..] = self.0;
+        [a, b, c, d]
+    }
+}
+
+/// What a server has once it accepted. Frames may follow its last output at once.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerAccepted {
+    /// The version to talk.
+    pub version: u16,
+    /// The features in use.
+    pub features: Features,
+    /// The link.
+    pub link: LinkId,
+    /// The number of this carrier: 1 on a new link.
+    pub carrier: CarrierNumber,
+    /// The secret of a new link; `None` after an attach, whose link keeps its own.
+    pub secret: Option<LinkSecret>,
+}
+
+/// A greeting seen from the server.
+///
+/// Give it what arrives with [`ServerGreeting::handle_input`]; after each call of it or of an
+/// answer (and once at the start) send what [`ServerGreeting::poll_output`] has and look at
+/// [`ServerGreeting::poll_event`]. Bytes behind the greeting stay in the input. An answer that was
+/// not asked for is ignored.
+#[derive(Debug)]
+pub struct ServerGreeting {
+    setup: ServerSetup,
+    nonce: Bytes,
+    inbound: Inbound,
+    transcript: Transcript,
+    state: State,
+    output: BytesMut,
+    event: Option<ServerEvent>,
+}
+
+#[derive(Debug)]
+enum State {
+    Hello,
+    Proof(Box<Hello>, u16),
+    Credentials(Box<Claim>),
+    Link(Box<Claim>, ClientKeys),
+    Decision(Box<Claim>, ClientKeys, Option<LinkSecret>),
+    Over,
+}
+
+/// What the client said, not yet believed.
+#[derive(Debug)]
+struct Claim {
+    hello: Hello,
+    version: u16,
+    /// The transcript that its proofs cover.
+    hash: [u8; 32],
+    proof: Macs,
+}
+
+impl ServerGreeting {
+    /// Starts a greeting.
+    #[must_use]
+    pub fn new(setup: ServerSetup) -> Self {
+        let mut nonce = BytesMut::new();
+        message::write_nonce(&setup.nonce, &mut nonce);
+        let nonce = nonce.freeze();
+        let mut output = BytesMut::from(&MAGIC[..]);
+        output.extend_from_slice(&nonce);
+        let mut transcript = Transcript::new(&setup.binding);
+        if !setup.binding.is_bound() {
+            transcript.push(&nonce);
+        }
+        Self {
+            setup,
+            nonce,
+            inbound: Inbound::new(),
+            transcript,
+            state: State::Hello,
+            output,
+            event: None,
+        }
+    }
+
+    /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
+    /// append to it and call again. What follows the greeting is not touched.
+    pub fn handle_input(&mut self, input: &mut BytesMut) {
+        while matches!(self.state, State::Hello | State::Proof(..)) {
+            let step = match self.inbound.poll(input) {
+                Ok(Some(message)) => self.handle_message(&message),
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = step {
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Bytes to send.
+    pub fn poll_output(&mut self) -> Option<Bytes> {
+        (!self.output.is_empty()).then(|| self.output.split().freeze())
+    }
+
+    /// What to answer, or the end.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        self.event.take()
+    }
+
+    /// Answers [`ServerEvent::Credentials`] with what the name has: nothing when it is unknown, at
+    /// most [`super::CREDENTIALS_MAX`] (more are ignored). The work is the same for any answer.
+    pub fn credentials(&mut self, credentials: &[StoredCredential]) {
+        if let Some(claim) = self.asked_for_credentials() {
+            self.authenticate(claim, credentials);
+        }
+    }
+
+    /// Answers [`ServerEvent::Credentials`]: the client needs no token, its certificate is enough.
+    /// Refuses when it showed none.
+    pub fn certificate_suffices(&mut self) {
+        let Some(claim) = self.asked_for_credentials() else { return };
+        match &self.setup.binding {
+            Binding::Exporter(exporter) if claim.hello.certificate => {
+                let credential = ClientKeys::derive(exporter).stored();
+                self.authenticate(claim, &[credential]);
+            }
+            Binding::Exporter(_) | Binding::None => self.authenticate(claim, &[]),
+        }
+    }
+
+    /// Answers [`ServerEvent::LinkSecret`]; `None` when there is no such link of this client.
+    pub fn link_secret(&mut self, secret: Option<LinkSecret>) {
+        let waits = |state: &State| matches!(state, State::Link(..));
+        let State::Link(claim, keys) = self.take_state(waits) else { return };
+        let known = secret.is_some();
+        let secret = secret.unwrap_or_else(|| LinkSecret::decoy(claim.hash));
+        let expected = secret.attach_proof(&claim.hash);
+        let proved = claim.proof.link.is_some_and(|proof| keys::same(&proof, &expected));
+        if known && proved {
+            self.ask_for_decision(claim, keys, Some(secret));
+        } else {
+            self.fail(GreetingError::Refused(Refusal::UnknownLink));
+        }
+    }
+
+    /// Answers [`ServerEvent::Decide`] with yes; `None` if it was not asked.
+    pub fn accept(&mut self, terms: &Terms) -> Option<ServerAccepted> {
+        let waits = |state: &State| matches!(state, State::Decision(..));
+        let State::Decision(claim, keys, attach_secret) = self.take_state(waits) else {
+            return None;
+        };
+        let (link, carrier) = match claim.hello.attach {
+            None => (terms.new_link, FIRST_CARRIER),
+            Some(attach) => (attach.link, attach.carrier),
+        };
+        let accept = Accept {
+            version: claim.version,
+            features: self.setup.features.common(claim.hello.features),
+            link,
+            carrier,
+            resume_timeout: seconds(terms.resume_timeout, 0),
+            keepalive: seconds(terms.keepalive, 1),
+        };
+        let mut out = BytesMut::new();
+        accept.write(&mut out);
+        if self.setup.binding.is_bound() {
+            self.transcript.push(&self.nonce);
+        }
+        self.transcript.push(&out);
+        let hash = self.transcript.hash();
+        let signature = Macs {
+            credential: keys.signature(&hash),
+            link: attach_secret.as_ref().map(|secret| secret.attach_signature(&hash)),
+        };
+        signature.write(message::SIGNATURE, &mut out);
+        self.output.unsplit(out);
+        Some(ServerAccepted {
+            version: accept.version,
+            features: accept.features,
+            link,
+            carrier,
+            secret: attach_secret.is_none().then(|| keys.link_secret(&hash)),
+        })
+    }
+
+    /// Refuses, at any time before [`ServerGreeting::accept`]. The driver is told nothing: it knows.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        if !matches!(self.state, State::Over) {
+            self.state = State::Over;
+            message::write_refused(refusal, &mut self.output);
+        }
+    }
+
+    fn handle_message(&mut self, message: &Message) -> Result<(), GreetingError> {
+        match (std::mem::replace(&mut self.state, State::Over), message.kind) {
+            (State::Hello, message::HELLO) => {
+                let hello = Hello::read(message.body())?;
+                if hello.bound != self.setup.binding.is_bound() {
+                    return Err(GreetingError::Refused(Refusal::Binding));
+                }
+                let version = (self.setup.versions.common(hello.versions))
+                    .ok_or(GreetingError::Refused(Refusal::Version))?;
+                self.transcript.push(&message.bytes);
+                self.state = State::Proof(Box::new(hello), version);
+            }
+            (State::Proof(hello, version), message::PROOF) => {
+                let hello = *hello;
+                let proof = Macs::read(message.body(), hello.attach.is_some())?;
+                let named = self.setup.certificate_name.as_deref();
+                if named.is_some_and(|named| named != hello.name.as_str())
+                    || hello.certificate && !(hello.bound && named.is_some())
+                {
+                    return Err(GreetingError::Refused(Refusal::BadCredential));
+                }
+                let hash = self.transcript.hash();
+                self.transcript.push(&message.bytes);
+                self.event = Some(ServerEvent::Credentials {
+                    name: hello.name.clone(),
+                    certificate: hello.certificate,
+                });
+                self.state = State::Credentials(Box::new(Claim { hello, version, hash, proof }));
+            }
+            _ => return Err(GreetingError::Malformed("a message out of turn")),
+        }
+        Ok(())
+    }
+
+    fn asked_for_credentials(&mut self) -> Option<Box<Claim>> {
+        let waits = |state: &State| matches!(state, State::Credentials(_));
+        let State::Credentials(claim) = self.take_state(waits) else { return None };
+        Some(claim)
+    }
+
+    /// The state if it is the wanted one, else `Over` with the state left alone.
+    fn take_state(&mut self, wanted: fn(&State) -> bool) -> State {
+        if wanted(&self.state) {
+            std::mem::replace(&mut self.state, State::Over)
+        } else {
+            State::Over
+        }
+    }
+
+    fn authenticate(&mut self, claim: Box<Claim>, credentials: &[StoredCredential]) {
+        let keys = keys::verify(credentials, &claim.hash, &claim.proof.credential);
+        match (keys, claim.hello.attach) {
+            (None, _) => self.fail(GreetingError::Refused(Refusal::BadCredential)),
+            (Some(keys), None) => self.ask_for_decision(claim, keys, None),
+            (Some(keys), Some(attach)) => {
+                self.event = Some(ServerEvent::LinkSecret {
+                    name: claim.hello.name.clone(),
+                    instance: claim.hello.instance,
+                    link: attach.link,
+                });
+                self.state = State::Link(claim, keys);
+            }
+        }
+    }
+
+    fn ask_for_decision(&mut self, claim: Box<Claim>, keys: ClientKeys, link: Option<LinkSecret>) {
+        let hello = &claim.hello;
+        self.event = Some(ServerEvent::Decide(Grant {
+            name: hello.name.clone(),
+            instance: hello.instance,
+            takeover: hello.takeover,
+            certificate: hello.certificate,
+            attach: hello.attach,
+        }));
+        self.state = State::Decision(claim, keys, link);
+    }
+
+    fn fail(&mut self, error: GreetingError) {
+        self.state = State::Over;
+        match error.refusal() {
+            Some(refusal) => message::write_refused(refusal, &mut self.output),
+            // Not even the nonce, if it is still here: the peer talks something else.
+            None => self.output.clear(),
+        }
+        self.event = Some(ServerEvent::Failed(error));
+    }
+}

@@ -1,0 +1,198 @@
+//! The shared secret of a client and its server. It must be strong by itself: the greeting has no
+//! salt and no iterations, and over `tcp://` and `ws://` anybody on the path may try guesses at home.
+
+use std::fmt;
+
+use zeroize::{Zeroize, Zeroizing};
+
+use super::keys::{ClientKeys, StoredCredential};
+
+/// Entropy below which a token is refused, in bits: beyond any search (NIST SP 800-57 part 1).
+const ENTROPY_MIN: usize = 128;
+
+/// Longest token in bytes; keeps a file given by mistake from becoming one.
+const TOKEN_MAX: usize = 256;
+
+/// A random token has this many distinct characters: 39 random digits miss it once in 10,000, all
+/// denser alphabets practically never.
+const DISTINCT_MIN: usize = 8;
+
+/// A token with at least 128 bits of entropy, as estimated by [`Token::new`].
+///
+/// Never printed, overwritten when dropped.
+#[derive(Clone)]
+pub struct Token(Zeroizing<Box<[u8]>>);
+
+/// Why a text is no [`Token`]. The text itself is not repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Blanks, control characters or non-ASCII.
+    #[error("a token has only visible ASCII characters, no blanks and no line ends")]
+    Character,
+    /// More than 256 characters.
+    #[error("a token has at most {TOKEN_MAX} characters")]
+    Long,
+    /// Too easy to guess.
+    #[error(
+        "the token is too weak: about {bits} bits where {ENTROPY_MIN} are needed; make one with \
+         `tunnel generate token`"
+    )]
+    Weak {
+        /// The estimate.
+        bits: usize,
+    },
+}
+
+impl Token {
+    /// Checks a text. The estimate is `length * log2(size of the alphabet in use)`, where the
+    /// alphabet is the smallest of digits, hex digits, one case of letters, with digits, both
+    /// cases, with digits, with signs: 22 characters of base64, 32 hex digits, 39 digits. Texts
+    /// with fewer than 8 distinct characters, or that repeat themselves, count as nothing.
+    pub fn new(text: &str) -> Result<Self, TokenError> {
+        let bytes = text.as_bytes();
+        if !bytes.iter().all(u8::is_ascii_graphic) {
+            return Err(TokenError::Character);
+        }
+        if bytes.len() > TOKEN_MAX {
+            return Err(TokenError::Long);
+        }
+        let bits = estimate(bytes);
+        if bits < ENTROPY_MIN {
+            return Err(TokenError::Weak { bits });
+        }
+        Ok(Self(Zeroizing::new(bytes.into())))
+    }
+
+    /// The text of a fresh token of 256 bits: `seed` in base64url (RFC 4648 section 5), unpadded.
+    #[must_use]
+    pub fn generate(mut seed: [u8; 32]) -> String {
+        const ALPHABET: &[u8; 64] =
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::with_capacity(43);
+        for group in seed.chunks(3) {
+            let word =
+                group.iter().enumerate().fold(0, |w, (i, &b)| w | u32::from(b) << (16 - 8 * i));
+            for i in 0..=group.len() {
+                let [.., index] = (word >> (18 - 6 * i)).to_be_bytes();
+                text.push(char::from(ALPHABET[usize::from(index & 63)]));
+            }
+        }
+        seed.zeroize();
+        text
+    }
+
+    /// What a server keeps to verify this token. The token cannot be computed from it.
+    #[must_use]
+    pub fn stored(&self) -> StoredCredential {
+        self.keys().stored()
+    }
+
+    pub(super) fn keys(&self) -> ClientKeys {
+        ClientKeys::derive(&self.0)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl std::str::FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        Self::new(text)
+    }
+}
+
+/// Entropy of a text in bits, from below.
+fn estimate(text: &[u8]) -> usize {
+    let has = |class: fn(&u8) -> bool| text.iter().any(class);
+    let (digit, lower, upper) =
+        (has(u8::is_ascii_digit), has(u8::is_ascii_lowercase), has(u8::is_ascii_uppercase));
+    let sign = has(u8::is_ascii_punctuation);
+    // Hundredths of a bit per character: log2 of the size of the alphabet, rounded down.
+    let each = if !sign && text.iter().all(u8::is_ascii_digit) {
+        332
+    } else if !sign && text.iter().all(u8::is_ascii_hexdigit) {
+        400
+    } else {
+        match (lower && upper, digit, sign) {
+            (false, false, _) => 470,
+            (false, true, _) => 516,
+            (true, false, false) => 570,
+            (true, true, false) => 595,
+            (true, _, true) => 600,
+        }
+    };
+    let mut seen = [false; 256];
+    for &byte in text {
+        seen[usize::from(byte)] = true;
+    }
+    let distinct = seen.iter().filter(|&&s| s).count();
+    if distinct < DISTINCT_MIN || repeats(text) { 0 } else { text.len() * each / 100 }
+}
+
+/// Whether more than a quarter of the text was there before, in pieces of four characters. 32
+/// random hex digits repeat one such piece once in 150 and seven practically never.
+fn repeats(text: &[u8]) -> bool {
+    let again = (1..text.len().saturating_sub(3))
+        .filter(|&i| text[..i + 3].windows(4).any(|earlier| *earlier == text[i..i + 4]))
+        .count();
+    again * 4 > text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strong_tokens_are_taken() {
+        for good in [
+            "9fK2xQ7bVt0LmZ4cRw8JpA",
+            "0f1e2d3c4b5a69788796a5b4c3d2e1f9",
+            "314159265358979323846264338327950288419",
+            "correct/Horse+battery9Staple",
+        ] {
+            assert!(Token::new(good).is_ok(), "{good}");
+        }
+    }
+
+    #[test]
+    fn weak_tokens_are_refused_without_being_repeated() {
+        let long = "9fK2xQ7bVt0LmZ4cRw8JpA".repeat(12);
+        for (bad, error) in [
+            ("", TokenError::Weak { bits: 0 }),
+            ("secret", TokenError::Weak { bits: 0 }),
+            ("9fK2xQ7bVt0LmZ4cRw8Jp", TokenError::Weak { bits: 124 }),
+            ("0f1e2d3c4b5a69788796a5b4c3d2e1f", TokenError::Weak { bits: 124 }),
+            ("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", TokenError::Weak { bits: 0 }),
+            ("password1Password1Password1Password1", TokenError::Weak { bits: 0 }),
+            ("9fK2xQ7bVt0LmZ4cRw8JpA\n", TokenError::Character),
+            ("9fK2xQ7bVt0LmZ4c Rw8JpA", TokenError::Character),
+            (&long, TokenError::Long),
+        ] {
+            let found = Token::new(bad).unwrap_err();
+            assert_eq!(found, error, "{bad}");
+            assert!(bad.is_empty() || !found.to_string().contains(bad));
+        }
+    }
+
+    #[test]
+    fn a_generated_token_is_base64url_of_its_seed_and_strong() {
+        let mut seed = [0; 32];
+        for (i, byte) in (0u8..).zip(&mut seed) {
+            *byte = i.wrapping_mul(37).wrapping_add(251);
+        }
+        let text = Token::generate(seed);
+        assert_eq!(text, "-yBFao-02f4jSG2St9wBJktwlbrfBClOc5i94gcsUXY");
+        assert!(Token::new(&text).is_ok());
+    }
+
+    #[test]
+    fn a_token_never_prints() {
+        let token = Token::new("9fK2xQ7bVt0LmZ4cRw8JpA").unwrap();
+        assert_eq!(format!("{token:?} {:?}", token.stored()), "Token(..) StoredCredential(..)");
+    }
+}

@@ -1,0 +1,64 @@
+//! What both proofs cover: the binding, and every message so far, head and all.
+
+use sha2::{Digest, Sha256};
+
+/// What ties a greeting to its connection.
+///
+/// Both sides must see the same: the mode is part of the transcript and of the client's hello, so
+/// taking TLS away from one side is a refusal and not a weaker greeting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// Keying material of the TLS session (RFC 5705, RFC 8446 section 7.5): tls, quic, kcp.
+    Exporter([u8; 32]),
+    /// Nothing, or TLS that may end at a reverse proxy: tcp, ws, wss. The client's proof then
+    /// covers the server's nonce, and nobody is kept from relaying the whole conversation.
+    None,
+}
+
+impl Binding {
+    pub(super) const fn is_bound(&self) -> bool {
+        matches!(self, Self::Exporter(_))
+    }
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Exporter(_) => "Exporter(..)",
+            Self::None => "None",
+        })
+    }
+}
+
+/// Hash over `label | mode | exporter | messages`. Messages carry their length, the exporter's
+/// presence follows from the mode: no two different transcripts have the same bytes.
+#[derive(Clone)]
+pub(super) struct Transcript(Sha256);
+
+impl Transcript {
+    pub(super) fn new(binding: &Binding) -> Self {
+        let mut hash = Sha256::new_with_prefix(b"tunnel greeting 1");
+        match binding {
+            Binding::Exporter(exporter) => {
+                hash.update([1]);
+                hash.update(exporter);
+            }
+            Binding::None => hash.update([0]),
+        }
+        Self(hash)
+    }
+
+    pub(super) fn push(&mut self, message: &[u8]) {
+        self.0.update(message);
+    }
+
+    pub(super) fn hash(&self) -> [u8; 32] {
+        self.0.clone().finalize().into()
+    }
+}
+
+impl std::fmt::Debug for Transcript {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Transcript(..)")
+    }
+}
