@@ -1,0 +1,258 @@
+//! The command line. What a flag means is the meaning of the configuration key it stands for.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::logging::Format;
+
+const EXAMPLES: &str = "\
+Examples:
+  tunnel demo                       see it work, on this machine alone
+  tunnel server                     public side; prints the line for the other machine
+  tunnel client --server tls://example.com:7000 --name home --token-file token \\
+      --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
+  tunnel check --config server.yaml
+  tunnel status";
+
+const CLIENT_EXAMPLES: &str = "\
+Examples:
+  Publish the local ssh server at port 10022 of the server:
+    tunnel client --server tls://example.com:7000 --name home --token-file token \\
+        --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
+  The other way round: port 5203 here leads to port 5201 on the server's side:
+    … --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+  Everything in a file:
+    tunnel client --config client.yaml";
+
+/// Publishes TCP services behind NAT through a public server.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The public side: clients connect to it, visitors too
+    Server(ServerArgs),
+    /// The side behind NAT: connects to a server and publishes services there
+    #[command(after_help = CLIENT_EXAMPLES)]
+    Client(ClientArgs),
+    /// Server, client and a web origin in one process: see it work
+    Demo {
+        /// Fetch once through the tunnel, print the throughput and exit
+        #[arg(long)]
+        once: bool,
+    },
+    /// Validate a configuration file and print what would run
+    Check {
+        /// The file; its content says whether it is a server's or a client's
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Print a commented configuration, or a token
+    #[command(subcommand)]
+    Generate(Generate),
+    /// Show what a running tunnel does
+    Status {
+        #[command(flatten)]
+        which: Which,
+        /// As JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Ask a running tunnel to finish its streams and end; wait until it did
+    Stop {
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// A commented configuration file
+    Config {
+        /// Whose
+        side: Side,
+    },
+    /// A random token of 256 bits for a client to log in with
+    Token {
+        /// No end of line, for `… > token`
+        #[arg(short)]
+        no_newline: bool,
+    },
+}
+
+/// The two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+/// Which of several running instances.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The one that was started with this file
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    pub(crate) config: Option<PathBuf>,
+    /// The one with this control socket
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ServerArgs {
+    /// Where clients connect: tls://0.0.0.0:7000; may be given several times
+    #[arg(long, value_name = "URL")]
+    pub(crate) listen: Vec<String>,
+    /// Name of the one client, without a configuration file [default: home]
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) name: Option<String>,
+    /// File with the token of that client [default: made at the first start, kept in the state
+    /// directory]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "token"])]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The token itself; every user of this machine can read it in /proc: prefer --token-file
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct ClientArgs {
+    /// Where the server is: tls://example.com:7000; several are ways to the same server, preferred
+    /// first
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    pub(crate) server: Vec<String>,
+    /// Name to log in with
+    #[arg(long, required_unless_present = "config")]
+    pub(crate) name: Option<String>,
+    /// File with the token to log in with
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The token itself; every user of this machine can read it in /proc: prefer --token-file
+    #[arg(long)]
+    pub(crate) token: Option<String>,
+    /// Public key that the server must show, sha256:…, as it printed it; several allow a change
+    #[arg(long, value_name = "PIN")]
+    pub(crate) pin: Vec<String>,
+    /// File with the certificates that the server's must come from [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Publish a service: tcp://:10022=tcp://127.0.0.1:22
+    #[arg(long, value_name = "PUBLIC=TARGET", value_parser = pair)]
+    pub(crate) publish: Vec<Pair>,
+    /// Listen here for targets on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+    #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
+    pub(crate) forward: Vec<Pair>,
+    /// Links to the server [default: one per worker, at least 2]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) connections: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+/// What both roles have.
+#[derive(Debug, Default, Args)]
+pub(crate) struct DaemonArgs {
+    /// Configuration file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where keys and tokens are kept [default: $STATE_DIRECTORY, /var/lib/tunnel for root, else
+    /// ~/.local/state/tunnel]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Threads [default: as many as this process has cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Control socket for `tunnel status` and `tunnel stop`
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// Log more; twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// error, warn, info, debug, trace, or by part: info,link=debug [default: $TUNNEL_LOG, info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// How log lines look
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<Format>,
+}
+
+/// `A=B`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) from: String,
+    pub(crate) to: String,
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    let (from, to) = text
+        .split_once('=')
+        .ok_or("two addresses with `=` in between, like tcp://:10022=tcp://127.0.0.1:22")?;
+    for side in [from, to] {
+        if !side.contains("://") {
+            return Err(format!("`{side}` needs a scheme in front, like tcp://{side}"));
+        }
+    }
+    Ok(Pair { from: from.to_owned(), to: to.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, String> {
+        Cli::try_parse_from(line.split_whitespace()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_examples_of_the_help_parse() {
+        for example in [EXAMPLES, CLIENT_EXAMPLES] {
+            for line in example.replace("\\\n", " ").lines().map(str::trim) {
+                if let Some(command) = line.strip_prefix("tunnel ") {
+                    let command = command.split("   ").next().unwrap();
+                    parse(&format!("tunnel {command}")).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_line_of_the_design_gives_what_it_says() {
+        let cli = parse(
+            "tunnel client --server tls://example.com:7000 --name home --token-file t \
+             --publish tcp://:10022=tcp://127.0.0.1:22 \
+             --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201 -c 3 -vv",
+        );
+        let Command::Client(args) = cli.unwrap().command else { panic!("not a client") };
+        assert_eq!(args.publish[0].from, "tcp://:10022");
+        assert_eq!(args.forward[0].to, "tcp://127.0.0.1:5201");
+        assert_eq!(args.connections, NonZeroUsize::new(3));
+        assert_eq!(args.daemon.verbose, 2);
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let wrong = |line| parse(line).unwrap_err();
+        assert!(wrong("tunnel client --config c --publish 10022").contains("two addresses"));
+        assert!(wrong("tunnel client --config c --publish :1=tcp://a:2").contains("tcp://:1"));
+        assert!(wrong("tunnel client --name x").contains("--server"));
+        assert!(wrong("tunnel client --config c -c 0").contains("'0'"));
+        assert!(wrong("tunnel server --config c --name x").contains("cannot be used with"));
+        assert!(wrong("tunnel server --token a --token-file b").contains("cannot be used with"));
+        assert!(wrong("tunnel generate config proxy").contains("server, client"));
+    }
+}

@@ -1,0 +1,99 @@
+//! The command line's end of the control socket. Blocking: there is nothing else to do.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+
+use super::{Answer, Request};
+use crate::status::Status;
+
+/// A daemon answers within 3 s or says that it cannot.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A status of ten thousands of services still fits.
+const MAX_ANSWER: u64 = 64 << 20;
+
+/// A running daemon that we are connected to.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    path: PathBuf,
+    stream: UnixStream,
+}
+
+impl Instance {
+    /// Connects to its control socket.
+    pub(crate) fn connect(path: &Path) -> anyhow::Result<Self> {
+        let stream = UnixStream::connect(path)
+            .with_context(|| format!("no tunnel answers at {}", path.display()))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+        Ok(Self { path: path.to_owned(), stream })
+    }
+
+    /// Asks for a drain and returns at once, with the number of the process.
+    pub(crate) fn begin_stop(&self) -> anyhow::Result<u32> {
+        match self.ask(Request::Stop)? {
+            Answer::Stopping { pid } => Ok(pid),
+            other @ (Answer::Status(_) | Answer::Error(_)) => bail!("unexpected {other:?}"),
+        }
+    }
+
+    fn ask(&self, request: Request) -> anyhow::Result<Answer> {
+        let mut line = serde_json::to_vec(&request)?;
+        line.push(b'\n');
+        (&self.stream).write_all(&line)?;
+        let mut answer = String::new();
+        BufReader::new((&self.stream).take(MAX_ANSWER))
+            .read_line(&mut answer)
+            .with_context(|| format!("no answer from {}", self.path.display()))?;
+        match serde_json::from_str(&answer) {
+            Ok(Answer::Error(text)) => bail!("{}: {text}", self.path.display()),
+            Ok(answer) => Ok(answer),
+            Err(e) => bail!("{}: an answer of another version: {e}", self.path.display()),
+        }
+    }
+}
+
+/// How things are there.
+pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
+    match instance.ask(Request::Status)? {
+        Answer::Status(status) => Ok(*status),
+        other @ (Answer::Stopping { .. } | Answer::Error(_)) => bail!("unexpected {other:?}"),
+    }
+}
+
+/// Asks for a drain and waits until the process has ended, however long its drain takes. Returns
+/// its number.
+pub(crate) fn stop(instance: &Instance) -> anyhow::Result<u32> {
+    // Held before we ask, so that the number cannot belong to somebody else by then.
+    let process = process_of(&instance.stream);
+    let pid = instance.begin_stop()?;
+    match process {
+        Some(process) => {
+            let mut ends = [PollFd::new(&process, PollFlags::IN)];
+            while let Err(e) = poll(&mut ends, None) {
+                if e != rustix::io::Errno::INTR {
+                    return Err(e).context("waiting for the end of the process");
+                }
+            }
+        }
+        // Another namespace, or a kernel before 5.3: the connection ends with the process.
+        None => {
+            instance.stream.set_read_timeout(None)?;
+            // A reset tells the same.
+            drop((&instance.stream).read(&mut [0; 1]));
+        }
+    }
+    Ok(pid)
+}
+
+fn process_of(stream: &UnixStream) -> Option<OwnedFd> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    pidfd_open(peer.pid, PidfdFlags::empty()).ok()
+}

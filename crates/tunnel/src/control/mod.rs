@@ -1,0 +1,36 @@
+//! The control socket: how `tunnel status` and `tunnel stop` talk to a running daemon.
+//!
+//! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
+//! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
+//! `{"stopping":{"pid":1}}`, anything else by `{"error":"…"}`. A connection may ask several times.
+//!
+//! `serve` is the daemon's end, `ask` the end of the command line, `place` says where sockets lie.
+
+mod ask;
+mod place;
+mod serve;
+
+use serde::{Deserialize, Serialize};
+
+use crate::status::Status;
+
+pub(crate) use ask::{Instance, status, stop};
+pub(crate) use place::{Place, running};
+pub(crate) use serve::ControlSocket;
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+enum Request {
+    Status,
+    Stop,
+}
+
+/// Its answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Status(Box<Status>),
+    Stopping { pid: u32 },
+    Error(String),
+}

@@ -1,0 +1,267 @@
+//! The daemon's end of the control socket.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{Mode, chmod};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+
+use super::place::{Place, probe};
+use super::{Answer, Request};
+use crate::life::Life;
+use crate::state::create_private;
+use crate::status::StatusSource;
+
+/// A request is a few words; more than this is a mistake.
+const MAX_REQUEST: u64 = 4096;
+
+/// Who holds a connection longer without a word is a forgotten shell.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Workers answer within a turn; one that does not is worth an error rather than a wait.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Connections at a time.
+const CONNECTIONS: usize = 16;
+
+/// A bound control socket; the file goes when the value does.
+#[derive(Debug)]
+pub(crate) struct ControlSocket {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another daemon may have put its own file there meanwhile.
+    identity: (u64, u64),
+}
+
+impl ControlSocket {
+    /// Binds with mode 0600 and replaces what a dead daemon left behind. Inside a runtime.
+    ///
+    /// # Errors
+    /// Names the path, and says whether another daemon or another kind of file is in the way.
+    pub(crate) fn bind(place: &Place) -> io::Result<Self> {
+        let mut path = place.path.clone();
+        let named = |path: &Path, e: io::Error| {
+            io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()))
+        };
+        if let Some(folder) = path.parent() {
+            create_private(folder).map_err(|e| named(&path, e))?;
+        }
+        if probe(&path).map_err(|e| named(&path, e))? {
+            if place.fixed {
+                let taken = "another running tunnel has it; give this one another with --control";
+                return Err(named(&path, io::Error::new(io::ErrorKind::AddrInUse, taken)));
+            }
+            path = place.beside();
+        }
+        Self::replace(path.clone()).map_err(|e| named(&path, e))
+    }
+
+    fn replace(path: PathBuf) -> io::Result<Self> {
+        match fs::symlink_metadata(&path) {
+            Ok(file) if file.file_type().is_socket() => fs::remove_file(&path)?,
+            Ok(_) => return Err(io::Error::other("the file there is not a socket")),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+        // Before `listen`: nobody can connect while the mode is what the umask made of it.
+        chmod(&path, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::listen(&socket, 16)?;
+        let file = fs::symlink_metadata(&path)?;
+        let identity = (file.dev(), file.ino());
+        let listener = UnixListener::from_std(StdListener::from(socket))?;
+        Ok(Self { listener, file: SocketFile { path, identity } })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Answers until dropped.
+    pub(crate) async fn serve(self, source: Arc<dyn StatusSource>, life: Life) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut conversations = tokio::task::JoinSet::new();
+        loop {
+            // Never closed, so always `Ok`.
+            let place = Arc::clone(&places).acquire_owned().await;
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let (source, life) = (Arc::clone(&source), life.clone());
+                    conversations.spawn(async move {
+                        let _place = place;
+                        // The other end is a command line tool; it reports its own trouble.
+                        drop(converse(stream, source.as_ref(), &life).await);
+                    });
+                }
+                Err(e) => {
+                    tracing::warn!(error = %e, "control socket");
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+            while conversations.try_join_next().is_some() {}
+        }
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
+        if ours {
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, source: &dyn StatusSource, life: &Life) -> io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        let mut bounded = (&mut stream).take(MAX_REQUEST);
+        if timeout(IDLE, bounded.read_until(b'\n', &mut line)).await?? == 0 {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n");
+        let reply = if whole { answer(&line, source, life).await } else { too_long() };
+        let mut reply = serde_json::to_vec(&reply)?;
+        reply.push(b'\n');
+        timeout(IDLE, stream.get_mut().write_all(&reply)).await??;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+fn too_long() -> Answer {
+    Answer::Error(format!("a request is one line of at most {MAX_REQUEST} bytes"))
+}
+
+async fn answer(line: &[u8], source: &dyn StatusSource, life: &Life) -> Answer {
+    match serde_json::from_slice(line) {
+        Ok(Request::Status) => match timeout(STATUS_TIMEOUT, source.status()).await {
+            Ok(status) => Answer::Status(Box::new(status)),
+            Err(_) => Answer::Error("a worker does not answer".into()),
+        },
+        Ok(Request::Stop) => {
+            tracing::info!("stopping: asked over the control socket");
+            life.drain();
+            Answer::Stopping { pid: std::process::id() }
+        }
+        Err(e) => Answer::Error(format!("not understood: {e}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::{Instance, ask};
+    use super::*;
+    use crate::life::Phase;
+    use crate::status::tests::sample;
+    use crate::status::{SendFuture, Status};
+
+    struct Fixed;
+
+    impl StatusSource for Fixed {
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(async { sample() })
+        }
+    }
+
+    fn place(dir: &tempfile::TempDir, fixed: bool) -> Place {
+        Place { path: dir.path().join("d/server.sock"), fixed }
+    }
+
+    async fn raw(path: &Path, request: &[u8]) -> String {
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).await.unwrap();
+        line
+    }
+
+    #[tokio::test]
+    async fn status_and_stop_are_answered_and_the_file_is_private_and_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = ControlSocket::bind(&place(&dir, true)).unwrap();
+        let path = socket.path().to_owned();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let life = Life::new();
+        let serving = tokio::spawn(socket.serve(Arc::new(Fixed), life.clone()));
+
+        let asked = path.clone();
+        let status =
+            tokio::task::spawn_blocking(move || ask::status(&Instance::connect(&asked).unwrap()));
+        assert_eq!(status.await.unwrap().unwrap(), sample());
+        assert_eq!(life.phase(), Phase::Running);
+        let stop = raw(&path, b"{\"command\":\"stop\"}\n").await;
+        assert_eq!(stop, format!("{{\"stopping\":{{\"pid\":{}}}}}\n", std::process::id()));
+        assert_eq!(life.phase(), Phase::Draining);
+
+        serving.abort();
+        assert!(serving.await.unwrap_err().is_cancelled());
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn nonsense_and_endless_lines_get_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = ControlSocket::bind(&place(&dir, true)).unwrap();
+        let path = socket.path().to_owned();
+        let serving = tokio::spawn(socket.serve(Arc::new(Fixed), Life::new()));
+        for request in
+            [&b"hello\n"[..], b"{\"command\":\"explode\"}\n", b"\xff\xfe\n", &[b'x'; 4096]]
+        {
+            let answer = raw(&path, request).await;
+            assert!(answer.starts_with("{\"error\":"), "{answer}");
+        }
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_stale_socket_is_replaced_a_live_one_and_another_file_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(&dir, true);
+        create_private(place.path.parent().unwrap()).unwrap();
+        drop(StdListener::bind(&place.path).unwrap());
+        let first = ControlSocket::bind(&place).unwrap();
+
+        let error = ControlSocket::bind(&place).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains("--control"), "{error}");
+        let second = ControlSocket::bind(&Place { fixed: false, ..place.clone() }).unwrap();
+        assert_ne!(first.path(), second.path());
+        drop(first);
+
+        fs::write(&place.path, "precious").unwrap();
+        assert!(ControlSocket::bind(&place).is_err());
+        assert_eq!(fs::read_to_string(&place.path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_path_too_long_for_a_socket_is_an_error_that_names_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x".repeat(120));
+        let error = ControlSocket::bind(&Place { path, fixed: true }).unwrap_err();
+        assert!(error.to_string().contains("xxx"), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! The frame around a running role, the same for server and client: signals, control socket,
+//! systemd, drain and end.
+//!
+//! ```text
+//!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::timeout;
+
+use crate::control::{ControlSocket, Place};
+use crate::life::{Life, Phase};
+use crate::notify;
+use crate::signals::Signals;
+use crate::state::Places;
+use crate::status::{SendFuture, Status, StatusSource};
+
+/// What runs between start and end: the wiring of a server or of a client.
+pub(crate) trait Role: StatusSource {
+    /// One line for `systemctl status` and the log: what it serves.
+    fn summary(&self) -> String;
+
+    /// Whether all workers still answer; within `limit`. Feeds the watchdog.
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool>;
+
+    /// Ready when the role cannot go on, with the reason; most never are.
+    fn failed(&self) -> SendFuture<'_, anyhow::Error> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Closes the listeners at once, lets streams finish, and is ready when the last one did.
+    /// Dropped at the deadline.
+    fn drain(&self) -> SendFuture<'_, ()>;
+
+    /// Cuts what is left, tells the peers, and stops the workers.
+    fn close(&self) -> SendFuture<'_, ()>;
+}
+
+/// What the frame itself must know.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Where to listen for commands.
+    pub(crate) control: Place,
+    /// How long streams may take to finish.
+    pub(crate) drain_timeout: Duration,
+}
+
+/// Runs a role from start to end. Inside the slow runtime.
+pub(crate) async fn run<R: Role + 'static>(
+    frame: Frame,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<R>>,
+) -> anyhow::Result<()> {
+    let life = Life::new();
+    let signals = Signals::catch().context("catching signals")?;
+    let steering = tokio::spawn(signals.steer(life.clone()));
+    let outcome = live(&frame, &life, start).await;
+    steering.abort();
+    outcome
+}
+
+async fn live<R: Role + 'static>(
+    frame: &Frame,
+    life: &Life,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<R>>,
+) -> anyhow::Result<()> {
+    let socket = ControlSocket::bind(&frame.control)?;
+    tracing::debug!(path = %socket.path().display(), "control socket");
+    let role = tokio::select! {
+        started = start(life.clone()) => started?,
+        // Whoever asked for the end while names resolve or ports bind shall have it.
+        () = life.reached(Phase::Draining) => return Ok(()),
+    };
+    let source = Arc::new(Told { role: Arc::clone(&role), life: life.clone() });
+    let serving = tokio::spawn(socket.serve(source, life.clone()));
+
+    let summary = role.summary();
+    notify::ready(&summary);
+    tracing::info!("{summary}");
+    let outcome = tokio::select! {
+        () = life.reached(Phase::Draining) => Ok(()),
+        reason = role.failed() => Err(reason),
+        never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
+    };
+    notify::stopping(frame.drain_timeout);
+    if outcome.is_ok() {
+        drain(role.as_ref(), frame.drain_timeout, life).await;
+    }
+    role.close().await;
+    serving.abort();
+    // Waits until the socket's file is gone.
+    drop(serving.await);
+    tracing::info!("stopped");
+    outcome
+}
+
+async fn drain(role: &impl Role, limit: Duration, life: &Life) {
+    tokio::select! {
+        done = timeout(limit, role.drain()) => if done.is_err() {
+            tracing::warn!(seconds = limit.as_secs(), "streams did not finish in time; they are cut");
+        },
+        () = life.reached(Phase::Ending) => {}
+    }
+}
+
+/// The role's own account, completed with what only the frame knows.
+struct Told<R> {
+    role: Arc<R>,
+    life: Life,
+}
+
+impl<R: Role> StatusSource for Told<R> {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let mut status = self.role.status().await;
+            env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+            status.pid = std::process::id();
+            if self.life.phase() != Phase::Running {
+                "draining".clone_into(&mut status.state);
+            }
+            status
+        })
+    }
+}
+
+/// Where the control socket of an instance goes by default.
+pub(crate) fn control_place(
+    given: Option<&std::path::Path>,
+    own_state_dir: Option<&std::path::Path>,
+    instance: &str,
+) -> anyhow::Result<Place> {
+    Ok(Place::choose(given, own_state_dir, instance, &Places::of_process())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::control;
+
+    #[derive(Default)]
+    struct Recorded {
+        seen: Mutex<Vec<&'static str>>,
+        up: Notify,
+        drained: Notify,
+    }
+
+    impl Recorded {
+        fn note(&self, what: &'static str) {
+            self.seen.lock().unwrap().push(what);
+        }
+    }
+
+    impl StatusSource for Recorded {
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(async { Status { state: "running".into(), ..Status::default() } })
+        }
+    }
+
+    impl Role for Recorded {
+        fn summary(&self) -> String {
+            self.up.notify_one();
+            "recording".into()
+        }
+        fn alive(&self, _: Duration) -> SendFuture<'_, bool> {
+            Box::pin(async { true })
+        }
+        fn drain(&self) -> SendFuture<'_, ()> {
+            self.note("drain");
+            Box::pin(async {
+                self.drained.notified().await;
+                self.note("drained");
+            })
+        }
+        fn close(&self) -> SendFuture<'_, ()> {
+            self.note("close");
+            Box::pin(async {})
+        }
+    }
+
+    fn frame(dir: &Path) -> Frame {
+        let control = Place { path: dir.join("c.sock"), fixed: true };
+        Frame { control, drain_timeout: Duration::from_secs(120) }
+    }
+
+    #[tokio::test]
+    async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let role = Arc::new(Recorded::default());
+        let (started, frame) = (Arc::clone(&role), frame(dir.path()));
+        let path = frame.control.path.clone();
+        let asked = path.clone();
+        let asks = async {
+            role.up.notified().await;
+            let talk = tokio::task::spawn_blocking(move || {
+                let connect = || control::Instance::connect(&asked).unwrap();
+                let before = control::status(&connect()).unwrap();
+                connect().begin_stop().unwrap();
+                (before, control::status(&connect()).unwrap())
+            });
+            let (before, after) = talk.await.unwrap();
+            role.drained.notify_one();
+            (before, after)
+        };
+        let life = Life::new();
+        let running = live(&frame, &life, async |_| Ok(started));
+        let (outcome, (before, after)) = tokio::join!(running, asks);
+        outcome.unwrap();
+        assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
+        assert_eq!(after.state, "draining");
+        assert_eq!(*role.seen.lock().unwrap(), ["drain", "drained", "close"]);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_second_wish_to_end_cuts_the_drain() {
+        let dir = tempfile::tempdir().unwrap();
+        let (role, life) = (Arc::new(Recorded::default()), Life::new());
+        let (started, frame) = (Arc::clone(&role), frame(dir.path()));
+        let ends = async {
+            role.up.notified().await;
+            life.drain();
+            life.end();
+        };
+        let (outcome, ()) = tokio::join!(live(&frame, &life, async |_| Ok(started)), ends);
+        outcome.unwrap();
+        assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_ends_at_its_deadline() {
+        let (role, life) = (Recorded::default(), Life::new());
+        let started = tokio::time::Instant::now();
+        drain(&role, Duration::from_secs(120), &life).await;
+        assert_eq!(started.elapsed().as_secs(), 120);
+    }
+
+    #[tokio::test]
+    async fn a_role_that_cannot_start_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let frame = frame(dir.path());
+        let start = async |_| Err::<Arc<Recorded>, _>(anyhow::anyhow!("port taken"));
+        let error = live(&frame, &Life::new(), start).await.unwrap_err();
+        assert_eq!(error.to_string(), "port taken");
+        assert!(!frame.control.path.exists());
+    }
+}

@@ -1,0 +1,25 @@
+//! `tunnel generate`: what one needs before the first start.
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// A random token of 256 bits, in characters that need no quotes in YAML, shells and URLs.
+pub(crate) fn token() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).context("the system gives no randomness")?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_plain_and_never_the_same() {
+        let (one, other) = (token().unwrap(), token().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 43);
+        assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)));
+    }
+}

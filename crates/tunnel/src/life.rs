@@ -1,0 +1,75 @@
+//! The life of the process: running, draining, ending. Signals and `tunnel stop` push it forward,
+//! it never goes back, and everybody may wait for a phase.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// ```text
+///   Running --SIGTERM, SIGINT, `tunnel stop`--> Draining --second signal, drain_timeout--> Ending
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// At work.
+    Running,
+    /// Nothing new is taken, streams are let finish.
+    Draining,
+    /// Whatever is left is cut.
+    Ending,
+}
+
+/// The phase, shared. Clones are the same life.
+#[derive(Clone, Debug)]
+pub(crate) struct Life(Arc<watch::Sender<Phase>>);
+
+impl Life {
+    /// A life that begins.
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(Phase::Running)))
+    }
+
+    /// Asks for a drain. No effect when one is under way.
+    pub(crate) fn drain(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// Asks for the end at once.
+    pub(crate) fn end(&self) {
+        self.advance(Phase::Ending);
+    }
+
+    /// Where it stands.
+    pub(crate) fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// Ready when `phase` or a later one is reached. Cancel-safe.
+    pub(crate) async fn reached(&self, phase: Phase) {
+        // Fails only when the sender is gone, and we hold it.
+        drop(self.0.subscribe().wait_for(|now| *now >= phase).await);
+    }
+
+    fn advance(&self, to: Phase) {
+        self.0.send_if_modified(|now| {
+            let further = to > *now;
+            *now = to.max(*now);
+            further
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn phases_only_advance_and_a_later_one_includes_an_earlier() {
+        let life = Life::new();
+        let other = life.clone();
+        let waits = tokio::spawn(async move { other.reached(Phase::Draining).await });
+        life.end();
+        life.drain();
+        assert_eq!(life.phase(), Phase::Ending);
+        waits.await.unwrap();
+    }
+}

@@ -1,0 +1,177 @@
+//! The log: stderr, for people or as JSON, one line per event. Panics are log lines too.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::panic;
+use std::thread;
+
+use anyhow::Context;
+use clap::ValueEnum;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry};
+
+/// Environment variable with a level or with directives: `debug`, `info,link=trace`.
+const VARIABLE: &str = "TUNNEL_LOG";
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people; coloured on a terminal.
+    #[default]
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
+/// What to log, put together from flags, environment and file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    /// A level or directives.
+    pub(crate) filter: String,
+    /// How lines look.
+    pub(crate) format: Format,
+}
+
+impl Settings {
+    /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts `-v`.
+    pub(crate) fn choose(
+        flag: Option<&str>,
+        verbose: u8,
+        file: Option<&str>,
+        format: Option<Format>,
+    ) -> Self {
+        let variable = env::var(VARIABLE).ok();
+        Self {
+            filter: filter(flag, verbose, variable.as_deref(), file).to_owned(),
+            format: format.unwrap_or_default(),
+        }
+    }
+}
+
+fn filter<'a>(
+    flag: Option<&'a str>,
+    verbose: u8,
+    variable: Option<&'a str>,
+    file: Option<&'a str>,
+) -> &'a str {
+    let verbose = match verbose {
+        0 => None,
+        1 => Some("debug"),
+        _ => Some("trace"),
+    };
+    flag.or(verbose).or_else(|| variable.filter(|v| !v.is_empty())).or(file).unwrap_or("info")
+}
+
+/// Starts logging. Once per process.
+pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
+    let subscriber = Registry::default().with(layer(settings, io::stderr)?);
+    tracing::subscriber::set_global_default(subscriber).context("logging was started twice")?;
+    log_panics();
+    Ok(())
+}
+
+fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Box<dyn Layer<Registry> + Send + Sync>>
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    let filter = EnvFilter::builder()
+        .parse(&settings.filter)
+        .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
+    let layer = tracing_subscriber::fmt::layer().with_writer(to);
+    // The journal puts its own time in front of each line.
+    let journal = env::var_os("JOURNAL_STREAM").is_some();
+    Ok(match settings.format {
+        Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
+        Format::Human => {
+            let layer = layer.with_target(false).with_ansi(io::stderr().is_terminal());
+            if journal {
+                layer.without_time().with_filter(filter).boxed()
+            } else {
+                layer.with_filter(filter).boxed()
+            }
+        }
+    })
+}
+
+/// A panic ends one task; what it was must be found in the log, in the log's own format.
+fn log_panics() {
+    panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        let what = panic
+            .payload()
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.payload().downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no text");
+        tracing::error!(
+            thread = thread.name().unwrap_or("unnamed"),
+            at = panic.location().map(tracing::field::display),
+            "defect, please report: {what}"
+        );
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[test]
+    fn the_nearest_wish_wins() {
+        assert_eq!(filter(Some("warn"), 2, Some("trace"), Some("error")), "warn");
+        assert_eq!(filter(None, 1, Some("trace"), Some("error")), "debug");
+        assert_eq!(filter(None, 0, Some("trace"), Some("error")), "trace");
+        assert_eq!(filter(None, 0, Some(""), Some("error")), "error");
+        assert_eq!(filter(None, 0, None, None), "info");
+    }
+
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn logged(format: Format) -> String {
+        let sink = Sink::default();
+        let to = sink.clone();
+        let settings = Settings { filter: "info".into(), format };
+        let subscriber = Registry::default().with(layer(&settings, move || to.clone()).unwrap());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::debug!("not this");
+            tracing::info!(link = 3, "up");
+        });
+        String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn json_is_one_flat_object_per_line() {
+        let text = logged(Format::Json);
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["message"], &line["link"]), (&"up".into(), &3.into()));
+        assert_eq!(line["level"], "INFO");
+    }
+
+    #[test]
+    fn human_is_plain_text_without_colour_off_a_terminal() {
+        let text = logged(Format::Human);
+        assert!(text.contains("INFO up link=3"), "{text}");
+        assert!(!text.contains('\u{1b}') && text.lines().count() == 1, "{text}");
+    }
+
+    #[test]
+    fn a_wrong_level_is_named() {
+        let settings = Settings { filter: "loud=very".into(), format: Format::Human };
+        let error = layer(&settings, io::stderr).err().unwrap();
+        assert!(format!("{error:#}").contains("loud=very"));
+    }
+}

@@ -1,0 +1,64 @@
+//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::life::{Life, Phase};
+
+/// The signals that end a daemon, caught from the moment this value exists.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Begins to catch. Must be called inside a runtime.
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Turns signals into phases of `life` until the process ends.
+    pub(crate) async fn steer(mut self, life: Life) {
+        loop {
+            let name = tokio::select! {
+                _ = self.terminate.recv() => "SIGTERM",
+                _ = self.interrupt.recv() => "SIGINT",
+            };
+            if life.phase() == Phase::Running {
+                tracing::info!(
+                    signal = name,
+                    "stopping: streams may finish; once more to cut them"
+                );
+                life.drain();
+            } else {
+                tracing::info!(signal = name, "stopping at once");
+                life.end();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_drains_and_the_second_ends() {
+        let life = Life::new();
+        let signals = Signals::catch().unwrap();
+        let steering = tokio::spawn(signals.steer(life.clone()));
+        kill_process(getpid(), Signal::TERM).unwrap();
+        life.reached(Phase::Draining).await;
+        assert_eq!(life.phase(), Phase::Draining);
+        kill_process(getpid(), Signal::INT).unwrap();
+        life.reached(Phase::Ending).await;
+        steering.abort();
+    }
+}

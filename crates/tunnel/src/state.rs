@@ -1,0 +1,258 @@
+//! The state directory: keys and tokens made at first start. One process at a time owns it, and
+//! nobody else reads it (0700, files 0600).
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{geteuid, getpid};
+
+const LOCK: &str = "lock";
+
+/// Files here are a token or a certificate with its key; whatever is larger is not ours.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Why the state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StateError {
+    #[error(
+        "the state directory {} belongs to a running tunnel (process {owner}); \
+         stop that one or choose another directory with --state-dir", dir.display()
+    )]
+    Locked { dir: PathBuf, owner: String },
+    #[error("the state directory {}: {source} (choose another with --state-dir)", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("no place for state: set --state-dir, or HOME")]
+    NoPlace,
+}
+
+/// A state directory that this process owns until the value is dropped.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// The lock lives as long as the descriptor.
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory where it is missing and locks it.
+    pub(crate) fn open(path: PathBuf) -> Result<Self, StateError> {
+        let failed = |source| StateError::Io { path: path.clone(), source };
+        create_private(&path).map_err(failed)?;
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path.join(LOCK))
+            .map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let mut owner = String::new();
+                // Without the number the message is still true.
+                drop((&lock).take(32).read_to_string(&mut owner));
+                let owner = owner.trim();
+                let owner = if owner.is_empty() { "unknown" } else { owner }.to_owned();
+                return Err(StateError::Locked { dir: path, owner });
+            }
+            Err(e) => return Err(failed(e.into())),
+        }
+        lock.set_len(0).map_err(failed)?;
+        writeln!(&lock, "{}", getpid().as_raw_nonzero()).map_err(failed)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a text file; `None` when there is none.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, StateError> {
+        let path = self.path.join(name);
+        let mut text = String::new();
+        let read = File::open(&path).and_then(|f| f.take(MAX_FILE).read_to_string(&mut text));
+        match read {
+            Ok(_) => Ok(Some(text)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StateError::Io { path, source }),
+        }
+    }
+
+    /// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
+    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, StateError> {
+        let path = self.path.join(name);
+        self.replace(name, &path, content)
+            .map_err(|source| StateError::Io { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    fn replace(&self, name: &str, path: &Path, content: &[u8]) -> io::Result<()> {
+        let fresh = self.path.join(format!(".{name}.new"));
+        // Left over by a crash; the lock makes us the only writer.
+        match fs::remove_file(&fresh) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+/// Makes a directory, and what is missing above it, that only we may enter. One that exists keeps
+/// its mode: it was somebody's choice.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Folders that the environment gives, read once so that the choice can be tested.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    root: bool,
+    home: Option<PathBuf>,
+    xdg_state: Option<PathBuf>,
+    xdg_runtime: Option<PathBuf>,
+    systemd_state: Option<PathBuf>,
+    systemd_runtime: Option<PathBuf>,
+}
+
+impl Places {
+    /// Those of this process.
+    pub(crate) fn of_process() -> Self {
+        Self::from_environment(geteuid().is_root(), |name| env::var_os(name))
+    }
+
+    fn from_environment(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        // The XDG specification: what is not absolute is to be ignored. systemd separates several
+        // directories by colons; the first is ours.
+        let folder = |name| {
+            let value = variable(name)?.into_string().ok()?;
+            let first = PathBuf::from(value.split(':').next()?);
+            first.is_absolute().then_some(first)
+        };
+        Self {
+            root,
+            home: folder("HOME"),
+            xdg_state: folder("XDG_STATE_HOME"),
+            xdg_runtime: folder("XDG_RUNTIME_DIR"),
+            systemd_state: folder("STATE_DIRECTORY"),
+            systemd_runtime: folder("RUNTIME_DIRECTORY"),
+        }
+    }
+
+    /// Where state lies unless flag or file say so.
+    pub(crate) fn state_dir(&self) -> Result<PathBuf, StateError> {
+        if let Some(given) = &self.systemd_state {
+            return Ok(given.clone());
+        }
+        self.default_state_dir().ok_or(StateError::NoPlace)
+    }
+
+    /// Where control sockets lie: gone after a reboot where the system offers that.
+    pub(crate) fn runtime_dir(&self) -> Result<PathBuf, StateError> {
+        if let Some(given) = &self.systemd_runtime {
+            return Ok(given.clone());
+        }
+        self.default_runtime_dir().map_or_else(|| self.state_dir(), Ok)
+    }
+
+    /// Where `tunnel status` looks for running instances: what an instance chose that was started
+    /// by hand, and by systemd as `/run/tunnel/INSTANCE`.
+    pub(crate) fn known(&self) -> Vec<PathBuf> {
+        let mut known: Vec<PathBuf> = [
+            self.systemd_runtime.clone(),
+            self.default_runtime_dir(),
+            Some("/run/tunnel".into()),
+            self.systemd_state.clone(),
+            self.default_state_dir(),
+            Some("/var/lib/tunnel".into()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let mut seen = std::collections::HashSet::new();
+        known.retain(|path| seen.insert(path.clone()));
+        known
+    }
+
+    fn default_state_dir(&self) -> Option<PathBuf> {
+        if self.root {
+            return Some("/var/lib/tunnel".into());
+        }
+        let xdg = self.xdg_state.as_ref().map(|path| path.join("tunnel"));
+        xdg.or_else(|| Some(self.home.as_ref()?.join(".local/state/tunnel")))
+    }
+
+    fn default_runtime_dir(&self) -> Option<PathBuf> {
+        if self.root {
+            return Some("/run/tunnel".into());
+        }
+        Some(self.xdg_runtime.as_ref()?.join("tunnel"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn places(root: bool, set: &[(&str, &str)]) -> Places {
+        Places::from_environment(root, |name| {
+            set.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into())
+        })
+    }
+
+    #[test]
+    fn the_place_follows_systemd_then_root_then_xdg_then_home() {
+        let all = [
+            ("STATE_DIRECTORY", "/s/one:/s/two"),
+            ("XDG_STATE_HOME", "/xdg"),
+            ("HOME", "/home/me"),
+        ];
+        let at = |root, set: &[_]| places(root, set).state_dir().unwrap();
+        assert_eq!(at(true, &all), Path::new("/s/one"));
+        assert_eq!(at(true, &all[1..]), Path::new("/var/lib/tunnel"));
+        assert_eq!(at(false, &all[1..]), Path::new("/xdg/tunnel"));
+        assert_eq!(at(false, &all[2..]), Path::new("/home/me/.local/state/tunnel"));
+        assert_eq!(at(false, &[("XDG_STATE_HOME", "rel"), all[2]]), at(false, &all[2..]));
+        assert!(matches!(places(false, &[]).state_dir(), Err(StateError::NoPlace)));
+    }
+
+    #[test]
+    fn a_directory_in_use_is_refused_with_the_owner_and_free_after_drop() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        let first = StateDir::open(path.clone()).unwrap();
+        let text = StateDir::open(path.clone()).unwrap_err().to_string();
+        assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
+        drop(first);
+        StateDir::open(path).unwrap();
+    }
+
+    #[test]
+    fn files_are_private_and_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path().join("s")).unwrap();
+        assert_eq!(state.read("t").unwrap(), None);
+        // A crash between writing and renaming left this behind.
+        fs::write(state.path().join(".t.new"), "half").unwrap();
+        state.write("t", b"one").unwrap();
+        let path = state.write("t", b"two").unwrap();
+        assert_eq!(state.read("t").unwrap().as_deref(), Some("two"));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(state.path()), 0o700);
+        assert_eq!(mode(&state.path().join(LOCK)), 0o600);
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 2);
+    }
+}

@@ -1,0 +1,288 @@
+//! What a running daemon tells about itself: the answer of `tunnel status`. Field names are an
+//! interface (`--json`): they only grow.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
+
+use crate::term;
+
+/// A future that may be sent; the control socket runs beside the workers.
+pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Whoever can say how things are.
+pub(crate) trait StatusSource: Send + Sync {
+    /// Asks the workers. The caller sets a deadline.
+    fn status(&self) -> SendFuture<'_, Status>;
+}
+
+/// A daemon.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    /// `server` or `client`.
+    pub(crate) role: String,
+    /// The client's name; empty for a server.
+    pub(crate) name: String,
+    /// Of the program.
+    pub(crate) version: String,
+    /// Of the process.
+    pub(crate) pid: u32,
+    /// Since the start.
+    pub(crate) uptime_seconds: u64,
+    /// `running`, `draining`, or what keeps it from running.
+    pub(crate) state: String,
+    /// Where a server waits for clients: `tls://0.0.0.0:7000`.
+    pub(crate) listen: Vec<String>,
+    /// A server has one per client process, a client one per server.
+    pub(crate) sessions: Vec<Session>,
+}
+
+/// All links of one client process with one server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Session {
+    /// On a server the client's name, on a client the server's.
+    pub(crate) peer: String,
+    /// `up`, `connecting`, or the last error.
+    pub(crate) state: String,
+    /// By worker.
+    pub(crate) links: Vec<Link>,
+    /// What is published.
+    pub(crate) services: Vec<Service>,
+    /// Local listeners of a client whose targets the server dials.
+    pub(crate) forwards: Vec<Service>,
+}
+
+/// One authenticated mux.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Link {
+    /// Number for logs; not the id.
+    pub(crate) serial: u64,
+    /// The worker it lives on.
+    pub(crate) worker: usize,
+    /// `up`, or `stalled` while it has no carrier.
+    pub(crate) state: String,
+    /// Open at the moment.
+    pub(crate) streams: u64,
+    /// Its live connections.
+    pub(crate) carriers: Vec<Carrier>,
+}
+
+/// One live connection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Carrier {
+    /// Growing within the link.
+    pub(crate) number: u32,
+    /// Scheme.
+    pub(crate) transport: String,
+    /// Address of the far end.
+    pub(crate) peer: String,
+    /// Smoothed round trip; absent before the first answer.
+    pub(crate) rtt_micros: Option<u64>,
+}
+
+/// A service, or a forward.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Service {
+    /// Its name; a forward has none.
+    pub(crate) name: String,
+    /// Where it is reached: `tcp://0.0.0.0:10022`.
+    pub(crate) address: String,
+    /// Where it leads, as far as this side knows.
+    pub(crate) target: String,
+    /// `up`, or why not.
+    pub(crate) state: String,
+    /// Open at the moment.
+    pub(crate) streams: u64,
+    /// Since the start.
+    pub(crate) streams_total: u64,
+    /// Bytes from visitors towards the target since the start.
+    pub(crate) bytes_in: u64,
+    /// Bytes from the target towards visitors since the start.
+    pub(crate) bytes_out: u64,
+}
+
+/// For people: a head line and a table per session.
+pub(crate) fn render(status: &Status) -> String {
+    let Status { role, name, version, pid, uptime_seconds, state, listen, sessions } = status;
+    let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+    let uptime = duration(*uptime_seconds);
+    let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
+    for address in listen {
+        text.push_str(&format!("listening on {address}\n"));
+    }
+    let links: usize = sessions.iter().map(|session| session.links.len()).sum();
+    text.push_str(&format!("{} sessions, {links} links\n", sessions.len()));
+    for session in sessions {
+        text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
+        text.push_str(&indent(&links_table(&session.links)));
+        text.push_str(&indent(&services_table("service", &session.services)));
+        text.push_str(&indent(&services_table("forward", &session.forwards)));
+    }
+    text
+}
+
+fn links_table(links: &[Link]) -> String {
+    let mut rows = vec![titles(&["link", "worker", "state", "streams", "carrier", "peer", "rtt"])];
+    for link in links {
+        let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
+        let own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
+        if link.carriers.is_empty() {
+            rows.push(own.iter().cloned().chain(titles(&["-", "-", "-"])).collect());
+        }
+        for carrier in &link.carriers {
+            let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
+            let row = [format!("{} {}", carrier.number, carrier.transport), carrier.peer.clone()];
+            rows.push(own.iter().cloned().chain(row).chain([rtt]).collect());
+        }
+    }
+    table(&rows)
+}
+
+fn services_table(kind: &str, services: &[Service]) -> String {
+    let heads = [kind, "address", "target", "state", "streams", "total", "in", "out"];
+    let mut rows = vec![titles(&heads)];
+    for service in services {
+        rows.push(vec![
+            dash(&service.name),
+            dash(&service.address),
+            dash(&service.target),
+            service.state.clone(),
+            service.streams.to_string(),
+            service.streams_total.to_string(),
+            bytes(service.bytes_in),
+            bytes(service.bytes_out),
+        ]);
+    }
+    table(&rows)
+}
+
+/// Nothing at all when only the titles are there.
+fn table(rows: &[Vec<String>]) -> String {
+    if rows.len() > 1 { term::table(rows) } else { String::new() }
+}
+
+fn titles(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+fn dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn millis(micros: u64) -> String {
+    format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
+}
+
+fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{minutes}m{}s", seconds % 60),
+        3600..86_400 => format!("{hours}h{minutes}m"),
+        86_400.. => format!("{days}d{hours}h"),
+    }
+}
+
+/// `1.4 GiB`: one digit behind the point, units of 1,024.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let power = (n.ilog2() / 10) as usize;
+    let unit = 1_u64 << (10 * power);
+    // In 128 bits, because a tenth of the largest unit still is a large number.
+    let tenths = u128::from(n) * 10 / u128::from(unit);
+    format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[power - 1])
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn sample() -> Status {
+        let carrier = Carrier {
+            number: 2,
+            transport: "tls".into(),
+            peer: "192.0.2.7:40000".into(),
+            rtt_micros: Some(12_345),
+        };
+        let service = Service {
+            name: "ssh".into(),
+            address: "tcp://0.0.0.0:10022".into(),
+            state: "up".into(),
+            streams: 1,
+            streams_total: 20,
+            bytes_in: 1536,
+            bytes_out: 3 << 30,
+            ..Service::default()
+        };
+        Status {
+            role: "server".into(),
+            version: "0.1.0".into(),
+            pid: 42,
+            uptime_seconds: 3_700,
+            state: "running".into(),
+            listen: vec!["tls://0.0.0.0:7000".into()],
+            sessions: vec![Session {
+                peer: "home".into(),
+                state: "up".into(),
+                links: vec![
+                    Link {
+                        serial: 7,
+                        state: "up".into(),
+                        streams: 1,
+                        carriers: vec![carrier],
+                        worker: 1,
+                    },
+                    Link { serial: 8, state: "stalled".into(), ..Link::default() },
+                ],
+                services: vec![service],
+                forwards: Vec::new(),
+            }],
+            ..Status::default()
+        }
+    }
+
+    #[test]
+    fn the_table_shows_what_matters() {
+        let expected = "\
+tunnel server 0.1.0, running, up 1h1m, process 42
+listening on tls://0.0.0.0:7000
+1 sessions, 2 links
+
+home: up
+  link  worker  state    streams  carrier  peer             rtt
+  7     1       up       1        2 tls    192.0.2.7:40000  12.3 ms
+  8     0       stalled  0        -        -                -
+  service  address              target  state  streams  total  in       out
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
+";
+        assert_eq!(render(&sample()), expected);
+    }
+
+    #[test]
+    fn json_goes_there_and_back_and_unknown_fields_of_a_newer_daemon_are_skipped() {
+        let mut value = serde_json::to_value(sample()).unwrap();
+        value["later"] = 1.into();
+        assert_eq!(serde_json::from_value::<Status>(value).unwrap(), sample());
+    }
+
+    #[test]
+    fn byte_counts_of_any_size_are_readable() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes((1 << 20) - 1), "1023.9 KiB");
+        assert_eq!(bytes(u64::MAX), "15.9 EiB");
+    }
+}

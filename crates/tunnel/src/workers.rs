@@ -1,0 +1,358 @@
+//! Workers: one OS thread each with its own single-threaded runtime, sharing nothing.
+//!
+//! A link lives on one worker for its whole life, so nothing on the data path is locked or sent.
+//! What does cross threads - a fresh socket, a configuration, a question - travels as a closure
+//! through a worker's bounded mailbox and runs there between two turns of its tasks.
+//!
+//! ```text
+//!   any thread --Handle::run / call--> mailbox --> worker thread: closure(&Rc<Worker<S>>)
+//! ```
+//!
+//! `S` is what a role keeps per worker. It is made on the worker's own thread and never leaves it.
+
+use std::fmt;
+use std::io;
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+/// Closures that wait per worker. They are short and rare; whoever finds the box full waits.
+const MAILBOX: usize = 1024;
+
+/// Threads of a worker for name resolution, the only blocking call there: so many slow names may
+/// hang at a time before they delay others.
+const BLOCKING_THREADS: usize = 32;
+
+/// How long a stopping worker may take to finish the turn it is in.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+type Job<S> = Box<dyn FnOnce(&Rc<Worker<S>>) + Send>;
+
+/// The worker has stopped, or the job panicked there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the worker has stopped")]
+pub(crate) struct WorkerGone;
+
+/// What a job finds on its worker.
+#[derive(Debug)]
+pub(crate) struct Worker<S> {
+    /// 0 up to the number of workers.
+    pub(crate) index: usize,
+    /// All workers of this set, this one included, by index.
+    pub(crate) peers: Arc<[Handle<S>]>,
+    /// What the role keeps here.
+    pub(crate) state: S,
+}
+
+/// The way to one worker, from any thread.
+pub(crate) struct Handle<S> {
+    index: usize,
+    mailbox: mpsc::Sender<Job<S>>,
+}
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Self { index: self.index, mailbox: self.mailbox.clone() }
+    }
+}
+
+impl<S> fmt::Debug for Handle<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.index)
+    }
+}
+
+impl<S: 'static> Handle<S> {
+    /// Which worker this is.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Runs `job` on the worker; ready as soon as it is in the mailbox.
+    pub(crate) async fn run(
+        &self,
+        job: impl FnOnce(&Rc<Worker<S>>) + Send + 'static,
+    ) -> Result<(), WorkerGone> {
+        self.mailbox.send(Box::new(job)).await.map_err(|_| WorkerGone)
+    }
+
+    /// Runs `job` on the worker and brings its answer back.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Rc<Worker<S>>) -> T + Send + 'static,
+    ) -> Result<T, WorkerGone> {
+        let (reply, answer) = oneshot::channel();
+        // The caller may have gone meanwhile; then nobody wants the answer.
+        self.run(move |worker| drop(reply.send(job(worker)))).await?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+
+    /// Runs a future on the worker, as a task there, and brings its output back. Dropping the call
+    /// ends the task.
+    pub(crate) async fn call_local<T, F, W>(&self, job: F) -> Result<T, WorkerGone>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<Worker<S>>) -> W + Send + 'static,
+        W: Future<Output = T> + 'static,
+    {
+        let (mut reply, answer) = oneshot::channel();
+        self.run(move |worker| {
+            let work = job(Rc::clone(worker));
+            spawn_local(async move {
+                tokio::select! {
+                    () = reply.closed() => {}
+                    output = work => drop(reply.send(output)),
+                }
+            });
+        })
+        .await?;
+        answer.await.map_err(|_| WorkerGone)
+    }
+}
+
+/// A set of running workers. Dropping it stops them without waiting.
+#[derive(Debug)]
+pub(crate) struct Workers<S> {
+    handles: Arc<[Handle<S>]>,
+    /// Taken by the one who stops them.
+    ends: Mutex<Vec<End>>,
+}
+
+#[derive(Debug)]
+struct End {
+    stop: oneshot::Sender<()>,
+    stopped: oneshot::Receiver<()>,
+}
+
+impl<S: 'static> Workers<S> {
+    /// Starts `count` workers named `tunnel-w0`…; `make` builds what each keeps, on its thread.
+    /// Returns when all of them run; fails when the system gives no thread or no epoll.
+    pub(crate) fn start(
+        count: NonZeroUsize,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        let make: Arc<dyn Fn(usize) -> S + Send + Sync> = Arc::new(make);
+        let (handles, mailboxes): (Vec<_>, Vec<_>) = (0..count.get())
+            .map(|index| {
+                let (mailbox, jobs) = mpsc::channel(MAILBOX);
+                (Handle { index, mailbox }, jobs)
+            })
+            .unzip();
+        let handles: Arc<[Handle<S>]> = handles.into();
+
+        let (up, ups) = std::sync::mpsc::channel();
+        let mut ends = Vec::with_capacity(count.get());
+        for (index, jobs) in mailboxes.into_iter().enumerate() {
+            let (stop, stop_asked) = oneshot::channel();
+            let (stopped_guard, stopped) = oneshot::channel::<()>();
+            let (make, up, peers) = (Arc::clone(&make), up.clone(), Arc::clone(&handles));
+            thread::Builder::new().name(format!("tunnel-w{index}")).spawn(move || {
+                // Dropped when the thread ends, however it ends.
+                let _stopped = stopped_guard;
+                match runtime() {
+                    Ok(runtime) => {
+                        let state = move || make(index);
+                        let started = move || drop(up.send(Ok(())));
+                        runtime.block_on(work(index, peers, state, started, jobs, stop_asked));
+                        // A name being resolved must not hold up the end.
+                        runtime.shutdown_background();
+                    }
+                    Err(e) => drop(up.send(Err(e))),
+                }
+            })?;
+            ends.push(End { stop, stopped });
+        }
+        drop(up);
+        for _ in 0..count.get() {
+            // The sender is gone without a word only when `make` panicked.
+            ups.recv().map_err(|_| io::Error::other("a worker did not start"))??;
+        }
+        Ok(Self { handles, ends: Mutex::new(ends) })
+    }
+
+    /// The ways to the workers, by index.
+    pub(crate) fn handles(&self) -> &Arc<[Handle<S>]> {
+        &self.handles
+    }
+
+    /// Whether every worker still answers: false when one is stuck or gone. Takes at most `limit`.
+    pub(crate) async fn answer(&self, limit: Duration) -> bool {
+        let all = async {
+            for handle in self.handles.iter() {
+                if handle.call(|_| ()).await.is_err() {
+                    return false;
+                }
+            }
+            true
+        };
+        timeout(limit, all).await.unwrap_or(false)
+    }
+
+    /// Ends all tasks of all workers and waits for the threads, a stuck one at most 5 s.
+    /// A second call finds nothing to do.
+    pub(crate) async fn stop(&self) {
+        let ends = std::mem::take(&mut *self.ends.lock().unwrap_or_else(PoisonError::into_inner));
+        let (stops, stopped): (Vec<_>, Vec<_>) =
+            ends.into_iter().map(|end| (end.stop, end.stopped)).unzip();
+        for stop in stops {
+            // A thread that ended by itself needs no telling.
+            let _ = stop.send(());
+        }
+        for (index, stopped) in stopped.into_iter().enumerate() {
+            if timeout(STOP_TIMEOUT, stopped).await.is_err() {
+                tracing::warn!(worker = index, "the worker did not stop in time");
+            }
+        }
+    }
+}
+
+/// How many workers `auto` means: the cores that this process may use (affinity and cgroup quota).
+pub(crate) fn automatic() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The runtime beside the workers, for what may be slow: signals, the control socket, files.
+pub(crate) fn slow_runtime() -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(2).thread_name("tunnel-slow").enable_all().build()
+}
+
+fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .thread_name("tunnel-dns")
+        .max_blocking_threads(BLOCKING_THREADS)
+        .build_local(LocalOptions::default())
+}
+
+async fn work<S>(
+    index: usize,
+    peers: Arc<[Handle<S>]>,
+    state: impl FnOnce() -> S,
+    started: impl FnOnce(),
+    mut jobs: mpsc::Receiver<Job<S>>,
+    mut stop: oneshot::Receiver<()>,
+) {
+    let worker = Rc::new(Worker { index, peers, state: state() });
+    started();
+    loop {
+        let job = tokio::select! {
+            biased;
+            // Also when the set of workers was dropped.
+            _ = &mut stop => return,
+            job = jobs.recv() => job,
+        };
+        let Some(job) = job else { return };
+        // The panic was logged by the hook of `logging`; it ends this job and nothing else. What
+        // the job touched is behind `Rc` and `Cell` of its own link, which ends with it.
+        drop(catch_unwind(AssertUnwindSafe(|| job(&worker))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    fn two() -> Workers<Cell<usize>> {
+        Workers::start(NonZeroUsize::new(2).unwrap(), |index| Cell::new(index * 10)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_job_runs_on_the_thread_it_was_sent_to_and_finds_its_state() {
+        let workers = two();
+        for handle in workers.handles().iter() {
+            let answer = handle.call(|worker| {
+                worker.state.set(worker.state.get() + 1);
+                (thread::current().name().map(str::to_owned), worker.state.get())
+            });
+            let (name, state) = answer.await.unwrap();
+            assert_eq!(name, Some(format!("tunnel-w{}", handle.index())));
+            assert_eq!(state, handle.index() * 10 + 1);
+        }
+        workers.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_job_may_hand_work_to_another_worker() {
+        let workers = two();
+        let from = &workers.handles()[0];
+        let other = from.call_local(|worker| async move {
+            let peer = worker.peers[1].clone();
+            peer.call(|worker| worker.index).await
+        });
+        assert_eq!(other.await.unwrap(), Ok(1));
+        workers.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_its_job_or_task_only() {
+        let workers = two();
+        let handle = &workers.handles()[0];
+        assert_eq!(handle.call(|_| panic!("job")).await, Err::<(), _>(WorkerGone));
+        let task = handle.call_local(|_| async { panic!("task") });
+        assert_eq!(task.await, Err::<(), _>(WorkerGone));
+        assert_eq!(handle.call(|worker| worker.index).await, Ok(0));
+        assert!(workers.answer(Duration::from_secs(5)).await);
+        workers.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_dropped_ends_its_task() {
+        struct Flag(Arc<AtomicBool>, Option<oneshot::Sender<()>>);
+        impl Drop for Flag {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+                drop(self.1.take());
+            }
+        }
+        let workers = two();
+        let ended = Arc::new(AtomicBool::new(false));
+        let (ending, end) = oneshot::channel();
+        let (starting, start) = oneshot::channel::<()>();
+        let flag = Flag(Arc::clone(&ended), Some(ending));
+        let call = workers.handles()[0].call_local(move |_| async move {
+            let _flag = flag;
+            drop(starting);
+            std::future::pending::<()>().await;
+        });
+        tokio::select! { _ = call => unreachable!("never ready"), _ = start => {} }
+        drop(end.await);
+        assert!(ended.load(Ordering::Relaxed));
+        workers.stop().await;
+    }
+
+    #[tokio::test]
+    async fn stopping_drops_the_tasks_and_later_calls_fail() {
+        let workers = two();
+        let handle = workers.handles()[1].clone();
+        let (held, released) = oneshot::channel::<()>();
+        handle
+            .run(move |_| {
+                spawn_local(async move {
+                    let _held = held;
+                    std::future::pending::<()>().await;
+                });
+            })
+            .await
+            .unwrap();
+        workers.stop().await;
+        assert!(released.await.is_err());
+        assert_eq!(handle.call(|_| ()).await, Err(WorkerGone));
+    }
+
+    #[test]
+    fn a_state_that_cannot_be_made_is_an_error_not_a_hang() {
+        let started = Workers::start(NonZeroUsize::MIN, |_| -> () { panic!("make") });
+        assert!(started.is_err());
+    }
+}
