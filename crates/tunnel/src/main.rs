@@ -7,6 +7,7 @@ mod control;
 mod daemon;
 mod demo;
 mod descriptors;
+mod first_start;
 mod generate;
 mod instances;
 mod life;

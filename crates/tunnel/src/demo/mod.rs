@@ -1,40 +1,88 @@
 //! `tunnel demo`: server, client and a small web origin in one process on free loopback ports.
 
 mod body;
-pub(crate) mod fetch;
-pub(crate) mod origin;
+mod fetch;
+mod origin;
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::daemon::Role;
+use crate::life::{Life, Phase};
+use crate::signals::Signals;
 use crate::status::bytes;
 use crate::term;
 
 /// What `--once` downloads: long enough to leave slow start behind, short enough for a slow build.
 const DOWNLOAD: u64 = 256 << 20;
 
-/// Tells what runs and what to try.
-pub(crate) fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {
+/// The tunnel in the middle of the demo.
+pub(crate) struct Assembly {
+    /// The server's public port that leads to the origin.
+    pub(crate) public: SocketAddr,
+    /// Where the client reached the server, for the picture: `tls://127.0.0.1:40000`.
+    pub(crate) server: String,
+    /// What runs, in the order in which it is to be closed: the client first.
+    pub(crate) roles: Vec<Arc<dyn Role>>,
+}
+
+impl fmt::Debug for Assembly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Assembly").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+/// Runs the demo: `assemble` makes the tunnel for the origin at the address it is given. Ends after
+/// one fetch, else with the first signal. Inside the slow runtime.
+pub(crate) async fn demo(
+    once: bool,
+    assemble: impl AsyncFnOnce(SocketAddr) -> anyhow::Result<Assembly>,
+) -> anyhow::Result<()> {
+    let life = Life::new();
+    let signals = Signals::catch()?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    // Ends with the demo.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(origin::serve(listener));
+    tasks.spawn(signals.steer(life.clone()));
+
+    let assembly = assemble(address).await?;
+    introduce(assembly.public, address, &assembly.server);
+    let outcome = tokio::select! {
+        outcome = fetch_once(assembly.public), if once => outcome,
+        () = life.reached(Phase::Draining) => Ok(()),
+    };
+    for role in &assembly.roles {
+        role.close().await;
+    }
+    outcome
+}
+
+fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {
     term::out(format_args!(
         "\
 A server, a client and a web origin are running in this process.
 
-  visitor --> http://{public}/  (public port of the server)
-                 |
-              {server}  (encrypted link)
-                 |
-              http://{origin}/  (origin, reached by the client only)
+  visitor  -->  http://{public}/   the server's public port
+                  {server}    the encrypted link
+                http://{origin}/   the origin, which only the client asks
 
 Open http://{public}/ in a browser, or try:
 
   curl http://{public}/
   curl -o /dev/null http://{public}/bytes/1000000000
 
-Ctrl-C ends it. On two machines: `tunnel server` there, and the line that it prints here."
+Ctrl-C ends it. On two machines: `tunnel server` on one, and what it prints on the other.
+"
     ));
 }
 
-/// Fetches through the tunnel, prints the answer and a throughput figure.
-pub(crate) async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
+async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
     let page = fetch::page(public, "/").await?;
     anyhow::ensure!(page.status.contains(" 200 "), "{}", page.status);
     let title = page.text.lines().find(|line| line.starts_with("<h1>")).unwrap_or_default();
@@ -48,4 +96,18 @@ pub(crate) async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
         figure.gigabits(),
     ));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn once_fetches_from_the_public_address_and_ends() {
+        // No tunnel in between: the assembly publishes the origin itself.
+        let assemble = async |origin| {
+            Ok(Assembly { public: origin, server: "none".into(), roles: Vec::new() })
+        };
+        demo(true, assemble).await.unwrap();
+    }
 }

@@ -1,0 +1,156 @@
+//! `tunnel server` without a file: one client, its token kept in the state directory, and the text
+//! that brings the other machine in.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+use crate::generate;
+use crate::state::StateDir;
+
+/// The client's name unless a flag says otherwise.
+pub(crate) const NAME: &str = "home";
+
+/// What that client may publish: any port that needs no privilege. Whoever holds its token was
+/// given it by the owner of this machine. Forwards into this side's network stay denied, as for
+/// every client whose configuration does not allow them.
+pub(crate) const PORTS: &str = "1024-65535";
+
+/// Stands where no address of ours is worth printing.
+const PLACEHOLDER: &str = "SERVER_ADDRESS";
+
+/// What the other machine needs to come in.
+pub(crate) struct Invitation {
+    /// The client's name.
+    pub(crate) name: String,
+    /// The secret and the file it is kept in; `None` when the user gave it and has it already.
+    pub(crate) token: Option<(String, PathBuf)>,
+    /// `sha256:…` of the certificate; `None` when the client trusts it anyway, or there is no TLS.
+    pub(crate) pin: Option<String>,
+}
+
+/// The client's token, made at the first start.
+pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, PathBuf)> {
+    let file = format!("{client}.token");
+    if let Some(kept) = state.read(&file)? {
+        return Ok((kept.trim().to_owned(), state.path().join(file)));
+    }
+    let token = generate::token()?;
+    let path = state.write(&file, token.as_bytes())?;
+    Ok((token, path))
+}
+
+/// Where to listen unless a flag says otherwise: dual stack where the machine has IPv6.
+pub(crate) fn listen() -> &'static str {
+    let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if ipv6 { "tls://[::]:7000" } else { "tls://0.0.0.0:7000" }
+}
+
+impl Invitation {
+    /// What to do on the other machine. `listen` are the bound addresses (`tls://[::]:7000`). The
+    /// secret itself is shown on a terminal only: elsewhere the output ends in somebody's log.
+    pub(crate) fn text(&self, listen: &[String], terminal: bool) -> String {
+        let Self { name, token, pin } = self;
+        let file = format!("{name}.token");
+        let bring = match token {
+            // `printf` is part of the shell, so the token is in no process's arguments.
+            Some((token, _)) if terminal => {
+                format!("On the other machine:\n\n  (umask 077; printf %s {token} > {file})\n")
+            }
+            Some((_, kept)) => format!(
+                "Copy {} to the other machine as {file} (it is a secret); there:\n\n",
+                kept.display()
+            ),
+            None => format!("On the other machine, with the token in {file}:\n\n"),
+        };
+        let servers: String = listen
+            .iter()
+            .map(|url| format!(" --server {}", reachable(url, own_address())))
+            .collect();
+        let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
+        let mut text =
+            format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
+        text.push_str("\nAdd what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
+        if text.contains(PLACEHOLDER) {
+            text.push_str(&format!("{PLACEHOLDER} is how this machine is reached from there.\n"));
+        }
+        text
+    }
+}
+
+/// The URL under which a client reaches a listener.
+fn reachable(url: &str, own: Option<IpAddr>) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let Ok(address) = address.parse::<SocketAddr>() else { return url.to_owned() };
+    if !address.ip().is_unspecified() {
+        return url.to_owned();
+    }
+    match own {
+        Some(ip) => format!("{scheme}://{}{path}", SocketAddr::new(ip, address.port())),
+        None => format!("{scheme}://{PLACEHOLDER}:{}{path}", address.port()),
+    }
+}
+
+/// The address from which this machine talks to the world; a guess (there may be NAT in front).
+fn own_address() -> Option<IpAddr> {
+    // Connecting a UDP socket asks the routing table and sends nothing. The addresses are of the
+    // blocks for documentation (RFC 5737, RFC 3849): only a default route leads there.
+    [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
+        |(local, remote)| {
+            let socket = UdpSocket::bind(local).ok()?;
+            socket.connect(remote).ok()?;
+            let ip = socket.local_addr().ok()?.ip();
+            (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invitation() -> Invitation {
+        Invitation {
+            name: "home".into(),
+            token: Some(("SECRET".into(), "/state/home.token".into())),
+            pin: Some("sha256:AAAA".into()),
+        }
+    }
+
+    #[test]
+    fn the_token_is_made_once_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path().join("s")).unwrap();
+        let first = token(&state, NAME).unwrap();
+        assert_eq!(token(&state, NAME).unwrap(), first);
+        assert_ne!(token(&state, "other").unwrap(), first);
+    }
+
+    #[test]
+    fn the_line_is_complete_and_the_secret_is_no_argument_of_it() {
+        let text = invitation().text(&["tls://192.0.2.5:7000".into()], true);
+        let client = text.lines().find(|line| line.contains("tunnel client")).unwrap();
+        assert_eq!(
+            client.trim(),
+            "tunnel client --server tls://192.0.2.5:7000 --name home --token-file home.token \
+             --pin sha256:AAAA"
+        );
+        assert!(text.contains("printf %s SECRET > home.token"), "{text}");
+    }
+
+    #[test]
+    fn off_a_terminal_the_secret_is_not_shown() {
+        let text = invitation().text(&["tls://192.0.2.5:7000".into()], false);
+        assert!(!text.contains("SECRET"), "{text}");
+        assert!(text.contains("/state/home.token"), "{text}");
+    }
+
+    #[test]
+    fn an_address_of_no_use_to_others_is_replaced() {
+        let ip = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(reachable("tls://[::]:7000", ip("192.0.2.5")), "tls://192.0.2.5:7000");
+        assert_eq!(reachable("tls://0.0.0.0:7000", ip("2001:db8::5")), "tls://[2001:db8::5]:7000");
+        assert_eq!(reachable("wss://[::]:443/t", None), "wss://SERVER_ADDRESS:443/t");
+        assert_eq!(reachable("tls://127.0.0.1:7000", ip("192.0.2.5")), "tls://127.0.0.1:7000");
+    }
+}
