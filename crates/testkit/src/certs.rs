@@ -1,1 +1,107 @@
-//! Certificates for tests, made on the spot.
+//! Certificates for tests, made on the spot: an authority, and leaves good and bad in one way.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, date_time_ymd,
+};
+
+/// A certificate authority of one test.
+#[derive(Debug)]
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    /// Its certificate, PEM.
+    pub pem: String,
+}
+
+/// A certificate and its key, PEM.
+#[derive(Clone, Debug)]
+pub struct Leaf {
+    /// The certificate.
+    pub certificate: String,
+    /// Its private key.
+    pub key: String,
+}
+
+/// What is wrong with a leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Nothing.
+    None,
+    /// It was valid in 2019 only.
+    Expired,
+    /// It is valid from 2099 on.
+    NotYetValid,
+}
+
+/// What making a certificate can fail with.
+pub type Failure = rcgen::Error;
+
+impl Authority {
+    /// A new authority called `name`.
+    pub fn new(name: &str) -> Result<Self, Failure> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let key = KeyPair::generate()?;
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// A server's certificate for `names` (DNS names or IP addresses).
+    pub fn server(&self, names: &[&str]) -> Result<Leaf, Failure> {
+        self.leaf(names, "a server", Flaw::None, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A server's certificate with something wrong.
+    pub fn flawed_server(&self, names: &[&str], flaw: Flaw) -> Result<Leaf, Failure> {
+        self.leaf(names, "a server", flaw, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// A client's certificate: `names` for its SAN, may be empty, and a common name.
+    pub fn client(&self, names: &[&str], common_name: &str, flaw: Flaw) -> Result<Leaf, Failure> {
+        self.leaf(names, common_name, flaw, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn leaf(
+        &self,
+        names: &[&str],
+        common_name: &str,
+        flaw: Flaw,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Result<Leaf, Failure> {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages = vec![usage];
+        (params.not_before, params.not_after) = match flaw {
+            Flaw::None => (date_time_ymd(2020, 1, 1), date_time_ymd(2199, 1, 1)),
+            Flaw::Expired => (date_time_ymd(2019, 1, 1), date_time_ymd(2019, 12, 31)),
+            Flaw::NotYetValid => (date_time_ymd(2099, 1, 1), date_time_ymd(2199, 1, 1)),
+        };
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Leaf { certificate, key: key.serialize_pem() })
+    }
+
+    /// Writes the authority's certificate to `ca.pem` in `folder`.
+    pub fn save(&self, folder: &Path) -> io::Result<PathBuf> {
+        let path = folder.join("ca.pem");
+        fs::write(&path, &self.pem)?;
+        Ok(path)
+    }
+}
+
+impl Leaf {
+    /// Writes `NAME.crt` and `NAME.key` in `folder` and returns their paths.
+    pub fn save(&self, folder: &Path, name: &str) -> io::Result<(PathBuf, PathBuf)> {
+        let paths = (folder.join(format!("{name}.crt")), folder.join(format!("{name}.key")));
+        fs::write(&paths.0, &self.certificate)?;
+        fs::write(&paths.1, &self.key)?;
+        Ok(paths)
+    }
+}

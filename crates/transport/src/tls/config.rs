@@ -51,8 +51,9 @@ pub fn server_config(
         Arc::new(SingleCertAndKey::from(Arc::clone(identity.key())));
     let mut config = builder.with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // One ticket tells a client that its certificate was accepted; nobody resumes TLS sessions.
-    config.send_tls13_tickets = 1;
+    // A ticket tells a client that its certificate was accepted, nobody resumes TLS sessions; and
+    // one that lies unread when a client closes would make the kernel send a reset.
+    config.send_tls13_tickets = usize::from(client_ca.is_some());
     Ok(Arc::new(config))
 }
 

@@ -1,0 +1,82 @@
+//! Accepting is apart from shaking hands, and shaking hands with nobody ends.
+
+use std::future::poll_fn;
+use std::io::{Read as _, Write as _};
+use std::time::Duration;
+
+use transport::Listener;
+
+use super::{Fixture, connect};
+
+/// Silent peers in front of an honest one.
+const SILENT: usize = 1_000;
+
+pub(super) async fn silent_peers(fixture: &dyn Fixture) {
+    let (mut listener, dialer) = fixture.make();
+    let address = listener.local_addr();
+    let Some(first) = fixture.silent(address) else {
+        // Nobody to be silent: connecting is the handshake.
+        connect(fixture).await;
+        return;
+    };
+    let mut peers = vec![first];
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..SILENT {
+        let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+        tasks.spawn_local(incoming.handshake());
+        peers.push(fixture.silent(address).expect("another silent peer"));
+    }
+    let honest = tokio::task::spawn_local(async move { dialer.dial(address).await });
+    let served = tokio::task::spawn_local(async move {
+        // The last silent one, then the honest one.
+        let _last = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+        let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+        incoming.handshake().await
+    });
+    honest.await.expect("the dialer's task").expect("an honest handshake completes");
+    served.await.expect("the acceptor's task").expect("an honest handshake completes");
+}
+
+pub(super) async fn dropped(fixture: &dyn Fixture) {
+    let (mut listener, _dialer) = fixture.make();
+    let Some(mut peer) = fixture.silent(listener.local_addr()) else { return };
+    let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
+    let handshake = incoming.handshake();
+    let _ = tokio::time::timeout(Duration::from_millis(20), handshake).await;
+    peer.set_read_timeout(Some(Duration::from_secs(10))).expect("a deadline");
+    let end = peer.read(&mut [0; 16]);
+    assert!(matches!(end, Ok(0) | Err(_)), "the connection must be closed");
+    assert!(
+        end.err().is_none_or(|error| error.kind() != std::io::ErrorKind::WouldBlock),
+        "the connection must be closed, not forgotten"
+    );
+}
+
+/// HTTP, noise, an endless flood of zeroes: an error after a bounded number of bytes.
+pub(super) async fn garbage(fixture: &dyn Fixture) {
+    if !fixture.shakes_hands() {
+        return;
+    }
+    let zeroes = vec![0; 4 << 20];
+    let mut record = vec![22, 3, 1, 0x40, 0];
+    record.resize(4 << 20, 1);
+    let noises: [&[u8]; 4] =
+        [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"SSH-2.0-x\r\n", &zeroes, &record];
+    for noise in noises {
+        let (mut listener, _dialer) = fixture.make();
+        let Some(mut peer) = fixture.silent(listener.local_addr()) else { return };
+        let noise = noise.to_vec();
+        let shouting = tokio::task::spawn_blocking(move || {
+            // Fails when the other side has had enough.
+            let _ = peer.write_all(&noise);
+            peer
+        });
+        let incoming = accept(&mut *listener).await;
+        incoming.handshake().await.expect_err("garbage is no handshake");
+        drop(shouting.await);
+    }
+}
+
+async fn accept(listener: &mut dyn Listener) -> Box<dyn transport::Incoming> {
+    poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept")
+}
