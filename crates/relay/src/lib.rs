@@ -1,0 +1,38 @@
+//! Everything between sockets and streams: listening, admitting, dialling, and the byte pump.
+//!
+//! `relay` knows the stream contract of `transport` ([`transport::Inlet`], [`transport::Outlet`],
+//! [`transport::Connector`]) and no link. All of it runs on one worker's thread.
+//!
+//! ```text
+//!   listen ──socket──> serve_visitor ──Connector::open──> link ──> far side
+//!                          │ Pump                                    │ Acceptor
+//!                          ▼                                         ▼
+//!                      visitor socket                     connect_stream ──dial──> target socket
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | [`listen`] | the accept loop of one listening socket, and the guard that ends it |
+//! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
+//! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
+//! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | [`visitor`], [`target`] | the two ends made of the above |
+//! | [`stats`] | plain counters per service and worker |
+
+pub mod admit;
+pub mod dial;
+pub mod listen;
+mod pipe;
+mod settings;
+pub mod stats;
+pub mod target;
+mod throttle;
+pub mod visitor;
+
+pub use admit::{Gate, Permit};
+pub use dial::{Allow, DialError, TargetAddr};
+pub use listen::{Handler, Listening, listen};
+pub use settings::{Settings, Timeouts};
+pub use stats::Stats;
+pub use target::{connect_stream, refuse_stream};
+pub use visitor::{refuse_socket, serve_visitor};

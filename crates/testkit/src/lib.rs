@@ -5,3 +5,4 @@
 
 pub mod certs;
 pub mod conformance;
+pub mod origins;

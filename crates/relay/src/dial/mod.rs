@@ -1,0 +1,204 @@
+//! Connecting to a target: resolve, check, race, within one deadline.
+
+mod address;
+mod race;
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use proto::ResetCode;
+use rustix::io::Errno;
+use tokio::net::{TcpStream, lookup_host};
+
+pub use address::{TargetAddr, TargetError};
+
+/// Addresses tried at most. A name with more is a pool whose first eight do as well; the bound
+/// keeps one stream from opening sockets by the hundred.
+const ADDRESSES: usize = 8;
+
+/// Asked about each address a name resolved to, after resolution: a permitted name may point to a
+/// forbidden address. IPv4-mapped addresses are asked about as IPv4.
+#[derive(Clone)]
+pub struct Allow(Rc<dyn Fn(IpAddr, u16) -> bool>);
+
+impl Allow {
+    /// Permission by a rule over address and port.
+    pub fn new(rule: impl Fn(IpAddr, u16) -> bool + 'static) -> Self {
+        Self(Rc::new(rule))
+    }
+
+    fn permits(&self, address: &SocketAddr) -> bool {
+        (self.0)(address.ip().to_canonical(), address.port())
+    }
+}
+
+impl fmt::Debug for Allow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Allow")
+    }
+}
+
+/// Why a target could not be connected.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// The name does not resolve.
+    #[error("{host} does not resolve: {source}")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// What the resolver said.
+        source: io::Error,
+    },
+    /// None of the target's addresses is permitted.
+    #[error("{0} is not an allowed target")]
+    Denied(TargetAddr),
+    /// Every address failed; the error is that of the first.
+    #[error("{target}: {source}")]
+    Connect {
+        /// Where to.
+        target: TargetAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The deadline passed.
+    #[error("{0} did not answer in time")]
+    Timeout(TargetAddr),
+}
+
+impl DialError {
+    /// The reason as the far side is told.
+    #[must_use]
+    pub fn code(&self) -> ResetCode {
+        match self {
+            Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
+            Self::Denied(_) => ResetCode::Denied,
+            Self::Timeout(_) => ResetCode::Timeout,
+        }
+    }
+}
+
+/// Connects within `deadline`, resolution included. A slow answer of the resolver holds a thread
+/// of the runtime's blocking pool and nobody else.
+pub async fn dial(
+    target: &TargetAddr,
+    allow: Option<&Allow>,
+    deadline: Duration,
+) -> Result<TcpStream, DialError> {
+    let attempt = async {
+        let mut addresses = resolve(target).await?;
+        if let Some(allow) = allow {
+            addresses.retain(|address| allow.permits(address));
+            if addresses.is_empty() {
+                return Err(DialError::Denied(target.clone()));
+            }
+        }
+        race::connect(race::interleave(addresses, ADDRESSES))
+            .await
+            .map_err(|source| DialError::Connect { target: target.clone(), source })
+    };
+    match tokio::time::timeout(deadline, attempt).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(DialError::Timeout(target.clone())),
+    }
+}
+
+async fn resolve(target: &TargetAddr) -> Result<Vec<SocketAddr>, DialError> {
+    let failed = |source| DialError::Resolve { host: target.host.clone(), source };
+    let found: Vec<_> =
+        lookup_host((target.host.as_str(), target.port)).await.map_err(failed)?.collect();
+    if found.is_empty() {
+        return Err(failed(io::Error::from(io::ErrorKind::NotFound)));
+    }
+    Ok(found)
+}
+
+/// The code for an error of connect(2) or of the resolver.
+fn code_of(error: &io::Error) -> ResetCode {
+    match Errno::from_io_error(error) {
+        Some(Errno::CONNREFUSED | Errno::CONNRESET) => ResetCode::Refused,
+        Some(Errno::TIMEDOUT) => ResetCode::Timeout,
+        Some(Errno::ACCESS | Errno::PERM) => ResetCode::Denied,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
+            ResetCode::Limit
+        }
+        Some(_) | None => ResetCode::Unreachable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn local(port: u16) -> TargetAddr {
+        TargetAddr { host: "127.0.0.1".into(), port }
+    }
+
+    fn free_port() -> u16 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_refused() {
+        let error = dial(&local(free_port()), None, 5 * SECOND).await.unwrap_err();
+        assert_eq!(error.code(), ResetCode::Refused);
+    }
+
+    #[tokio::test]
+    async fn a_permission_is_asked_after_resolution_and_in_ipv4_form() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let deny = Allow::new(|ip, _| !ip.is_loopback());
+        for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
+            let target = TargetAddr { host: host.into(), port };
+            let error = dial(&target, Some(&deny), 5 * SECOND).await.unwrap_err();
+            assert_eq!(error.code(), ResetCode::Denied, "{host}");
+        }
+        let allow = Allow::new(move |_, p| p == port);
+        dial(&local(port), Some(&allow), 5 * SECOND).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_never_answers_is_a_timeout() {
+        // A listener whose backlog is full drops further SYNs.
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        socket.listen(0).unwrap();
+        let address = socket.local_addr().unwrap().as_socket().unwrap();
+        let fillers: Vec<_> = (0..4)
+            .map(|_| {
+                let filler =
+                    socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)
+                        .unwrap();
+                filler.set_nonblocking(true).unwrap();
+                let _ = filler.connect(&address.into());
+                filler
+            })
+            .collect();
+        let error = dial(&local(address.port()), None, 10 * SECOND).await.unwrap_err();
+        assert_eq!(error.code(), ResetCode::Timeout);
+        drop(fillers);
+    }
+
+    #[test]
+    fn errors_of_the_system_have_their_codes() {
+        for (errno, code) in [
+            (Errno::CONNREFUSED, ResetCode::Refused),
+            (Errno::TIMEDOUT, ResetCode::Timeout),
+            (Errno::HOSTUNREACH, ResetCode::Unreachable),
+            (Errno::NETUNREACH, ResetCode::Unreachable),
+            (Errno::ACCESS, ResetCode::Denied),
+            (Errno::MFILE, ResetCode::Limit),
+        ] {
+            assert_eq!(code_of(&errno.into()), code, "{errno}");
+        }
+    }
+}

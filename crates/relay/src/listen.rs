@@ -1,0 +1,132 @@
+//! The accept loop of one listening socket. It hands sockets on and never waits for a visitor.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+use tokio::time::{Sleep, sleep};
+
+use crate::throttle::Throttle;
+
+/// Sockets accepted per turn before others run; about 64 times 10 µs.
+const BUDGET: usize = 64;
+
+/// Wait when descriptors or memory ran out: long enough not to spin, short enough for the backlog
+/// to hold the visitors meanwhile.
+const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
+
+/// What becomes of accepted visitors.
+pub trait Handler: fmt::Debug {
+    /// Takes a visitor's socket. Must not block; a visitor that can go nowhere is to be given to
+    /// [`crate::refuse_socket`].
+    fn handle(&self, socket: TcpStream, peer: SocketAddr);
+}
+
+/// Accepts from `listener` in a task of this thread until the guard is dropped. One call per
+/// worker, each with its own socket of the group.
+pub fn listen(listener: std::net::TcpListener, handler: Rc<dyn Handler>) -> io::Result<Listening> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let address = listener.local_addr()?;
+    let socket = Rc::new(RefCell::new(Some(listener)));
+    let source = Rc::clone(&socket);
+    let accept = move |cx: &mut Context<'_>| {
+        source.borrow().as_ref().map_or(Poll::Pending, |listener| listener.poll_accept(cx))
+    };
+    let task = tokio::task::spawn_local(AcceptLoop::new(accept, address, handler));
+    Ok(Listening { address, socket, task: task.abort_handle() })
+}
+
+/// A live listener. Dropping it closes the socket there and then: the port is free right after.
+#[derive(Debug)]
+pub struct Listening {
+    address: SocketAddr,
+    socket: Rc<RefCell<Option<TcpListener>>>,
+    task: AbortHandle,
+}
+
+impl Listening {
+    /// Where it listens, port filled in.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Aborting alone would keep the socket until the runtime gets to it.
+        drop(self.socket.take());
+        self.task.abort();
+    }
+}
+
+struct AcceptLoop<A> {
+    accept: A,
+    address: SocketAddr,
+    handler: Rc<dyn Handler>,
+    pause: Option<Pin<Box<Sleep>>>,
+    complaints: Throttle,
+}
+
+impl<A> AcceptLoop<A> {
+    fn new(accept: A, address: SocketAddr, handler: Rc<dyn Handler>) -> Self {
+        Self { accept, address, handler, pause: None, complaints: Throttle::default() }
+    }
+}
+
+impl<A> Future for AcceptLoop<A>
+where
+    A: FnMut(&mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> + Unpin,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        for _ in 0..BUDGET {
+            if let Some(pause) = &mut this.pause {
+                if pause.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                this.pause = None;
+            }
+            match (this.accept)(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok((socket, peer))) => this.handler.handle(socket, peer),
+                Poll::Ready(Err(error)) if is_exhaustion(&error) => {
+                    if this.complaints.ready() {
+                        tracing::warn!(
+                            listener = %this.address, %error,
+                            "cannot accept visitors; raise the limit of descriptors (LimitNOFILE)"
+                        );
+                    }
+                    this.pause = Some(Box::pin(sleep(EXHAUSTED_WAIT)));
+                }
+                // An error of one connection that died in the backlog (accept(2), "Error
+                // handling"): the next one is fine.
+                Poll::Ready(Err(error)) => {
+                    tracing::debug!(listener = %this.address, %error, "a visitor was gone");
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Whether accepting failed for want of descriptors or memory and not because of a peer.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
+    )
+}

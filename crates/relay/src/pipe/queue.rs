@@ -1,0 +1,139 @@
+//! Bytes of a stream that its socket did not take at once. Bounded by the credit that the link
+//! granted, in memory too: what the queue pins is at most a few times what it holds.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::net::TcpStream;
+use transport::socket;
+
+/// A slice below this is copied out of the read buffer it was cut from. The buffers of a carrier
+/// that serves several streams are 64 KiB, so a slice that stays pins at most four times its size;
+/// 512 KiB buffers occur when one stream is alone, and then its slices are most of them. Copying
+/// 16 KiB takes about a microsecond, the write that follows several.
+const COPY_BELOW: usize = 16 << 10;
+
+/// Copied slices are joined up to this size: a flood of one-byte frames costs one byte each.
+const JOIN_UP_TO: usize = 64 << 10;
+
+/// Slices per gathered write. More would not make the call cheaper (the kernel's limit is 1,024).
+const GATHER: usize = 64;
+
+/// First the chunks, then the tail of joined copies.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    chunks: VecDeque<Bytes>,
+    tail: BytesMut,
+}
+
+impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.tail.is_empty()
+    }
+
+    pub(crate) fn push(&mut self, data: Bytes) {
+        if data.len() < COPY_BELOW {
+            if self.tail.len() + data.len() > JOIN_UP_TO {
+                self.seal();
+            }
+            self.tail.extend_from_slice(&data);
+        } else {
+            self.seal();
+            self.chunks.push_back(data);
+        }
+    }
+
+    /// Writes what the socket takes in one call; `None` when it is full. The queue is not empty.
+    pub(crate) fn write(&mut self, stream: &TcpStream) -> io::Result<Option<usize>> {
+        let mut slices = [IoSlice::new(&[]); GATHER];
+        let (mut count, mut total) = (0, 0);
+        let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
+        for (slot, bytes) in slices.iter_mut().zip(self.chunks.iter().map(|c| &c[..]).chain(tail)) {
+            *slot = IoSlice::new(bytes);
+            count += 1;
+            total += bytes.len();
+        }
+        let written = socket::write(stream, &slices[..count], total)?;
+        self.advance(written.unwrap_or(0));
+        Ok(written)
+    }
+
+    /// Throws everything away and returns how many bytes that was.
+    pub(crate) fn clear(&mut self) -> usize {
+        let bytes = self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
+        *self = Self::default();
+        bytes
+    }
+
+    fn seal(&mut self) {
+        if !self.tail.is_empty() {
+            self.chunks.push_back(std::mem::take(&mut self.tail).freeze());
+        }
+    }
+
+    fn advance(&mut self, mut written: usize) {
+        while let Some(front) = self.chunks.front_mut() {
+            if written < front.len() {
+                front.advance(written);
+                return;
+            }
+            written -= front.len();
+            self.chunks.pop_front();
+        }
+        self.tail.advance(written.min(self.tail.len()));
+        if self.is_empty() {
+            // An idle stream holds no buffer, not even an empty one.
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(queue: &Queue) -> Vec<u8> {
+        let mut all: Vec<u8> = queue.chunks.iter().flat_map(|c| c.to_vec()).collect();
+        all.extend_from_slice(&queue.tail);
+        all
+    }
+
+    #[test]
+    fn order_is_kept_between_copied_and_held_slices_at_every_cut() {
+        let parts = [3, COPY_BELOW, 5, 7, COPY_BELOW + 1, 2];
+        let all: Vec<u8> = (0..parts.iter().sum()).map(|i: usize| (i % 251) as u8).collect();
+        for cut in (0..all.len()).step_by(997).chain([all.len()]) {
+            let mut queue = Queue::default();
+            let mut at = 0;
+            for len in parts {
+                queue.push(Bytes::copy_from_slice(&all[at..at + len]));
+                at += len;
+            }
+            queue.advance(cut);
+            assert_eq!(contents(&queue), &all[cut..]);
+            assert_eq!(queue.is_empty(), cut == all.len());
+        }
+    }
+
+    #[test]
+    fn a_small_slice_does_not_pin_the_buffer_it_was_cut_from() {
+        let large = Bytes::from(vec![1; 512 << 10]);
+        let mut queue = Queue::default();
+        queue.push(large.slice(10..20));
+        assert!(large.is_unique());
+        queue.push(large.slice(0..COPY_BELOW));
+        assert!(!large.is_unique());
+    }
+
+    #[test]
+    fn one_byte_frames_are_joined_and_an_emptied_queue_holds_no_memory() {
+        let mut queue = Queue::default();
+        for _ in 0..256 << 10 {
+            queue.push(Bytes::from_static(b"x"));
+        }
+        assert!(queue.chunks.len() <= 4);
+        queue.advance(256 << 10);
+        assert_eq!((queue.chunks.capacity(), queue.tail.capacity()), (0, 0));
+    }
+}

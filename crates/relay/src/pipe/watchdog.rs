@@ -1,0 +1,60 @@
+//! Notices that a stream moved no byte for too long. Exists only while such a limit is in force,
+//! so an idle stream without one has no timer.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep};
+
+/// The period is looked at in so many parts: bytes only set a flag, and the limit is kept to
+/// within a quarter. Reading the clock for every frame would cost more than it tells.
+const PARTS: u32 = 4;
+
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    period: Duration,
+    quiet: u32,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl Watchdog {
+    pub(super) fn new(period: Duration) -> Self {
+        Self { period, quiet: 0, sleep: Box::pin(sleep(period / PARTS)) }
+    }
+
+    pub(super) fn period(&self) -> Duration {
+        self.period
+    }
+
+    /// Ready when `active` stayed false for the period; clears it at every look.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, active: &Cell<bool>) -> Poll<()> {
+        while self.sleep.as_mut().poll(cx).is_ready() {
+            self.quiet = if active.take() { 0 } else { self.quiet + 1 };
+            if self.quiet >= PARTS {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(Instant::now() + self.period / PARTS);
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn fires_after_the_period_without_activity_and_not_before() {
+        let active = Cell::new(true);
+        let mut dog = Watchdog::new(Duration::from_secs(60));
+        let begin = Instant::now();
+        poll_fn(|cx| dog.poll(cx, &active)).await;
+        let took = begin.elapsed();
+        assert!(took >= Duration::from_secs(60) && took <= Duration::from_secs(76), "{took:?}");
+    }
+}

@@ -1,0 +1,111 @@
+//! Plain counters of one service on one worker. The worker's own thread writes and reads them; a
+//! metrics scrape asks each worker and adds up.
+
+use std::cell::Cell;
+
+use proto::ResetCode;
+use transport::OpenError;
+
+/// Reset codes with a counter of their own; code 0 counts those of newer peers.
+const REASONS: usize = 10;
+
+/// Counters since the service began, and the gauge [`Stats::live`].
+#[derive(Debug, Default)]
+pub struct Stats {
+    opened: Cell<u64>,
+    live: Cell<u64>,
+    bytes_in: Cell<u64>,
+    bytes_out: Cell<u64>,
+    refused: [Cell<u64>; REASONS],
+}
+
+impl Stats {
+    /// Streams that got a socket.
+    #[must_use]
+    pub fn opened(&self) -> u64 {
+        self.opened.get()
+    }
+
+    /// Streams that hold a socket or are dialling one.
+    #[must_use]
+    pub fn live(&self) -> u64 {
+        self.live.get()
+    }
+
+    /// Bytes read from sockets.
+    #[must_use]
+    pub fn bytes_in(&self) -> u64 {
+        self.bytes_in.get()
+    }
+
+    /// Bytes written to sockets.
+    #[must_use]
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_out.get()
+    }
+
+    /// Streams and visitors refused by this end for that reason, failed dials included.
+    #[must_use]
+    pub fn refused(&self, code: ResetCode) -> u64 {
+        self.refused[slot(code)].get()
+    }
+
+    /// Counts a refusal; for those the caller decides on (no right, no such service).
+    pub fn count_refused(&self, code: ResetCode) {
+        add(&self.refused[slot(code)], 1);
+    }
+
+    pub(crate) fn count_opened(&self) {
+        add(&self.opened, 1);
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) {
+        add(&self.bytes_in, bytes as u64);
+    }
+
+    pub(crate) fn count_out(&self, bytes: usize) {
+        add(&self.bytes_out, bytes as u64);
+    }
+
+    pub(crate) fn enter(&self) {
+        add(&self.live, 1);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.live.set(self.live.get().saturating_sub(1));
+    }
+}
+
+/// The counter under which a failed open appears.
+pub(crate) const fn open_error_code(error: OpenError) -> ResetCode {
+    match error {
+        OpenError::Closed => ResetCode::Shutdown,
+        OpenError::Limit => ResetCode::Limit,
+        OpenError::NoLink => ResetCode::Unreachable,
+    }
+}
+
+fn slot(code: ResetCode) -> usize {
+    let raw = usize::from(code.raw());
+    if raw < REASONS { raw } else { 0 }
+}
+
+fn add(counter: &Cell<u64>, n: u64) {
+    counter.set(counter.get().wrapping_add(n));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_has_its_own_counter_and_unknown_ones_share() {
+        let stats = Stats::default();
+        stats.count_refused(ResetCode::Refused);
+        stats.count_refused(ResetCode::Other(700));
+        stats.count_refused(ResetCode::Other(u16::MAX));
+        assert_eq!(stats.refused(ResetCode::Refused), 1);
+        assert_eq!(stats.refused(ResetCode::Limit), 0);
+        assert_eq!(stats.refused(ResetCode::Other(10)), 2);
+    }
+}

@@ -1,0 +1,114 @@
+//! The end where streams arrive: a stream of a link becomes a connection to a target.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use proto::ResetCode;
+use tokio::net::TcpStream;
+use transport::{Inlet, LocalFuture, Outlet};
+
+use crate::dial::{self, Allow, DialError, TargetAddr};
+use crate::pipe::{Pipe, Pump};
+use crate::{Permit, Settings};
+
+/// Dials `target` and pumps between it and the stream. The outlet is there at once and queues what
+/// arrives meanwhile; a dial that fails resets the stream with the reason. `allow` is asked about
+/// every resolved address.
+pub fn connect_stream(
+    target: TargetAddr,
+    allow: Option<Allow>,
+    inlet: Box<dyn Inlet>,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+) -> Rc<dyn Outlet> {
+    let pipe = Pipe::new(Rc::clone(settings));
+    let deadline = settings.timeouts.dial;
+    let dial = Box::pin(async move { dial::dial(&target, allow.as_ref(), deadline).await });
+    let outlet = Rc::<Pipe>::clone(&pipe);
+    tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });
+    outlet
+}
+
+/// Refuses a stream that the far side opened; what it sends is thrown away.
+pub fn refuse_stream(
+    inlet: &dyn Inlet,
+    settings: Option<&Settings>,
+    code: ResetCode,
+) -> Rc<dyn Outlet> {
+    if let Some(settings) = settings {
+        settings.stats.count_refused(code);
+    }
+    inlet.reset(code);
+    inlet.stop(code);
+    Rc::new(Refused)
+}
+
+/// The task of a stream until its socket is connected. The pump gets a task of its own, so that
+/// the memory of the dial does not stay for the life of the stream.
+struct Dialling {
+    pipe: Rc<Pipe>,
+    dial: LocalFuture<'static, Result<TcpStream, DialError>>,
+    rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
+}
+
+impl Future for Dialling {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.pipe.park(cx.waker());
+        if this.pipe.is_reset() {
+            // Whoever wanted the connection is gone. Dropping the dial closes its sockets.
+            if let Some((inlet, _)) = this.rest.take() {
+                inlet.reset(ResetCode::Aborted);
+            }
+            this.pipe.close(true);
+            return Poll::Ready(());
+        }
+        let outcome = ready!(this.dial.as_mut().poll(cx));
+        let Some((inlet, permit)) = this.rest.take() else { return Poll::Ready(()) };
+        match outcome {
+            Ok(socket) => {
+                this.pipe.connect(socket);
+                tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));
+            }
+            Err(error) => {
+                let code = error.code();
+                this.pipe.settings().stats.count_refused(code);
+                tracing::debug!(%error, "dial failed");
+                inlet.reset(code);
+                inlet.stop(code);
+                this.pipe.close(true);
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl fmt::Debug for Dialling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dialling").field("pipe", &self.pipe).finish_non_exhaustive()
+    }
+}
+
+/// The outlet of a refused stream.
+#[derive(Debug)]
+struct Refused;
+
+impl Outlet for Refused {
+    fn deliver(&self, data: Bytes) -> usize {
+        data.len()
+    }
+
+    fn finish(&self) {}
+
+    fn reset(&self, _code: ResetCode) {}
+
+    fn stop(&self, _code: ResetCode) {}
+
+    fn room(&self) {}
+}

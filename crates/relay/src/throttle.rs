@@ -1,0 +1,26 @@
+//! One log line per period, however often its cause occurs.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Often enough to be seen, too rare to fill a disk.
+const PERIOD: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(crate) struct Throttle {
+    last: Cell<Option<Instant>>,
+}
+
+impl Throttle {
+    /// Whether the line may be written now.
+    pub(crate) fn ready(&self) -> bool {
+        let now = Instant::now();
+        let ready = self.last.get().is_none_or(|last| now.duration_since(last) >= PERIOD);
+        if ready {
+            self.last.set(Some(now));
+        }
+        ready
+    }
+}

@@ -1,0 +1,234 @@
+//! How connections end: every kind of end on one side is the same kind on the other.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use proto::ResetCode;
+use relay::{Gate, Timeouts};
+use testkit::origins::{Digest, Ended, Origin, Pattern};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::rig::{DEADLINE, FRAME, Rig, WINDOW, exchange, receive, reset, run, send, until};
+
+const MB: u64 = 1_000_000;
+
+fn closed_port() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+#[test]
+fn a_visitor_that_half_closes_still_reads_ten_megabytes() {
+    run(async {
+        let origin = Origin::half_close_echo().unwrap();
+        let rig = Rig::new(origin.address());
+        let got = rig
+            .visit(|socket| {
+                send(&socket, 10 * MB).unwrap();
+                socket.shutdown(Shutdown::Write).unwrap();
+                receive(&socket).unwrap()
+            })
+            .await;
+        assert_eq!(got, Pattern.digest(10 * MB));
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn a_service_that_half_closes_still_reads_ten_megabytes() {
+    run(async {
+        let origin = Origin::start(|mut socket| async move {
+            let data = Pattern.at(0, 5000).repeat(2000);
+            socket.write_all(&data).await.unwrap();
+            socket.shutdown().await.unwrap();
+            let mut all = Vec::new();
+            let clean = socket.read_to_end(&mut all).await.is_ok();
+            let mut received = Digest::default();
+            received.update(&all);
+            Ended { received, clean }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        let got = rig
+            .visit(|socket| {
+                let got = receive(&socket).unwrap();
+                send(&socket, 10 * MB).unwrap();
+                got
+            })
+            .await;
+        assert_eq!(got.length(), 10 * MB);
+        rig.settled().await;
+        let ended = origin.wait_ended(1, DEADLINE).unwrap();
+        assert_eq!(ended, [Ended { received: Pattern.digest(10 * MB), clean: true }]);
+    });
+}
+
+#[test]
+fn a_visitor_that_closes_at_once_after_100_mb_loses_none() {
+    run(async {
+        let origin = Origin::sink().unwrap();
+        let rig = Rig::new(origin.address());
+        rig.visit(|socket| send(&socket, 100 * MB).unwrap()).await;
+        rig.settled().await;
+        let ended = origin.wait_ended(1, DEADLINE).unwrap();
+        assert_eq!(ended, [Ended { received: Pattern.digest(100 * MB), clean: true }]);
+        assert_eq!(rig.visitors.stats.bytes_in(), 100 * MB);
+        assert_eq!(rig.targets.stats.bytes_out(), 100 * MB);
+    });
+}
+
+#[test]
+fn a_service_that_closes_first_is_read_to_its_last_byte_and_no_further() {
+    run(async {
+        let origin = Origin::source(100 * MB).unwrap();
+        let rig = Rig::new(origin.address());
+        let got = rig.visit(|socket| receive(&socket).unwrap()).await;
+        assert_eq!(got, Pattern.digest(100 * MB));
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn bytes_cross_both_ways_at_once() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let rig = Rig::new(origin.address());
+        let got = rig.visit(|socket| exchange(&socket, 30 * MB).unwrap()).await;
+        assert_eq!(got, Pattern.digest(30 * MB));
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn a_reset_by_the_service_is_a_reset_for_the_visitor() {
+    run(async {
+        let origin = Origin::resetter(100).unwrap();
+        let rig = Rig::new(origin.address());
+        let error = rig
+            .visit(|socket| {
+                send(&socket, 100).unwrap();
+                receive(&socket).unwrap_err().kind()
+            })
+            .await;
+        assert_eq!(error, ErrorKind::ConnectionReset);
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn a_reset_by_the_visitor_is_a_reset_for_the_service() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let rig = Rig::new(origin.address());
+        rig.visit(|mut socket| {
+            send(&socket, 100).unwrap();
+            socket.read_exact(&mut [0; 100]).unwrap();
+            reset(socket);
+        })
+        .await;
+        rig.settled().await;
+        let ended = origin.wait_ended(1, DEADLINE).unwrap();
+        assert!(!ended[0].clean && ended[0].received.length() == 100, "{ended:?}");
+    });
+}
+
+#[test]
+fn a_refused_dial_is_a_reset_with_its_reason_counted() {
+    run(async {
+        let rig = Rig::new(closed_port());
+        let error = rig.visit(|socket| receive(&socket).unwrap_err().kind()).await;
+        assert_eq!(error, ErrorKind::ConnectionReset);
+        rig.settled().await;
+        assert_eq!(rig.targets.stats.refused(ResetCode::Refused), 1);
+        assert_eq!(rig.targets.stats.opened(), 0);
+    });
+}
+
+#[test]
+fn a_service_that_resets_at_once_is_a_reset() {
+    run(async {
+        let origin = Origin::refuser().unwrap();
+        let rig = Rig::new(origin.address());
+        let error = rig.visit(|socket| receive(&socket).unwrap_err().kind()).await;
+        assert_eq!(error, ErrorKind::ConnectionReset);
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn visitors_without_a_permit_or_a_link_are_reset_and_counted() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let gate = Gate::new(Some(1));
+        let timeouts = Timeouts::default();
+        let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, Some(gate.clone()));
+        let address = rig.address;
+        let second = rig
+            .visit(move |mut first| {
+                first.write_all(b"x").unwrap();
+                first.read_exact(&mut [0]).unwrap();
+                let second = std::net::TcpStream::connect(address).unwrap();
+                let outcome = receive(&second).unwrap_err().kind();
+                drop(first);
+                outcome
+            })
+            .await;
+        assert_eq!(second, ErrorKind::ConnectionReset);
+        assert_eq!(rig.visitors.stats.refused(ResetCode::Limit), 1);
+        rig.settled().await;
+        until(|| gate.live() == 0).await;
+
+        rig.link.refuse.set(true);
+        let error = rig.visit(|socket| receive(&socket).unwrap_err().kind()).await;
+        assert_eq!(error, ErrorKind::ConnectionReset);
+        assert_eq!(rig.visitors.stats.refused(ResetCode::Unreachable), 1);
+        assert_eq!((rig.visitors.stats.live(), gate.live()), (0, 0));
+    });
+}
+
+#[test]
+fn an_answer_survives_a_service_that_does_not_read_its_request() {
+    run(async {
+        let origin = Origin::start(|mut socket| async move {
+            socket.write_all(&[7; 1 << 20]).await.unwrap();
+            socket.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            // Closing with bytes unread sends RST.
+            Ended { received: Digest::default(), clean: true }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        let got = rig
+            .visit(|mut socket| {
+                let sending = socket.try_clone().unwrap();
+                let sender = std::thread::spawn(move || send(&sending, 50 * MB));
+                std::thread::sleep(Duration::from_millis(600));
+                let mut all = Vec::new();
+                socket.read_to_end(&mut all).unwrap();
+                let _ = socket.shutdown(Shutdown::Both);
+                let _ = sender.join();
+                all.len()
+            })
+            .await;
+        assert_eq!(got, 1 << 20);
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn a_link_that_ends_resets_both_sockets() {
+    run(async {
+        let origin = Origin::echo().unwrap();
+        let rig = Rig::new(origin.address());
+        let visitor = tokio::task::spawn_local(crate::rig::visit(rig.address, |mut socket| {
+            socket.write_all(b"x").unwrap();
+            socket.read_exact(&mut [0]).unwrap();
+            receive(&socket).unwrap_err().kind()
+        }));
+        until(|| rig.visitors.stats.bytes_out() == 1).await;
+        rig.link.kill();
+        assert_eq!(visitor.await.unwrap(), ErrorKind::ConnectionReset);
+        rig.settled().await;
+        assert!(!origin.wait_ended(1, DEADLINE).unwrap()[0].clean);
+    });
+}

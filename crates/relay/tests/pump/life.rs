@@ -1,0 +1,121 @@
+//! Time-outs and what ends while it begins.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
+use std::time::Duration;
+
+use relay::Timeouts;
+use testkit::origins::{Digest, Ended, Origin};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::rig::{FRAME, Rig, WINDOW, receive, reset, run, run_paused, until, visit};
+
+#[test]
+fn a_half_closed_stream_without_bytes_is_aborted_in_time() {
+    run_paused(async {
+        let origin = Origin::never_reader().unwrap();
+        let rig = Rig::new(origin.address());
+        let begin = Instant::now();
+        let visitor = tokio::task::spawn_local(visit(rig.address, |socket| {
+            socket.shutdown(Shutdown::Write).unwrap();
+            receive(&socket).unwrap_err().kind()
+        }));
+        until(|| rig.targets.stats.opened() == 1).await;
+        advance_until(|| rig.visitors.stats.live() == 0).await;
+        assert!(begin.elapsed() >= Duration::from_secs(60), "{:?}", begin.elapsed());
+        assert_eq!(visitor.await.unwrap(), ErrorKind::ConnectionReset);
+        rig.settled().await;
+    });
+}
+
+/// Moves the clock until `condition` holds; it stands while a blocking task runs.
+async fn advance_until(condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "virtual time has run out");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_reset_after_the_visitors_half_close_reaches_the_service() {
+    run_paused(async {
+        let origin = Origin::start(|mut socket| async move {
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).await.unwrap();
+            // The answer nobody waits for: sent until somebody says so.
+            while socket.write_all(&[0; 1000]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Ended { received: Digest::default(), clean: false }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        let visitor = tokio::task::spawn_local(visit(rig.address, |socket| {
+            socket.shutdown(Shutdown::Write).unwrap();
+            socket
+        }));
+        let socket = visitor.await.unwrap();
+        until(|| rig.visitors.stats.bytes_out() > 0).await;
+        reset(socket);
+        until(|| rig.visitors.stats.live() == 0).await;
+        advance_until(|| rig.targets.stats.live() == 0).await;
+        until(|| !origin.seen().ended.is_empty()).await;
+    });
+}
+
+#[test]
+fn an_idle_stream_lives_for_ever_unless_a_limit_is_set() {
+    for (idle, lives) in [(0, true), (600, false)] {
+        run_paused(async move {
+            let origin = Origin::echo().unwrap();
+            let timeouts = Timeouts { idle: Duration::from_secs(idle), ..Timeouts::default() };
+            let rig = Rig::with(origin.address(), WINDOW, FRAME, timeouts, None);
+            let socket = rig
+                .visit(|mut socket| {
+                    socket.write_all(b"x").unwrap();
+                    socket.read_exact(&mut [0]).unwrap();
+                    socket
+                })
+                .await;
+            for _ in 0..1000 {
+                tokio::time::advance(Duration::from_secs(1)).await;
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(rig.visitors.stats.live() == 1, lives);
+            drop(socket);
+            rig.settled().await;
+        });
+    }
+}
+
+#[test]
+fn a_visitor_that_leaves_during_the_dial_ends_it() {
+    run(async {
+        // A listener whose backlog is full does not answer.
+        let socket =
+            || socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let silent = socket();
+        silent.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        silent.listen(0).unwrap();
+        let address = silent.local_addr().unwrap();
+        let fillers = [socket(), socket(), socket()];
+        for filler in &fillers {
+            filler.set_nonblocking(true).unwrap();
+            let _ = filler.connect(&address);
+        }
+        let timeouts = Timeouts { dial: Duration::from_secs(3600), ..Timeouts::default() };
+        let rig = Rig::with(address.as_socket().unwrap(), WINDOW, FRAME, timeouts, None);
+        let visitor = rig.visit(|mut socket| {
+            socket.write_all(b"queued").unwrap();
+            socket
+        });
+        let socket = visitor.await;
+        until(|| rig.link.max_queued() == 6).await;
+        assert_eq!((rig.targets.stats.live(), rig.targets.stats.opened()), (1, 0));
+        reset(socket);
+        rig.settled().await;
+    });
+}

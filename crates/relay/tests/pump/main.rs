@@ -1,0 +1,13 @@
+//! Two pumps, a link in memory between them, and real sockets at both ends.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, and its visitors are threads that may sleep"
+)]
+
+mod ends;
+mod flow;
+mod life;
+mod link;
+mod rig;

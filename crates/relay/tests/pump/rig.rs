@@ -1,0 +1,177 @@
+//! What every test here stands on: a listener for visitors and a dialler of targets, joined by a
+//! link in memory, all on one thread with real sockets at both ends.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use proto::{Open, Priority, ResetCode, Target};
+use relay::{
+    Gate, Handler, Listening, Settings, Stats, TargetAddr, Timeouts, connect_stream, listen,
+    refuse_socket, serve_visitor,
+};
+use std::sync::Arc;
+use testkit::origins::{Digest, Pattern};
+use tokio::net::TcpStream;
+
+use super::link::{Link, Opener};
+
+/// Far beyond what anything here takes, so that only a hang meets it.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Credit and frames of a link in everyday use.
+pub(crate) const WINDOW: usize = 256 << 10;
+pub(crate) const FRAME: usize = 64 << 10;
+
+pub(crate) struct Rig {
+    pub(crate) address: SocketAddr,
+    pub(crate) link: Rc<Link>,
+    pub(crate) visitors: Rc<Settings>,
+    pub(crate) targets: Rc<Settings>,
+    _listening: Listening,
+}
+
+impl Rig {
+    pub(crate) fn new(target: SocketAddr) -> Self {
+        Self::with(target, WINDOW, FRAME, Timeouts::default(), None)
+    }
+
+    pub(crate) fn with(
+        target: SocketAddr,
+        window: usize,
+        frame: usize,
+        timeouts: Timeouts,
+        gate: Option<Arc<Gate>>,
+    ) -> Self {
+        let settings = || Rc::new(Settings { timeouts, stats: Rc::new(Stats::default()) });
+        let (visitors, targets) = (settings(), settings());
+        let target = TargetAddr { host: target.ip().to_string(), port: target.port() };
+        let of_targets = Rc::clone(&targets);
+        let accept = Box::new(move |_open: Open, inlet| {
+            connect_stream(target.clone(), None, inlet, &of_targets, None)
+        });
+        let link = Link::new(window, frame, accept);
+        let handler =
+            Visitors { opener: Opener(Rc::clone(&link)), settings: Rc::clone(&visitors), gate };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let listening = listen(listener, Rc::new(handler)).unwrap();
+        Self { address: listening.local_addr(), link, visitors, targets, _listening: listening }
+    }
+
+    /// Runs `f` on a thread of its own with a connection to the rig.
+    pub(crate) async fn visit<T: Send + 'static>(
+        &self,
+        f: impl FnOnce(std::net::TcpStream) -> T + Send + 'static,
+    ) -> T {
+        visit(self.address, f).await
+    }
+
+    /// Waits until no stream is left on either side.
+    pub(crate) async fn settled(&self) {
+        until(|| self.visitors.stats.live() == 0 && self.targets.stats.live() == 0).await;
+    }
+}
+
+#[derive(Debug)]
+struct Visitors {
+    opener: Opener,
+    settings: Rc<Settings>,
+    gate: Option<Arc<Gate>>,
+}
+
+impl Handler for Visitors {
+    fn handle(&self, socket: TcpStream, peer: SocketAddr) {
+        let permit = match &self.gate {
+            None => None,
+            Some(gate) => match gate.admit() {
+                Some(permit) => Some(permit),
+                None => return refuse_socket(socket, &self.settings, ResetCode::Limit),
+            },
+        };
+        let open = Open {
+            target: Target::Service("test".into()),
+            visitor: Some(peer),
+            priority: Priority::default(),
+        };
+        let _ = serve_visitor(socket, &self.opener, open, &self.settings, permit);
+    }
+}
+
+/// Runs a test on a worker's kind of runtime.
+pub(crate) fn run(test: impl Future<Output = ()>) {
+    on_runtime(tokio::runtime::Builder::new_current_thread().enable_all(), test);
+}
+
+/// The same with a clock that jumps over every wait.
+pub(crate) fn run_paused(test: impl Future<Output = ()>) {
+    on_runtime(tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true), test);
+}
+
+fn on_runtime(builder: &mut tokio::runtime::Builder, test: impl Future<Output = ()>) {
+    let runtime = builder.build_local(tokio::runtime::LocalOptions::default()).unwrap();
+    runtime.block_on(test);
+}
+
+pub(crate) async fn visit<T: Send + 'static>(
+    address: SocketAddr,
+    f: impl FnOnce(std::net::TcpStream) -> T + Send + 'static,
+) -> T {
+    let visit = move || {
+        let socket = std::net::TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        socket.set_write_timeout(Some(DEADLINE)).unwrap();
+        f(socket)
+    };
+    tokio::task::spawn_blocking(visit).await.unwrap()
+}
+
+/// Polls `condition` in real time, whatever the runtime's clock does.
+pub(crate) async fn until(condition: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < DEADLINE, "the condition did not come true");
+        tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(2))).await.unwrap();
+    }
+}
+
+/// Writes the first `length` bytes of the pattern.
+pub(crate) fn send(mut socket: &std::net::TcpStream, length: u64) -> io::Result<()> {
+    let pattern = Pattern;
+    let mut sent = 0;
+    while sent < length {
+        let data = pattern.at(sent, length - sent);
+        socket.write_all(data)?;
+        sent += data.len() as u64;
+    }
+    Ok(())
+}
+
+/// Reads to the end.
+pub(crate) fn receive(mut socket: &std::net::TcpStream) -> io::Result<Digest> {
+    let mut digest = Digest::default();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match socket.read(&mut buffer)? {
+            0 => return Ok(digest),
+            n => digest.update(&buffer[..n]),
+        }
+    }
+}
+
+/// Sends and receives at the same time; half-closes after sending.
+pub(crate) fn exchange(socket: &std::net::TcpStream, length: u64) -> io::Result<Digest> {
+    let sending = socket.try_clone()?;
+    let sender = std::thread::spawn(move || {
+        send(&sending, length)?;
+        sending.shutdown(Shutdown::Write)
+    });
+    let received = receive(socket)?;
+    sender.join().unwrap()?;
+    Ok(received)
+}
+
+/// Closes by RST.
+pub(crate) fn reset(socket: std::net::TcpStream) {
+    socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
+}
