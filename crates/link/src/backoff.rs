@@ -1,0 +1,94 @@
+//! Pauses between attempts. They are jittered, so that thousands of clients of a server that was
+//! away do not come back in step, and they are capped: attempts never end.
+
+use std::time::Duration;
+
+/// Bounds of the pauses after failures of the network.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// The first pause.
+    pub min: Duration,
+    /// The longest.
+    pub max: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { min: Duration::from_millis(200), max: Duration::from_millis(1500) }
+    }
+}
+
+/// Longest pause after a refused log-in or a failed certificate check: a person has to act first.
+const REFUSED_MAX: Duration = Duration::from_secs(30);
+/// Pause after a newer process took over: long, so that two processes never kick each other out.
+const SUPERSEDED: Duration = Duration::from_secs(60);
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The weather.
+    Network,
+    /// Something that a person has to mend.
+    Refused,
+    /// A newer process of this client lives.
+    Superseded,
+}
+
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    retry: Retry,
+    next: Duration,
+    state: u64,
+}
+
+impl Backoff {
+    pub(crate) fn new(retry: Retry) -> Self {
+        Self { retry, next: retry.min, state: u64::from_le_bytes(crate::random()) | 1 }
+    }
+
+    /// The pause before the next attempt: half fixed, half drawn.
+    pub(crate) fn failed(&mut self, failure: Failure) -> Duration {
+        let (pause, cap) = match failure {
+            Failure::Network => (self.next, self.retry.max),
+            Failure::Refused => (self.next, REFUSED_MAX),
+            Failure::Superseded => (SUPERSEDED, SUPERSEDED),
+        };
+        let pause = pause.min(cap);
+        self.next = (pause * 2).min(cap);
+        pause / 2 + pause.mul_f64(self.draw()) / 2
+    }
+
+    /// Between 0 and 1 (xorshift64, Marsaglia 2003: jitter needs no more).
+    fn draw(&mut self) -> f64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        f64::from(u32::try_from(self.state >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_their_cap_and_never_beyond() {
+        let mut backoff = Backoff::new(Retry::default());
+        assert!(backoff.failed(Failure::Network) <= Duration::from_millis(200));
+        for _ in 0..20 {
+            let pause = backoff.failed(Failure::Network);
+            assert!(pause <= Duration::from_millis(1500) && pause >= Duration::from_millis(100));
+        }
+        for _ in 0..20 {
+            assert!(backoff.failed(Failure::Refused) <= REFUSED_MAX);
+        }
+        assert!(backoff.failed(Failure::Superseded) >= SUPERSEDED / 2);
+    }
+
+    #[test]
+    fn two_clients_do_not_pause_alike() {
+        let pauses =
+            |mut b: Backoff| (0..8).map(|_| b.failed(Failure::Network)).collect::<Vec<_>>();
+        assert_ne!(pauses(Backoff::new(Retry::default())), pauses(Backoff::new(Retry::default())));
+    }
+}

@@ -1,0 +1,134 @@
+//! The process's memory budget and the lease of it that a worker holds. Only leasing crosses
+//! threads, in pieces of a mebibyte.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use proto::Budget;
+
+/// What a worker takes from the process at a time, and how much more than that it keeps.
+const PIECE: i64 = 1 << 20;
+
+/// Memory for windows and replay of all links of the process.
+#[derive(Debug)]
+pub struct ProcessBudget {
+    left: AtomicI64,
+    total: i64,
+}
+
+impl ProcessBudget {
+    /// A budget of so many bytes.
+    #[must_use]
+    pub fn new(bytes: u64) -> Arc<Self> {
+        let total = i64::try_from(bytes).unwrap_or(i64::MAX);
+        Arc::new(Self { left: AtomicI64::new(total), total })
+    }
+
+    /// Bytes that no worker has leased; negative when more is in use than allowed.
+    #[must_use]
+    pub fn left(&self) -> i64 {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// The whole budget.
+    #[must_use]
+    pub const fn total(&self) -> i64 {
+        self.total
+    }
+}
+
+/// A worker's lease.
+#[derive(Debug)]
+pub struct Lease {
+    process: Arc<ProcessBudget>,
+    held: Cell<i64>,
+}
+
+impl Lease {
+    /// A lease that holds nothing yet.
+    #[must_use]
+    pub const fn new(process: Arc<ProcessBudget>) -> Self {
+        Self { process, held: Cell::new(0) }
+    }
+
+    fn refill(&self, wanted: i64) -> bool {
+        let piece = wanted.saturating_sub(self.held.get()).max(PIECE);
+        // Another worker may be faster: then nothing is taken.
+        let taken = self.process.left.fetch_sub(piece, Ordering::Relaxed) >= piece;
+        if taken {
+            self.held.set(self.held.get() + piece);
+        } else {
+            self.process.left.fetch_add(piece, Ordering::Relaxed);
+        }
+        taken
+    }
+}
+
+impl Budget for Lease {
+    fn draw(&self, bytes: u64) -> bool {
+        let wanted = i64::try_from(bytes).unwrap_or(i64::MAX);
+        if self.held.get() < wanted && !self.refill(wanted) {
+            return false;
+        }
+        self.held.set(self.held.get() - wanted);
+        true
+    }
+
+    fn charge(&self, bytes: u64) {
+        if !self.draw(bytes) {
+            self.held.set(self.held.get().saturating_sub_unsigned(bytes));
+        }
+    }
+
+    fn release(&self, bytes: u64) {
+        let held = self.held.get().saturating_add_unsigned(bytes);
+        if held > 2 * PIECE {
+            self.process.left.fetch_add(held - PIECE, Ordering::Relaxed);
+            self.held.set(PIECE);
+        } else {
+            self.held.set(held);
+        }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.held.get() <= 0 && self.process.left() < PIECE
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.process.left.fetch_add(self.held.get(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_leases_never_draw_more_than_the_process_has() {
+        let process = ProcessBudget::new(5 << 20);
+        let (a, b) = (Lease::new(process.clone()), Lease::new(process.clone()));
+        let mut drawn = 0;
+        while a.draw(300 << 10) || b.draw(300 << 10) {
+            drawn += 300 << 10;
+        }
+        assert!(drawn <= 5 << 20, "{drawn}");
+        assert!(drawn >= 3 << 20, "pieces may lie unused, but not most of them");
+        a.release(drawn);
+        drop((a, b));
+        assert_eq!(process.left(), 5 << 20);
+    }
+
+    #[test]
+    fn what_is_in_use_already_is_charged_beyond_the_limit() {
+        let process = ProcessBudget::new(1 << 20);
+        let lease = Lease::new(process.clone());
+        lease.charge(3 << 20);
+        assert!(lease.is_spent());
+        lease.release(3 << 20);
+        drop(lease);
+        assert_eq!(process.left(), 1 << 20);
+    }
+}

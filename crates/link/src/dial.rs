@@ -1,0 +1,67 @@
+//! From configured paths to a carrier: names resolved anew for each attempt, addresses raced
+//! (RFC 8305), paths tried in the order of preference with a short head start each.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use transport::race::{ADDRESS_STAGGER, interleave};
+use transport::{Carrier, CarrierError, Dialer, LocalFuture};
+
+/// How long resolving, connecting and shaking hands may take together.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// One way to the server.
+#[derive(Clone)]
+pub struct Path {
+    /// The URL, for logs.
+    pub url: String,
+    /// Host name or address.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// How to connect.
+    pub dialer: Rc<dyn Dialer>,
+}
+
+impl fmt::Debug for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url)
+    }
+}
+
+/// Connects over one path.
+pub(crate) async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
+    tokio::time::timeout(DIAL_TIMEOUT, race(path)).await.unwrap_or_else(|_| {
+        let seconds = DIAL_TIMEOUT.as_secs();
+        let text = format!("no answer within {seconds} s");
+        Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
+    })
+}
+
+async fn race(path: &Path) -> Result<Carrier, CarrierError> {
+    let host = &path.host;
+    let found = tokio::net::lookup_host((host.as_str(), path.port))
+        .await
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {host}: {e}")))?;
+    let addresses = interleave(found.collect(), ADDRESSES_MAX);
+    let start = |address: SocketAddr| -> LocalFuture<'static, _> {
+        let dialer = Rc::clone(&path.dialer);
+        Box::pin(async move { dialer.dial(address).await })
+    };
+    let outcome = transport::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
+    outcome.unwrap_or_else(|| {
+        let text = format!("{host} has no address");
+        Err(io::Error::new(io::ErrorKind::NotFound, text).into())
+    })
+}
+
+/// The error that says more: a refused certificate is news, a dead second address is not.
+fn worse(known: CarrierError, error: CarrierError) -> CarrierError {
+    if error.is_network() { known } else { error }
+}

@@ -1,0 +1,450 @@
+//! The handle of a link: the state machine, the outlets of its streams, and what wakes whom.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proto::control::{ControlDecoder, ControlMessage};
+use proto::{
+    Attach, Budget, CarrierNumber, Event, LinkConfig, Open, ResetCode, Side, StreamId, StreamKey,
+    Violation,
+};
+use tokio::sync::Notify;
+use transport::{Connector, Inlet, OpenError, Outlet};
+
+use crate::carrier::{Running, Wakers};
+use crate::inlet::StreamInlet;
+use crate::timer::Timer;
+
+/// What a link is made of.
+#[derive(Debug)]
+pub struct Settings {
+    /// Which end.
+    pub side: Side,
+    /// Windows and times.
+    pub config: LinkConfig,
+    /// The worker's lease.
+    pub budget: Rc<dyn Budget>,
+    /// Number in logs; the link's id stays out of them.
+    pub serial: u64,
+}
+
+/// How a link stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Frames flow.
+    Live,
+    /// No carrier: streams wait, sockets stay open.
+    Stalled,
+    /// The peer opens no more streams; those that live go on.
+    GoingAway,
+    /// Over; all its streams were reset.
+    Ended(End),
+}
+
+/// Why a link ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// This end closed it.
+    #[error("closed")]
+    Closed,
+    /// The far end closed it.
+    #[error("closed by the other side (code {0:#x})")]
+    ByPeer(u16),
+    /// No carrier for `resume_timeout`.
+    #[error("no carrier for resume_timeout")]
+    Expired,
+    /// The server does not know it any more.
+    #[error("forgotten by the server")]
+    Forgotten,
+    /// The peer broke the protocol.
+    #[error("{0}")]
+    Violation(Violation),
+    /// A task of it panicked; its message is in the log.
+    #[error("defect in this program")]
+    Panicked,
+}
+
+/// Who owns a link: takes its streams and messages. Called on the link's worker, never while the
+/// link is borrowed; must not block.
+pub trait Owner: fmt::Debug {
+    /// The peer opened a stream.
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
+    /// A message came on the control stream.
+    fn message(&self, link: &Link, message: ControlMessage);
+    /// The link changed its state.
+    fn changed(&self, link: &Link, state: State);
+}
+
+/// What the task that supervises a link waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// The active carrier died and no other took over.
+    CarrierLost,
+    /// Long silence: try the next path beside the present one.
+    Probe,
+    /// The peer opens no more streams.
+    GoingAway,
+    /// The link is over.
+    Ended(End),
+}
+
+/// A link. Cheap to clone; all clones are the same link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub(crate) inner: Rc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) serial: u64,
+    pub(crate) machine: RefCell<proto::Link>,
+    /// By the index of their keys; the id tells a stream from a later one in its place.
+    outlets: RefCell<Vec<Slot>>,
+    owner: Rc<dyn Owner>,
+    control: RefCell<ControlDecoder>,
+    pub(crate) carriers: RefCell<Vec<Running>>,
+    /// Highest carrier number ever attached.
+    last_carrier: Cell<CarrierNumber>,
+    pub(crate) wakers: Wakers,
+    pub(crate) timer: Timer,
+    ended: Cell<Option<End>>,
+    going_away: Cell<bool>,
+    notices: RefCell<Vec<Notice>>,
+    notify: Notify,
+    /// Received and sent payload bytes over all streams.
+    pub(crate) received: Cell<u64>,
+    pub(crate) sent: Cell<u64>,
+    resumes: Cell<u64>,
+}
+
+type Slot = Option<(StreamId, Rc<dyn Outlet>)>;
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    /// A link without a carrier; its timer runs as a task of this worker.
+    pub fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
+        let Settings { side, config, budget, serial } = settings;
+        let inner = Rc::new(Inner {
+            serial,
+            machine: RefCell::new(proto::Link::new(side, config, budget, crate::now())),
+            outlets: RefCell::default(),
+            owner,
+            control: RefCell::new(ControlDecoder::new()),
+            carriers: RefCell::default(),
+            last_carrier: Cell::new(CarrierNumber(0)),
+            wakers: Wakers::default(),
+            timer: Timer::default(),
+            ended: Cell::new(None),
+            going_away: Cell::new(false),
+            notices: RefCell::default(),
+            notify: Notify::new(),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            resumes: Cell::new(0),
+        });
+        inner.timer.start(&inner);
+        Self { inner }
+    }
+
+    /// The number in logs.
+    #[must_use]
+    pub fn serial(&self) -> u64 {
+        self.inner.serial
+    }
+
+    /// Whether frames can flow.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.inner.ended.get().is_none() && self.inner.machine.borrow().is_live()
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.inner.ended.get().is_some()
+    }
+
+    /// Streams that are open.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.inner.machine.borrow().stream_count()
+    }
+
+    /// Least round-trip time of the present carrier.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.inner.machine.borrow().round_trip()
+    }
+
+    /// Received and sent payload bytes, and how often it resumed.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64, u64) {
+        (self.inner.received.get(), self.inner.sent.get(), self.inner.resumes.get())
+    }
+
+    /// The carriers in use: number, and what is known of the far end.
+    #[must_use]
+    pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {
+        let carriers = self.inner.carriers.borrow();
+        carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
+    }
+
+    /// The number that the next carrier is to have.
+    #[must_use]
+    pub(crate) fn next_carrier(&self) -> CarrierNumber {
+        CarrierNumber(self.inner.last_carrier.get().0.saturating_add(1))
+    }
+
+    pub(crate) fn last_carrier(&self) -> CarrierNumber {
+        self.inner.last_carrier.get()
+    }
+
+    /// Adds a greeted carrier. `leftover` are bytes that arrived behind the greeting. False: its
+    /// number is not the highest so far, the carrier is dropped.
+    pub fn attach(
+        &self,
+        number: CarrierNumber,
+        how: Attach,
+        carrier: transport::Carrier,
+        leftover: bytes::BytesMut,
+    ) -> bool {
+        let inner = &self.inner;
+        if number <= inner.last_carrier.get() || inner.ended.get().is_some() {
+            return false;
+        }
+        inner.last_carrier.set(number);
+        if matches!(how, Attach::Replaces(_)) {
+            // Closed before RESUME is built, their unread bytes with them.
+            inner.drop_carriers(|_| true);
+        }
+        inner.machine.borrow_mut().attach(crate::now(), number, how);
+        Running::start(inner, number, carrier, leftover);
+        if how == Attach::New {
+            inner.owner.changed(self, State::Live);
+        }
+        inner.settle(crate::now());
+        true
+    }
+
+    /// Sends a message on the control stream. False when it does not fit.
+    #[must_use]
+    pub fn send_message(&self, message: &ControlMessage) -> bool {
+        let Ok(bytes) = message.encode() else { return false };
+        let taken = self.inner.machine.borrow_mut().send_control(&bytes);
+        self.inner.wake();
+        taken
+    }
+
+    /// Opens no more streams, and asks the peer to open none.
+    pub fn go_away(&self) {
+        self.inner.going_away.set(true);
+        self.inner.machine.borrow_mut().go_away();
+        self.inner.wake();
+    }
+
+    /// Ends the link at once; its streams are reset on both sides.
+    pub fn close(&self) {
+        self.inner.end(End::Closed);
+    }
+
+    pub(crate) async fn notice(&self) -> Notice {
+        loop {
+            let notice = {
+                let mut notices = self.inner.notices.borrow_mut();
+                (!notices.is_empty()).then(|| notices.remove(0))
+            };
+            match notice {
+                Some(notice) => return notice,
+                None => self.inner.notify.notified().await,
+            }
+        }
+    }
+}
+
+impl Connector for Link {
+    fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError> {
+        if self.inner.ended.get().is_some() || self.inner.going_away.get() {
+            return Err(OpenError::Closed);
+        }
+        let key = self.inner.machine.borrow_mut().open(&open).ok_or(OpenError::Closed)?;
+        self.inner.put_outlet(key, outlet);
+        self.inner.wake();
+        Ok(Box::new(StreamInlet::new(Rc::clone(&self.inner), key)))
+    }
+}
+
+impl Inner {
+    fn put_outlet(&self, key: StreamKey, outlet: Rc<dyn Outlet>) {
+        let mut outlets = self.outlets.borrow_mut();
+        if outlets.len() <= key.index() {
+            outlets.resize_with(key.index() + 1, || None);
+        }
+        outlets[key.index()] = Some((key.id(), outlet));
+    }
+
+    fn outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
+        let outlets = self.outlets.borrow();
+        let (id, outlet) = outlets.get(key.index())?.as_ref()?;
+        (*id == key.id()).then(|| Rc::clone(outlet))
+    }
+
+    fn take_outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
+        let mut outlets = self.outlets.borrow_mut();
+        let slot = outlets.get_mut(key.index())?;
+        slot.take_if(|(id, _)| *id == key.id()).map(|(_, outlet)| outlet)
+    }
+
+    fn handle(self: &Rc<Self>) -> Link {
+        Link { inner: Rc::clone(self) }
+    }
+
+    pub(crate) fn tell(&self, notice: Notice) {
+        let mut notices = self.notices.borrow_mut();
+        // The same news twice is no news; so the list is as short as the enum.
+        if !notices.contains(&notice) {
+            notices.push(notice);
+        }
+        self.notify.notify_one();
+    }
+
+    /// Wakes the writers and, if a deadline came nearer, the timer.
+    pub(crate) fn wake(&self) {
+        self.wakers.wake();
+        self.timer.rearm(&self.machine);
+    }
+
+    /// After input: everything the machine has to say, and whatever it has to send.
+    pub(crate) fn settle(self: &Rc<Self>, now: Instant) {
+        self.tell_all(now);
+        self.wake();
+    }
+
+    /// Drains what the machine has to say to streams and owner.
+    pub(crate) fn tell_all(self: &Rc<Self>, now: Instant) {
+        loop {
+            let Some(event) = self.machine.borrow_mut().poll_event() else { break };
+            self.dispatch(now, event);
+        }
+        loop {
+            let Some(key) = self.machine.borrow_mut().poll_room() else { break };
+            if let Some(outlet) = self.outlet(key) {
+                outlet.room();
+            }
+        }
+    }
+
+    pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
+        match event {
+            Event::Data { key, bytes } => self.deliver(now, key, bytes),
+            Event::Opened { key, open } => {
+                let inlet = Box::new(StreamInlet::new(Rc::clone(self), key));
+                let outlet = self.owner.accept(&self.handle(), open, inlet);
+                self.put_outlet(key, outlet);
+            }
+            Event::Finished { key } => {
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.finish();
+                }
+            }
+            Event::Reset { key, code } => {
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.reset(code);
+                }
+            }
+            Event::Stopped { key, code } => {
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.stop(code);
+                }
+            }
+            Event::Closed { key } => drop(self.take_outlet(key)),
+            Event::Control(bytes) => self.control(bytes),
+            Event::Resumed => {
+                self.resumes.set(self.resumes.get() + 1);
+                self.owner.changed(&self.handle(), State::Live);
+            }
+            Event::ProbeNextPath => self.tell(Notice::Probe),
+            Event::CarrierDead(number) => self.carrier_ended(number),
+            Event::GoingAway(0) => {
+                self.going_away.set(true);
+                self.owner.changed(&self.handle(), State::GoingAway);
+                self.tell(Notice::GoingAway);
+            }
+            Event::GoingAway(code) => self.end(End::ByPeer(code)),
+            Event::Expired => self.end(End::Expired),
+        }
+    }
+
+    fn deliver(&self, now: Instant, key: StreamKey, bytes: Bytes) {
+        self.received.set(self.received.get() + bytes.len() as u64);
+        let length = bytes.len();
+        // A stream without an outlet is being torn down: its bytes are worth nothing.
+        let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(bytes));
+        self.machine.borrow_mut().consume(now, key, taken);
+    }
+
+    fn control(self: &Rc<Self>, mut bytes: Bytes) {
+        loop {
+            let decoded = self.control.borrow_mut().decode(&mut bytes);
+            match decoded {
+                Ok(Some(message)) => self.owner.message(&self.handle(), message),
+                Ok(None) => return,
+                Err(_) => {
+                    let violation = Violation::link(proto::ViolationCode::Malformed);
+                    return self.end(End::Violation(violation));
+                }
+            }
+        }
+    }
+
+    /// A carrier is gone: by error, silence, or because another replaced it.
+    pub(crate) fn carrier_ended(self: &Rc<Self>, number: CarrierNumber) {
+        let before = self.carriers.borrow().len();
+        self.drop_carriers(|running| running.number == number);
+        if self.carriers.borrow().len() == before {
+            return;
+        }
+        self.machine.borrow_mut().detach(crate::now(), number);
+        if self.carriers.borrow().is_empty() && self.ended.get().is_none() {
+            self.owner.changed(&self.handle(), State::Stalled);
+            self.tell(Notice::CarrierLost);
+        }
+        self.wake();
+    }
+
+    fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
+        let mut gone = Vec::new();
+        self.carriers.borrow_mut().retain_mut(|running| {
+            let matched = matches(running);
+            if matched {
+                gone.push(running.number);
+            }
+            !matched
+        });
+        for number in gone {
+            self.wakers.forget(number);
+        }
+    }
+
+    /// Ends the link: carriers are closed, sockets reset. Later calls do nothing.
+    pub(crate) fn end(self: &Rc<Self>, end: End) {
+        if self.ended.get().is_some() {
+            return;
+        }
+        self.ended.set(Some(end));
+        self.drop_carriers(|_| true);
+        self.timer.stop();
+        let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
+        for (_, outlet) in outlets.into_iter().flatten() {
+            outlet.reset(ResetCode::Shutdown);
+        }
+        self.owner.changed(&self.handle(), State::Ended(end));
+        self.tell(Notice::Ended(end));
+    }
+}

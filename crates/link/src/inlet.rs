@@ -1,0 +1,83 @@
+//! The link side of a stream, as its pump sees it.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::BytesMut;
+use proto::{HEAD_ROOM, ResetCode, StreamKey};
+use transport::Inlet;
+
+use crate::handle::Inner;
+
+pub(crate) struct StreamInlet {
+    link: Rc<Inner>,
+    key: StreamKey,
+    /// Which directions the pump has ended; what is open when it is dropped is aborted.
+    sent_end: Cell<bool>,
+    stopped: Cell<bool>,
+}
+
+impl StreamInlet {
+    pub(crate) const fn new(link: Rc<Inner>, key: StreamKey) -> Self {
+        Self { link, key, sent_end: Cell::new(false), stopped: Cell::new(false) }
+    }
+}
+
+impl fmt::Debug for StreamInlet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StreamInlet({} of link {})", self.key.id(), self.link.serial)
+    }
+}
+
+impl Inlet for StreamInlet {
+    fn room(&self) -> usize {
+        self.link.machine.borrow_mut().room(self.key)
+    }
+
+    fn send(&self, frame: &mut BytesMut) {
+        let payload = frame.len().saturating_sub(HEAD_ROOM);
+        self.link.sent.set(self.link.sent.get() + payload as u64);
+        self.link.machine.borrow_mut().send(self.key, frame);
+        // No deadline comes nearer by sending: the writer sets those when it sends.
+        self.link.wakers.wake();
+    }
+
+    fn finish(&self) {
+        self.sent_end.set(true);
+        self.link.machine.borrow_mut().finish(self.key);
+        self.link.wakers.wake();
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.sent_end.set(true);
+        self.link.machine.borrow_mut().reset(self.key, code);
+        self.link.wakers.wake();
+    }
+
+    fn stop(&self, code: ResetCode) {
+        self.stopped.set(true);
+        self.link.machine.borrow_mut().stop(self.key, code);
+        self.link.wakers.wake();
+    }
+
+    fn consumed(&self, bytes: usize) {
+        self.link.machine.borrow_mut().consume(crate::now(), self.key, bytes);
+        self.link.wake();
+    }
+}
+
+impl Drop for StreamInlet {
+    fn drop(&mut self) {
+        // The machine does nothing where a direction had ended.
+        let mut machine = self.link.machine.borrow_mut();
+        if !self.sent_end.get() {
+            machine.reset(self.key, ResetCode::Aborted);
+        }
+        if !self.stopped.get() {
+            machine.stop(self.key, ResetCode::Aborted);
+        }
+        drop(machine);
+        self.link.wakers.wake();
+    }
+}

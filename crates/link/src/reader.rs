@@ -1,0 +1,137 @@
+//! The reader of a carrier: one large read, frames cut out of it without copying, payload handed
+//! to its target inline.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, BytesMut};
+use proto::Violation;
+use transport::pool;
+
+use crate::carrier::Io;
+use crate::handle::{End, Inner};
+use crate::writer;
+
+/// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
+const BUSY: usize = 64 << 10;
+const BULK: usize = 512 << 10;
+
+/// Bytes read in one turn before others may run.
+const BUDGET: usize = 256 << 10;
+
+/// Least spare capacity worth a system call.
+const SPARE: usize = 16 << 10;
+
+/// How long the last frame may take on its way out before the connection is closed all the same.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Why reading ended.
+pub(crate) enum Outcome {
+    Lost(io::Error),
+    Violation(Violation),
+}
+
+/// Reads until the carrier or the link ends.
+pub(crate) async fn run(link: &Rc<Inner>, io: &Io, leftover: BytesMut) -> Outcome {
+    let mut buf = leftover;
+    let mut size = BUSY;
+    if let Err(violation) = process(link, io, &mut buf) {
+        return Outcome::Violation(violation);
+    }
+    poll_fn(|cx| poll(cx, link, io, &mut buf, &mut size)).await
+}
+
+fn poll(
+    cx: &mut Context<'_>,
+    link: &Rc<Inner>,
+    io: &Io,
+    buf: &mut BytesMut,
+    size: &mut usize,
+) -> Poll<Outcome> {
+    let mut budget = BUDGET;
+    loop {
+        make_room(buf, *size);
+        let room = buf.capacity() - buf.len();
+        let polled = io.lane.borrow_mut().poll_read(cx, buf);
+        let n = match polled {
+            Poll::Pending => {
+                if buf.is_empty() {
+                    // An idle carrier holds no buffer.
+                    pool::give(std::mem::take(buf));
+                }
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(0)) => {
+                return Poll::Ready(Outcome::Lost(io::ErrorKind::UnexpectedEof.into()));
+            }
+            Poll::Ready(Ok(n)) => n,
+            Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
+        };
+        *size = if n == room {
+            BULK
+        } else if n < SPARE {
+            BUSY
+        } else {
+            *size
+        };
+        if let Err(violation) = process(link, io, buf) {
+            return Poll::Ready(Outcome::Violation(violation));
+        }
+        if n >= budget {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        budget -= n;
+    }
+}
+
+/// Makes sure that a read is worth its system call: takes the buffer back whole if nobody holds a
+/// part of it, else another one.
+fn make_room(buf: &mut BytesMut, size: usize) {
+    if buf.is_empty() {
+        if buf.capacity() < size && !buf.try_reclaim(size) {
+            *buf = pool::take(size);
+        }
+    } else if buf.capacity() - buf.len() < SPARE {
+        let mut larger = pool::take(size.max(buf.len() + SPARE));
+        larger.extend_from_slice(buf);
+        *buf = larger;
+    }
+}
+
+/// Hands everything in `buf` to the machine, and what it gives to who it is for.
+fn process(link: &Rc<Inner>, io: &Io, buf: &mut BytesMut) -> Result<(), Violation> {
+    if !buf.has_remaining() {
+        return Ok(());
+    }
+    let now = crate::now();
+    loop {
+        let event = link.machine.borrow_mut().handle_input(now, io.number, buf)?;
+        let Some(event) = event else { break };
+        link.dispatch(now, event);
+    }
+    link.settle(now);
+    Ok(())
+}
+
+/// Tells the link how reading ended; a violation's GOAWAY still leaves.
+pub(crate) async fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
+    match outcome {
+        Outcome::Lost(error) => {
+            tracing::debug!(link = link.serial, carrier = io.number.0, %error, "carrier lost");
+            link.carrier_ended(io.number);
+        }
+        Outcome::Violation(violation) => {
+            tracing::warn!(link = link.serial, %violation, "the peer broke the protocol");
+            link.machine.borrow_mut().abort(violation);
+            let farewell = writer::drain(link, io);
+            if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+                tracing::debug!(link = link.serial, "the farewell did not get through");
+            }
+            link.end(End::Violation(violation));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The server's half of a greeting. Who may log in is decided by a [`Verifier`]; which worker gets
+//! the link, by the caller: a [`Greeted`] can be sent to it.
+
+use std::io;
+
+use bytes::BytesMut;
+use proto::greeting::{
+    AttachMode, Features, Grant, LinkSecret, NONCE_LENGTH, Name, Refusal, ServerAccepted,
+    ServerSetup, StoredCredential, Terms, Versions,
+};
+use proto::{Attach, InstanceId, LinkId};
+use transport::{Carrier, Peer};
+
+use crate::{GreetError, Link, greet};
+
+/// Decides who may log in. Called on any worker; answers at once.
+pub trait Verifier {
+    /// The credentials of a name, at most two; none for an unknown one.
+    fn credentials(&self, name: &Name) -> Vec<StoredCredential>;
+    /// Whether a client of this name is believed by its verified certificate alone.
+    fn certificate_suffices(&self, name: &Name) -> bool;
+    /// The secret of a live link of this process of this client.
+    fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
+    /// All is proved: may it come in? The terms carry a fresh link id.
+    fn decide(&self, grant: &Grant, peer: &Peer) -> Result<Terms, Refusal>;
+}
+
+/// A carrier whose greeting is done; on its way to the worker of its link.
+#[derive(Debug)]
+pub struct Greeted {
+    /// Who it is, and what it wants.
+    pub grant: Grant,
+    /// What it got.
+    pub accepted: ServerAccepted,
+    /// The connection.
+    pub carrier: Carrier,
+    leftover: BytesMut,
+}
+
+/// Greets a client over a fresh carrier, within ten seconds and 4 KiB.
+///
+/// # Errors
+/// What the greeting failed by. A refusal was sent to the client.
+pub async fn greet(mut carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted, GreetError> {
+    let setup = ServerSetup {
+        binding: greet::binding(&carrier.peer),
+        certificate_name: carrier.peer.certificate_name.clone(),
+        versions: Versions::OURS,
+        features: Features(0),
+        nonce: crate::random::<NONCE_LENGTH>(),
+    };
+    let (grant, accepted, leftover) = greet::greet_client(&mut carrier, verifier, setup).await?;
+    Ok(Greeted { grant, accepted, carrier, leftover })
+}
+
+impl Greeted {
+    /// Leaves this worker's runtime; see [`transport::Lane::detach`].
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn detach(&mut self) -> io::Result<()> {
+        self.carrier.lane.detach()
+    }
+
+    /// Joins the runtime of the link's worker.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn join(&mut self) -> io::Result<()> {
+        self.carrier.lane.attach()
+    }
+
+    /// Becomes a carrier of its link. False: an older number than one the link has seen.
+    #[must_use]
+    pub fn attach_to(self, link: &Link) -> bool {
+        let how = match self.grant.attach.map(|attach| attach.mode) {
+            None => Attach::New,
+            Some(AttachMode::Adds) => Attach::Adds,
+            Some(AttachMode::Replaces(number)) => Attach::Replaces(number),
+        };
+        link.attach(self.accepted.carrier, how, self.carrier, self.leftover)
+    }
+}

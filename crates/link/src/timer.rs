@@ -1,0 +1,79 @@
+//! The one timer of a link.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use tokio::task::AbortHandle;
+
+use crate::handle::Inner;
+
+/// Stands in for "never" in a `Sleep`, which wants some instant.
+const FAR: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    armed: Cell<Option<Instant>>,
+    waker: RefCell<Option<Waker>>,
+    task: RefCell<Option<AbortHandle>>,
+}
+
+impl Timer {
+    pub(crate) fn start(&self, inner: &Rc<Inner>) {
+        let task = tokio::task::spawn_local(run(Rc::downgrade(inner)));
+        *self.task.borrow_mut() = Some(task.abort_handle());
+    }
+
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.task.borrow_mut().take() {
+            task.abort();
+        }
+    }
+
+    /// Wakes the task if the machine's next deadline is before the one it sleeps for.
+    pub(crate) fn rearm(&self, machine: &RefCell<proto::Link>) {
+        let Some(next) = machine.borrow().poll_timeout() else { return };
+        if self.armed.get().is_none_or(|armed| next < armed) {
+            self.armed.set(Some(next));
+            if let Some(waker) = &*self.waker.borrow() {
+                waker.wake_by_ref();
+            }
+        }
+    }
+
+    fn note(&self, deadline: Option<Instant>, cx: &Context<'_>) {
+        self.armed.set(deadline);
+        let mut waker = self.waker.borrow_mut();
+        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn run(link: Weak<Inner>) {
+    let mut sleep = std::pin::pin!(tokio::time::sleep(FAR));
+    poll_fn(|cx| {
+        loop {
+            let Some(inner) = link.upgrade() else { return Poll::Ready(()) };
+            let next = inner.machine.borrow().poll_timeout();
+            inner.timer.note(next, cx);
+            let Some(next) = next else { return Poll::Pending };
+            sleep.as_mut().reset(next.into());
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let now = crate::now();
+            inner.machine.borrow_mut().handle_timeout(now);
+            inner.settle(now);
+        }
+    })
+    .await;
+}
