@@ -3,6 +3,8 @@
 //! `cargo run --profile bench -p transport-tcp --example tls_bulk [tls|tcp] [GB]` prints Gbit/s
 //! and CPU-seconds per GB of both ends together.
 
+#![allow(clippy::print_stdout, reason = "its purpose")]
+
 use std::collections::VecDeque;
 use std::error::Error;
 use std::fs;

@@ -1,5 +1,6 @@
 //! A TCP socket that can leave one runtime and join another, and its settings as a carrier.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{Shutdown, TcpStream as StdStream};
 use std::task::{Context, Poll, ready};
@@ -30,7 +31,11 @@ enum Place {
 }
 
 #[derive(Debug)]
-pub(crate) struct Socket(Place);
+pub(crate) struct Socket {
+    place: Place,
+    /// The kernel tells of a reset once and then of a clean end; here it stays what it was.
+    fault: Cell<Option<io::ErrorKind>>,
+}
 
 impl Socket {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
@@ -40,7 +45,7 @@ impl Socket {
         options.set_tcp_keepalive(&keepalive)?;
         options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
         options.set_tcp_notsent_lowat(SEND_LIMIT)?;
-        Ok(Self(Place::Attached(stream)))
+        Ok(Self { place: Place::Attached(stream), fault: Cell::new(None) })
     }
 
     /// One read of at most `limit` bytes into the spare capacity of `buf`.
@@ -53,7 +58,9 @@ impl Socket {
         let stream = self.stream()?;
         loop {
             ready!(stream.poll_read_ready(cx))?;
-            if let Some(n) = transport::socket::read(stream, buf, limit)? {
+            let done =
+                transport::socket::read(stream, buf, limit).map_err(|error| self.failed(error))?;
+            if let Some(n) = done {
                 return Poll::Ready(Ok(n));
             }
         }
@@ -69,7 +76,9 @@ impl Socket {
         let stream = self.stream()?;
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            if let Some(n) = transport::socket::write(stream, slices, total)? {
+            let done = transport::socket::write(stream, slices, total)
+                .map_err(|error| self.failed(error))?;
+            if let Some(n) = done {
                 return Poll::Ready(Ok(n));
             }
         }
@@ -94,23 +103,31 @@ impl Socket {
     }
 
     pub(crate) fn detach(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.0, Place::Lost) {
-            Place::Attached(stream) => self.0 = Place::Detached(stream.into_std()?),
-            place @ (Place::Detached(_) | Place::Lost) => self.0 = place,
+        match std::mem::replace(&mut self.place, Place::Lost) {
+            Place::Attached(stream) => self.place = Place::Detached(stream.into_std()?),
+            place @ (Place::Detached(_) | Place::Lost) => self.place = place,
         }
         Ok(())
     }
 
     pub(crate) fn attach(&mut self) -> io::Result<()> {
-        match std::mem::replace(&mut self.0, Place::Lost) {
-            Place::Detached(stream) => self.0 = Place::Attached(TcpStream::from_std(stream)?),
-            place @ (Place::Attached(_) | Place::Lost) => self.0 = place,
+        match std::mem::replace(&mut self.place, Place::Lost) {
+            Place::Detached(stream) => self.place = Place::Attached(TcpStream::from_std(stream)?),
+            place @ (Place::Attached(_) | Place::Lost) => self.place = place,
         }
         Ok(())
     }
 
+    fn failed(&self, error: io::Error) -> io::Error {
+        self.fault.set(Some(error.kind()));
+        error
+    }
+
     fn stream(&self) -> io::Result<&TcpStream> {
-        match &self.0 {
+        if let Some(kind) = self.fault.get() {
+            return Err(kind.into());
+        }
+        match &self.place {
             Place::Attached(stream) => Ok(stream),
             Place::Detached(_) | Place::Lost => {
                 Err(io::Error::new(io::ErrorKind::NotConnected, "the lane is detached"))

@@ -1,5 +1,7 @@
 //! `tcp://` and `tls://` pass the suite of all transports.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 

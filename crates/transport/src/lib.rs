@@ -10,6 +10,7 @@ mod lane;
 mod listen;
 pub mod memory;
 pub mod pool;
+pub mod race;
 pub mod socket;
 mod stream;
 pub mod tls;

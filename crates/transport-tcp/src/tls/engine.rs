@@ -6,7 +6,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::Error;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, WriteTraffic};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, WriteTraffic};
 use transport::pool;
 
 use super::session::Session;
@@ -118,9 +118,8 @@ impl<S: Session> Engine<S> {
         loop {
             let status = self.session.process(&mut self.incoming);
             let mut discard = status.discard;
-            let mut standing = None;
-            match status.state? {
-                ConnectionState::ReadTraffic(mut traffic) => {
+            let standing = match status.state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
                         let record = record?;
                         discard += record.discard;
@@ -128,42 +127,49 @@ impl<S: Session> Engine<S> {
                         sink.extend_from_slice(&record.payload[..fits]);
                         self.surplus.extend_from_slice(&record.payload[fits..]);
                     }
+                    None
                 }
-                ConnectionState::EncodeTlsData(mut data) => {
-                    append(&mut self.outgoing, |space| match data.encode(space) {
-                        Ok(n) => Ok(n),
-                        Err(EncodeError::InsufficientSize(short)) => Err(Some(short.required_size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+                Ok(ConnectionState::EncodeTlsData(mut data)) => {
+                    encode(&mut self.outgoing, &mut data)?;
+                    None
                 }
                 // Whatever is in `outgoing` leaves before anything sealed later.
-                ConnectionState::TransmitTlsData(data) => data.done(),
-                ConnectionState::PeerClosed => self.peer_closed = true,
-                ConnectionState::WriteTraffic(_) => standing = Some(Standing::Open),
-                ConnectionState::Closed => standing = Some(Standing::Open),
-                ConnectionState::BlockedHandshake => standing = Some(Standing::Handshaking),
-                // Early data is off, and the enum is open.
-                ConnectionState::ReadEarlyData(_) | _ => {
-                    return Err(Error::General("unexpected early data".into()));
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    None
                 }
-            }
+                Ok(ConnectionState::PeerClosed) => {
+                    self.peer_closed = true;
+                    None
+                }
+                Ok(ConnectionState::WriteTraffic(_) | ConnectionState::Closed) => {
+                    Some(Ok(Standing::Open))
+                }
+                Ok(ConnectionState::BlockedHandshake) => Some(Ok(Standing::Handshaking)),
+                // Early data is off, and the enum is open.
+                Ok(ConnectionState::ReadEarlyData(_) | _) => {
+                    Some(Err(Error::General("unexpected early data".into())))
+                }
+                Err(error) => Some(Err(error)),
+            };
+            // After an error, too: rustls counts on it, and panics where the buffer is another.
             self.incoming.advance(discard);
             if let Some(standing) = standing {
-                return Ok(standing);
+                return standing;
             }
         }
     }
 
-    /// Collects the alert that rustls queued for a failed session.
+    /// Collects the alert that rustls may have queued for a failed session.
     fn alert(&mut self) {
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) = self.session.process(&mut []).state {
+        if !self.session.state().wants_write() {
+            return;
+        }
+        if let Ok(ConnectionState::EncodeTlsData(mut data)) =
+            self.session.process(&mut self.incoming).state
+        {
             // Without it the peer sees an end without a reason, no more.
-            let _ = append(&mut self.outgoing, |space| {
-                data.encode(space).map_err(|error| match error {
-                    EncodeError::InsufficientSize(short) => Some(short.required_size),
-                    EncodeError::AlreadyEncoded => None,
-                })
-            });
+            let _ = encode(&mut self.outgoing, &mut data);
         }
     }
 
@@ -260,6 +266,15 @@ fn seal_record<D>(
             seal(record)?;
         }
         Ok(record.len())
+    })
+}
+
+fn encode<D>(out: &mut BytesMut, data: &mut EncodeTlsData<'_, D>) -> Result<(), Error> {
+    append(out, |space| {
+        data.encode(space).map_err(|error| match error {
+            EncodeError::InsufficientSize(short) => Some(short.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
     })
 }
 

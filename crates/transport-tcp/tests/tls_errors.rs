@@ -1,0 +1,151 @@
+//! Each way a TLS handshake fails is told in one exact line.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
+mod setup;
+
+use std::future::poll_fn;
+use std::io::{Read as _, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::{ClientConfig, ServerConfig};
+use setup::{Ends, Material, dial, ends};
+use testkit::certs::{Authority, Flaw, Leaf};
+use transport::tls::{Trust, client_config, server_config, server_name};
+use transport::{ALPN, CarrierError, Dialer, Listener, listen_group};
+use transport_tcp::{TcpDialer, TcpListener, TlsClient};
+
+fn server(material: &Material, leaf: &Leaf) -> Arc<ServerConfig> {
+    server_config(&material.flawed(leaf), None, &[ALPN]).unwrap()
+}
+
+fn trusting(material: &Material, ca: &Authority) -> Arc<ClientConfig> {
+    let trust = Trust::Authority(ca.save(material.folder()).unwrap());
+    client_config(&trust, None, &[ALPN]).unwrap()
+}
+
+/// What the client says of a server that shows `leaf` of the right authority as `a.example`.
+async fn said_of(leaf: impl Fn(&Authority) -> Leaf) -> String {
+    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
+    let server = server(&material, &leaf(&ca));
+    let Ends { dialled, .. } = ends(server, trusting(&material, &ca), "a.example").await;
+    let error = dialled.unwrap_err();
+    assert!(matches!(error, CarrierError::Certificate(_)), "{error:?}");
+    assert!(!error.is_network());
+    error.to_string()
+}
+
+#[tokio::test]
+async fn an_expired_certificate_is_told_with_its_day() {
+    let said = said_of(|ca| ca.flawed_server(&["a.example"], Flaw::Expired).unwrap()).await;
+    assert_eq!(said, "the server's certificate expired on 2019-12-31; renew it");
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_future_is_told_with_its_day() {
+    let said = said_of(|ca| ca.flawed_server(&["a.example"], Flaw::NotYetValid).unwrap()).await;
+    assert_eq!(
+        said,
+        "the server's certificate is not valid before 2099-01-01; are the clocks right?"
+    );
+}
+
+#[tokio::test]
+async fn a_wrong_name_is_told_with_the_right_ones() {
+    let said = said_of(|ca| ca.server(&["b.example", "10.0.0.1"]).unwrap()).await;
+    assert_eq!(
+        said,
+        "the server's certificate is for b.example, 10.0.0.1, not for a.example; set tls.sni"
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_authority_is_told_on_both_sides() {
+    let said = said_of(|_| Authority::new("Other").unwrap().server(&["a.example"]).unwrap()).await;
+    assert_eq!(
+        said,
+        "the server's certificate is of an unknown authority; set tls.ca to its file or tls.pin"
+    );
+    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
+    let other = Authority::new("Other").unwrap().server(&["a.example"]).unwrap();
+    let ends = ends(server(&material, &other), trusting(&material, &ca), "a.example").await;
+    assert_eq!(
+        ends.accepted.unwrap_err().to_string(),
+        "the client refused our certificate: it does not know the authority"
+    );
+}
+
+#[tokio::test]
+async fn another_key_than_the_pinned_one_is_shown() {
+    let material = Material::new();
+    let (ours, theirs) = (material.own("ours"), material.own("theirs"));
+    let client = client_config(&Trust::Pins(vec![theirs.pin()]), None, &[ALPN]).unwrap();
+    let server = server_config(&ours, None, &[ALPN]).unwrap();
+    let error = ends(server, client, "a.example").await.dialled.unwrap_err();
+    let CarrierError::PinMismatch { presented } = error else { panic!("{error:?}") };
+    assert_eq!(format!("sha256:{presented}"), ours.pin().to_string());
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_told() {
+    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let other = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            stream.write_all(answer.as_bytes()).unwrap();
+            stream
+        });
+        let error = dial(address, Material::new().any_client(), "a.example").await.unwrap_err();
+        assert_eq!(error.to_string(), "TLS: the server does not speak TLS on this port");
+        drop(other.join());
+    }
+}
+
+#[tokio::test]
+async fn a_client_without_tls_is_told() {
+    let material = Material::new();
+    let server = server_config(&material.own("own"), None, &[ALPN]).unwrap();
+    let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
+    let mut listener = TcpListener::new(socket, Some(server)).unwrap();
+    let mut peer = std::net::TcpStream::connect(listener.local_addr()).unwrap();
+    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+    let error = incoming.handshake().await.unwrap_err();
+    assert_eq!(error.to_string(), "TLS: the client does not speak TLS on this port");
+}
+
+#[tokio::test]
+async fn a_missing_or_foreign_alpn_is_told() {
+    let material = Material::new();
+    let own = material.own("own");
+    let trust = Trust::Pins(vec![own.pin()]);
+    let (tunnel, other): (&[&[u8]], &[&[u8]]) = (&[ALPN], &[b"h2"]);
+    let none: &[&[u8]] = &[];
+    let no_alpn = "TLS: the server does not speak tunnel/1 on this port (no ALPN)";
+    let refused = "TLS: the server does not speak tunnel/1 on this port";
+    for (offered, said) in [(none, no_alpn), (other, refused)] {
+        let server = server_config(&own, None, offered).unwrap();
+        let client = client_config(&trust, None, tunnel).unwrap();
+        let error = ends(server, client, "a.example").await.dialled.unwrap_err();
+        assert_eq!(error.to_string(), said);
+    }
+    let server = server_config(&own, None, tunnel).unwrap();
+    let client = client_config(&trust, None, none).unwrap();
+    let error = ends(server, client, "a.example").await.accepted.unwrap_err();
+    assert_eq!(error.to_string(), "TLS: the client does not speak tunnel/1 on this port (no ALPN)");
+}
+
+#[tokio::test]
+async fn a_closed_port_is_the_weather() {
+    let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
+    let address = socket.local_addr().unwrap();
+    drop(socket);
+    let config = Material::new().any_client();
+    let tls = TlsClient { config, name: server_name("a.example").unwrap() };
+    for dialer in [TcpDialer::new(None), TcpDialer::new(Some(tls))] {
+        assert!(dialer.dial(address).await.unwrap_err().is_network());
+    }
+}

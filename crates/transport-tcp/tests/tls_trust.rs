@@ -1,0 +1,184 @@
+//! Whom the two sides trust, what they learn of each other, and which files they take.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
+mod setup;
+
+use std::fs;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use setup::{Ends, Material, ends};
+use testkit::certs::{Authority, Flaw};
+use testkit::conformance::read_some;
+use transport::ALPN;
+use transport::tls::{Identity, Trust, client_config, server_config, server_name};
+
+#[tokio::test]
+async fn an_authority_vouches_for_names_and_addresses() {
+    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
+    let leaf = ca.server(&["a.example", "127.0.0.1", "::1"]).unwrap();
+    let server = server_config(&material.identity(&leaf), None, &[ALPN]).unwrap();
+    let trust = Trust::Authority(ca.save(material.folder()).unwrap());
+    let client = client_config(&trust, None, &[ALPN]).unwrap();
+    for name in ["a.example", "127.0.0.1", "[::1]", "a.example."] {
+        let ends = ends(Arc::clone(&server), Arc::clone(&client), name).await;
+        let (dialled, accepted) = (ends.dialled.unwrap(), ends.accepted.unwrap());
+        assert!(dialled.peer.exporter.is_some());
+        assert_eq!(dialled.peer.exporter, accepted.peer.exporter, "both ends export the same");
+        assert_eq!(accepted.peer.certificate_name, None);
+    }
+}
+
+#[tokio::test]
+async fn each_connection_exports_its_own_material() {
+    let material = Material::new();
+    let own = material.own("own");
+    let server = server_config(&own, None, &[ALPN]).unwrap();
+    let client = client_config(&Trust::Pins(vec![own.pin()]), None, &[ALPN]).unwrap();
+    let one = ends(Arc::clone(&server), Arc::clone(&client), "x").await.dialled.unwrap();
+    let two = ends(server, client, "x").await.dialled.unwrap();
+    assert_ne!(one.peer.exporter, two.peer.exporter);
+}
+
+#[tokio::test]
+async fn one_of_several_pins_is_enough() {
+    let material = Material::new();
+    let (old, new) = (material.own("old"), material.own("new"));
+    let trust = Trust::Pins(vec![old.pin(), new.pin()]);
+    for identity in [old, new] {
+        let server = server_config(&identity, None, &[ALPN]).unwrap();
+        let client = client_config(&trust, None, &[ALPN]).unwrap();
+        ends(server, client, "203.0.113.9").await.dialled.unwrap();
+    }
+}
+
+/// A server that asks for certificates of its clients.
+fn asking(material: &Material, ca: &Authority) -> (Arc<ServerConfig>, Trust) {
+    let own = material.own("own");
+    let clients = ca.save(material.folder()).unwrap();
+    let server = server_config(&own, Some(&clients), &[ALPN]).unwrap();
+    (server, Trust::Pins(vec![own.pin()]))
+}
+
+#[tokio::test]
+async fn a_client_certificate_gives_its_first_dns_name_else_its_common_name() {
+    let (material, ca) = (Material::new(), Authority::new("Clients").unwrap());
+    let (server, trust) = asking(&material, &ca);
+    for (names, wanted) in [(&["10.0.0.1", "home.example", "b"][..], "home.example"), (&[], "cn")] {
+        let leaf = ca.client(names, "cn", Flaw::None).unwrap();
+        let identity = material.identity(&leaf);
+        let client = client_config(&trust, Some(&identity), &[ALPN]).unwrap();
+        let Ends { dialled, accepted } = ends(Arc::clone(&server), client, "x").await;
+        dialled.unwrap();
+        assert_eq!(accepted.unwrap().peer.certificate_name.as_deref(), Some(wanted));
+    }
+}
+
+#[tokio::test]
+async fn a_missing_client_certificate_is_told_on_both_sides() {
+    let (material, ca) = (Material::new(), Authority::new("Clients").unwrap());
+    let (server, trust) = asking(&material, &ca);
+    let client = client_config(&trust, None, &[ALPN]).unwrap();
+    let Ends { dialled, accepted } = ends(server, client, "x").await;
+    assert_eq!(
+        dialled.unwrap_err().to_string(),
+        "the server asks for a client certificate; set tls.cert and tls.key"
+    );
+    assert_eq!(
+        accepted.unwrap_err().to_string(),
+        "the client shows no certificate, and this server asks for one"
+    );
+}
+
+#[tokio::test]
+async fn a_refused_client_certificate_is_told_on_both_sides() {
+    let (material, ca) = (Material::new(), Authority::new("Clients").unwrap());
+    let (server, trust) = asking(&material, &ca);
+    let stranger = Authority::new("Stranger").unwrap().client(&[], "cn", Flaw::None).unwrap();
+    let expired = ca.client(&[], "cn", Flaw::Expired).unwrap();
+    let cases = [
+        (
+            stranger,
+            "the server refused our certificate: it does not know the authority",
+            "the client's certificate is of an authority that is not in tls.client_ca",
+        ),
+        (
+            expired,
+            "the server refused our certificate: it has expired or is not valid yet",
+            "the client's certificate expired on 2019-12-31; renew it",
+        ),
+    ];
+    for (leaf, by_client, by_server) in cases {
+        let identity = material.flawed(&leaf);
+        let client = client_config(&trust, Some(&identity), &[ALPN]).unwrap();
+        let Ends { dialled, accepted } = ends(Arc::clone(&server), client, "x").await;
+        assert_eq!(dialled.unwrap_err().to_string().replace("client ", ""), by_client);
+        assert_eq!(accepted.unwrap_err().to_string(), by_server);
+    }
+}
+
+#[tokio::test]
+async fn an_end_without_close_notify_is_an_error() {
+    let material = Material::new();
+    let own = material.own("own");
+    let server = server_config(&own, None, &[ALPN]).unwrap();
+    let client = client_config(&Trust::Pins(vec![own.pin()]), None, &[ALPN]).unwrap();
+    let Ends { dialled, accepted } = ends(server, client, "x").await;
+    drop(accepted.unwrap());
+    let error = read_some(&mut *dialled.unwrap().lane, 10).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
+}
+
+#[test]
+fn files_are_told_by_name_and_fault() {
+    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
+    let good = ca.server(&["a.example"]).unwrap();
+    let (crt, key) = good.save(material.folder(), "good").unwrap();
+    let (other_crt, other_key) =
+        ca.server(&["b.example"]).unwrap().save(material.folder(), "other").unwrap();
+    let flawed = |flaw, name| {
+        ca.flawed_server(&["a.example"], flaw).unwrap().save(material.folder(), name).unwrap()
+    };
+    let (late, late_key) = flawed(Flaw::Expired, "late");
+    let (early, early_key) = flawed(Flaw::NotYetValid, "early");
+    let empty = material.folder().join("empty.pem");
+    fs::write(&empty, "nothing here\n").unwrap();
+    let missing = material.folder().join("missing.pem");
+
+    Identity::load(&crt, &key).unwrap();
+    let cases = [
+        (&missing, &key, &missing, "No such file or directory (os error 2)".to_owned()),
+        (&crt, &missing, &missing, "No such file or directory (os error 2)".to_owned()),
+        (&empty, &key, &empty, "no certificate in it (PEM)".to_owned()),
+        (&key, &key, &key, "no certificate in it (PEM)".to_owned()),
+        (&crt, &crt, &crt, "no private key in it (PEM)".to_owned()),
+        (
+            &crt,
+            &other_key,
+            &other_key,
+            format!("the key does not belong to the certificate {}", crt.display()),
+        ),
+        (&late, &late_key, &late, "the certificate expired on 2019-12-31".to_owned()),
+        (
+            &early,
+            &early_key,
+            &early,
+            "the certificate is not valid before 2099-01-01; is the clock right?".to_owned(),
+        ),
+    ];
+    for (certificate, key, at_fault, problem) in cases {
+        let said = Identity::load(certificate, key).unwrap_err().to_string();
+        assert_eq!(said, format!("{}: {problem}", at_fault.display()));
+    }
+    drop(other_crt);
+}
+
+#[test]
+fn only_names_and_addresses_are_hosts() {
+    for host in ["a.example", "10.0.0.1", "[2001:db8::1]", "2001:db8::1"] {
+        server_name(host).unwrap();
+    }
+    let said = server_name("a b").unwrap_err().to_string();
+    assert_eq!(said, "`a b` is neither a host name nor an IP address");
+}
