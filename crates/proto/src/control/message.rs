@@ -28,7 +28,6 @@ pub(super) mod service {
 
 /// A message on the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ControlMessage {
     /// Client to server.
     Register(Register),

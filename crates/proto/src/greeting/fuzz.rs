@@ -73,9 +73,18 @@ impl Scenario {
 
 /// A client meets a server that sends `data`.
 pub fn fuzz_client(data: &[u8]) {
-    let Some((&scenario, data)) = data.split_first() else { return };
+    client_accepts(data);
+}
+
+/// A server, whose driver accepts whoever proves himself, meets a client that sends `data`.
+pub fn fuzz_server(data: &[u8]) {
+    server_accepts(data);
+}
+
+fn client_accepts(data: &[u8]) -> bool {
+    let Some((&scenario, data)) = data.split_first() else { return false };
     let scenario = Scenario::new(scenario);
-    let Some(mut client) = scenario.client() else { return };
+    let Some(mut client) = scenario.client() else { return false };
     let mut outcome = None;
     let taken = feed(data, scenario.piece, |input| {
         client.handle_input(input);
@@ -85,30 +94,31 @@ pub fn fuzz_client(data: &[u8]) {
         outcome.is_some()
     });
     assert!(taken <= GREETING_MAX);
-    if let Some(Ok(accepted)) = outcome {
-        assert_eq!(accepted.secret.is_none(), scenario.attach);
-    }
+    let Some(Ok(accepted)) = outcome else { return false };
+    assert_eq!(accepted.secret.is_none(), scenario.attach);
+    true
 }
 
-/// A server, whose driver accepts whoever proves himself, meets a client that sends `data`.
-pub fn fuzz_server(data: &[u8]) {
-    let Some((&scenario, data)) = data.split_first() else { return };
+fn server_accepts(data: &[u8]) -> bool {
+    let Some((&scenario, data)) = data.split_first() else { return false };
     let scenario = Scenario::new(scenario);
     let mut server = scenario.server();
-    let (mut sent, mut over) = (0, false);
+    let (mut sent, mut end) = (0, None);
     let taken = feed(data, scenario.piece, |input| {
         server.handle_input(input);
         while let Some(event) = server.poll_event() {
-            over |= answer(&mut server, scenario, event);
+            let over = answer(&mut server, scenario, event);
+            end = end.or(over);
         }
         sent += server.poll_output().map_or(0, |bytes: Bytes| bytes.len());
-        over
+        end.is_some()
     });
     assert!(taken <= GREETING_MAX && sent <= GREETING_MAX);
+    end == Some(true)
 }
 
-/// Says whether the greeting is over.
-fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -> bool {
+/// Says whether the server accepted, once it is over.
+fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -> Option<bool> {
     match event {
         ServerEvent::Credentials { certificate: true, .. } => server.certificate_suffices(),
         ServerEvent::Credentials { name, .. } => match Token::new(TOKEN) {
@@ -125,15 +135,15 @@ fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -
             let terms =
                 Terms { new_link: LinkId([0x11; 16]), resume_timeout: second, keepalive: second };
             assert!(server.accept(&terms).is_some());
-            return true;
+            return Some(true);
         }
         ServerEvent::Failed(error) => {
             assert_ne!(error, GreetingError::Unproven);
             assert_ne!(error, GreetingError::Refused(Refusal::Unavailable));
-            return true;
+            return Some(false);
         }
     }
-    false
+    None
 }
 
 /// Feeds `data` in pieces until `step` says that it is over; returns how many bytes it took.
@@ -149,4 +159,59 @@ fn feed(data: &[u8], piece: usize, mut step: impl FnMut(&mut BytesMut) -> bool) 
         assert!(input.len() < GREETING_MAX, "what is incomplete is bounded");
     }
     given - input.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kinds of greeting that come to an end: a certificate needs an exporter.
+    const KINDS: [(u8, &str); 6] = [
+        (0, "unbound"),
+        (1, "bound"),
+        (2, "unbound-attach"),
+        (3, "bound-attach"),
+        (5, "bound-certificate"),
+        (7, "bound-certificate-attach"),
+    ];
+
+    /// The bytes of both directions of a greeting that succeeds, and its scenario in front.
+    fn valid(kind: u8) -> [Vec<u8>; 2] {
+        let scenario = Scenario::new(kind);
+        let (mut client, mut server) = (scenario.client().unwrap(), scenario.server());
+        let mut to_client = BytesMut::from(&server.poll_output().unwrap()[..]);
+        let mut from_server = [&[kind], &to_client[..]].concat();
+        client.handle_input(&mut to_client);
+        let hello = client.poll_output().unwrap();
+        server.handle_input(&mut BytesMut::from(&hello[..]));
+        while let Some(event) = server.poll_event() {
+            answer(&mut server, scenario, event);
+        }
+        from_server.extend_from_slice(&server.poll_output().unwrap());
+        [from_server, [&[kind], &hello[..]].concat()]
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a test reads what is kept beside the code")]
+    fn the_kept_corpus_has_a_valid_greeting_of_each_kind() {
+        let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        for (kind, name) in KINDS {
+            let [from_server, from_client] = valid(kind);
+            for (target, bytes) in
+                [("greeting_client", from_server), ("greeting_server", from_client)]
+            {
+                let kept = std::fs::read(corpus.join(target).join(name)).unwrap();
+                assert_eq!(kept, bytes, "{target}/{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_harnesses_reach_the_end_of_a_valid_greeting() {
+        for (kind, name) in KINDS {
+            let [from_server, from_client] = valid(kind);
+            assert!(client_accepts(&from_server), "{name}");
+            assert!(server_accepts(&from_client), "{name}");
+        }
+    }
 }

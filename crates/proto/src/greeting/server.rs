@@ -7,6 +7,7 @@
 //!
 //! States with a question mark wait for the driver. Every one may end in `Over` by a refusal.
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -37,7 +38,6 @@ pub struct ServerSetup {
 
 /// What the driver is asked or told.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum ServerEvent {
     /// Which credentials does this name have? Answer with [`ServerGreeting::credentials`], or with
     /// [`ServerGreeting::certificate_suffices`] if `certificate`. An unknown name has none, and
@@ -132,7 +132,6 @@ pub struct ServerAccepted {
 /// answer (and once at the start) send what [`ServerGreeting::poll_output`] has and look at
 /// [`ServerGreeting::poll_event`]. Bytes behind the greeting stay in the input. An answer that was
 /// not asked for is ignored.
-#[derive(Debug)]
 pub struct ServerGreeting {
     setup: ServerSetup,
     nonce: Bytes,
@@ -381,5 +380,15 @@ impl ServerGreeting {
             None => self.output.clear(),
         }
         self.event = Some(ServerEvent::Failed(error));
+    }
+}
+
+/// Without the bytes in flight: a proof beside a stolen stored credential is the client's key.
+impl fmt::Debug for ServerGreeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerGreeting")
+            .field("setup", &self.setup)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }

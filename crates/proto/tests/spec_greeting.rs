@@ -1,0 +1,197 @@
+//! The byte examples of `SPEC.md` in the sections "Greeting" and "Control messages" are what the
+//! code sends, and every one of them is looked at.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads what is kept beside the code")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use proto::control::{
+    ControlDecoder, ControlMessage, Register, Registered, ServiceError, ServiceErrorCode,
+    ServiceResult, ServiceSpec,
+};
+use proto::greeting::{
+    Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, Features, Identity,
+    LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup, Terms, Token, Versions,
+};
+use proto::{CarrierNumber, InstanceId, LinkId, Priority};
+
+const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
+
+/// The blocks "```hex name=..." of `SPEC.md` whose names start so. `#` starts a comment.
+fn examples(prefix: &str) -> BTreeMap<String, Vec<u8>> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("SPEC.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut found = BTreeMap::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(name) = line.strip_prefix("```hex name=") else { continue };
+        let digits: String = lines
+            .by_ref()
+            .take_while(|line| !line.starts_with("```"))
+            .flat_map(|line| line.split('#').next().unwrap().split_whitespace())
+            .collect();
+        let bytes = (0..digits.len())
+            .step_by(2)
+            .map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap())
+            .collect();
+        if name.starts_with(prefix) {
+            assert!(found.insert(name.to_owned(), bytes).is_none(), "{name} stands twice");
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn assert_examples(prefix: &str, expected: &[(&str, Vec<u8>)]) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x} ")).collect::<String>();
+    let mut found = examples(prefix);
+    for (name, bytes) in expected {
+        let example = found.remove(*name).unwrap_or_default();
+        assert_eq!(hex(&example), hex(bytes), "{name}");
+    }
+    assert!(found.is_empty(), "not checked: {:?}", found.keys());
+}
+
+/// What each side sends in a greeting of the name `home`, and what the client has then.
+fn greet(
+    binding: Binding,
+    attach: Option<(Attach, LinkSecret)>,
+) -> (Vec<u8>, Vec<u8>, ClientAccepted) {
+    let secret = attach.as_ref().map(|(_, secret)| secret.clone());
+    let token = Token::new(TOKEN).unwrap();
+    let mut client = ClientGreeting::new(ClientSetup {
+        binding,
+        name: Name::new("home").unwrap(),
+        identity: Identity::Token(token.clone()),
+        instance: InstanceId([0x22; 16]),
+        takeover: attach.is_none(),
+        attach,
+        versions: Versions::OURS,
+        features: Features::default(),
+        nonce: [0xcc; 32],
+    })
+    .unwrap();
+    let mut server = ServerGreeting::new(ServerSetup {
+        binding,
+        certificate_name: None,
+        versions: Versions::OURS,
+        features: Features::default(),
+        nonce: [0x55; 32],
+    });
+    let mut from_server = server.poll_output().unwrap().to_vec();
+    client.handle_input(&mut BytesMut::from(&from_server[..]));
+    let from_client = client.poll_output().unwrap().to_vec();
+    server.handle_input(&mut BytesMut::from(&from_client[..]));
+    while let Some(event) = server.poll_event() {
+        match event {
+            ServerEvent::Credentials { .. } => server.credentials(&[token.stored()]),
+            ServerEvent::LinkSecret { .. } => server.link_secret(secret.clone()),
+            ServerEvent::Decide(_) => {
+                let terms = Terms {
+                    new_link: LinkId::compose([0, 0, 0, 7], [0xaa; 12]),
+                    resume_timeout: Duration::from_secs(60),
+                    keepalive: Duration::from_secs(15),
+                };
+                server.accept(&terms).unwrap();
+            }
+            ServerEvent::Failed(error) => panic!("{error}"),
+        }
+    }
+    let answer = server.poll_output().unwrap();
+    client.handle_input(&mut BytesMut::from(&answer[..]));
+    from_server.extend_from_slice(&answer);
+    (from_client, from_server, client.poll_outcome().unwrap().unwrap())
+}
+
+#[test]
+fn the_greetings_of_the_document_are_those_of_the_code() {
+    let bound = Binding::Exporter([0xee; 32]);
+    let (bound_client, bound_server, accepted) = greet(bound, None);
+    let (unbound_client, unbound_server, _) = greet(Binding::None, None);
+    let attach = Attach {
+        link: accepted.link,
+        carrier: CarrierNumber(2),
+        mode: AttachMode::Replaces(CarrierNumber(1)),
+    };
+    let (attach_client, attach_server, _) = greet(bound, Some((attach, accepted.secret.unwrap())));
+    let mut refusing = ServerGreeting::new(ServerSetup {
+        binding: Binding::None,
+        certificate_name: None,
+        versions: Versions::OURS,
+        features: Features::default(),
+        nonce: [0x55; 32],
+    });
+    refusing.refuse(Refusal::Unavailable);
+    assert_examples(
+        "greeting-",
+        &[
+            ("greeting-bound-client", bound_client),
+            ("greeting-bound-server", bound_server),
+            ("greeting-unbound-client", unbound_client),
+            ("greeting-unbound-server", unbound_server),
+            ("greeting-attach-client", attach_client),
+            ("greeting-attach-server", attach_server),
+            ("greeting-refused", refusing.poll_output().unwrap().to_vec()),
+        ],
+    );
+}
+
+#[test]
+fn the_control_messages_of_the_document_are_those_of_the_code() {
+    let name = |text| Name::new(text).unwrap();
+    let service = |text, public: &str| ServiceSpec {
+        name: name(text),
+        public: vec![public.to_owned()],
+        priority: Priority::Interactive,
+        shared: false,
+        resume: true,
+    };
+    let register = ControlMessage::Register(Register {
+        generation: 7,
+        services: vec![service("ssh", "tcp://:10022")],
+    });
+    let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
+    let registered = ControlMessage::Registered(Registered {
+        generation: 7,
+        results: vec![
+            ServiceResult {
+                name: name("ssh"),
+                outcome: Ok(vec!["tcp://example.com:10022".to_owned()]),
+            },
+            ServiceResult { name: name("web"), outcome: Err(taken) },
+        ],
+    });
+    let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
+    assert_examples(
+        "control-",
+        &[("control-register", bytes(&register)), ("control-registered", bytes(&registered))],
+    );
+    for (example, message) in examples("control-").into_values().zip([register, registered]) {
+        let mut decoder = ControlDecoder::new();
+        assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));
+    }
+}
+
+/// The table "number | name" of a section mirrors the code's.
+#[test]
+fn the_refusals_of_the_document_are_those_of_the_code() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("SPEC.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let table = |heading: &str, name: fn(u16) -> String| {
+        let section = text.split(heading).nth(1).unwrap();
+        let rows = section.lines().skip_while(|line| !line.starts_with("| 1 |"));
+        let mut numbers = 1..;
+        for row in rows.take_while(|row| row.starts_with('|')) {
+            let number = numbers.next().unwrap();
+            let cells: Vec<_> = row.split('|').map(str::trim).collect();
+            assert_eq!(cells[1..3], [number.to_string(), format!("`{}`", name(number))]);
+        }
+        let next = numbers.next().unwrap();
+        assert_eq!(name(next), format!("Other({next})"), "the table is complete");
+    };
+    table("### Refusals", |raw| format!("{:?}", Refusal::from_raw(raw)));
+    table("### Error codes of services", |raw| format!("{:?}", ServiceErrorCode::from_raw(raw)));
+}
