@@ -1,0 +1,119 @@
+//! The command line by itself.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::process::Command;
+
+use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel, wait};
+
+/// Runs it, which must succeed, and returns its standard output.
+fn output(command: &mut Command) -> String {
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_demo_fetches_once_through_itself_and_prints_a_throughput() {
+    let home = tempfile::tempdir().unwrap();
+    let said = output(tunnel(&["demo", "--once"]).env("HOME", home.path()));
+    println!("{said}");
+    assert!(said.contains("http://127.0.0.1:"), "{said}");
+    assert!(said.contains("bit/s") || said.contains("B/s"), "a throughput: {said}");
+}
+
+#[test]
+fn generated_tokens_are_long_and_never_the_same() {
+    let tokens: Vec<_> = (0..2).map(|_| output(&mut tunnel(&["generate", "token"]))).collect();
+    assert_ne!(tokens[0], tokens[1]);
+    // 128 bits in base64 are 22 characters.
+    assert!(tokens.iter().all(|token| token.trim().len() >= 22), "{tokens:?}");
+}
+
+#[test]
+fn generated_files_pass_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    for side in ["server", "client"] {
+        let file = dir.path().join(format!("{side}.yaml"));
+        fs::write(&file, output(&mut tunnel(&["generate", "config", side]))).unwrap();
+        output(tunnel(&["check", "--config"]).arg(&file));
+    }
+}
+
+#[test]
+fn the_check_prints_what_would_run() {
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let server = output(tunnel(&["check", "--config"]).arg(running.file("server.yaml")));
+    assert!(server.contains(&running.server_port().to_string()), "{server}");
+    let client = output(tunnel(&["check", "--config"]).arg(running.file("client.yaml")));
+    assert!(client.contains(&running.public("echo").to_string()), "{client}");
+}
+
+#[test]
+fn a_client_prints_what_is_reachable_where_and_the_status_knows_it() {
+    let origin = Origin::echo();
+    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let public = format!("127.0.0.1:{}", running.public("echo"));
+    running.client().wait_line(&["echo -> tcp://", &public], SOON);
+    for role in ["server", "client"] {
+        let socket = running.file(&format!("{role}.sock"));
+        let kind = fs::metadata(&socket).unwrap();
+        assert!(kind.file_type().is_socket());
+        assert_eq!(kind.permissions().mode() & 0o777, 0o600, "only the owner may command");
+
+        let json = output(tunnel(&["status", "--json", "--control"]).arg(&socket));
+        let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(status["role"], role, "{json}");
+        let text = output(tunnel(&["status", "--control"]).arg(&socket));
+        assert!(text.contains("echo"), "{text}");
+    }
+}
+
+#[test]
+fn stop_ends_each_daemon_cleanly_and_its_socket_goes() {
+    let origin = Origin::echo();
+    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    output(tunnel(&["stop", "--control"]).arg(running.file("client.sock")));
+    assert!(running.client().wait_end(SOON).success());
+    output(tunnel(&["stop", "--config"]).arg(running.file("server.yaml")));
+    assert!(running.server.wait_end(SOON).success());
+    for name in ["client.sock", "server.sock"] {
+        wait(name, SOON, || (!running.file(name).exists()).then_some(()));
+    }
+    let gone = run(tunnel(&["status", "--control"]).arg(running.file("server.sock")));
+    assert!(!gone.status.success(), "nobody answers any more");
+}
+
+#[test]
+fn sigterm_lets_a_transfer_finish() {
+    let origin = Origin::start(|stream| {
+        std::io::Read::read_exact(&mut &stream, &mut [0]).unwrap();
+        crate::harness::bytes::send(&stream, 50_000_000);
+    });
+    let mut running = Setup::new(Scheme::Tls).service("source", origin.port()).start();
+    let visitor = crate::harness::connect(running.public("source"));
+    std::io::Write::write_all(&mut &visitor, b"!").unwrap();
+    crate::harness::bytes::expect(&visitor, 8);
+    running.server.terminate();
+    std::io::Read::read_exact(&mut &visitor, &mut vec![0; 50_000_000 - 8]).unwrap();
+    crate::harness::bytes::expect_end(&visitor);
+    drop(visitor);
+    assert!(running.server.wait_end(SOON).success());
+}
+
+#[test]
+fn secrets_are_in_no_log() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("log: { level: trace }\n");
+    }
+    let mut running = setup.start();
+    running.wait_echo(running.public("echo"));
+    let file = fs::read_to_string(running.file("client.yaml")).unwrap();
+    let token = file.split("token: \"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(!running.server.log().contains(token));
+    assert!(!running.client().log().contains(token));
+}

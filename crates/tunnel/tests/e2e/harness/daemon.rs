@@ -1,0 +1,107 @@
+//! A child process whose output goes to a file. It never outlives its test.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::wait;
+
+/// The binary under test.
+const TUNNEL: &str = env!("CARGO_BIN_EXE_tunnel");
+
+/// `tunnel` with these arguments, and nothing of this machine's configuration.
+pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
+    let mut command = Command::new(TUNNEL);
+    command.args(args).env_remove("STATE_DIRECTORY").env_remove("RUNTIME_DIRECTORY");
+    command.env_remove("NOTIFY_SOCKET").env_remove("RUST_LOG").env("NO_COLOR", "1");
+    command
+}
+
+/// Runs to the end and returns what was printed.
+pub(crate) fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+}
+
+/// A running child.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    name: String,
+    child: Child,
+    /// An open file, so that it can be shown after its folder is gone.
+    log: File,
+}
+
+impl Daemon {
+    /// Starts it; both its output channels append to `NAME.log` in `dir`.
+    pub(crate) fn start(name: &str, dir: &Path, command: &mut Command) -> Self {
+        let path = dir.join(format!("{name}.log"));
+        let log = File::options().create(true).read(true).append(true).open(path).unwrap();
+        let (out, err) = (log.try_clone().unwrap(), log.try_clone().unwrap());
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        Self { name: name.to_owned(), child, log }
+    }
+
+    /// Everything it (and whoever had its name before) printed.
+    pub(crate) fn log(&self) -> String {
+        let mut text = Vec::new();
+        // Its writers append, so that nobody minds where a reader is.
+        (&self.log).rewind().unwrap();
+        (&self.log).read_to_end(&mut text).unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// The first line that holds all these words, whatever their case.
+    pub(crate) fn wait_line(&self, words: &[&str], deadline: Duration) -> String {
+        let holds = |line: &str| {
+            let line = line.to_lowercase();
+            words.iter().all(|word| line.contains(&word.to_lowercase()))
+        };
+        wait(&format!("{} prints a line with {words:?}", self.name), deadline, || {
+            self.log().lines().find(|line| holds(line)).map(str::to_owned)
+        })
+    }
+
+    /// Resident memory in bytes, without what it only maps from files.
+    pub(crate) fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait_end(&mut self, deadline: Duration) -> ExitStatus {
+        let what = format!("{} ends", self.name);
+        wait(&what, deadline, || self.child.try_wait().unwrap())
+    }
+
+    /// SIGTERM.
+    pub(crate) fn terminate(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+    }
+
+    /// SIGKILL, and waits until the kernel has cleaned up.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if std::thread::panicking() {
+            eprintln!("--- {} ---\n{}", self.name, self.log());
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Services of our own: what the client side publishes in a test.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use super::LONG;
+
+/// A listener on a loopback port with a thread per connection. A handler's end is reported, so
+/// that a test can wait for it; it lives as long as the test process.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    port: u16,
+    ends: Receiver<Result<(), String>>,
+}
+
+impl Origin {
+    /// Serves each connection with `handler`. A panic in it fails the test at [`Self::wait_one`].
+    pub(crate) fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // As many connections as one test makes.
+        let (report, ends) = sync_channel(4096);
+        let handler = Arc::new(handler);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, handler, report) =
+                    (stream.unwrap(), Arc::clone(&handler), report.clone());
+                stream.set_read_timeout(Some(LONG)).unwrap();
+                stream.set_write_timeout(Some(LONG)).unwrap();
+                std::thread::spawn(move || serve(stream, &*handler, &report));
+            }
+        });
+        Self { port, ends }
+    }
+
+    /// Sends back what it gets.
+    pub(crate) fn echo() -> Self {
+        Self::start(|stream| {
+            // A visitor that goes away is none of the echo's business.
+            drop(std::io::copy(&mut &stream, &mut &stream));
+        })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Waits until one more connection was served to its end without a complaint.
+    pub(crate) fn wait_one(&self, deadline: Duration) {
+        let end = self.ends.recv_timeout(deadline).expect("a connection is served to its end");
+        if let Err(complaint) = end {
+            panic!("the origin says: {complaint}");
+        }
+    }
+}
+
+fn serve(stream: TcpStream, handler: &dyn Fn(TcpStream), report: &SyncSender<Result<(), String>>) {
+    let call = std::panic::AssertUnwindSafe(|| handler(stream));
+    let end = std::panic::catch_unwind(call).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
+    });
+    // Nobody may be waiting.
+    drop(report.try_send(end));
+}
+
+/// Closing this socket sends RST instead of FIN.
+pub(crate) fn reset_on_drop(stream: &TcpStream) {
+    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
+}

@@ -1,0 +1,120 @@
+//! Software nobody here wrote.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Daemon, SOON, free_port, run, wait_listening};
+
+/// Where a program is; daemons live in folders that are not on everyone's path.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| panic!("install {name} (cargo xtask test does it)"))
+}
+
+/// An nginx in the foreground with one worker.
+#[derive(Debug)]
+pub(crate) struct Nginx {
+    pub(crate) port: u16,
+    process: Daemon,
+}
+
+impl Nginx {
+    /// `locations` goes into its one server block; `dir/www` is served.
+    pub(crate) fn start(dir: &Path, locations: &str) -> Self {
+        let port = free_port();
+        let www = dir.join("www");
+        fs::create_dir_all(&www).unwrap();
+        fs::write(www.join("small"), "hello from nginx\n").unwrap();
+        let (dir_text, www) = (dir.display(), www.display());
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let conf = format!(
+            "{user} daemon off; worker_processes 1; worker_rlimit_nofile 20000;\n\
+             pid {dir_text}/nginx.pid; error_log stderr error;\n\
+             events {{ worker_connections 19500; }}\n\
+             http {{\n\
+               access_log off; keepalive_requests 100000000; keepalive_timeout 600s;\n\
+               client_header_timeout 600s; client_max_body_size 1g;\n\
+               client_body_temp_path {dir_text}/body; proxy_temp_path {dir_text}/proxy;\n\
+               fastcgi_temp_path {dir_text}/fastcgi; uwsgi_temp_path {dir_text}/uwsgi;\n\
+               scgi_temp_path {dir_text}/scgi;\n\
+               server {{ listen 127.0.0.1:{port} backlog=4096; root {www};\n\
+                 location = /status {{ stub_status; }}\n\
+                 {locations}\n\
+               }}\n\
+             }}\n"
+        );
+        let file = dir.join("nginx.conf");
+        fs::write(&file, conf).unwrap();
+        let mut command = Command::new(program("nginx"));
+        command.arg("-p").arg(dir).arg("-e").arg("stderr").arg("-c").arg(&file);
+        let process = Daemon::start("nginx", dir, &mut command);
+        wait_listening(port, SOON);
+        Self { port, process }
+    }
+}
+
+impl Drop for Nginx {
+    /// The master ends its worker; killed, it could not.
+    fn drop(&mut self) {
+        if self.process.is_running() {
+            self.process.terminate();
+            self.process.wait_end(SOON);
+        }
+    }
+}
+
+/// `iperf3 -s` on a loopback port.
+pub(crate) fn start_iperf3(dir: &Path) -> (u16, Daemon) {
+    let port = free_port();
+    let mut command = Command::new(program("iperf3"));
+    command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
+    let server = Daemon::start("iperf3", dir, &mut command);
+    wait_listening(port, SOON);
+    (port, server)
+}
+
+/// An sshd for whoever runs the test, with keys of its own. Returns its port and the options that
+/// make `ssh` use the right key and ask nothing.
+pub(crate) fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
+    let port = free_port();
+    for key in ["host_key", "user_key"] {
+        let mut command = Command::new(program("ssh-keygen"));
+        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(dir.join(key));
+        assert!(run(&mut command).status.success(), "{command:?}");
+    }
+    let text = dir.display();
+    let conf = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {text}/host_key\nPidFile none\n\
+         AuthorizedKeysFile {text}/user_key.pub\nStrictModes no\nPermitRootLogin yes\n\
+         PasswordAuthentication no\nKbdInteractiveAuthentication no\nUsePAM no\n\
+         Subsystem sftp internal-sftp\n"
+    );
+    let file = dir.join("sshd_config");
+    fs::write(&file, conf).unwrap();
+    if rustix::process::geteuid().is_root() {
+        // Debian's sshd insists on it; a running system makes it at boot.
+        fs::create_dir_all("/run/sshd").unwrap();
+    }
+    // Started by its full path: it executes itself again for each connection.
+    let mut command = Command::new(program("sshd"));
+    command.args(["-D", "-e", "-f"]).arg(&file);
+    let sshd = Daemon::start("sshd", dir, &mut command);
+    wait_listening(port, SOON);
+    let options = [
+        format!("IdentityFile={text}/user_key"),
+        format!("UserKnownHostsFile={text}/known_hosts"),
+        "IdentitiesOnly=yes".to_owned(),
+        "StrictHostKeyChecking=no".to_owned(),
+        "BatchMode=yes".to_owned(),
+        "LogLevel=ERROR".to_owned(),
+        "ConnectTimeout=10".to_owned(),
+    ];
+    let options = options.into_iter().flat_map(|option| ["-o".to_owned(), option]);
+    let nowhere = ["-F".to_owned(), "/dev/null".to_owned()];
+    (port, sshd, nowhere.into_iter().chain(options).collect())
+}

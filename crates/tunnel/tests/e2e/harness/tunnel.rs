@@ -1,0 +1,290 @@
+//! A server and a client with their files. [`Setup`] says what is wanted, [`Running`] is alive.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{Daemon, LONG, SOON, Turn, Wire, free_port, run, tunnel, wait, wait_listening};
+
+/// The transport between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Tls,
+    Tcp,
+}
+
+impl Scheme {
+    pub(crate) const ALL: [Self; 2] = [Self::Tls, Self::Tcp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// A test's wishes. The files can be changed between [`Setup::new`] and [`Setup::start`].
+#[derive(Debug)]
+pub(crate) struct Setup {
+    scheme: Scheme,
+    dir: TempDir,
+    token: String,
+    /// Name, port of the target, public port.
+    services: Vec<(String, u16, u16)>,
+    /// Local port of the client, port of the target on the server's side.
+    forwards: Vec<(u16, u16)>,
+    /// Ports the server allows beside those of the services.
+    pub(crate) allow: Vec<u16>,
+    /// More top-level lines for the files.
+    pub(crate) server_lines: String,
+    pub(crate) client_lines: String,
+    server_port: u16,
+    wire: Option<Wire>,
+    /// The last field: given up when everything else is gone.
+    _turn: Turn,
+}
+
+impl Setup {
+    pub(crate) fn new(scheme: Scheme) -> Self {
+        Self::in_turn(scheme, Turn::beside_others())
+    }
+
+    /// For tests that measure: nothing else runs meanwhile.
+    pub(crate) fn alone(scheme: Scheme) -> Self {
+        Self::in_turn(scheme, Turn::alone())
+    }
+
+    fn in_turn(scheme: Scheme, turn: Turn) -> Self {
+        let output = run(&mut tunnel(&["generate", "token"]));
+        assert!(output.status.success(), "generate token: {output:?}");
+        let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        Self {
+            scheme,
+            dir: tempfile::tempdir().unwrap(),
+            token,
+            services: Vec::new(),
+            forwards: Vec::new(),
+            allow: Vec::new(),
+            server_lines: String::new(),
+            client_lines: String::new(),
+            server_port: free_port(),
+            wire: None,
+            _turn: turn,
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Publishes this loopback port on a free public port.
+    #[must_use]
+    pub(crate) fn service(self, name: &str, target: u16) -> Self {
+        self.service_on(name, target, free_port())
+    }
+
+    /// Publishes this loopback port.
+    #[must_use]
+    pub(crate) fn service_on(mut self, name: &str, target: u16, public: u16) -> Self {
+        self.services.push((name.to_owned(), target, public));
+        self
+    }
+
+    /// Opens a local port on the client that leads to this loopback port on the server's side.
+    #[must_use]
+    pub(crate) fn forward(mut self, target: u16) -> Self {
+        self.forwards.push((free_port(), target));
+        self
+    }
+
+    /// One connection, and a [`Wire`] on its way.
+    #[must_use]
+    pub(crate) fn wired(mut self) -> Self {
+        self.client_lines.push_str("connections: 1\n");
+        self.wire = Some(Wire::to(self.server_port));
+        self
+    }
+
+    /// Starts both and waits until every port is there.
+    pub(crate) fn start(self) -> Running {
+        let mut running = self.start_server();
+        running.start_client();
+        running.wait_ready();
+        running
+    }
+
+    /// Writes `server.yaml` and starts the server. The client has yet to come.
+    pub(crate) fn start_server(self) -> Running {
+        fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
+        let server = Running::spawn(&self, "server");
+        wait_listening(self.server_port, SOON);
+        let pin = (self.scheme == Scheme::Tls).then(|| {
+            let line = server.wait_line(&["sha256:"], SOON);
+            let pin = line.split("sha256:").nth(1).unwrap();
+            let end = |c: char| !c.is_ascii_alphanumeric() && !"+/=_-".contains(c);
+            format!("sha256:{}", pin.split(end).next().unwrap())
+        });
+        fs::write(self.dir().join("client.yaml"), self.client_yaml(pin.as_deref())).unwrap();
+        Running { server, client: None, setup: self }
+    }
+
+    fn server_yaml(&self) -> String {
+        let ports = self.services.iter().map(|service| service.2).chain(self.allow.iter().copied());
+        let ports: Vec<_> = ports.map(|port| format!("\"{port}\"")).collect();
+        let targets: Vec<_> =
+            self.forwards.iter().map(|forward| format!("\"127.0.0.1:{}\"", forward.1)).collect();
+        format!(
+            "listen: [\"{scheme}://127.0.0.1:{port}\"]\n\
+             state_dir: {dir}/state\n\
+             control: {dir}/server.sock\n\
+             clients:\n\
+             \x20 - name: home\n\
+             \x20   token: \"{token}\"\n\
+             \x20   allow: {{ tcp: [{ports}], forward: [{targets}] }}\n\
+             {more}",
+            scheme = self.scheme.name(),
+            port = self.server_port,
+            dir = self.dir().display(),
+            token = self.token,
+            ports = ports.join(", "),
+            targets = targets.join(", "),
+            more = self.server_lines,
+        )
+    }
+
+    fn client_yaml(&self, pin: Option<&str>) -> String {
+        let port = self.wire.as_ref().map_or(self.server_port, Wire::port);
+        let mut yaml = format!(
+            "servers: [\"{scheme}://127.0.0.1:{port}\"]\n\
+             name: home\n\
+             token: \"{token}\"\n\
+             control: {dir}/client.sock\n\
+             {more}",
+            scheme = self.scheme.name(),
+            token = self.token,
+            dir = self.dir().display(),
+            more = self.client_lines,
+        );
+        if let Some(pin) = pin {
+            writeln!(yaml, "tls: {{ pin: \"{pin}\" }}").unwrap();
+        }
+        if !self.services.is_empty() {
+            yaml.push_str("services:\n");
+        }
+        for (name, target, public) in &self.services {
+            writeln!(
+                yaml,
+                "  - {{ name: {name}, target: \"tcp://127.0.0.1:{target}\", \
+                 public: \"tcp://:{public}\" }}"
+            )
+            .unwrap();
+        }
+        if !self.forwards.is_empty() {
+            yaml.push_str("forwards:\n");
+        }
+        for (local, target) in &self.forwards {
+            writeln!(
+                yaml,
+                "  - {{ listen: \"tcp://127.0.0.1:{local}\", target: \"tcp://127.0.0.1:{target}\" }}"
+            )
+            .unwrap();
+        }
+        yaml
+    }
+}
+
+/// Processes that are alive until dropped, and their files.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) server: Daemon,
+    client: Option<Daemon>,
+    setup: Setup,
+}
+
+impl Running {
+    fn spawn(setup: &Setup, role: &str) -> Daemon {
+        let file = setup.dir().join(format!("{role}.yaml"));
+        let mut command = tunnel(&[role, "--config"]);
+        command.arg(file).env("HOME", setup.dir());
+        Daemon::start(role, setup.dir(), &mut command)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.setup.dir()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    pub(crate) fn client(&mut self) -> &mut Daemon {
+        self.client.as_mut().unwrap()
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        self.setup.wire.as_ref().unwrap()
+    }
+
+    pub(crate) fn server_port(&self) -> u16 {
+        self.setup.server_port
+    }
+
+    /// The public port of a service.
+    pub(crate) fn public(&self, name: &str) -> u16 {
+        self.setup.services.iter().find(|service| service.0 == name).unwrap().2
+    }
+
+    /// The first forward's local port.
+    pub(crate) fn local(&self) -> u16 {
+        self.setup.forwards[0].0
+    }
+
+    pub(crate) fn start_client(&mut self) {
+        self.client = Some(Self::spawn(&self.setup, "client"));
+    }
+
+    /// A new server process with the same files; the former must have ended.
+    pub(crate) fn start_server_again(&mut self) {
+        self.server = Self::spawn(&self.setup, "server");
+    }
+
+    /// Waits until every public and local port is listening.
+    pub(crate) fn wait_ready(&self) {
+        let public = self.setup.services.iter().map(|service| service.2);
+        for port in public.chain(self.setup.forwards.iter().map(|forward| forward.0)) {
+            wait_listening(port, SOON);
+        }
+    }
+
+    /// Waits until a visitor of this echo service gets an answer: links live end to end.
+    pub(crate) fn wait_echo(&self, port: u16) {
+        wait("an echo through the tunnel", SOON, || {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+            // Longer than any pause while a link resumes.
+            stream.set_read_timeout(Some(SOON / 2)).unwrap();
+            std::io::Write::write_all(&mut stream, b"?").ok()?;
+            std::io::Read::read_exact(&mut stream, &mut [0]).ok()
+        });
+    }
+
+    /// Writes another file over `client.yaml`, made from the present one.
+    pub(crate) fn edit_client(&self, edit: impl FnOnce(String) -> String) {
+        let file = self.file("client.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, edit(text)).unwrap();
+    }
+}
+
+/// A visitor. Nothing it does takes longer than [`LONG`].
+pub(crate) fn connect(port: u16) -> TcpStream {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let stream = TcpStream::connect_timeout(&address, SOON)
+        .unwrap_or_else(|e| panic!("connecting to {address}: {e}"));
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream.set_write_timeout(Some(LONG)).unwrap();
+    stream
+}

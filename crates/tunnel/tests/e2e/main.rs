@@ -1,0 +1,18 @@
+//! End to end: the built binary as processes of its own, with software nobody here wrote on both
+//! sides. Each test has its own folder, ports and processes; what a process printed is shown when
+//! its test fails. Waiting is for a condition, with a deadline of at least five times the need.
+//!
+//! `harness` is the stage, every other module one theme.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "in a test a panic is the verdict, and figures are for people"
+)]
+
+mod cli;
+mod errors;
+mod harness;
+mod neighbours;
+mod real_software;
+mod survival;
