@@ -287,11 +287,11 @@ impl ServerGreeting {
         })
     }
 
-    /// Refuses, at any time before [`ServerGreeting::accept`]. The driver is told nothing: it knows.
+    /// Refuses, at any time before it is over. [`ServerEvent::Failed`] follows as for every other
+    /// end, so that a driver closes in one place.
     pub fn refuse(&mut self, refusal: Refusal) {
         if !matches!(self.state, State::Over) {
-            self.state = State::Over;
-            message::write_refused(refusal, &mut self.output);
+            self.fail(GreetingError::Refused(refusal));
         }
     }
 

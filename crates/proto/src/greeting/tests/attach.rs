@@ -54,6 +54,30 @@ fn a_wrong_secret_and_an_unknown_link_get_the_same_answer() {
 }
 
 #[test]
+fn nobody_can_attach_with_what_stands_in_for_an_absent_secret() {
+    // The stand-in is known to whoever knows the transcript, so a client can prove it.
+    for binding in BOTH {
+        let gone = Knowledge { links: vec![], ..knowing() };
+        let whole = talk(attaching(binding, secret(1)), server_setup(binding), &gone);
+        let (hello, _) = whole.from_client.split_at(whole.from_client.len() - 4 - 64);
+        let mut transcript = transcript::Transcript::new(&binding);
+        if !binding.is_bound() {
+            transcript.push(&whole.from_server[MAGIC.len()..MAGIC.len() + 4 + 32]);
+        }
+        transcript.push(&hello[MAGIC.len()..]);
+        let hash = transcript.hash();
+        let proof = message::Macs {
+            credential: token(TOKEN).keys().proof(&hash),
+            link: Some(LinkSecret::decoy(hash).attach_proof(&hash)),
+        };
+        let mut bytes = BytesMut::from(hello);
+        proof.write(message::PROOF, &mut bytes);
+        let (end, _) = replay(&bytes, server_setup(binding), &gone);
+        assert_eq!(end.unwrap().outcome.unwrap_err(), GreetingError::Refused(Refusal::UnknownLink));
+    }
+}
+
+#[test]
 fn the_secret_of_a_link_does_not_help_another_client_or_process() {
     for binding in BOTH {
         let identity = Identity::Token(token(OTHER_TOKEN));

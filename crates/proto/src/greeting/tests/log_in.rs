@@ -123,6 +123,11 @@ fn a_busy_server_may_refuse_before_the_client_spoke() {
         let mut server = ServerGreeting::new(server_setup(binding));
         server.refuse(Refusal::Limit);
         server.refuse(Refusal::Denied);
+        let event = server.poll_event();
+        let Some(ServerEvent::Failed(GreetingError::Refused(Refusal::Limit))) = event else {
+            panic!("{event:?}")
+        };
+        assert!(server.poll_event().is_none());
         let mut input = BytesMut::from(&server.poll_output().unwrap()[..]);
         let mut client = ClientGreeting::new(client_setup(binding)).unwrap();
         client.handle_input(&mut input);

@@ -96,16 +96,13 @@ impl Knowledge {
                         .find(|(n, i, l, _)| (*n, *i, *l) == (name.as_str(), instance, link));
                     server.link_secret(found.map(|(.., secret)| secret.clone()));
                 }
-                ServerEvent::Decide(grant) => {
-                    let outcome = match self.decision {
-                        Ok(()) => Ok(server.accept(&terms()).unwrap()),
-                        Err(refusal) => {
-                            server.refuse(refusal);
-                            Err(GreetingError::Refused(refusal))
-                        }
-                    };
-                    return Some(ServerEnd { outcome, grant: Some(grant) });
-                }
+                ServerEvent::Decide(grant) => match self.decision {
+                    Ok(()) => {
+                        let outcome = Ok(server.accept(&terms()).unwrap());
+                        return Some(ServerEnd { outcome, grant: Some(grant) });
+                    }
+                    Err(refusal) => server.refuse(refusal),
+                },
                 ServerEvent::Failed(error) => {
                     return Some(ServerEnd { outcome: Err(error), grant: None });
                 }
