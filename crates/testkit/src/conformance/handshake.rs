@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use transport::Listener;
 
 use super::{Fixture, connect};
@@ -19,6 +20,7 @@ pub(super) async fn silent_peers(fixture: &dyn Fixture) {
         connect(fixture).await;
         return;
     };
+    raise_descriptor_limit();
     let mut peers = vec![first];
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..SILENT {
@@ -35,6 +37,13 @@ pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     });
     honest.await.expect("the dialer's task").expect("an honest handshake completes");
     served.await.expect("the acceptor's task").expect("an honest handshake completes");
+}
+
+/// Both ends of the silent connections live in this process; the usual soft limit is 1,024.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("the soft limit may be as high as the hard one");
 }
 
 pub(super) async fn dropped(fixture: &dyn Fixture) {

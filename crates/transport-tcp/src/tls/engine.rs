@@ -73,6 +73,12 @@ impl<S: Session> Engine<S> {
         &mut self.outgoing
     }
 
+    /// Bytes of buffers that are held right now.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.incoming.capacity() + self.surplus.capacity() + self.outgoing.capacity()
+    }
+
     /// Whether the peer sent `close_notify`: no plaintext comes after it.
     pub(super) const fn peer_closed(&self) -> bool {
         self.peer_closed
@@ -160,16 +166,18 @@ impl<S: Session> Engine<S> {
         }
     }
 
-    /// Collects the alert that rustls may have queued for a failed session.
+    /// Collects what rustls has queued for a session that failed: the alert, and what it had to
+    /// say before.
     fn alert(&mut self) {
-        if !self.session.state().wants_write() {
-            return;
-        }
-        if let Ok(ConnectionState::EncodeTlsData(mut data)) =
-            self.session.process(&mut self.incoming).state
-        {
-            // Without it the peer sees an end without a reason, no more.
-            let _ = encode(&mut self.outgoing, &mut data);
+        while self.session.state().wants_write() {
+            let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                self.session.process(&mut self.incoming).state
+            else {
+                return;
+            };
+            if encode(&mut self.outgoing, &mut data).is_err() {
+                return;
+            }
         }
     }
 

@@ -88,8 +88,12 @@ fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError>
         Trust::Authority(path) => roots(path, load_certificates(path)?)?,
         Trust::System => {
             let mut roots = RootCertStore::empty();
+            let found = rustls_native_certs::load_native_certs();
+            for error in &found.errors {
+                tracing::debug!(%error, "system certificates");
+            }
             // A bundle may hold a few that webpki cannot read; those are passed over.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
                 return Err(MaterialError::Setting(
                     "this system has no trusted certificates (install ca-certificates); or set \

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::CarrierError;
+
 /// A certificate, key or CA that cannot be used. One line: the file and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
@@ -16,6 +18,12 @@ pub enum MaterialError {
     /// The settings are at fault, no file.
     #[error("{0}")]
     Setting(String),
+}
+
+impl From<MaterialError> for CarrierError {
+    fn from(error: MaterialError) -> Self {
+        Self::Config(error.to_string())
+    }
 }
 
 impl MaterialError {
