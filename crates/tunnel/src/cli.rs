@@ -119,6 +119,21 @@ pub(crate) struct ServerArgs {
     /// The token itself; every user of this machine can read it in /proc: prefer --token-file
     #[arg(long, conflicts_with = "config")]
     pub(crate) token: Option<String>,
+    /// Ports that client may publish at; may be given several times [default: 1024-65535]
+    #[arg(long, value_name = "PORTS", conflicts_with = "config")]
+    pub(crate) allow_tcp: Vec<String>,
+    /// Targets on this side that client may reach, like 10.0.0.0/8:* [default: none]
+    #[arg(long, value_name = "HOST:PORTS", conflicts_with = "config")]
+    pub(crate) allow_forward: Vec<String>,
+    /// Certificate chain, PEM [default: self-signed, made at the first start]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Clients must show a certificate of these authorities, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) daemon: DaemonArgs,
 }
@@ -144,12 +159,18 @@ pub(crate) struct ClientArgs {
     /// File with the certificates that the server's must come from [default: those of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
+    /// Certificate chain to show to the server, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
     /// Publish a service: tcp://:10022=tcp://127.0.0.1:22
     #[arg(long, value_name = "PUBLIC=TARGET", value_parser = pair)]
-    pub(crate) publish: Vec<Pair>,
+    pub(crate) publish: Vec<String>,
     /// Listen here for targets on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
     #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
-    pub(crate) forward: Vec<Pair>,
+    pub(crate) forward: Vec<String>,
     /// Links to the server [default: one per worker, at least 2]
     #[arg(short, long, value_name = "N")]
     pub(crate) connections: Option<NonZeroUsize>,
@@ -184,14 +205,8 @@ pub(crate) struct DaemonArgs {
     pub(crate) log_format: Option<Format>,
 }
 
-/// `A=B`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
-    pub(crate) from: String,
-    pub(crate) to: String,
-}
-
-fn pair(text: &str) -> Result<Pair, String> {
+/// Two addresses; what each may be is the configuration's to say.
+fn pair(text: &str) -> Result<String, String> {
     let (from, to) = text
         .split_once('=')
         .ok_or("two addresses with `=` in between, like tcp://:10022=tcp://127.0.0.1:22")?;
@@ -200,7 +215,7 @@ fn pair(text: &str) -> Result<Pair, String> {
             return Err(format!("`{side}` needs a scheme in front, like tcp://{side}"));
         }
     }
-    Ok(Pair { from: from.to_owned(), to: to.to_owned() })
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -238,8 +253,8 @@ mod tests {
              --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201 -c 3 -vv",
         );
         let Command::Client(args) = cli.unwrap().command else { panic!("not a client") };
-        assert_eq!(args.publish[0].from, "tcp://:10022");
-        assert_eq!(args.forward[0].to, "tcp://127.0.0.1:5201");
+        assert_eq!(args.publish, ["tcp://:10022=tcp://127.0.0.1:22"]);
+        assert_eq!(args.forward.len(), 1);
         assert_eq!(args.connections, NonZeroUsize::new(3));
         assert_eq!(args.daemon.verbose, 2);
     }

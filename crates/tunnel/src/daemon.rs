@@ -15,7 +15,6 @@ use crate::control::{ControlSocket, Place};
 use crate::life::{Life, Phase};
 use crate::notify;
 use crate::signals::Signals;
-use crate::state::Places;
 use crate::status::{SendFuture, Status, StatusSource};
 
 /// What runs between start and end: the wiring of a server or of a client.
@@ -49,9 +48,9 @@ pub(crate) struct Frame {
 }
 
 /// Runs a role from start to end. Inside the slow runtime.
-pub(crate) async fn run<R: Role + 'static>(
+pub(crate) async fn run(
     frame: Frame,
-    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<R>>,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
@@ -61,10 +60,10 @@ pub(crate) async fn run<R: Role + 'static>(
     outcome
 }
 
-async fn live<R: Role + 'static>(
+async fn live(
     frame: &Frame,
     life: &Life,
-    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<R>>,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let socket = ControlSocket::bind(&frame.control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
@@ -96,7 +95,7 @@ async fn live<R: Role + 'static>(
     outcome
 }
 
-async fn drain(role: &impl Role, limit: Duration, life: &Life) {
+async fn drain(role: &dyn Role, limit: Duration, life: &Life) {
     tokio::select! {
         done = timeout(limit, role.drain()) => if done.is_err() {
             tracing::warn!(seconds = limit.as_secs(), "streams did not finish in time; they are cut");
@@ -106,12 +105,12 @@ async fn drain(role: &impl Role, limit: Duration, life: &Life) {
 }
 
 /// The role's own account, completed with what only the frame knows.
-struct Told<R> {
-    role: Arc<R>,
+struct Told {
+    role: Arc<dyn Role>,
     life: Life,
 }
 
-impl<R: Role> StatusSource for Told<R> {
+impl StatusSource for Told {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut status = self.role.status().await;
@@ -123,15 +122,6 @@ impl<R: Role> StatusSource for Told<R> {
             status
         })
     }
-}
-
-/// Where the control socket of an instance goes by default.
-pub(crate) fn control_place(
-    given: Option<&std::path::Path>,
-    own_state_dir: Option<&std::path::Path>,
-    instance: &str,
-) -> anyhow::Result<Place> {
-    Ok(Place::choose(given, own_state_dir, instance, &Places::of_process())?)
 }
 
 #[cfg(test)]
@@ -193,7 +183,7 @@ mod tests {
     async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let role = Arc::new(Recorded::default());
-        let (started, frame) = (Arc::clone(&role), frame(dir.path()));
+        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
         let path = frame.control.path.clone();
         let asked = path.clone();
         let asks = async {
@@ -222,7 +212,7 @@ mod tests {
     async fn a_second_wish_to_end_cuts_the_drain() {
         let dir = tempfile::tempdir().unwrap();
         let (role, life) = (Arc::new(Recorded::default()), Life::new());
-        let (started, frame) = (Arc::clone(&role), frame(dir.path()));
+        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
         let ends = async {
             role.up.notified().await;
             life.drain();
@@ -245,7 +235,7 @@ mod tests {
     async fn a_role_that_cannot_start_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
         let frame = frame(dir.path());
-        let start = async |_| Err::<Arc<Recorded>, _>(anyhow::anyhow!("port taken"));
+        let start = async |_| Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
         let error = live(&frame, &Life::new(), start).await.unwrap_err();
         assert_eq!(error.to_string(), "port taken");
         assert!(!frame.control.path.exists());

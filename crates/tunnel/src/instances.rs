@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use crate::cli::Which;
+use crate::commands;
 use crate::control::{self, Instance};
 use crate::state::Places;
 use crate::status::render;
@@ -33,6 +34,9 @@ pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
 fn find(which: &Which) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
+    }
+    if let Some(file) = &which.config {
+        return Instance::connect(&commands::control_of(file)?.path);
     }
     let places = Places::of_process();
     one_of(&control::running(&places), &places.known())

@@ -20,6 +20,7 @@ const VARIABLE: &str = "TUNNEL_LOG";
 pub(crate) enum Format {
     /// For people; coloured on a terminal.
     #[default]
+    #[value(alias = "text")]
     Human,
     /// One JSON object per line.
     Json,

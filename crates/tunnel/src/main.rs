@@ -1,8 +1,13 @@
 //! `tunnel`: reads the command line, runs the command, says how it went.
+//!
+//! `commands` leads from the arguments to one of: `daemon` (the frame around a running `server` or
+//! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
 
 #![allow(dead_code, reason = "server.rs and client.rs are to use what waits here")]
 
 mod cli;
+mod client;
+mod commands;
 mod control;
 mod daemon;
 mod demo;
@@ -11,9 +16,12 @@ mod first_start;
 mod generate;
 mod instances;
 mod life;
+mod load;
 mod logging;
+mod material;
 mod notify;
 mod repeat;
+mod server;
 mod signals;
 mod state;
 mod status;
@@ -24,26 +32,23 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::cli::{Cli, Command, Generate};
+use crate::cli::Cli;
+use crate::load::WrongConfig;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The configuration is wrong; clap's own code for wrong usage. A restart will not help.
+const WRONG: u8 = 2;
+
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
-        Command::Generate(Generate::Token { no_newline: true }) => {
-            generate::token().map(term::out_bare)
-        }
-        Command::Generate(Generate::Token { no_newline: false }) => {
-            generate::token().map(term::out)
-        }
-        Command::Status { which, json } => instances::status(&which, json),
-        Command::Stop { which } => instances::stop(&which),
-        _ => Ok(()),
-    };
-    match outcome {
+    match commands::run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(e) if e.is::<WrongConfig>() => {
+            term::err(e);
+            ExitCode::from(WRONG)
+        }
         Err(e) => {
             term::err(format_args!("tunnel: {e:#}"));
             ExitCode::FAILURE

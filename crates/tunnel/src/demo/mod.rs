@@ -63,6 +63,11 @@ pub(crate) async fn demo(
     outcome
 }
 
+/// The tunnel itself: a server and a client on free loopback ports.
+pub(crate) async fn assemble(_origin: SocketAddr) -> anyhow::Result<Assembly> {
+    anyhow::bail!("servers and clients are not wired yet")
+}
+
 fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {
     term::out(format_args!(
         "\

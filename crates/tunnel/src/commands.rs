@@ -1,0 +1,165 @@
+//! What each command does, from its arguments to its end.
+
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+
+use config::{Common, LogFormat, Transport};
+
+use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
+use crate::control::Place;
+use crate::daemon::{self, Frame};
+use crate::first_start::{self, Invitation};
+use crate::load::{self, Either, Loaded};
+use crate::logging::{self, Format};
+use crate::state::{Places, StateDir};
+use crate::workers::slow_runtime;
+use crate::{client, demo, descriptors, generate, instances, material, server, term};
+
+/// Runs a command. An error that is a [`load::WrongConfig`] is about the configuration.
+pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Server(args) => run_server(args),
+        Command::Client(args) => run_client(args),
+        Command::Demo { once } => run_demo(*once),
+        Command::Check { config } => check(config),
+        Command::Generate(Generate::Config { side }) => {
+            term::out(match side {
+                Side::Server => config::sample::SERVER.trim_end(),
+                Side::Client => config::sample::CLIENT.trim_end(),
+            });
+            Ok(())
+        }
+        Command::Generate(Generate::Token { no_newline }) => {
+            let token = generate::token()?;
+            if *no_newline {
+                term::out_bare(token)
+            } else {
+                term::out(token)
+            }
+            Ok(())
+        }
+        Command::Status { which, json } => instances::status(which, *json),
+        Command::Stop { which } => instances::stop(which),
+    }
+}
+
+fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
+    let places = Places::of_process();
+    let (loaded, state, token) = if args.daemon.config.is_some() {
+        let loaded = load::server(args, None)?;
+        let state = open_state(&loaded.config.common, &places)?;
+        (loaded, state, None)
+    } else {
+        // The token lies in the state directory, so that one comes first here.
+        let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
+        let state = StateDir::open(dir)?;
+        let given = args.token.is_some() || args.token_file.is_some();
+        let client = load::client_name(args);
+        let token = if given { None } else { Some(first_start::token(&state, client)?) };
+        let path = token.as_ref().map(|(_, path)| path.as_path());
+        (load::server(args, path)?, state, token)
+    };
+    begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
+    let config = loaded.config;
+    let frame = frame(&config.common, "server", &places)?;
+    let speaks_tls = config.listen.iter().any(|at| at.transport == Transport::Tls);
+    let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
+    let invitation = args.daemon.config.is_none().then(|| Invitation {
+        name: load::client_name(args).to_owned(),
+        token,
+        pin: identity.as_ref().map(|identity| identity.pin().to_string()),
+    });
+    let start = async |life| {
+        let role = server::start(config, identity, life).await?;
+        if let Some(invitation) = invitation {
+            let listen = role.status().await.listen;
+            term::out(invitation.text(&listen, stdout().is_terminal()));
+        }
+        Ok(role)
+    };
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(daemon::run(frame, start));
+    runtime.shutdown_background();
+    drop(state);
+    outcome
+}
+
+fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    let Loaded { config, warnings } = load::client(args)?;
+    begin(&args.daemon, &config.common, &warnings)?;
+    let frame = frame(&config.common, &client_instance(&config.name), &Places::of_process())?;
+    let start = async |life| client::start(config, life).await;
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(daemon::run(frame, start));
+    runtime.shutdown_background();
+    outcome
+}
+
+fn run_demo(once: bool) -> anyhow::Result<()> {
+    logging::start(&logging::Settings::choose(None, 0, Some("warn"), None))?;
+    descriptors::raise_limit();
+    let runtime = slow_runtime()?;
+    let outcome = runtime.block_on(demo::demo(once, demo::assemble));
+    runtime.shutdown_background();
+    outcome
+}
+
+fn check(path: &Path) -> anyhow::Result<()> {
+    let (summary, warnings) = match load::file(path)? {
+        Either::Server(loaded) => (loaded.config.summary(), loaded.warnings),
+        Either::Client(loaded) => (loaded.config.summary(), loaded.warnings),
+    };
+    for warning in warnings {
+        term::err(format_args!("warning: {warning}"));
+    }
+    for line in summary {
+        term::out(line);
+    }
+    Ok(())
+}
+
+/// Where the daemon that was started with this file has its control socket.
+pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
+    let places = Places::of_process();
+    match load::file(path)? {
+        Either::Server(Loaded { config, .. }) => control(&config.common, "server", &places),
+        Either::Client(Loaded { config, .. }) => {
+            control(&config.common, &client_instance(&config.name), &places)
+        }
+    }
+}
+
+fn control(common: &Common, instance: &str, places: &Places) -> anyhow::Result<Place> {
+    let (control, state_dir) = (common.control.as_deref(), common.state_dir.as_deref());
+    Ok(Place::choose(control, state_dir, instance, places)?)
+}
+
+fn client_instance(name: &str) -> String {
+    format!("client-{name}")
+}
+
+/// The log, and what is to be said first in it.
+fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Result<()> {
+    let format = args.log_format.unwrap_or(match common.log_format {
+        LogFormat::Text => Format::Human,
+        LogFormat::Json => Format::Json,
+    });
+    let file = Some(common.log_level.name());
+    let flag = args.log_level.as_deref();
+    logging::start(&logging::Settings::choose(flag, args.verbose, file, Some(format)))?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    descriptors::raise_limit();
+    Ok(())
+}
+
+fn open_state(common: &Common, places: &Places) -> anyhow::Result<StateDir> {
+    let path = common.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
+    Ok(StateDir::open(path)?)
+}
+
+fn frame(common: &Common, instance: &str, places: &Places) -> anyhow::Result<Frame> {
+    let control = control(common, instance, places)?;
+    Ok(Frame { control, drain_timeout: common.drain_timeout.duration() })
+}

@@ -1,0 +1,251 @@
+//! An entrance: a listening address whose visitors become streams of a session. On a server it
+//! belongs to a published service, on a client to a forward; the way is the same.
+//!
+//! ```text
+//!   accepted on worker w --> live link on w? ------------------> stream
+//!                              | no
+//!                              +--> worker with a live link ----> socket handed over --> stream
+//!                              | none
+//!                              +--> held, at most 10 s and so many, until one comes back
+//! ```
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use proto::{Priority, ResetCode, Target};
+use relay::{Gate, Handler, Listening, Settings, Timeouts};
+use tokio::net::TcpStream;
+
+use crate::session::{Handle, Session, Worker};
+
+/// How long a visitor is held while no link of the session is live.
+const HOLD: Duration = Duration::from_secs(10);
+
+/// Visitors held per session: more than a browser opens, less than a flood costs.
+const HELD_MAX: u32 = 1024;
+
+/// What all workers know of an entrance.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    /// Unique in this process.
+    pub(crate) id: u64,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Its name in logs and status.
+    pub(crate) name: String,
+    /// What the far side is asked for.
+    pub(crate) target: Target,
+    /// Class of its streams.
+    pub(crate) priority: Priority,
+    /// Whose streams they are. Changes when a new process of the client takes over.
+    pub(crate) session: ArcSwap<Session>,
+    /// How many streams there may be.
+    pub(crate) gate: Arc<Gate>,
+    /// How long things may take.
+    pub(crate) timeouts: Timeouts,
+}
+
+/// The next id of an entrance.
+pub(crate) fn next_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An entrance as open on one worker.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// What it is.
+    pub(crate) entrance: Arc<Entrance>,
+    /// Closes the listener on drop.
+    _listening: Listening,
+    /// Shared by its streams on this worker.
+    pub(crate) settings: Rc<Settings>,
+}
+
+/// Starts to accept on this worker.
+pub(crate) fn open(
+    worker: &Rc<Worker>,
+    entrance: Arc<Entrance>,
+    listener: std::net::TcpListener,
+) -> std::io::Result<()> {
+    let settings =
+        Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
+    let door = Rc::new(Door {
+        worker: Rc::clone(worker),
+        entrance: Arc::clone(&entrance),
+        settings: Rc::clone(&settings),
+    });
+    let listening = relay::listen(listener, door)?;
+    let id = entrance.id;
+    let open = Open { entrance, _listening: listening, settings };
+    worker.state.entrances.borrow_mut().insert(id, open);
+    Ok(())
+}
+
+/// Opens an entrance on all workers, one socket of the group each.
+pub(crate) async fn open_everywhere(
+    handles: &[Handle],
+    entrance: &Arc<Entrance>,
+    sockets: Vec<std::net::TcpListener>,
+) -> std::io::Result<()> {
+    for (handle, socket) in handles.iter().zip(sockets) {
+        let entrance = Arc::clone(entrance);
+        handle
+            .call(move |worker| open(worker, entrance, socket))
+            .await
+            .map_err(std::io::Error::other)??;
+    }
+    Ok(())
+}
+
+/// Closes an entrance on all workers; when this is ready the port is free.
+pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
+    for handle in handles {
+        // A worker that is gone has closed it.
+        let closed =
+            handle.call(move |worker| drop(worker.state.entrances.borrow_mut().remove(&id)));
+        drop(closed.await);
+    }
+}
+
+/// The accepting side on one worker.
+struct Door {
+    worker: Rc<Worker>,
+    entrance: Arc<Entrance>,
+    settings: Rc<Settings>,
+}
+
+impl fmt::Debug for Door {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Door({})", self.entrance.name)
+    }
+}
+
+impl Handler for Door {
+    fn handle(&self, socket: TcpStream, peer: SocketAddr) {
+        enter(&self.worker, &self.entrance, &self.settings, socket, peer);
+    }
+}
+
+/// A visitor on its way.
+struct Visitor {
+    entrance: Arc<Entrance>,
+    socket: std::net::TcpStream,
+    peer: SocketAddr,
+}
+
+fn enter(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    settings: &Rc<Settings>,
+    socket: TcpStream,
+    peer: SocketAddr,
+) {
+    let session = entrance.session.load();
+    if let Some(link) = worker.state.live_link(&session) {
+        let Some(permit) = entrance.gate.admit() else {
+            tracing::debug!(service = entrance.name, "limit of streams reached");
+            return relay::refuse_socket(socket, settings, ResetCode::Limit);
+        };
+        let open = proto::Open {
+            target: entrance.target.clone(),
+            visitor: Some(peer),
+            priority: entrance.priority,
+        };
+        if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
+            tracing::debug!(service = entrance.name, %error, "visitor refused");
+        }
+        return;
+    }
+    match socket.into_std() {
+        Ok(socket) => {
+            let visitor = Visitor { entrance: Arc::clone(entrance), socket, peer };
+            tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+        }
+        Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
+    }
+}
+
+/// Hands a visitor to a worker with a live link, waiting for one if need be.
+async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
+    let session = visitor.entrance.session.load_full();
+    let Some(to) = live_worker(&worker, &visitor, session).await else {
+        tracing::debug!(service = visitor.entrance.name, "no live link to the client");
+        return refuse(&worker, visitor);
+    };
+    let Some(handle) = worker.peers.get(to) else { return };
+    // A worker that is gone takes the socket with it.
+    drop(handle.run(|worker| arrive(worker, visitor)).await);
+}
+
+async fn live_worker(
+    worker: &Rc<Worker>,
+    visitor: &Visitor,
+    mut session: Arc<Session>,
+) -> Option<usize> {
+    let deadline = tokio::time::Instant::now() + HOLD;
+    let mut held = None;
+    loop {
+        let revived = session.revived.notified();
+        if let Some(to) = session.live_worker(worker.index) {
+            return Some(to);
+        }
+        if held.is_none() {
+            held = Some(Held::new(&session)?);
+        }
+        tokio::select! {
+            () = revived => {}
+            () = tokio::time::sleep_until(deadline) => return None,
+            // A new process of the client may have taken over: its session is another one.
+            () = tokio::time::sleep(Duration::from_millis(200)) => {}
+        }
+        session = visitor.entrance.session.load_full();
+    }
+}
+
+/// A place among the visitors held.
+struct Held(Arc<Session>);
+
+impl Held {
+    fn new(session: &Arc<Session>) -> Option<Self> {
+        if session.held.fetch_add(1, Ordering::Relaxed) >= HELD_MAX {
+            session.held.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self(Arc::clone(session)))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A visitor that another worker accepted.
+fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+    let Visitor { entrance, socket, peer } = visitor;
+    let settings = settings_of(worker, &entrance);
+    let Some(settings) = settings else { return };
+    match TcpStream::from_std(socket) {
+        Ok(socket) => enter(worker, &entrance, &settings, socket, peer),
+        Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
+    }
+}
+
+fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
+    let Some(settings) = settings_of(worker, &visitor.entrance) else { return };
+    if let Ok(socket) = TcpStream::from_std(visitor.socket) {
+        relay::refuse_socket(socket, &settings, ResetCode::Shutdown);
+    }
+}
+
+fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
+    let entrances = worker.state.entrances.borrow();
+    entrances.get(&entrance.id).map(|open| Rc::clone(&open.settings))
+}

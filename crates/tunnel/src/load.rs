@@ -1,0 +1,323 @@
+//! From files and flags to a checked configuration, with everything that is wrong said at once.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use config::{
+    ClientConfig, ClientFlags, Problem, Role, Secret, ServerConfig, ServerFlags, Sources, Text,
+    Token,
+};
+
+use crate::cli::{ClientArgs, ServerArgs};
+use crate::first_start;
+use crate::material;
+
+/// The configuration is wrong: exit code 2. Every line is one problem.
+#[derive(Debug)]
+pub(crate) struct WrongConfig(Vec<String>);
+
+impl fmt::Display for WrongConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for WrongConfig {}
+
+impl From<Vec<Problem>> for WrongConfig {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self(problems.iter().map(ToString::to_string).collect())
+    }
+}
+
+impl WrongConfig {
+    fn one(text: String) -> Self {
+        Self(vec![text])
+    }
+}
+
+/// A checked configuration whose paths no longer depend on where we stand.
+#[derive(Debug)]
+pub(crate) struct Loaded<C> {
+    pub(crate) config: C,
+    /// Worth saying in the log.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A server's, out of its flags and the file they name. Without a file, `made_token` is the file of
+/// the token made at first start.
+pub(crate) fn server(
+    args: &ServerArgs,
+    made_token: Option<&Path>,
+) -> Result<Loaded<ServerConfig>, WrongConfig> {
+    let alone = args.daemon.config.is_none();
+    let or = |given: &[String], default: &str| {
+        if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
+    };
+    let token_file = args.token_file.as_deref().or(made_token);
+    let flags = ServerFlags {
+        listen: or(&args.listen, first_start::listen()),
+        name: alone.then(|| client_name(args).to_owned()),
+        token: args.token.clone().map(Secret::new),
+        token_file: flag_path(token_file)?,
+        allow_tcp: or(&args.allow_tcp, first_start::PORTS),
+        allow_forward: args.allow_forward.clone(),
+        cert: flag_path(args.cert.as_deref())?,
+        key: flag_path(args.key.as_deref())?,
+        client_ca: flag_path(args.client_ca.as_deref())?,
+        state_dir: flag_path(args.daemon.state_dir.as_deref())?,
+        workers: args.daemon.workers.map(|n| n.to_string()),
+        control: flag_path(args.daemon.control.as_deref())?,
+        // The flag may hold directives, which only the log understands.
+        log_level: None,
+    };
+    let mut loaded = server_file(args.daemon.config.as_deref(), &flags)?;
+    warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
+    Ok(loaded)
+}
+
+/// Name of the one client of a server without a file.
+pub(crate) fn client_name(args: &ServerArgs) -> &str {
+    args.name.as_deref().unwrap_or(first_start::NAME)
+}
+
+/// A client's, out of its flags and the file they name.
+pub(crate) fn client(args: &ClientArgs) -> Result<Loaded<ClientConfig>, WrongConfig> {
+    let flags = ClientFlags {
+        server: args.server.clone(),
+        name: args.name.clone(),
+        token: args.token.clone().map(Secret::new),
+        token_file: flag_path(args.token_file.as_deref())?,
+        pin: args.pin.clone(),
+        ca: flag_path(args.ca.as_deref())?,
+        cert: flag_path(args.cert.as_deref())?,
+        key: flag_path(args.key.as_deref())?,
+        publish: args.publish.clone(),
+        forward: args.forward.clone(),
+        connections: args.connections.map(|n| n.to_string()),
+        state_dir: flag_path(args.daemon.state_dir.as_deref())?,
+        workers: args.daemon.workers.map(|n| n.to_string()),
+        control: flag_path(args.daemon.control.as_deref())?,
+        log_level: None,
+    };
+    let mut loaded = client_file(args.daemon.config.as_deref(), &flags)?;
+    warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
+    Ok(loaded)
+}
+
+/// A file's, whichever role it is for.
+#[derive(Debug)]
+pub(crate) enum Either {
+    Server(Loaded<ServerConfig>),
+    Client(Loaded<ClientConfig>),
+}
+
+/// Reads a file by itself, without flags.
+pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
+    let role = Role::of(&read(path)?);
+    if role == Some(Role::Client) {
+        return client_file(Some(path), &ClientFlags::default()).map(Either::Client);
+    }
+    let server = server_file(Some(path), &ServerFlags::default());
+    match (role, server) {
+        (Some(_), Ok(loaded)) => Ok(Either::Server(loaded)),
+        // One problem without a key is about the text as a whole: not YAML.
+        (None, Err(WrongConfig(problems))) if problems.len() == 1 => Err(WrongConfig(problems)),
+        (Some(_), Err(wrong)) => Err(wrong),
+        (None, _) => Err(WrongConfig::one(format!(
+            "{}: neither a server's file (listen, clients) nor a client's (servers, services, \
+             forwards)",
+            path.display()
+        ))),
+    }
+}
+
+fn server_file(
+    path: Option<&Path>,
+    flags: &ServerFlags,
+) -> Result<Loaded<ServerConfig>, WrongConfig> {
+    let input = Input::read(path)?;
+    let loaded = input.with(|text, sources| config::load_server(text, flags, sources))?;
+    let mut config = loaded.config;
+    material::anchor_server(&mut config, &input.folder);
+    let tokens: Vec<&Token> = config.clients.iter().flat_map(|client| &client.tokens).collect();
+    let warnings = input.warnings(&loaded.warnings, &tokens);
+    Ok(Loaded { config, warnings })
+}
+
+fn client_file(
+    path: Option<&Path>,
+    flags: &ClientFlags,
+) -> Result<Loaded<ClientConfig>, WrongConfig> {
+    let input = Input::read(path)?;
+    let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
+    let mut config = loaded.config;
+    material::anchor_client(&mut config, &input.folder);
+    let warnings = input.warnings(&loaded.warnings, &[&config.token]);
+    Ok(Loaded { config, warnings })
+}
+
+/// A file's text and the folder that its paths are relative to.
+struct Input {
+    /// Name as given, for messages, and content.
+    file: Option<(String, String)>,
+    folder: PathBuf,
+}
+
+impl Input {
+    fn read(path: Option<&Path>) -> Result<Self, WrongConfig> {
+        // Paths of flags are absolute already, so without a file the folder does not matter.
+        let Some(path) = path else { return Ok(Self { file: None, folder: PathBuf::new() }) };
+        let text = read(path)?;
+        let absolute = absolute(path)?;
+        let folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
+        Ok(Self { file: Some((path.display().to_string(), text)), folder })
+    }
+
+    fn with<C>(
+        &self,
+        load: impl FnOnce(Option<Text<'_>>, &Sources<'_>) -> Result<C, Vec<Problem>>,
+    ) -> Result<C, WrongConfig> {
+        let text = self.file.as_ref().map(|(name, text)| Text { name, text });
+        let env = |name: &str| env::var(name).ok();
+        let read = |path: &Path| material::read_token(&self.folder.join(path));
+        Ok(load(text, &Sources { env: &env, read: &read })?)
+    }
+
+    /// The parser's warnings, and those about who may read the secrets.
+    fn warnings(&self, found: &[Problem], tokens: &[&Token]) -> Vec<String> {
+        let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
+        let inline = tokens.iter().any(|token| token.file.is_none());
+        let own = self.file.iter().filter(|_| inline).map(|(name, _)| PathBuf::from(name));
+        for file in files.chain(own).filter(|file| material::is_exposed(file)) {
+            warnings.push(format!(
+                "{} holds a token and others may read it (chmod 600)",
+                file.display()
+            ));
+        }
+        warnings
+    }
+}
+
+fn read(path: &Path) -> Result<String, WrongConfig> {
+    material::read_config(path)
+        .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))
+}
+
+/// A flag's path is relative to where we stand, a file's to the file; one form for both.
+fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
+    let Some(path) = path else { return Ok(None) };
+    match absolute(path)?.into_os_string().into_string() {
+        // The configuration expands variables; the shell did so already.
+        Ok(path) => Ok(Some(path.replace("${", "$${"))),
+        Err(_) => Err(WrongConfig::one(format!("{}: not UTF-8", path.display()))),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, WrongConfig> {
+    std::path::absolute(path).map_err(|e| WrongConfig::one(format!("{}: {e}", path.display())))
+}
+
+fn warn_of_argument(token: Option<&str>, warnings: &mut Vec<String>) {
+    if token.is_some() {
+        warnings.push(
+            "--token: every user of this machine can read it in /proc; use --token-file".into(),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::generate;
+
+    fn client_args(line: &str) -> ClientArgs {
+        let Command::Client(args) = Cli::parse_from(line.split_whitespace()).command else {
+            panic!("not a client: {line}")
+        };
+        args
+    }
+
+    #[test]
+    fn a_file_finds_its_token_beside_it_and_flags_win() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = generate::token().unwrap();
+        let token_file = dir.path().join("t");
+        fs::write(&token_file, format!("{token}\n")).unwrap();
+        fs::set_permissions(&token_file, fs::Permissions::from_mode(0o644)).unwrap();
+        let file = dir.path().join("client.yaml");
+        let text = "servers: [\"tls://a.example:7000\"]\nname: home\ntoken_file: t\n\
+                    tls: { ca: ca.pem }\ncontrol: c.sock\nservices:\n\
+                    \x20 - { name: ssh, target: \"tcp://127.0.0.1:22\", public: \"tcp://:10022\" }\n";
+        fs::write(&file, text).unwrap();
+        let line = format!("tunnel client --config {} --server tcp://127.0.0.1:1", file.display());
+        let Loaded { config, warnings } = client(&client_args(&line)).unwrap();
+        assert_eq!(config.token.secret.reveal(), token);
+        assert_eq!(config.servers[0].endpoint.port, 1);
+        assert_eq!(config.common.control, Some(dir.path().join("c.sock")));
+        assert!(warnings.iter().any(|w| w.contains("chmod 600")), "{warnings:?}");
+    }
+
+    #[test]
+    fn flags_alone_are_a_whole_configuration() {
+        let token = generate::token().unwrap();
+        let line = format!(
+            "tunnel client --server tls://a.example:7000 --name home --token {token} \
+             --publish tcp://:10022=tcp://127.0.0.1:22 \
+             --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201"
+        );
+        let Loaded { config, warnings } = client(&client_args(&line)).unwrap();
+        assert_eq!((config.services.len(), config.forwards.len()), (1, 1));
+        assert!(warnings.iter().any(|w| w.contains("/proc")), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_server_without_a_file_has_one_client_with_modest_rights() {
+        let dir = tempfile::tempdir().unwrap();
+        let token_file = dir.path().join("home.token");
+        fs::write(&token_file, generate::token().unwrap()).unwrap();
+        let config = server(&ServerArgs::default(), Some(&token_file)).unwrap().config;
+        let home = &config.clients[0];
+        assert_eq!((config.clients.len(), &*home.name), (1, "home"));
+        assert!(home.tcp.permits(config.public_bind, 1024));
+        assert!(!home.tcp.permits(config.public_bind, 1023));
+        assert!(home.forward.0.is_empty());
+    }
+
+    #[test]
+    fn every_problem_is_said_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("server.yaml");
+        fs::write(&path, "listen: [\"tls//x\"]\nclients: []\ntypo: 1\n").unwrap();
+        let text = file(&path).unwrap_err().to_string();
+        assert!(text.contains("server.yaml:1:10: listen[0]"), "{text}");
+        assert!(text.contains("server.yaml:3:1: typo"), "{text}");
+        fs::write(&path, "listen: [\n").unwrap();
+        assert!(file(&path).unwrap_err().to_string().contains("not YAML"));
+        fs::write(&path, "workers: 1\n").unwrap();
+        assert!(file(&path).unwrap_err().to_string().contains("neither"));
+        let text = file(&dir.path().join("none")).unwrap_err().to_string();
+        assert!(text.contains("none: cannot read"), "{text}");
+    }
+
+    #[test]
+    fn the_samples_are_valid() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sample.yaml");
+        for sample in [config::sample::SERVER, config::sample::CLIENT] {
+            fs::write(&path, sample).unwrap();
+            if let Err(wrong) = file(&path) {
+                // A token in a sample would be everybody's; all else must be right.
+                assert!(wrong.0.iter().all(|p| p.contains("token")), "{wrong}");
+            }
+        }
+    }
+}

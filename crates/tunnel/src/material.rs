@@ -1,0 +1,89 @@
+//! What configuration only names: files beside it, certificates, tokens. Everything that reads them
+//! is here.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
+use transport::tls::{Identity, self_signed};
+
+use crate::state::StateDir;
+
+/// A token is one line; whatever is larger is another file.
+const MAX_TOKEN_FILE: u64 = 4096;
+
+/// Reads a configuration file, at most one byte more than the parser takes, so that it is the one
+/// to refuse.
+pub(crate) fn read_config(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(config::FILE_MAX as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Reads a token file; the error is for people. Trailing blanks and line ends are not part of it.
+pub(crate) fn read_token(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|f| f.take(MAX_TOKEN_FILE).read_to_string(&mut text));
+    read.map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(text.trim().to_owned())
+}
+
+/// Whether others than the owner may read the file; a warning, because a container may know better.
+pub(crate) fn is_exposed(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0)
+}
+
+/// Paths in a file are relative to the file's folder, wherever the daemon was started.
+pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
+    anchor_common(&mut config.common, folder);
+    if let Some(pair) = &mut config.tls.identity {
+        anchor_pair(pair, folder);
+    }
+    if let Some(ca) = &mut config.tls.client_ca {
+        anchor(ca, folder);
+    }
+}
+
+/// As [`anchor_server`].
+pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
+    anchor_common(&mut config.common, folder);
+    for path in &mut config.servers {
+        if let Trust::Ca(ca) = &mut path.trust {
+            anchor(ca, folder);
+        }
+        if let Some(pair) = &mut path.identity {
+            anchor_pair(pair, folder);
+        }
+    }
+}
+
+fn anchor_common(common: &mut Common, folder: &Path) {
+    for path in [&mut common.state_dir, &mut common.control].into_iter().flatten() {
+        anchor(path, folder);
+    }
+}
+
+fn anchor_pair(pair: &mut KeyPair, folder: &Path) {
+    anchor(&mut pair.cert, folder);
+    anchor(&mut pair.key, folder);
+}
+
+fn anchor(path: &mut PathBuf, folder: &Path) {
+    // An absolute path replaces the folder.
+    *path = folder.join(&*path);
+}
+
+/// The server's certificate: the configured one, else a self-signed one of the state directory.
+pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
+    match &tls.identity {
+        Some(pair) => Identity::load(&pair.cert, &pair.key).context("tls"),
+        None => {
+            let identity = self_signed(state.path(), &[]).context("the server's certificate")?;
+            tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
+            Ok(identity)
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A session: all links of one client process with one server, and which workers they live on.
+//! Both roles use it; what differs is who opens streams to whom.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ::link::{Lease, Link};
+use tokio::sync::Notify;
+
+use crate::entrance::Open;
+use crate::workers;
+
+/// The part of a session that all workers see. Off the data path: read where a worker has no live
+/// link of its own.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Unique in this process.
+    pub(crate) id: u64,
+    /// The client's name.
+    pub(crate) name: String,
+    /// Live links by worker.
+    live: Box<[AtomicU32]>,
+    /// A link became live.
+    pub(crate) revived: Notify,
+    /// Visitors that wait for a link to become live.
+    pub(crate) held: AtomicU32,
+}
+
+impl Session {
+    pub(crate) fn new(name: &str, workers: usize) -> Arc<Self> {
+        static IDS: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            name: name.to_owned(),
+            live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            revived: Notify::new(),
+            held: AtomicU32::new(0),
+        })
+    }
+
+    /// A worker that has a live link, looked for from `from` on so that visitors spread.
+    pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
+        let count = self.live.len();
+        (0..count)
+            .map(|n| (from + n) % count)
+            .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
+    }
+
+    /// Live links over all workers.
+    pub(crate) fn live(&self) -> u32 {
+        self.live.iter().map(|n| n.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// What a worker keeps, in either role.
+pub(crate) struct State {
+    /// Links by session.
+    links: RefCell<HashMap<u64, Vec<Member>>>,
+    /// Open entrances by their ids.
+    pub(crate) entrances: RefCell<HashMap<u64, Open>>,
+    /// This worker's part of the memory budget.
+    pub(crate) budget: Rc<Lease>,
+    turn: Cell<usize>,
+}
+
+struct Member {
+    session: Arc<Session>,
+    link: Link,
+    live: bool,
+}
+
+/// A worker of either role.
+pub(crate) type Worker = workers::Worker<State>;
+/// The way to one.
+pub(crate) type Handle = workers::Handle<State>;
+/// All of them.
+pub(crate) type Workers = workers::Workers<State>;
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State")
+    }
+}
+
+impl State {
+    pub(crate) fn new(budget: Lease) -> Self {
+        Self {
+            links: RefCell::default(),
+            entrances: RefCell::default(),
+            budget: Rc::new(budget),
+            turn: Cell::new(0),
+        }
+    }
+
+    /// A link of the session begins on this worker.
+    pub(crate) fn add_link(&self, session: &Arc<Session>, link: &Link) {
+        let member = Member { session: Arc::clone(session), link: link.clone(), live: false };
+        self.links.borrow_mut().entry(session.id).or_default().push(member);
+    }
+
+    /// Whether frames flow on a link changed.
+    pub(crate) fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
+        let mut links = self.links.borrow_mut();
+        let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
+        let Some(member) = members.iter_mut().find(|member| member.link.serial() == serial) else {
+            return;
+        };
+        if member.live == live {
+            return;
+        }
+        member.live = live;
+        if live {
+            session.live[worker].fetch_add(1, Ordering::Relaxed);
+            session.revived.notify_waiters();
+        } else {
+            session.live[worker].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A link has ended.
+    pub(crate) fn remove_link(&self, worker: usize, session: &Session, serial: u64) {
+        self.set_live(worker, session, serial, false);
+        let mut links = self.links.borrow_mut();
+        if let Some(members) = links.get_mut(&session.id) {
+            members.retain(|member| member.link.serial() != serial);
+            if members.is_empty() {
+                links.remove(&session.id);
+            }
+        }
+    }
+
+    /// A live link of the session on this worker; several take turns.
+    pub(crate) fn live_link(&self, session: &Session) -> Option<Link> {
+        let links = self.links.borrow();
+        let members = links.get(&session.id)?;
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        (0..members.len())
+            .map(|n| &members[(turn.wrapping_add(n)) % members.len()])
+            .find(|member| member.live)
+            .map(|member| member.link.clone())
+    }
+
+    /// The link with this serial.
+    pub(crate) fn link(&self, session: &Session, serial: u64) -> Option<Link> {
+        let links = self.links.borrow();
+        let member = links.get(&session.id)?.iter().find(|m| m.link.serial() == serial)?;
+        Some(member.link.clone())
+    }
+
+    /// All links of this worker with their sessions.
+    pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link, bool)> {
+        let links = self.links.borrow();
+        let all = links.values().flatten();
+        all.map(|m| (Arc::clone(&m.session), m.link.clone(), m.live)).collect()
+    }
+}
