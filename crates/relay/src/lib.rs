@@ -12,7 +12,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`listen`] | the accept loop of one listening socket, and the guard that ends it |
+//! | [`mod@listen`] | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |

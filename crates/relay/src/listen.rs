@@ -130,3 +130,46 @@ fn is_exhaustion(error: &io::Error) -> bool {
         Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl Handler for Nobody {
+        fn handle(&self, _socket: TcpStream, _peer: SocketAddr) {}
+    }
+
+    /// Runs the loop over these errors and returns how long it took to get past them.
+    async fn time_for(errors: Vec<Errno>) -> Duration {
+        let done = Rc::new(Cell::new(None));
+        let noted = Rc::clone(&done);
+        let mut errors = errors.into_iter();
+        let accept = move |_: &mut Context<'_>| match errors.next() {
+            Some(errno) => Poll::Ready(Err(errno.into())),
+            None => {
+                noted.set(noted.get().or_else(|| Some(Instant::now())));
+                Poll::Pending
+            }
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let begin = Instant::now();
+        let accepting = AcceptLoop::new(accept, address, Rc::new(Nobody));
+        let _ = tokio::time::timeout(Duration::from_secs(10), accepting).await;
+        done.get().expect("the loop got past the errors").duration_since(begin)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn exhaustion_is_waited_out_and_dead_visitors_are_not() {
+        let exhausted = vec![Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        let took = time_for(exhausted).await;
+        assert!(took >= 4 * EXHAUSTED_WAIT && took < 5 * EXHAUSTED_WAIT, "{took:?}");
+        assert!(time_for(vec![Errno::CONNABORTED; 1000]).await < EXHAUSTED_WAIT);
+    }
+}

@@ -78,8 +78,14 @@ impl Future for Dialling {
             }
             Err(error) => {
                 let code = error.code();
-                this.pipe.settings().stats.count_refused(code);
-                tracing::debug!(%error, "dial failed");
+                let settings = this.pipe.settings();
+                settings.stats.count_refused(code);
+                if settings.complaints.ready() {
+                    let failures = settings.stats.refused(code);
+                    tracing::warn!(%error, failures, "a target cannot be reached");
+                } else {
+                    tracing::debug!(%error, "a target cannot be reached");
+                }
                 inlet.reset(code);
                 inlet.stop(code);
                 this.pipe.close(true);

@@ -55,7 +55,7 @@ pub enum DialError {
     /// None of the target's addresses is permitted.
     #[error("{0} is not an allowed target")]
     Denied(TargetAddr),
-    /// Every address failed; the error is that of the first.
+    /// Every address failed; the error is that of the first one that could be asked at all.
     #[error("{target}: {source}")]
     Connect {
         /// Where to.
@@ -121,9 +121,7 @@ fn code_of(error: &io::Error) -> ResetCode {
         Some(Errno::CONNREFUSED | Errno::CONNRESET) => ResetCode::Refused,
         Some(Errno::TIMEDOUT) => ResetCode::Timeout,
         Some(Errno::ACCESS | Errno::PERM) => ResetCode::Denied,
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL) => {
-            ResetCode::Limit
-        }
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => ResetCode::Limit,
         Some(_) | None => ResetCode::Unreachable,
     }
 }

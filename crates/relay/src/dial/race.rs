@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
 use transport::LocalFuture;
@@ -29,7 +30,8 @@ pub(super) fn interleave(addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketA
     ordered
 }
 
-/// Connects to one of `addresses`, which is not empty; the error is that of the first to fail.
+/// Connects to one of `addresses`, which is not empty. Where all fail the error is that of the
+/// first to fail, if it says something of the target.
 pub(super) async fn connect(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
     race(addresses, |address| Box::pin(TcpStream::connect(address))).await
 }
@@ -40,7 +42,7 @@ async fn race<T>(
 ) -> io::Result<T> {
     let mut waiting = addresses.into_iter();
     let mut running: Vec<LocalFuture<'static, io::Result<T>>> = Vec::new();
-    let mut first_error = None;
+    let mut error = None;
     let mut next = Box::pin(sleep_until(Instant::now()));
     poll_fn(|cx| {
         loop {
@@ -50,7 +52,9 @@ async fn race<T>(
                 match running[i].as_mut().poll(cx) {
                     Poll::Ready(Ok(won)) => return Poll::Ready(Ok(won)),
                     Poll::Ready(Err(e)) => {
-                        first_error.get_or_insert(e);
+                        if error.as_ref().is_none_or(is_own) {
+                            error = Some(e);
+                        }
                         failed = true;
                         drop(running.swap_remove(i));
                     }
@@ -68,11 +72,20 @@ async fn race<T>(
         }
         if running.is_empty() {
             let none = || io::Error::from(io::ErrorKind::NotFound);
-            return Poll::Ready(Err(first_error.take().unwrap_or_else(none)));
+            return Poll::Ready(Err(error.take().unwrap_or_else(none)));
         }
         Poll::Pending
     })
     .await
+}
+
+/// Whether this machine lacks the family or the route, which says nothing of the target: where
+/// IPv6 is off, `localhost` is refused all the same.
+fn is_own(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::NETUNREACH | Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)
+    )
 }
 
 #[cfg(test)]
@@ -94,7 +107,7 @@ mod tests {
     }
 
     /// Runs the race; each address' port says after how many ms it answers, the last digit 1
-    /// that it fails.
+    /// that it refuses, 2 that this machine has no such family.
     async fn run(ports: &[u16]) -> (io::Result<u16>, Vec<(u16, u128)>) {
         let begin = Instant::now();
         let started = Rc::new(RefCell::new(Vec::new()));
@@ -106,7 +119,9 @@ mod tests {
                 log.borrow_mut().push((port, begin.elapsed().as_millis()));
                 Box::pin(async move {
                     tokio::time::sleep(Duration::from_millis(u64::from(port))).await;
-                    if port % 10 == 1 {
+                    if port % 10 == 2 {
+                        Err(Errno::ADDRNOTAVAIL.into())
+                    } else if port % 10 == 1 {
                         Err(io::ErrorKind::ConnectionRefused.into())
                     } else {
                         Ok(port)
@@ -134,10 +149,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_all_fail_the_first_error_is_told() {
+    async fn when_all_fail_the_first_error_of_the_target_is_told() {
         let (won, started) = run(&[1001, 11]).await;
         assert_eq!(won.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(started.len(), 2);
+        let (won, _) = run(&[2, 11]).await;
+        assert_eq!(won.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         assert!(run(&[]).await.0.is_err());
     }
 }

@@ -39,10 +39,14 @@ const BUDGET: usize = 256 << 10;
 /// Reads per poll, for streams that bring few bytes each time.
 const FRAMES: usize = 64;
 
-/// How long a socket whose bytes nobody wants is still read (and the bytes thrown away) after the
-/// last answer was written. Closing at once would send RST, which makes the system drop that
-/// answer where it is not yet acknowledged (RFC 9112 section 9.6). As long as nginx lingers.
+/// How long a socket whose bytes nobody wants stays open after the last answer was written.
+/// Closing at once would send RST, which makes the system drop that answer where it is not yet
+/// acknowledged (RFC 9112 section 9.6). As long as nginx lingers.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// How much is read and thrown away meanwhile, to see the end of a socket that ends soon. One that
+/// goes on sending is left to its full window: an aborted download costs no further work.
+const DISCARD: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
@@ -86,6 +90,7 @@ pub(crate) struct Pump {
     reading: Reading,
     writing: Writing,
     size: ReadSize,
+    discarded: u32,
 }
 
 impl Pump {
@@ -100,6 +105,7 @@ impl Pump {
             reading: Reading::Open,
             writing: Writing::Open,
             size: ReadSize::default(),
+            discarded: 0,
         }
     }
 
@@ -276,31 +282,28 @@ impl Pump {
         self.reading == Reading::Stopped && self.writing == Writing::Ended
     }
 
-    /// Reads and throws away, until the end, an error, or nothing more for now.
+    /// Reads and throws away a bounded amount, to see the end of the socket.
     fn discard(&mut self, socket: &TcpStream, cx: &mut Context<'_>) -> Pause {
         let mut buffer = BytesMut::new();
-        let mut pause = Pause::Budget;
-        for _ in 0..FRAMES {
+        let pause = loop {
+            if self.discarded as usize >= DISCARD {
+                break Pause::Stalled;
+            }
             match socket.poll_read_ready(cx) {
-                Poll::Pending => {
-                    pause = Pause::Empty;
-                    break;
-                }
-                Poll::Ready(Err(_)) => {
-                    pause = Pause::Ended;
-                    break;
-                }
+                Poll::Pending => break Pause::Empty,
+                Poll::Ready(Err(_)) => break Pause::Ended,
                 Poll::Ready(Ok(())) => {}
             }
             if buffer.capacity() == 0 {
                 buffer = pool::take(self.size.wanted(usize::MAX));
             }
             buffer.clear();
-            if matches!(socket::read(socket, &mut buffer, usize::MAX), Ok(Some(0)) | Err(_)) {
-                pause = Pause::Ended;
-                break;
+            match socket::read(socket, &mut buffer, DISCARD) {
+                Ok(Some(0)) | Err(_) => break Pause::Ended,
+                // The limit and one buffer more are far below the end of u32.
+                Ok(n) => self.discarded += n.unwrap_or(0) as u32,
             }
-        }
+        };
         pool::give(buffer);
         pause
     }

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proto::ResetCode;
@@ -212,6 +214,36 @@ fn an_answer_survives_a_service_that_does_not_read_its_request() {
             .await;
         assert_eq!(got, 1 << 20);
         rig.settled().await;
+    });
+}
+
+#[test]
+fn a_service_whose_download_is_aborted_by_a_plain_close_does_not_send_on() {
+    run(async {
+        let sent = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&sent);
+        let origin = Origin::start(move |mut socket| {
+            let count = Arc::clone(&count);
+            async move {
+                while socket.write_all(&[0; 64 << 10]).await.is_ok() {
+                    count.fetch_add(64 << 10, Ordering::Relaxed);
+                }
+                Ended { received: Digest::default(), clean: false }
+            }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        rig.visit(|mut socket| {
+            socket.read_exact(&mut [0; 1000]).unwrap();
+            socket.shutdown(Shutdown::Write).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        })
+        .await;
+        rig.settled().await;
+        assert!(!origin.wait_ended(1, DEADLINE).unwrap()[0].clean);
+        // What socket buffers, the window and the bounded discarding take; a loopback at full
+        // speed moves gigabytes while the socket lingers.
+        assert!(sent.load(Ordering::Relaxed) < 100 * MB, "{sent:?}");
     });
 }
 

@@ -44,7 +44,7 @@ impl Rig {
         timeouts: Timeouts,
         gate: Option<Arc<Gate>>,
     ) -> Self {
-        let settings = || Rc::new(Settings { timeouts, stats: Rc::new(Stats::default()) });
+        let settings = || Settings::new(timeouts, Rc::new(Stats::default()));
         let (visitors, targets) = (settings(), settings());
         let target = TargetAddr { host: target.ip().to_string(), port: target.port() };
         let of_targets = Rc::clone(&targets);
