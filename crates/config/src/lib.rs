@@ -1,0 +1,37 @@
+//! Configuration: a YAML text or command line flags in, a model that cannot be wrong out, and every
+//! problem at once in between.
+//!
+//! * `yaml`: text to a tree with positions; size, depth and aliases bounded
+//! * `flags`: command line flags as pieces of that tree
+//! * `decode`: tree to values; [`keys`] holds which keys exist
+//! * `model`: the checked types
+//! * [`sample`]: commented files for `tunnel generate config`
+//!
+//! Pure: the environment and token files come in through [`Sources`]. Every key is described in
+//! `REFERENCE.md`.
+
+mod decode;
+mod endpoint;
+mod flags;
+mod load;
+mod model;
+mod problem;
+mod rights;
+pub mod sample;
+mod secret;
+mod units;
+mod yaml;
+
+pub use decode::{Sources, keys};
+pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Target, Transport};
+pub use flags::{ClientFlags, ServerFlags};
+pub use load::{Loaded, Role, Text, load_client, load_server};
+pub use model::{
+    ClientConfig, ClientGrant, Common, Forward, KeyPair, LogFormat, LogLevel, Path, Priority,
+    Public, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+};
+pub use problem::{BadValue, Problem};
+pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};
+pub use secret::Secret;
+pub use units::{Size, Span};
+pub use yaml::FILE_MAX;

@@ -1,0 +1,75 @@
+//! Which keys exist, section by section: those of this build, and those of the design that a later
+//! one brings (no typo, so they are refused in other words). REFERENCE.md is compared with these.
+
+/// The keys of one map of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Table {
+    /// Path of the map in REFERENCE.md, such as `clients[].allow`; empty for the top.
+    pub path: &'static str,
+    /// Keys that work.
+    pub keys: &'static [&'static str],
+    /// Keys that a later build brings.
+    pub later: &'static [&'static str],
+}
+
+const fn table(
+    path: &'static str,
+    keys: &'static [&'static str],
+    later: &'static [&'static str],
+) -> Table {
+    Table { path, keys, later }
+}
+
+#[rustfmt::skip]
+mod tables {
+    use super::{Table, table};
+
+    pub(crate) const SERVER: Table = table("server:", &[
+        "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
+        "keepalive", "resume_timeout", "drain_timeout", "log", "control",
+    ], &["http", "tls_routes", "admin", "allow_any_client", "auth", "quic", "kcp", "trusted_proxies", "limits"]);
+    pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
+    pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
+    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward"], &["udp", "http", "tls"]);
+    pub(crate) const LIMITS: Table = table("server:clients[].limits", &["streams"],
+        &["new_per_second", "up", "down", "ports", "hosts"]);
+
+    pub(crate) const CLIENT: Table = table("client:", &[
+        "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
+        "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
+        "log", "control",
+    ], &["proxy", "headers", "sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
+    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni"], &["name", "paths", "proxy", "headers"]);
+    pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
+    pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
+    pub(crate) const SERVICE: Table = table("client:services[]",
+        &["name", "target", "public", "priority", "timeouts", "resume"],
+        &["balance", "shared", "health", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
+          "host_rewrite", "headers", "path", "pass_through"]);
+    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target"], &["limits", "timeouts", "name"]);
+    pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
+
+    pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
+    pub(crate) const LOG: Table = table("both:log", &["level", "format"], &["file", "rotate"]);
+}
+pub(crate) use tables::*;
+
+/// Every section, for the reference and its test.
+pub const TABLES: &[Table] = &[
+    SERVER,
+    SERVER_TLS,
+    CLIENT_ENTRY,
+    ALLOW,
+    LIMITS,
+    CLIENT,
+    PATH,
+    CLIENT_TLS,
+    PATH_TLS,
+    SERVICE,
+    TIMEOUTS,
+    FORWARD,
+    RETRY,
+    WINDOW,
+    LOG,
+];

@@ -1,0 +1,274 @@
+//! Tree to values: a context that collects every problem, and sections that know their keys. A
+//! decoder asks for what it wants and carries on with a stand-in; the caller looks at the problems
+//! at the end, so that one run shows them all.
+
+pub(crate) mod client;
+pub(crate) mod common;
+pub mod keys;
+pub(crate) mod server;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::path::Path;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use crate::yaml::{At, Kind, Node};
+use crate::{BadValue, Problem};
+use keys::Table;
+
+/// Problems printed at most; a file that is something else altogether would print thousands.
+const PROBLEMS_MAX: usize = 100;
+
+/// What the pure decoder needs from outside.
+pub struct Sources<'a> {
+    /// The value of an environment variable for `${NAME}`.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// The text of a `token_file`, with the path as written; the caller makes it absolute and
+    /// looks at its permissions. The error is shown as it is.
+    pub read: &'a dyn Fn(&Path) -> Result<String, String>,
+}
+
+impl fmt::Debug for Sources<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct Cx<'a> {
+    pub(crate) file: &'a str,
+    pub(crate) sources: &'a Sources<'a>,
+    pub(crate) problems: RefCell<Vec<Problem>>,
+    pub(crate) warnings: RefCell<Vec<Problem>>,
+}
+
+impl Cx<'_> {
+    fn at(&self, at: At, path: &str, bad: BadValue) -> Problem {
+        let (file, line, column) = match at {
+            At::Text { line, column } => (self.file, line, column),
+            At::Flag(flag) => (flag, 0, 0),
+        };
+        let (file, key_path) = (file.to_owned(), path.to_owned());
+        Problem { file, line, column, key_path, message: bad.message, hint: bad.hint }
+    }
+
+    pub(crate) fn problem(&self, at: At, path: &str, bad: BadValue) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < PROBLEMS_MAX {
+            problems.push(self.at(at, path, bad));
+        }
+    }
+
+    pub(crate) fn warn(&self, at: At, path: &str, bad: BadValue) {
+        let mut warnings = self.warnings.borrow_mut();
+        if warnings.len() < PROBLEMS_MAX {
+            warnings.push(self.at(at, path, bad));
+        }
+    }
+
+    /// A scalar's text with `${NAME}` expanded; `$${` stands for `${`.
+    pub(crate) fn text(&self, item: &Item) -> Option<String> {
+        let text = match &item.node.kind {
+            Kind::Scalar { text, .. } => text,
+            Kind::List(_) => return self.wrong_type(item, "one value", "a list"),
+            Kind::Map(_) => return self.wrong_type(item, "one value", "a map"),
+        };
+        let (mut out, mut rest) = (String::new(), text.as_str());
+        while let Some(start) = rest.find("${") {
+            let (before, after) = (&rest[..start], &rest[start + 2..]);
+            if let Some(before) = before.strip_suffix('$') {
+                out.push_str(before);
+                out.push_str("${");
+                rest = after;
+                continue;
+            }
+            out.push_str(before);
+            let Some((name, tail)) = after.split_once('}') else {
+                self.problem(
+                    item.at(),
+                    &item.path,
+                    BadValue::new("`${` without `}`").hint("`$${` stands for `${`"),
+                );
+                return None;
+            };
+            let Some(value) = (self.sources.env)(name) else {
+                self.problem(
+                    item.at(),
+                    &item.path,
+                    BadValue::new(format!("environment variable {name} is not set")),
+                );
+                return None;
+            };
+            out.push_str(&value);
+            rest = tail;
+        }
+        out.push_str(rest);
+        Some(out)
+    }
+
+    pub(crate) fn value<T>(
+        &self,
+        item: &Item,
+        read: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Option<T> {
+        let text = self.text(item)?;
+        read(&text).map_err(|bad| self.problem(item.at(), &item.path, bad)).ok()
+    }
+
+    pub(crate) fn wrong_type<T>(&self, item: &Item, wanted: &str, found: &str) -> Option<T> {
+        self.problem(
+            item.at(),
+            &item.path,
+            BadValue::new(format!("expected {wanted}, found {found}")),
+        );
+        None
+    }
+
+    /// A list, or one value in place of a list of one.
+    pub(crate) fn one_or_list(&self, item: &Item) -> Vec<Item> {
+        match &item.node.kind {
+            Kind::List(nodes) => item.items(nodes),
+            Kind::Scalar { .. } | Kind::Map(_) => vec![item.clone()],
+        }
+    }
+
+    pub(crate) fn list(&self, item: &Item) -> Vec<Item> {
+        match &item.node.kind {
+            Kind::List(nodes) => item.items(nodes),
+            Kind::Scalar { .. } => self.wrong_type(item, "a list", "one value").unwrap_or_default(),
+            Kind::Map(_) => self.wrong_type(item, "a list", "a map").unwrap_or_default(),
+        }
+    }
+}
+
+/// A value and its key path.
+#[derive(Clone)]
+pub(crate) struct Item {
+    pub(crate) node: Rc<Node>,
+    pub(crate) path: String,
+}
+
+impl Item {
+    pub(crate) fn at(&self) -> At {
+        self.node.at
+    }
+
+    fn items(&self, nodes: &[Rc<Node>]) -> Vec<Self> {
+        let item = |(i, n): (usize, &Rc<Node>)| Self {
+            node: Rc::clone(n),
+            path: format!("{}[{i}]", self.path),
+        };
+        nodes.iter().enumerate().map(item).collect()
+    }
+}
+
+/// A map with a known set of keys.
+pub(crate) struct Section<'a> {
+    pub(crate) cx: &'a Cx<'a>,
+    pub(crate) item: Item,
+}
+
+impl<'a> Section<'a> {
+    /// Checks the keys against the table.
+    pub(crate) fn open(cx: &'a Cx<'a>, item: Item, table: &Table) -> Option<Self> {
+        let Kind::Map(entries) = &item.node.kind else {
+            let found =
+                if matches!(item.node.kind, Kind::List(_)) { "a list" } else { "one value" };
+            return cx.wrong_type(&item, "a map of keys", found);
+        };
+        let section = Self { cx, item: item.clone() };
+        for (i, entry) in entries.iter().enumerate() {
+            let key = entry.key.as_str();
+            let path = section.path(key);
+            if entries[..i].iter().any(|e| e.key == key) {
+                cx.problem(
+                    entry.at,
+                    &path,
+                    BadValue::new("the key is given twice").hint("remove one of them"),
+                );
+            } else if table.later.contains(&key) {
+                cx.problem(
+                    entry.at,
+                    &path,
+                    BadValue::new("this key is not in this build yet").hint("remove it"),
+                );
+            } else if !table.keys.contains(&key) {
+                cx.problem(entry.at, &path, unknown("key", key, table.keys));
+            }
+        }
+        Some(section)
+    }
+
+    pub(crate) fn path(&self, key: &str) -> String {
+        if self.item.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.item.path) }
+    }
+
+    pub(crate) fn at(&self) -> At {
+        self.item.at()
+    }
+
+    pub(crate) fn key(&self, key: &str) -> Option<Item> {
+        let Kind::Map(entries) = &self.item.node.kind else { return None };
+        let entry = entries.iter().find(|e| e.key == key && !e.value.is_null())?;
+        Some(Item { node: Rc::clone(&entry.value), path: self.path(key) })
+    }
+
+    pub(crate) fn section(&self, key: &str, table: &Table) -> Option<Self> {
+        Self::open(self.cx, self.key(key)?, table)
+    }
+
+    pub(crate) fn value<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Option<T> {
+        self.cx.value(&self.key(key)?, read)
+    }
+
+    pub(crate) fn parse<T: FromStr<Err = BadValue>>(&self, key: &str) -> Option<T> {
+        self.value(key, str::parse)
+    }
+
+    pub(crate) fn missing(&self, key: &str, hint: &str) {
+        self.cx.problem(self.at(), &self.path(key), BadValue::new("missing").hint(hint));
+    }
+
+    pub(crate) fn bad(&self, key: &str, bad: BadValue) {
+        let at = self.key(key).map_or_else(|| self.at(), |item| item.at());
+        self.cx.problem(at, &self.path(key), bad);
+    }
+}
+
+/// An unknown word of a closed set.
+pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> BadValue {
+    let bad = BadValue::new(format!("unknown {what}"));
+    match nearest(word, known) {
+        Some(near) => bad.hint(format!("did you mean `{near}`?")),
+        None => bad.hint(format!("known here: {}", known.join(", "))),
+    }
+}
+
+/// The known word at most two edits away (one for words of three letters).
+fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let near = |k: &&str| distance(word, k) <= (k.len() / 2).clamp(1, 2);
+    known.iter().copied().filter(near).min_by_key(|k| distance(word, k))
+}
+
+/// Levenshtein distance; long words are far from everything.
+fn distance(a: &str, b: &str) -> usize {
+    if a.len() > 40 {
+        return usize::MAX;
+    }
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut corner = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let cost = corner + usize::from(ca != *cb);
+            corner = row[j + 1];
+            row[j + 1] = cost.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row.last().copied().unwrap_or(usize::MAX)
+}

@@ -1,0 +1,115 @@
+//! server.yaml.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU32;
+
+use super::keys::{ALLOW, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS};
+use super::{Cx, Item, Section, common};
+use crate::model::{ClientGrant, ServerConfig, ServerTls};
+use crate::{BadValue, Endpoint, ForwardRights, Host, PortRights, Transport};
+
+/// `None` only after a problem was reported.
+pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
+    let s = Section::open(cx, root, &SERVER)?;
+    let listen = listen(&s);
+    let tls = s.section("tls", &SERVER_TLS).map(|tls| ServerTls {
+        identity: common::key_pair(&tls),
+        client_ca: common::path(&tls, "client_ca"),
+    });
+    let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let mut names = BTreeSet::new();
+    let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
+    if items.is_empty()
+        && s.key("clients").is_none_or(|c| matches!(c.node.kind, crate::yaml::Kind::List(_)))
+    {
+        s.missing(
+            "clients",
+            "without clients nobody can connect: add `- { name: home, token: … }`",
+        );
+    }
+    let clients =
+        items.into_iter().filter_map(|item| client(cx, item, public_bind, &mut names)).collect();
+    let common = common::common(&s);
+    Some(ServerConfig { listen, tls: tls.unwrap_or_default(), clients, public_bind, common })
+}
+
+fn listen(s: &Section<'_>) -> Vec<Endpoint> {
+    let Some(item) = s.key("listen") else {
+        s.missing("listen", "for example [\"tls://[::]:7000\"]");
+        return Vec::new();
+    };
+    let mut seen: Vec<Endpoint> = Vec::new();
+    let items = s.cx.one_or_list(&item);
+    if items.is_empty() {
+        s.bad("listen", BadValue::new("an empty list").hint("for example tls://[::]:7000"));
+    }
+    for item in items {
+        let Some(endpoint) = s.cx.value(&item, str::parse::<Endpoint>) else { continue };
+        let same = |e: &Endpoint| e.host == endpoint.host && e.port == endpoint.port && e.port != 0;
+        if seen.iter().any(same) {
+            s.cx.problem(
+                item.at(),
+                &item.path,
+                BadValue::new("the same address twice").hint("remove one of them"),
+            );
+        }
+        if endpoint.transport == Transport::Tcp && !endpoint.host.is_loopback() {
+            let bad = BadValue::new("no TLS on an address others can reach");
+            s.cx.warn(item.at(), &item.path, bad.hint("use tls:// or bind 127.0.0.1"));
+        }
+        seen.push(endpoint);
+    }
+    seen
+}
+
+pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
+    match text.parse()? {
+        Host::Ip(ip) => Ok(ip),
+        Host::Name(name) => {
+            Err(BadValue::new(format!("`{name}` is not an address"))
+                .hint("0.0.0.0, [::] or 127.0.0.1"))
+        }
+    }
+}
+
+fn client(
+    cx: &Cx<'_>,
+    item: Item,
+    bind: IpAddr,
+    names: &mut BTreeSet<String>,
+) -> Option<ClientGrant> {
+    let s = Section::open(cx, item, &CLIENT_ENTRY)?;
+    if s.key("name").is_none() {
+        s.missing("name", "the name the client gives in its own file");
+    }
+    let name = s.value("name", common::name);
+    if let Some(name) = &name
+        && !names.insert(name.clone())
+    {
+        s.bad(
+            "name",
+            BadValue::new(format!("a second client named {name}")).hint("names are unique"),
+        );
+    }
+    let tokens = common::tokens(&s, 2);
+    let allow = s.section("allow", &ALLOW);
+    let limits = s.section("limits", &LIMITS);
+    let streams = limits.and_then(|l| {
+        l.value("streams", |text| match text.parse::<NonZeroU32>() {
+            Ok(n) => Ok(n),
+            Err(_) => {
+                Err(BadValue::new(format!("`{text}` is not a number of streams")).hint("1 or more"))
+            }
+        })
+    });
+    let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
+    let tcp = PortRights { default_bind: Some(bind), rights };
+    let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
+    Some(ClientGrant { name: name?, tokens, tcp, forward, streams })
+}
+
+fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {
+    let items = s.key(key).map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    items.iter().filter_map(|item| s.cx.value(item, str::parse)).collect()
+}

@@ -1,0 +1,268 @@
+//! Addresses as people write them: `tls://example.com:7000`, `tcp://[::1]:22`, `tcp://:10022`.
+//! A scheme always says what is spoken there, `host:port` always in that order.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use crate::BadValue;
+
+/// Port of `tls://` and `tcp://` where none is given (design: default ports).
+pub const DEFAULT_PORT: u16 = 7000;
+
+/// Transports of the design that a later build brings: no typo, so they get words of their own.
+const LATER: &[&str] = &["quic", "kcp", "wss", "ws", "mux", "webrtc"];
+
+/// Longest host name in characters (RFC 1035 section 2.3.4).
+const NAME_MAX: usize = 253;
+
+/// A transport of this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TLS 1.3 over TCP.
+    Tls,
+    /// Plain TCP.
+    Tcp,
+}
+
+impl Transport {
+    /// The scheme in URLs.
+    #[must_use]
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// A host: a name to resolve or an address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// A DNS name, lower case, without the trailing dot.
+    Name(String),
+    /// An address.
+    Ip(IpAddr),
+}
+
+impl Host {
+    /// Whether only this machine can be meant.
+    #[must_use]
+    pub fn is_loopback(&self) -> bool {
+        match self {
+            Self::Name(name) => name == "localhost",
+            Self::Ip(ip) => ip.to_canonical().is_loopback(),
+        }
+    }
+}
+
+impl FromStr for Host {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let bad = || BadValue::new(format!("`{text}` is not a host"));
+        if let Some(rest) = text.strip_prefix('[') {
+            let inner = rest.strip_suffix(']').ok_or_else(bad)?;
+            return inner.parse::<Ipv6Addr>().map(|ip| Self::Ip(ip.into())).map_err(|_| bad());
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return match ip {
+                IpAddr::V4(_) => Ok(Self::Ip(ip)),
+                IpAddr::V6(_) => Err(bad().hint(format!("write an IPv6 address as [{text}]"))),
+            };
+        }
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        let label = |l: &str| {
+            (1..=63).contains(&l.len())
+                && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+                && !l.starts_with('-')
+                && !l.ends_with('-')
+        };
+        // An all-digit last label is a mistyped address, never a name (RFC 3696 section 2).
+        let numeric =
+            name.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
+        if name.len() > NAME_MAX || numeric || !name.split('.').all(label) {
+            return Err(bad());
+        }
+        Ok(Self::Name(name))
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Ip(IpAddr::V4(ip)) => write!(f, "{ip}"),
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+        }
+    }
+}
+
+/// Where a carrier listens or is dialled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// How.
+    pub transport: Transport,
+    /// Name or address.
+    pub host: Host,
+    /// TCP port; 0 lets the system choose (listeners only).
+    pub port: u16,
+}
+
+impl FromStr for Endpoint {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let hint = "for example tls://example.com:7000";
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err(BadValue::new(format!("`{text}` has no transport")).hint(hint));
+        };
+        let transport = match scheme {
+            "tls" => Transport::Tls,
+            "tcp" => Transport::Tcp,
+            later if LATER.contains(&later) => {
+                return Err(BadValue::new(format!(
+                    "transport {later} is not in this build; use tls:// or tcp://"
+                )));
+            }
+            _ => {
+                return Err(BadValue::new(format!("unknown transport `{scheme}`"))
+                    .hint("use tls:// or tcp://"));
+            }
+        };
+        if rest.contains('/') {
+            return Err(
+                BadValue::new(format!("`{text}`: a {scheme}:// address has no path")).hint(hint)
+            );
+        }
+        let (host, port) = split(rest)?;
+        if host.is_empty() {
+            return Err(BadValue::new(format!("`{text}` has no host"))
+                .hint("[::] is every address of the machine"));
+        }
+        Ok(Self {
+            transport,
+            host: host.parse()?,
+            port: port.map_or(Ok(DEFAULT_PORT), self::port)?,
+        })
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}:{}", self.transport.scheme(), self.host, self.port)
+    }
+}
+
+/// `tcp://host:port` or `tcp://host:a-b`: what a service or forward dials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name or address.
+    pub host: Host,
+    /// TCP port, at least 1.
+    pub port: u16,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tcp://{}:{}", self.host, self.port)
+    }
+}
+
+/// Splits `host[:port]`, brackets respected; nothing is checked beyond that.
+pub(crate) fn split(text: &str) -> Result<(&str, Option<&str>), BadValue> {
+    let end = if text.starts_with('[') {
+        text.find(']')
+            .map(|i| i + 1)
+            .ok_or_else(|| BadValue::new(format!("`{text}`: `[` without `]`")))?
+    } else {
+        if text.matches(':').count() > 1 {
+            return Err(BadValue::new(format!("`{text}` is ambiguous"))
+                .hint("an IPv6 address goes in brackets: [::1]:22"));
+        }
+        text.find(':').unwrap_or(text.len())
+    };
+    let (host, rest) = text.split_at(end);
+    match rest.strip_prefix(':') {
+        Some(port) => Ok((host, Some(port))),
+        None if rest.is_empty() => Ok((host, None)),
+        None => Err(BadValue::new(format!("`{rest}` after the host is not a port"))),
+    }
+}
+
+/// A port, 0 included.
+pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| {
+        BadValue::new(format!("`{text}` is not a port")).hint("a port is a number from 1 to 65535")
+    })
+}
+
+/// `a` or `a-b`, both included.
+pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
+    let (first, last) = match text.split_once('-') {
+        Some((a, b)) => (port(a)?, port(b)?),
+        None => (port(text)?, port(text)?),
+    };
+    if first > last {
+        return Err(BadValue::new(format!("`{text}` ends before it begins")));
+    }
+    if first == 0 && last > 0 {
+        return Err(BadValue::new(format!("`{text}`: a range begins at 1 or above")));
+    }
+    Ok((first, last))
+}
+
+/// `tcp://[host]:a[-b]` of services and forwards.
+pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
+    let hint = "for example tcp://127.0.0.1:22";
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(BadValue::new(format!("`{text}` has no scheme")).hint(hint));
+    };
+    match scheme {
+        "tcp" => {}
+        "udp" | "http" | "https" | "tls" | "unix" | "socks5" | "file" | "stdio" | "tun" => {
+            return Err(BadValue::new(format!(
+                "scheme {scheme} is not in this build yet; use tcp://"
+            )));
+        }
+        _ => return Err(BadValue::new(format!("unknown scheme `{scheme}`")).hint(hint)),
+    }
+    let (host, port) = split(rest)?;
+    let Some(port) = port else {
+        return Err(BadValue::new(format!("`{text}` has no port")).hint(hint));
+    };
+    let host = if host.is_empty() { None } else { Some(host.parse()?) };
+    let (first, last) = ports(port)?;
+    Ok((host, first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shown_endpoint_reads_back(ip: IpAddr, port: u16, tls: bool) {
+            let transport = if tls { Transport::Tls } else { Transport::Tcp };
+            let e = Endpoint { transport, host: Host::Ip(ip), port };
+            prop_assert_eq!(e.to_string().parse(), Ok(e));
+        }
+
+        #[test]
+        fn no_text_panics(text in "\\PC{0,40}") {
+            let _ = text.parse::<Endpoint>();
+            let _ = tcp(&text);
+        }
+    }
+
+    #[test]
+    fn names_lose_case_and_the_trailing_dot() {
+        assert_eq!("Example.COM.".parse(), Ok(Host::Name("example.com".into())));
+        for bad in ["", ".", "a..b", "-a", "1.2.3", "::1", "a b", "[::1", "[1.2.3.4]", "1.2.3.4.5"]
+        {
+            assert!(bad.parse::<Host>().is_err(), "{bad}");
+        }
+    }
+}

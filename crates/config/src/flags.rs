@@ -1,0 +1,157 @@
+//! Command line flags as pieces of the file's tree. A problem with one carries the flag's name.
+
+use std::rc::Rc;
+
+use crate::yaml::{At, Entry, Kind, Node};
+
+/// `tunnel server …`; every field left empty leaves the file's key alone.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "each field is the flag and the key of its name")]
+pub struct ServerFlags {
+    pub listen: Vec<String>,
+    /// Makes one client (`clients`), together with the next four.
+    pub name: Option<String>,
+    pub token: Option<crate::Secret>,
+    pub token_file: Option<String>,
+    /// `allow.tcp` of that client.
+    pub allow_tcp: Vec<String>,
+    /// `allow.forward` of that client.
+    pub allow_forward: Vec<String>,
+    pub cert: Option<String>,
+    pub key: Option<String>,
+    pub client_ca: Option<String>,
+    pub state_dir: Option<String>,
+    pub workers: Option<String>,
+    pub control: Option<String>,
+    pub log_level: Option<String>,
+}
+
+/// `tunnel client …`; every field left empty leaves the file's key alone.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs, reason = "each field is the flag and the key of its name")]
+pub struct ClientFlags {
+    pub server: Vec<String>,
+    pub name: Option<String>,
+    pub token: Option<crate::Secret>,
+    pub token_file: Option<String>,
+    pub pin: Vec<String>,
+    pub ca: Option<String>,
+    pub cert: Option<String>,
+    pub key: Option<String>,
+    /// `PUBLIC=TARGET`, in place of the file's `services`.
+    pub publish: Vec<String>,
+    /// `LISTEN=TARGET`, in place of the file's `forwards`.
+    pub forward: Vec<String>,
+    pub connections: Option<String>,
+    pub state_dir: Option<String>,
+    pub workers: Option<String>,
+    pub control: Option<String>,
+    pub log_level: Option<String>,
+}
+
+impl ServerFlags {
+    pub(crate) fn tree(&self) -> Vec<Entry> {
+        let mut top = Tree::default();
+        top.list("listen", "--listen", &self.listen);
+        let mut tls = Tree::default();
+        tls.one("cert", "--cert", self.cert.as_deref());
+        tls.one("key", "--key", self.key.as_deref());
+        tls.one("client_ca", "--client-ca", self.client_ca.as_deref());
+        top.map("tls", "--cert", tls);
+        let mut client = Tree::default();
+        client.one("token", "--token", self.token.as_ref().map(crate::Secret::reveal));
+        client.one("token_file", "--token-file", self.token_file.as_deref());
+        let mut allow = Tree::default();
+        allow.list("tcp", "--allow-tcp", &self.allow_tcp);
+        allow.list("forward", "--allow-forward", &self.allow_forward);
+        client.map("allow", "--allow-tcp", allow);
+        if self.name.is_some() || !client.0.is_empty() {
+            client.one("name", "--name", Some(self.name.as_deref().unwrap_or("home")));
+            let at = At::Flag("--name");
+            let value = Node::new(Kind::List(vec![Node::new(Kind::Map(client.0), at)]), at);
+            top.0.push(Entry { key: "clients".into(), at, value });
+        }
+        top.daemon(&self.state_dir, &self.workers, &self.control, self.log_level.as_deref());
+        top.0
+    }
+}
+
+impl ClientFlags {
+    pub(crate) fn tree(&self) -> Vec<Entry> {
+        let mut top = Tree::default();
+        top.list("servers", "--server", &self.server);
+        top.one("name", "--name", self.name.as_deref());
+        top.one("token", "--token", self.token.as_ref().map(crate::Secret::reveal));
+        top.one("token_file", "--token-file", self.token_file.as_deref());
+        let mut tls = Tree::default();
+        tls.list("pin", "--pin", &self.pin);
+        tls.one("ca", "--ca", self.ca.as_deref());
+        tls.one("cert", "--cert", self.cert.as_deref());
+        tls.one("key", "--key", self.key.as_deref());
+        top.map("tls", "--pin", tls);
+        top.pairs("services", "public", "--publish", &self.publish);
+        top.pairs("forwards", "listen", "--forward", &self.forward);
+        top.one("connections", "--connections", self.connections.as_deref());
+        top.daemon(&self.state_dir, &self.workers, &self.control, self.log_level.as_deref());
+        top.0
+    }
+}
+
+#[derive(Default)]
+struct Tree(Vec<Entry>);
+
+impl Tree {
+    fn put(&mut self, key: &str, flag: &'static str, value: Rc<Node>) {
+        self.0.push(Entry { key: key.to_owned(), at: At::Flag(flag), value });
+    }
+
+    fn one(&mut self, key: &str, flag: &'static str, value: Option<&str>) {
+        if let Some(value) = value {
+            self.put(key, flag, Node::scalar(value, At::Flag(flag)));
+        }
+    }
+
+    fn list(&mut self, key: &str, flag: &'static str, values: &[String]) {
+        let at = At::Flag(flag);
+        if !values.is_empty() {
+            let nodes = values.iter().map(|v| Node::scalar(v, at)).collect();
+            self.put(key, flag, Node::new(Kind::List(nodes), at));
+        }
+    }
+
+    fn map(&mut self, key: &str, flag: &'static str, inner: Self) {
+        if !inner.0.is_empty() {
+            self.put(key, flag, Node::new(Kind::Map(inner.0), At::Flag(flag)));
+        }
+    }
+
+    /// `A=B`, split at the first `=`; without one, `target` is missing and reported as such.
+    fn pairs(&mut self, key: &str, left: &str, flag: &'static str, specs: &[String]) {
+        let at = At::Flag(flag);
+        let node = |spec: &String| {
+            let (a, b) = spec.split_once('=').map_or((spec.as_str(), None), |(a, b)| (a, Some(b)));
+            let mut entry = Self::default();
+            entry.one(left, flag, Some(a));
+            entry.one("target", flag, b);
+            Node::new(Kind::Map(entry.0), at)
+        };
+        if !specs.is_empty() {
+            self.put(key, flag, Node::new(Kind::List(specs.iter().map(node).collect()), at));
+        }
+    }
+
+    fn daemon(
+        &mut self,
+        state_dir: &Option<String>,
+        workers: &Option<String>,
+        control: &Option<String>,
+        log_level: Option<&str>,
+    ) {
+        self.one("state_dir", "--state-dir", state_dir.as_deref());
+        self.one("workers", "--workers", workers.as_deref());
+        self.one("control", "--control", control.as_deref());
+        let mut log = Self::default();
+        log.one("level", "--log-level", log_level);
+        self.map("log", "--log-level", log);
+    }
+}

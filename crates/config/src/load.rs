@@ -1,0 +1,131 @@
+//! From texts and flags to a checked model. Flags become a piece of the same tree and replace the
+//! file's keys before decoding, so that both obey the same rules and "the file wins only where the
+//! flag is absent" holds by construction.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::decode::client::client;
+use crate::decode::server::server;
+use crate::decode::{Cx, Item, Sources};
+use crate::model::{ClientConfig, ServerConfig};
+use crate::yaml::{At, Entry, Kind, Node, parse};
+use crate::{ClientFlags, Problem, ServerFlags};
+
+/// A checked model and what is doubtful about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded<T> {
+    /// The model.
+    pub config: T,
+    /// Worth saying, no reason to stop.
+    pub warnings: Vec<Problem>,
+}
+
+/// Which role a file is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// server.yaml
+    Server,
+    /// client.yaml
+    Client,
+}
+
+impl Role {
+    /// By content: `servers`, `services` or `forwards` make a client, `listen` or `clients` a
+    /// server. `None` where neither or both are there, or where the text is not YAML.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let root = parse("", text).ok()?;
+        let Kind::Map(entries) = &root.kind else { return None };
+        let any = |keys: &[&str]| entries.iter().any(|e| keys.contains(&e.key.as_str()));
+        match (any(&["listen", "clients"]), any(&["servers", "services", "forwards"])) {
+            (true, false) => Some(Self::Server),
+            (false, true) => Some(Self::Client),
+            _ => None,
+        }
+    }
+}
+
+/// A file's name, as it appears in problems, and its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Text<'a> {
+    /// Name or path.
+    pub name: &'a str,
+    /// Content.
+    pub text: &'a str,
+}
+
+/// Reads a server's configuration out of an optional file and flags.
+///
+/// # Errors
+/// Every problem found, in the order of the file.
+pub fn load_server(
+    file: Option<Text<'_>>,
+    flags: &ServerFlags,
+    sources: &Sources<'_>,
+) -> Result<Loaded<ServerConfig>, Vec<Problem>> {
+    load(file, flags.tree(), sources, server)
+}
+
+/// Reads a client's configuration out of an optional file and flags.
+///
+/// # Errors
+/// Every problem found, in the order of the file.
+pub fn load_client(
+    file: Option<Text<'_>>,
+    flags: &ClientFlags,
+    sources: &Sources<'_>,
+) -> Result<Loaded<ClientConfig>, Vec<Problem>> {
+    load(file, flags.tree(), sources, client)
+}
+
+fn load<T>(
+    file: Option<Text<'_>>,
+    flags: Vec<Entry>,
+    sources: &Sources<'_>,
+    decode: impl FnOnce(&Cx<'_>, Item) -> Option<T>,
+) -> Result<Loaded<T>, Vec<Problem>> {
+    let name = file.map_or("command line", |f| f.name);
+    let mut root = match file {
+        Some(f) => parse(f.name, f.text).map_err(|problem| vec![problem])?,
+        None => Node::new(Kind::Map(Vec::new()), At::Flag("command line")),
+    };
+    if !flags.is_empty() {
+        root = overlay(&root, flags);
+    }
+    let cx = Cx { file: name, sources, problems: RefCell::default(), warnings: RefCell::default() };
+    let config = decode(&cx, Item { node: root, path: String::new() });
+    let mut problems = cx.problems.into_inner();
+    problems.sort_by_key(|p| (p.line, p.column));
+    match config {
+        Some(config) if problems.is_empty() => {
+            Ok(Loaded { config, warnings: cx.warnings.into_inner() })
+        }
+        _ => Err(problems),
+    }
+}
+
+/// Keys of which the flag removes the others too.
+const EXCLUSIVE: &[&[&str]] = &[&["token", "token_file"], &["pin", "ca"]];
+
+/// The file's map with the flags' entries in place of its own; maps are merged.
+fn overlay(base: &Rc<Node>, flags: Vec<Entry>) -> Rc<Node> {
+    let Kind::Map(entries) = &base.kind else { return Rc::clone(base) };
+    let mut entries = entries.clone();
+    for mut flag in flags {
+        if let Kind::Map(inner) = &flag.value.kind
+            && let Some(old) = entries.iter().find(|e| e.key == flag.key)
+            && matches!(old.value.kind, Kind::Map(_))
+        {
+            flag.value = overlay(&old.value, inner.clone());
+        }
+        let group = EXCLUSIVE.iter().find(|g| g.contains(&flag.key.as_str()));
+        let others: Vec<&str> = group.map(|g| g.to_vec()).unwrap_or_default();
+        entries.retain(|e| {
+            let from_flag = matches!(e.at, At::Flag(_));
+            e.key != flag.key && (from_flag || !others.contains(&e.key.as_str()))
+        });
+        entries.push(flag);
+    }
+    Node::new(Kind::Map(entries), base.at)
+}

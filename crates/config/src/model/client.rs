@@ -1,0 +1,151 @@
+//! The side behind NAT.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use super::{Common, KeyPair, Token};
+use crate::{Endpoint, Host, Span, Target};
+
+/// A checked client.yaml.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Paths to the one server, preferred first; at least one.
+    pub servers: Vec<Path>,
+    /// Name the server knows this client by.
+    pub name: String,
+    /// Proof of it.
+    pub token: Token,
+    /// Links; `None`: one per worker, at least 2.
+    pub connections: Option<NonZeroUsize>,
+    /// What is published, ranges expanded; names are unique.
+    pub services: Vec<Service>,
+    /// Local listeners whose targets the server dials.
+    pub forwards: Vec<Forward>,
+    /// Shortest pause between attempts.
+    pub retry_min: Span,
+    /// Longest pause between attempts.
+    pub retry_max: Span,
+    /// Keys of both roles.
+    pub common: Common,
+}
+
+/// One way to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Where.
+    pub endpoint: Endpoint,
+    /// Whom to believe.
+    pub trust: Trust,
+    /// Certificate shown to the server.
+    pub identity: Option<KeyPair>,
+    /// Name asked for in the handshake in place of the host.
+    pub sni: Option<String>,
+}
+
+/// Which servers a client believes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// Authorities of the system.
+    System,
+    /// One of these keys: `sha256:` and 44 characters of Base64.
+    Pins(Vec<String>),
+    /// Authorities of a PEM file.
+    Ca(PathBuf),
+}
+
+/// Something published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Unique name.
+    pub name: String,
+    /// What the client dials.
+    pub target: Target,
+    /// Where visitors come; at least one.
+    pub public: Vec<Public>,
+    /// Turn among other services.
+    pub priority: Priority,
+    /// Time limits.
+    pub timeouts: Timeouts,
+    /// Whether streams outlive their carrier.
+    pub resume: bool,
+}
+
+/// A public address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Public {
+    /// `None`: the server's `public_bind`.
+    pub bind: Option<IpAddr>,
+    /// 0: the server chooses and reports.
+    pub port: u16,
+}
+
+impl fmt::Display for Public {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bind {
+            Some(ip) => write!(f, "tcp://{}:{}", Host::Ip(ip), self.port),
+            None => write!(f, "tcp://:{}", self.port),
+        }
+    }
+}
+
+/// Priority class: a higher one is sent first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// Before all others.
+    Interactive,
+    /// The default.
+    #[default]
+    Normal,
+    /// When nothing else waits.
+    Bulk,
+}
+
+/// Time limits of a service's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Until the target accepts.
+    pub dial: Span,
+    /// Without a byte either way; 0 is no limit.
+    pub idle: Span,
+    /// After one side finished.
+    pub half_close: Span,
+}
+
+/// A local listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// Where, on the client's side.
+    pub listen: SocketAddr,
+    /// What the server dials.
+    pub target: Target,
+}
+
+impl ClientConfig {
+    /// What would run, line by line.
+    #[must_use]
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .servers
+            .iter()
+            .map(|p| format!("client {} to {}", self.name, p.endpoint))
+            .collect();
+        for service in &self.services {
+            let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();
+            lines.push(format!(
+                "service {}: {} -> {}",
+                service.name,
+                public.join(", "),
+                service.target
+            ));
+        }
+        for forward in &self.forwards {
+            lines.push(format!(
+                "forward tcp://{} -> {} (dialled by the server)",
+                forward.listen, forward.target
+            ));
+        }
+        lines
+    }
+}

@@ -1,0 +1,91 @@
+//! The checked model: what is in here has been looked at, nothing needs to be asked again.
+
+mod client;
+mod server;
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+pub use client::{ClientConfig, Forward, Path, Priority, Public, Service, Timeouts, Trust};
+pub use server::{ClientGrant, ServerConfig, ServerTls};
+
+use crate::{Secret, Size, Span};
+
+/// A token and where it came from, so that the caller can look at the file's permissions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The token.
+    pub secret: Secret,
+    /// The `token_file` it was read from, as written.
+    pub file: Option<PathBuf>,
+}
+
+/// Keys that both roles have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// `None`: the caller's default (see REFERENCE.md).
+    pub state_dir: Option<PathBuf>,
+    /// Worker threads; `None`: one per core.
+    pub workers: Option<NonZeroUsize>,
+    /// `None`: a quarter of the memory of the machine or of its cgroup.
+    pub memory_budget: Option<Size>,
+    /// Credit a stream begins with, in bytes.
+    pub window_initial: Size,
+    /// Credit a stream may grow to, in bytes.
+    pub window_max: Size,
+    /// Silence after which a carrier is asked whether it lives.
+    pub keepalive: Span,
+    /// How long a link without a carrier waits for its peer.
+    pub resume_timeout: Span,
+    /// How long streams may finish after SIGTERM.
+    pub drain_timeout: Span,
+    /// Least level that is logged.
+    pub log_level: LogLevel,
+    /// Form of a log line.
+    pub log_format: LogFormat,
+    /// Path of the control socket; `None`: in `state_dir`.
+    pub control: Option<PathBuf>,
+}
+
+/// A certificate chain and its key, PEM files with paths as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPair {
+    /// The chain.
+    pub cert: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// A level of `log.level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the key")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    /// The word in the file.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+/// A form of `log.format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}

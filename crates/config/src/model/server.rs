@@ -1,0 +1,71 @@
+//! The public side.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use super::{Common, KeyPair, Token};
+use crate::{Endpoint, ForwardRights, PortRights};
+
+/// A checked server.yaml.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where clients connect; at least one, all different.
+    pub listen: Vec<Endpoint>,
+    /// Certificates.
+    pub tls: ServerTls,
+    /// Who may connect; names are unique.
+    pub clients: Vec<ClientGrant>,
+    /// Address of published ports without one.
+    pub public_bind: IpAddr,
+    /// Keys of both roles.
+    pub common: Common,
+}
+
+/// The server's certificates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerTls {
+    /// `None`: self-signed, kept in `state_dir`.
+    pub identity: Option<KeyPair>,
+    /// With it, clients must show a certificate of this authority.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// One client and what it may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientGrant {
+    /// Unique name.
+    pub name: String,
+    /// One or two tokens, all valid (two while one is being replaced).
+    pub tokens: Vec<Token>,
+    /// Ports it may publish.
+    pub tcp: PortRights,
+    /// Targets its forwards may reach.
+    pub forward: ForwardRights,
+    /// Most streams at once; `None` is no limit.
+    pub streams: Option<NonZeroU32>,
+}
+
+impl ServerConfig {
+    /// What would run, line by line.
+    #[must_use]
+    pub fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.listen.iter().map(|e| format!("listen {e}")).collect();
+        lines.push(match &self.tls.identity {
+            Some(pair) => format!("certificate {}", pair.cert.display()),
+            None => "certificate self-signed, kept in state_dir".into(),
+        });
+        if let Some(ca) = &self.tls.client_ca {
+            lines.push(format!("clients show a certificate of {}", ca.display()));
+        }
+        for client in &self.clients {
+            let join = |items: Vec<String>| {
+                if items.is_empty() { "nothing".into() } else { items.join(", ") }
+            };
+            let tcp = join(client.tcp.rights.iter().map(ToString::to_string).collect());
+            let forward = join(client.forward.0.iter().map(ToString::to_string).collect());
+            lines.push(format!("client {}: may publish {tcp}; may reach {forward}", client.name));
+        }
+        lines
+    }
+}

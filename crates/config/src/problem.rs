@@ -1,0 +1,59 @@
+//! What is wrong and where. Every layer reports with this one type, so that a person sees all
+//! problems of a file in one form: `server.yaml:12:5: clients[0].name: message (hint: what to do)`.
+
+use std::fmt;
+
+/// One thing wrong with a file or with a flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file as the caller named it, or the flag (`--publish`) the value came from.
+    pub file: String,
+    /// Line from 1; 0 for a flag.
+    pub line: usize,
+    /// Column from 1, in characters; 0 for a flag.
+    pub column: usize,
+    /// Where in the document, such as `clients[0].allow.tcp[1]`; empty for the whole document.
+    pub key_path: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        }
+        if !self.key_path.is_empty() {
+            write!(f, ": {}", self.key_path)?;
+        }
+        write!(f, ": {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Why a text is not a value of the type wanted: a [`Problem`] that does not know its place yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct BadValue {
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl BadValue {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}

@@ -1,0 +1,251 @@
+//! Who may bind and dial what. Pure functions on the model, so that the server's decision can be
+//! tested without a socket; names and addresses are brought to one form before they are compared
+//! (reliability 29).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::BadValue;
+use crate::endpoint::{Host, ports, split};
+
+/// One entry of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortRight {
+    bind: Option<IpAddr>,
+    first: u16,
+    last: u16,
+}
+
+impl FromStr for PortRight {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let (bind, range) = match split(text)? {
+            (host, Some(range)) => match host.parse()? {
+                Host::Ip(ip) => (Some(ip.to_canonical()), range),
+                Host::Name(name) => {
+                    return Err(BadValue::new(format!("`{name}` is not an address"))
+                        .hint("a port right binds to an address: 127.0.0.1:10000-10100"));
+                }
+            },
+            (range, None) => (None, range),
+        };
+        let (first, last) = ports(range)?;
+        if first == 0 {
+            return Err(BadValue::new("port 0 cannot be allowed").hint("1-65535 allows every port"));
+        }
+        Ok(Self { bind, first, last })
+    }
+}
+
+impl fmt::Display for PortRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(ip) = self.bind {
+            write!(f, "{}:", Host::Ip(ip))?;
+        }
+        write!(f, "{}", self.first)?;
+        if self.last != self.first {
+            write!(f, "-{}", self.last)?;
+        }
+        Ok(())
+    }
+}
+
+/// The ports a client may publish; empty is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortRights {
+    /// The server's `public_bind`: what a right without an address is about.
+    pub default_bind: Option<IpAddr>,
+    /// The entries.
+    pub rights: Vec<PortRight>,
+}
+
+impl PortRights {
+    /// Whether a listener on exactly this address and port is allowed. A right without an address
+    /// is about the server's `public_bind` only. Port 0 (the server chooses) is never permitted
+    /// itself: the server chooses out of what is, see [`PortRights::ranges`].
+    #[must_use]
+    pub fn permits(&self, bind: IpAddr, port: u16) -> bool {
+        let bind = bind.to_canonical();
+        let default = self.default_bind.map(|ip| ip.to_canonical());
+        port != 0
+            && self.rights.iter().any(|r| {
+                (r.first..=r.last).contains(&port)
+                    && r.bind.or(default).is_some_and(|ip| ip == bind)
+            })
+    }
+
+    /// First and last port of each entry that covers `bind`.
+    pub fn ranges(&self, bind: IpAddr) -> impl Iterator<Item = (u16, u16)> + '_ {
+        let bind = bind.to_canonical();
+        let default = self.default_bind.map(|ip| ip.to_canonical());
+        let covers = move |r: &&PortRight| r.bind.or(default) == Some(bind);
+        self.rights.iter().filter(covers).map(|r| (r.first, r.last))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    Name(String),
+    Net { ip: IpAddr, prefix: u8 },
+}
+
+/// One entry of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardRight {
+    place: Place,
+    /// Both included; `*` is 1-65535.
+    first: u16,
+    last: u16,
+}
+
+impl FromStr for ForwardRight {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let hint = "a forward right is host:port, address/prefix:ports or *: 10.0.0.0/8:*, db.internal:5432";
+        let bad = || BadValue::new(format!("`{text}` is not a forward right")).hint(hint);
+        let (place, range) = text.rsplit_once(':').ok_or_else(bad)?;
+        let (first, last) = if range == "*" { (1, u16::MAX) } else { ports(range)? };
+        if first == 0 {
+            return Err(bad());
+        }
+        let (host, prefix) = match place.split_once('/') {
+            Some((host, prefix)) => (host, Some(prefix)),
+            None => (place, None),
+        };
+        let place = match (host.parse::<Host>()?, prefix) {
+            (Host::Name(name), None) => Place::Name(name),
+            (Host::Name(_), Some(_)) => return Err(bad()),
+            (Host::Ip(ip), prefix) => net(ip, prefix).ok_or_else(bad)?,
+        };
+        Ok(Self { place, first, last })
+    }
+}
+
+/// A network in canonical form: an IPv4-mapped one (`::ffff:10.0.0.0/104`) becomes IPv4.
+fn net(ip: IpAddr, prefix: Option<&str>) -> Option<Place> {
+    let width: u8 = if ip.is_ipv4() { 32 } else { 128 };
+    let prefix = match prefix {
+        Some(p) if p.bytes().all(|b| b.is_ascii_digit()) => {
+            p.parse().ok().filter(|p| *p <= width)?
+        }
+        Some(_) => return None,
+        None => width,
+    };
+    let canonical = ip.to_canonical();
+    if canonical.is_ipv4() && !ip.is_ipv4() && prefix >= 96 {
+        return Some(Place::Net { ip: canonical, prefix: prefix - 96 });
+    }
+    Some(Place::Net { ip, prefix })
+}
+
+fn within(ip: IpAddr, net: IpAddr, prefix: u8) -> bool {
+    let shift = |width: u8| u32::from(width.saturating_sub(prefix));
+    match (ip, net) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            (a.to_bits() ^ b.to_bits()).checked_shr(shift(32)).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            (a.to_bits() ^ b.to_bits()).checked_shr(shift(128)).unwrap_or(0) == 0
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+    }
+}
+
+impl fmt::Display for ForwardRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Name(name) => write!(f, "{name}:")?,
+            Place::Net { ip, prefix } => write!(f, "{}/{prefix}:", Host::Ip(*ip))?,
+        }
+        match (self.first, self.last) {
+            (1, u16::MAX) => f.write_str("*"),
+            (a, b) if a == b => write!(f, "{a}"),
+            (a, b) => write!(f, "{a}-{b}"),
+        }
+    }
+}
+
+/// What a client may reach from the server's side; empty is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardRights(pub Vec<ForwardRight>);
+
+impl ForwardRights {
+    /// Whether a dial to `resolved`, one address of the host `asked` for, is allowed. A right by
+    /// address is about the address dialled; a right by name is about the name asked for, and then
+    /// for whatever the server's resolver says it is. Ask again for every address before its dial.
+    #[must_use]
+    pub fn permits(&self, asked: &str, resolved: IpAddr, port: u16) -> bool {
+        let name = asked.strip_suffix('.').unwrap_or(asked);
+        let ip = resolved.to_canonical();
+        self.0.iter().any(|right| {
+            (right.first..=right.last).contains(&port)
+                && match &right.place {
+                    Place::Name(allowed) => allowed.eq_ignore_ascii_case(name),
+                    Place::Net { ip: net, prefix } => within(ip, *net, *prefix),
+                }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shown_port_right_reads_back(a in 1u16.., b in 1u16.., bind: Option<IpAddr>) {
+            let bind = bind.map(|ip| ip.to_canonical());
+            let right = PortRight { bind, first: a.min(b), last: a.max(b) };
+            prop_assert_eq!(right.to_string().parse(), Ok(right));
+        }
+    }
+
+    #[test]
+    fn forward_rights_hold_against_dots_case_and_mapped_addresses() {
+        let table = [
+            ("10.0.0.0/8:*", "x", "10.1.2.3", 80, true),
+            ("10.0.0.0/8:*", "x", "::ffff:10.1.2.3", 80, true),
+            ("10.0.0.0/8:*", "x", "11.0.0.1", 80, false),
+            ("10.0.0.0/8:*", "10.1.2.3", "127.0.0.1", 80, false),
+            ("[::ffff:10.0.0.0]/104:*", "x", "10.1.2.3", 80, true),
+            ("127.0.0.1:5201", "localhost", "127.0.0.1", 5201, true),
+            ("127.0.0.1:5201", "localhost", "127.0.0.1", 5202, false),
+            ("127.0.0.1:5201", "localhost", "::1", 5201, false),
+            ("[::1]:80", "[::1]", "::1", 80, true),
+            ("[2001:db8::]/32:1-99", "x", "2001:db8:1::1", 99, true),
+            ("[2001:db8::]/32:1-99", "x", "2001:db9::1", 99, false),
+            ("db.internal:5432", "DB.internal.", "10.9.9.9", 5432, true),
+            ("DB.Internal.:5432", "db.internal", "10.9.9.9", 5432, true),
+            ("db.internal:5432", "db.internal..", "10.9.9.9", 5432, false),
+            ("db.internal:5432", "xdb.internal", "10.9.9.9", 5432, false),
+            ("db.internal:5432", "db.internal.evil.com", "10.9.9.9", 5432, false),
+            ("0.0.0.0/0:*", "x", "1.2.3.4", 1, true),
+            ("0.0.0.0/0:*", "x", "::1", 1, false),
+            ("[::]/0:*", "x", "::ffff:1.2.3.4", 1, false),
+        ];
+        for (right, asked, ip, port, want) in table {
+            let rights = ForwardRights(vec![right.parse().unwrap()]);
+            assert_eq!(
+                rights.permits(asked, ip.parse().unwrap(), port),
+                want,
+                "{right} {asked} {ip} {port}"
+            );
+        }
+        assert!(!ForwardRights::default().permits("a", "127.0.0.1".parse().unwrap(), 1));
+    }
+
+    #[test]
+    fn a_port_right_without_an_address_is_about_the_public_bind_only() {
+        let bind: IpAddr = "::".parse().unwrap();
+        let rights = vec!["5203".parse().unwrap(), "127.0.0.1:10-20".parse().unwrap()];
+        let rights = PortRights { default_bind: Some(bind), rights };
+        let lo: IpAddr = "127.0.0.1".parse().unwrap();
+        assert!(rights.permits(bind, 5203) && !rights.permits(lo, 5203));
+        assert!(rights.permits(lo, 20) && rights.permits("::ffff:127.0.0.1".parse().unwrap(), 10));
+        assert!(!rights.permits(lo, 21) && !rights.permits(bind, 15) && !rights.permits(bind, 0));
+    }
+}

@@ -1,0 +1,36 @@
+//! A text that cannot be printed by accident: `Debug` and `Display` say the same constant words,
+//! the memory is overwritten on drop (reliability 31).
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// A secret text; only [`Secret::reveal`] gives it away.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// Takes a text in.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(Zeroizing::new(text.into()))
+    }
+
+    /// The text itself, for the one place that proves knowledge of it.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+impl fmt::Display for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}

@@ -1,0 +1,155 @@
+//! Durations (`10s`) and sizes (`16MiB`): whole numbers with a unit, nothing else, overflow refused.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::BadValue;
+
+const MILLIS: &[(&str, u64)] = &[("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+
+/// Longest duration accepted, 10 years: longer is a slip of the unit, and sums of time stay far
+/// from overflow.
+const SPAN_MAX: u64 = 10 * 366 * 86_400 * 1000;
+
+const BYTES: &[(&str, u64)] = &[
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("B", 1),
+];
+
+/// A duration in whole milliseconds, 0 to 10 years: `250ms`, `10s`, `1m`, `2h`; `0` needs no unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(u64);
+
+impl Span {
+    /// From milliseconds.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(if millis > SPAN_MAX { SPAN_MAX } else { millis })
+    }
+
+    /// As the standard library has it.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+}
+
+impl FromStr for Span {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let hint = "a duration is a whole number and a unit: 250ms, 10s, 1m, 2h";
+        match scaled(text, MILLIS, "duration", hint)? {
+            n if n > SPAN_MAX => Err(BadValue::new(format!("`{text}` is longer than ten years"))),
+            n => Ok(Self(n)),
+        }
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, MILLIS)
+    }
+}
+
+/// A size in bytes: `1GiB`, `16MiB`, `64KiB`, `1GB`, `512B`; `0` needs no unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(u64);
+
+impl Size {
+    /// From bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Size {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        scaled(text, BYTES, "size", "a size is a whole number and a unit: 64KiB, 16MiB, 1GB")
+            .map(Self)
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, BYTES)
+    }
+}
+
+fn scaled(text: &str, units: &[(&str, u64)], what: &str, hint: &str) -> Result<u64, BadValue> {
+    if text == "0" {
+        return Ok(0);
+    }
+    let bad = || BadValue::new(format!("`{text}` is not a {what}")).hint(hint);
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
+    if number.is_empty() {
+        return Err(bad());
+    }
+    let number: Option<u64> = number.parse().ok();
+    number
+        .and_then(|n| n.checked_mul(*factor))
+        .ok_or_else(|| BadValue::new(format!("`{text}` is too large")))
+}
+
+fn show(f: &mut fmt::Formatter<'_>, n: u64, units: &[(&str, u64)]) -> fmt::Result {
+    match units.iter().find(|(_, factor)| n > 0 && n.is_multiple_of(*factor)) {
+        Some((unit, factor)) => write!(f, "{}{unit}", n / factor),
+        None => f.write_str("0"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_shown_duration_reads_back(ms in 0..=SPAN_MAX) {
+            prop_assert_eq!(Span(ms).to_string().parse(), Ok(Span(ms)));
+        }
+
+        #[test]
+        fn a_shown_size_reads_back(n: u64) {
+            prop_assert_eq!(Size(n).to_string().parse(), Ok(Size(n)));
+        }
+    }
+
+    #[test]
+    fn units_are_strict_and_overflow_is_refused() {
+        for bad in [
+            "",
+            "s",
+            "10",
+            "1.5s",
+            "-1s",
+            "10 s",
+            "10S",
+            "99999999999999999999s",
+            "99999999h",
+            "+1s",
+        ] {
+            assert!(bad.parse::<Span>().is_err(), "{bad}");
+        }
+        for bad in ["16", "MiB", "16mib", "99999999999999GiB", "1 MiB"] {
+            assert!(bad.parse::<Size>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Text to a tree that knows where each value stands. Built by hand on the parser's events, because
+//! the limits (size, depth, what aliases unfold to) must hold before anything is built, and because
+//! a duplicate key has to survive until it can be reported.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+
+use crate::Problem;
+
+/// Largest file in bytes: thousands of clients fit, and a wrong path (a log, a disk) ends early.
+pub const FILE_MAX: usize = 1 << 20;
+
+/// Deepest nesting; the model needs six levels.
+const DEPTH_MAX: usize = 32;
+
+/// Most values with aliases unfolded: no small file becomes a large configuration.
+const NODES_MAX: usize = 200_000;
+
+/// Where a value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    Text { line: usize, column: usize },
+    Flag(&'static str),
+}
+
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) kind: Kind,
+    pub(crate) at: At,
+    /// Values in here with aliases unfolded, this one included.
+    size: usize,
+    /// Levels below, aliases unfolded: whoever walks or drops the tree recurses.
+    depth: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Kind {
+    Scalar { text: String, plain: bool },
+    List(Vec<Rc<Node>>),
+    Map(Vec<Entry>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: String,
+    pub(crate) at: At,
+    pub(crate) value: Rc<Node>,
+}
+
+impl Node {
+    pub(crate) fn new(kind: Kind, at: At) -> Rc<Self> {
+        let size = match &kind {
+            Kind::Scalar { .. } => 1,
+            Kind::List(items) => 1 + items.iter().map(|n| n.size).sum::<usize>(),
+            Kind::Map(entries) => 1 + entries.iter().map(|e| 1 + e.value.size).sum::<usize>(),
+        };
+        let depth = 1 + match &kind {
+            Kind::Scalar { .. } => 0,
+            Kind::List(items) => items.iter().map(|n| n.depth).max().unwrap_or(0),
+            Kind::Map(entries) => entries.iter().map(|e| e.value.depth).max().unwrap_or(0),
+        };
+        Rc::new(Self { kind, at, size, depth })
+    }
+
+    pub(crate) fn scalar(text: impl Into<String>, at: At) -> Rc<Self> {
+        Self::new(Kind::Scalar { text: text.into(), plain: false }, at)
+    }
+
+    /// `key:` without a value, which means the same as no key.
+    pub(crate) fn is_null(&self) -> bool {
+        matches!(&self.kind, Kind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))
+    }
+}
+
+/// Parses one document; an empty text is an empty map.
+pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
+    let problem = |at: (usize, usize), message: String, hint: Option<&str>| Problem {
+        file: file.to_owned(),
+        line: at.0,
+        column: at.1,
+        key_path: String::new(),
+        message,
+        hint: hint.map(str::to_owned),
+    };
+    if text.len() > FILE_MAX {
+        return Err(problem(
+            (1, 1),
+            "the file is larger than 1 MiB".into(),
+            Some("is this the right file?"),
+        ));
+    }
+    let mut builder = Builder { open: Vec::new(), anchors: BTreeMap::new(), done: None, total: 0 };
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event.map_err(|e: ScanError| {
+            let at = (e.marker().line(), e.marker().col() + 1);
+            problem(at, format!("not YAML: {}", e.info()), None)
+        })?;
+        let at = (span.start.line(), span.start.col() + 1);
+        builder.event(event, at).map_err(|message| problem(at, message.to_owned(), None))?;
+    }
+    let root = builder.done.filter(|n| !n.is_null());
+    Ok(root.unwrap_or_else(|| Node::new(Kind::Map(Vec::new()), At::Text { line: 1, column: 1 })))
+}
+
+struct Open {
+    at: At,
+    anchor: usize,
+    /// `None` in a list.
+    key: Option<Option<(String, At)>>,
+    items: Vec<Rc<Node>>,
+    entries: Vec<Entry>,
+}
+
+struct Builder {
+    open: Vec<Open>,
+    anchors: BTreeMap<usize, Rc<Node>>,
+    done: Option<Rc<Node>>,
+    total: usize,
+}
+
+impl Builder {
+    fn event(
+        &mut self,
+        event: Event<'_>,
+        (line, column): (usize, usize),
+    ) -> Result<(), &'static str> {
+        let at = At::Text { line, column };
+        match event {
+            Event::DocumentStart(_) if self.done.is_some() => {
+                Err("a second document; one file is one configuration")
+            }
+            Event::Scalar(text, style, anchor, _) => {
+                let plain = style == ScalarStyle::Plain;
+                self.put(Node::new(Kind::Scalar { text: text.into_owned(), plain }, at), anchor, at)
+            }
+            Event::Alias(id) => {
+                let node =
+                    self.anchors.get(&id).cloned().ok_or("an alias inside its own anchor")?;
+                self.put(node, 0, at)
+            }
+            Event::SequenceStart(anchor, _) => self.enter(at, anchor, None),
+            Event::MappingStart(anchor, _) => self.enter(at, anchor, Some(None)),
+            Event::SequenceEnd | Event::MappingEnd => {
+                let Some(open) = self.open.pop() else { return Ok(()) };
+                let kind = if open.key.is_some() {
+                    Kind::Map(open.entries)
+                } else {
+                    Kind::List(open.items)
+                };
+                self.put(Node::new(kind, open.at), open.anchor, open.at)
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn enter(
+        &mut self,
+        at: At,
+        anchor: usize,
+        key: Option<Option<(String, At)>>,
+    ) -> Result<(), &'static str> {
+        if self.open.len() >= DEPTH_MAX {
+            return Err("nested too deeply");
+        }
+        self.open.push(Open { at, anchor, key, items: Vec::new(), entries: Vec::new() });
+        Ok(())
+    }
+
+    fn put(&mut self, node: Rc<Node>, anchor: usize, at: At) -> Result<(), &'static str> {
+        // Counted at each use, so an alias of a list of aliases cannot double quietly: parents
+        // hold the sum, and the sum is bounded here before the next level can refer to it.
+        self.total = self.total.saturating_add(node.size);
+        if self.total > NODES_MAX * DEPTH_MAX || node.size > NODES_MAX {
+            return Err("too many values (aliases unfolded)");
+        }
+        if node.depth > DEPTH_MAX {
+            return Err("nested too deeply");
+        }
+        if anchor > 0 {
+            self.anchors.insert(anchor, Rc::clone(&node));
+        }
+        let Some(open) = self.open.last_mut() else {
+            self.done = Some(node);
+            return Ok(());
+        };
+        match &mut open.key {
+            None => open.items.push(node),
+            Some(slot) => match slot.take() {
+                Some((key, at)) => open.entries.push(Entry { key, at, value: node }),
+                None => match &node.kind {
+                    Kind::Scalar { text, .. } => *slot = Some((text.clone(), at)),
+                    Kind::List(_) | Kind::Map(_) => return Err("a key must be a plain word"),
+                },
+            },
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Wrong files and the exact lines printed. `wrong.txt` holds blocks: a file after `===`, what is
+//! said after `---`.
+
+use config::{ClientFlags, Role, ServerFlags, Sources, Text, load_client, load_server};
+
+fn said(text: &str) -> String {
+    let sources = Sources { env: &|_| None, read: &|_| Err("no such file".into()) };
+    let client = text.contains("servers:") || Role::of(text) == Some(Role::Client);
+    let name = if client { "client.yaml" } else { "server.yaml" };
+    let file = Some(Text { name, text });
+    let problems = if client {
+        load_client(file, &ClientFlags::default(), &sources).map_or_else(|p| p, |l| l.warnings)
+    } else {
+        load_server(file, &ServerFlags::default(), &sources).map_or_else(|p| p, |l| l.warnings)
+    };
+    problems.iter().map(|p| format!("{p}\n")).collect()
+}
+
+#[test]
+fn wrong_files_say_exactly_this() {
+    let table = include_str!("wrong.txt");
+    let (mut fresh, mut count) = (String::new(), 0);
+    for block in table.split("===\n").skip(1) {
+        let (text, _) = block.split_once("---\n").unwrap();
+        fresh.push_str(&format!("===\n{text}---\n{}", said(text)));
+        count += 1;
+    }
+    assert!(count >= 30);
+    assert!(fresh == table, "{fresh}");
+}
+
+#[test]
+fn aliases_and_nesting_are_bounded() {
+    let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+    for i in 1..10 {
+        let refs = vec![format!("*a{}", i - 1); 10].join(",");
+        bomb.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
+    }
+    assert!(said(&bomb).contains("too many values"));
+    assert!(said(&"- ".repeat(100)).contains("nested too deeply"));
+    let chain: String = (1..5000).map(|i| format!("b{i}: &b{i} [*b{}]\n", i - 1)).collect();
+    assert!(said(&format!("b0: &b0 [x]\n{chain}")).contains("nested too deeply"));
+    assert!(said(&"#".repeat(config::FILE_MAX + 1)).contains("larger than 1 MiB"));
+}
+
+#[test]
+fn a_flag_wins_over_the_file_and_its_problems_carry_its_name() {
+    let sources = Sources { env: &|_| None, read: &|_| Err("no such file".into()) };
+    let text = "servers: tls://a\nname: a\ntoken_file: t\ntls: {ca: x}\nservices: []\n";
+    let mut flags = ClientFlags {
+        server: vec!["tls://b:1".into()],
+        token: Some(config::Secret::new("q7Xb2LmZ0aKc9RtYv4WnPs")),
+        publish: vec!["tcp://:10022=tcp://127.0.0.1:22".into()],
+        ..ClientFlags::default()
+    };
+    let file = Some(Text { name: "c.yaml", text });
+    let config = load_client(file, &flags, &sources).unwrap().config;
+    assert_eq!(
+        config.summary(),
+        ["client a to tls://b:1", "service tcp-10022: tcp://:10022 -> tcp://127.0.0.1:22"]
+    );
+    assert!(!format!("{config:?}").contains("q7Xb"));
+    flags.publish = vec!["tcp://:x".into()];
+    let said: Vec<String> =
+        load_client(file, &flags, &sources).unwrap_err().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "--publish: services[0].target: missing (hint: for example tcp://127.0.0.1:22)",
+            "--publish: services[0].public: `x` is not a port (hint: a port is a number from 1 to 65535)"
+        ]
+    );
+}
