@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::Stats;
-use crate::throttle::Throttle;
 
 /// How long things may take. Zero switches a limit off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +30,10 @@ impl Default for Timeouts {
 }
 
 /// Shared by all streams of a service (or a forward) on one worker.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// How long things may take.
     pub timeouts: Timeouts,
     /// Where the streams count. The counters survive a change of the settings.
     pub stats: Rc<Stats>,
-    /// Tells the operator of targets that cannot be reached, now and then.
-    pub(crate) complaints: Throttle,
-}
-
-impl Settings {
-    /// Settings with counters that may already exist.
-    #[must_use]
-    pub fn new(timeouts: Timeouts, stats: Rc<Stats>) -> Rc<Self> {
-        Rc::new(Self { timeouts, stats, complaints: Throttle::default() })
-    }
 }

@@ -6,6 +6,8 @@ use std::cell::Cell;
 use proto::ResetCode;
 use transport::OpenError;
 
+use crate::throttle::Throttle;
+
 /// Reset codes with a counter of their own; code 0 counts those of newer peers.
 const REASONS: usize = 10;
 
@@ -17,6 +19,8 @@ pub struct Stats {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     refused: [Cell<u64>; REASONS],
+    /// Log lines about refusals: the counters say how many each stands for.
+    pub(crate) complaints: Throttle,
 }
 
 impl Stats {

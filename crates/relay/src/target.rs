@@ -78,10 +78,10 @@ impl Future for Dialling {
             }
             Err(error) => {
                 let code = error.code();
-                let settings = this.pipe.settings();
-                settings.stats.count_refused(code);
-                if settings.complaints.ready() {
-                    let failures = settings.stats.refused(code);
+                let stats = &this.pipe.settings().stats;
+                stats.count_refused(code);
+                if stats.complaints.ready() {
+                    let failures = stats.refused(code);
                     tracing::warn!(%error, failures, "a target cannot be reached");
                 } else {
                     tracing::debug!(%error, "a target cannot be reached");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Gate, Handler, Listening, Settings, Stats, TargetAddr, Timeouts, connect_stream, listen,
+    Gate, Handler, Listening, Settings, TargetAddr, Timeouts, connect_stream, listen,
     refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Rig {
         timeouts: Timeouts,
         gate: Option<Arc<Gate>>,
     ) -> Self {
-        let settings = || Settings::new(timeouts, Rc::new(Stats::default()));
+        let settings = || Rc::new(Settings { timeouts, ..Settings::default() });
         let (visitors, targets) = (settings(), settings());
         let target = TargetAddr { host: target.ip().to_string(), port: target.port() };
         let of_targets = Rc::clone(&targets);
