@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
 use crate::generate;
+use crate::load::WrongConfig;
 use crate::state::StateDir;
 
 /// The client's name unless a flag says otherwise.
@@ -30,6 +31,13 @@ pub(crate) struct Invitation {
 
 /// The client's token, made at the first start.
 pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, PathBuf)> {
+    // The configuration says the same later; but here the name is part of a path already.
+    if client.is_empty() || !client.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        let hint = "1 to 64 letters, digits, `-`, `_`, `.`";
+        let text = format!("--name: `{client}` is not a name (hint: {hint})");
+        return Err(WrongConfig::one(text).into());
+    }
     let file = format!("{client}.token");
     if let Some(kept) = state.read(&file)? {
         return Ok((kept.trim().to_owned(), state.path().join(file)));
@@ -124,6 +132,7 @@ mod tests {
         let first = token(&state, NAME).unwrap();
         assert_eq!(token(&state, NAME).unwrap(), first);
         assert_ne!(token(&state, "other").unwrap(), first);
+        assert!(token(&state, "../x").unwrap_err().is::<WrongConfig>());
     }
 
     #[test]

@@ -32,7 +32,9 @@ impl From<Vec<Problem>> for WrongConfig {
 }
 
 impl WrongConfig {
-    fn one(text: String) -> Self {
+    /// A problem that shows only when the configuration meets the machine: a certificate file that
+    /// is none.
+    pub(crate) fn one(text: String) -> Self {
         Self(vec![text])
     }
 }
@@ -181,7 +183,11 @@ impl Input {
     ) -> Result<C, WrongConfig> {
         let text = self.file.as_ref().map(|(name, text)| Text { name, text });
         let env = |name: &str| env::var(name).ok();
-        let read = |path: &Path| material::read_token(&self.folder.join(path));
+        let read = |path: &Path| {
+            let at = self.folder.join(path);
+            let place = if at == path { String::new() } else { format!("{}: ", at.display()) };
+            material::read_token(&at).map_err(|e| format!("{place}{e}"))
+        };
         Ok(load(text, &Sources { env: &env, read: &read })?)
     }
 

@@ -2,7 +2,7 @@
 //! is here.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use anyhow::Context;
 use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
 use transport::tls::{Identity, self_signed};
 
+use crate::load::WrongConfig;
 use crate::state::StateDir;
 
 /// A token is one line; whatever is larger is another file.
@@ -17,17 +18,16 @@ const MAX_TOKEN_FILE: u64 = 4096;
 
 /// Reads a configuration file, at most one byte more than the parser takes, so that it is the one
 /// to refuse.
-pub(crate) fn read_config(path: &Path) -> std::io::Result<String> {
+pub(crate) fn read_config(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(config::FILE_MAX as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Reads a token file; the error is for people. Trailing blanks and line ends are not part of it.
-pub(crate) fn read_token(path: &Path) -> Result<String, String> {
+/// Reads a token file. Trailing blanks and line ends are not part of it.
+pub(crate) fn read_token(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|f| f.take(MAX_TOKEN_FILE).read_to_string(&mut text));
-    read.map_err(|e| format!("{}: {e}", path.display()))?;
+    File::open(path)?.take(MAX_TOKEN_FILE).read_to_string(&mut text)?;
     Ok(text.trim().to_owned())
 }
 
@@ -79,7 +79,8 @@ fn anchor(path: &mut PathBuf, folder: &Path) {
 /// The server's certificate: the configured one, else a self-signed one of the state directory.
 pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
     match &tls.identity {
-        Some(pair) => Identity::load(&pair.cert, &pair.key).context("tls"),
+        Some(pair) => Identity::load(&pair.cert, &pair.key)
+            .map_err(|e| WrongConfig::one(format!("tls: {e}")).into()),
         None => {
             let identity = self_signed(state.path(), &[]).context("the server's certificate")?;
             tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");

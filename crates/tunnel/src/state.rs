@@ -24,8 +24,8 @@ pub(crate) enum StateError {
          stop that one or choose another directory with --state-dir", dir.display()
     )]
     Locked { dir: PathBuf, owner: String },
-    #[error("the state directory {}: {source} (choose another with --state-dir)", path.display())]
-    Io { path: PathBuf, source: io::Error },
+    #[error("state directory: {}: {cause} (choose another with --state-dir)", path.display())]
+    Io { path: PathBuf, cause: io::Error },
     #[error("no place for state: set --state-dir, or HOME")]
     NoPlace,
 }
@@ -41,7 +41,7 @@ pub(crate) struct StateDir {
 impl StateDir {
     /// Makes the directory where it is missing and locks it.
     pub(crate) fn open(path: PathBuf) -> Result<Self, StateError> {
-        let failed = |source| StateError::Io { path: path.clone(), source };
+        let failed = |cause| StateError::Io { path: path.clone(), cause };
         create_private(&path).map_err(failed)?;
         let lock = OpenOptions::new()
             .read(true)
@@ -81,7 +81,7 @@ impl StateDir {
         match read {
             Ok(_) => Ok(Some(text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(StateError::Io { path, source }),
+            Err(cause) => Err(StateError::Io { path, cause }),
         }
     }
 
@@ -89,7 +89,7 @@ impl StateDir {
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, StateError> {
         let path = self.path.join(name);
         self.replace(name, &path, content)
-            .map_err(|source| StateError::Io { path: path.clone(), source })?;
+            .map_err(|cause| StateError::Io { path: path.clone(), cause })?;
         Ok(path)
     }
 
