@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::wait;
+use super::{LONG, wait};
 
 /// The binary under test.
 const TUNNEL: &str = env!("CARGO_BIN_EXE_tunnel");
@@ -21,9 +22,19 @@ pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs to the end and returns what was printed.
+/// Runs to the end and returns what was printed. Killed when it takes longer than [`LONG`].
 pub(crate) fn run(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    let (out, err) = (Stdio::piped(), Stdio::piped());
+    let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+    let child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let pid = Pid::from_child(&child);
+    let (report, output) = sync_channel(1);
+    std::thread::spawn(move || report.send(child.wait_with_output()));
+    output.recv_timeout(LONG).map(Result::unwrap).unwrap_or_else(|_| {
+        // It still runs, so the number is still its own.
+        kill_process(pid, Signal::KILL).unwrap();
+        panic!("{command:?} did not end in {LONG:?}")
+    })
 }
 
 /// A running child.
