@@ -59,9 +59,9 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 install -m 755 "$out/tunnel" "$root/tunnel"
 if [ "$(id -u)" = 0 ]; then
-  in_root=(chroot "$root")
+  in_root=("$(command -v chroot)" "$root")
 elif unshare --user --map-root-user true 2>/dev/null; then
-  in_root=(unshare --user --map-root-user --root="$root")
+  in_root=("$(command -v unshare)" --user --map-root-user --root="$root")
 else
   in_root=()
 fi
