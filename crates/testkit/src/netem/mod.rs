@@ -1,0 +1,13 @@
+//! A seeded emulator of what lies between two ends, in virtual time and without I/O.
+//!
+//! [`Pipe`] is one direction of a carrier: an ordered byte pipe with delay, jitter, a rate with a
+//! bounded queue, cuts, silence, and any way of slicing what arrives. [`Datagrams`] is the same for
+//! packets: loss, reordering, duplication. The same seed gives the same run.
+
+mod datagrams;
+mod pipe;
+mod rng;
+
+pub use datagrams::{Datagrams, Weather};
+pub use pipe::{Conditions, Pipe, Slices};
+pub use rng::Rng;

@@ -1,0 +1,258 @@
+//! One end of a pair: the link and a small application on top of it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes, BytesMut};
+use proto::{CarrierNumber, Event, Link, Open, ResetCode, StreamId, StreamKey, Violation};
+
+/// What an end's application has done with a stream and what it was told of it.
+#[derive(Debug)]
+pub struct Seen {
+    /// Its key at this end.
+    pub key: StreamKey,
+    /// What the peer asked for; `None` for own streams.
+    pub open: Option<Open>,
+    /// Bytes that arrived, unless the end is told not to keep them ([`End::keeps`]).
+    pub got: Vec<u8>,
+    /// How many arrived.
+    pub count: u64,
+    /// The peer's direction ended cleanly.
+    pub finished: bool,
+    /// The peer's direction was aborted.
+    pub reset: Option<ResetCode>,
+    /// Our direction was stopped by the peer.
+    pub stopped: Option<ResetCode>,
+    /// The link has forgotten it.
+    pub closed: bool,
+    /// What arrives is consumed at once.
+    pub automatic: bool,
+    /// Arrived and not consumed.
+    pub held: usize,
+    pending: VecDeque<Bytes>,
+    finish: bool,
+}
+
+impl Seen {
+    const fn new(key: StreamKey, open: Option<Open>, automatic: bool) -> Self {
+        Self {
+            key,
+            open,
+            got: Vec::new(),
+            count: 0,
+            finished: false,
+            reset: None,
+            stopped: None,
+            closed: false,
+            automatic,
+            held: 0,
+            pending: VecDeque::new(),
+            finish: false,
+        }
+    }
+
+    /// Bytes that the link had no room for yet.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.pending.iter().map(Bytes::len).sum()
+    }
+}
+
+/// One end of a pair.
+#[derive(Debug)]
+pub struct End {
+    /// The machine under test.
+    pub link: Link,
+    /// Streams by the number of their id, also those that are closed.
+    pub streams: BTreeMap<u32, Seen>,
+    /// Streams of the peer that nobody has looked at yet.
+    pub opened: VecDeque<StreamId>,
+    /// Bytes of the control stream.
+    pub control: Vec<u8>,
+    /// Events of the link, not of streams, with the time they came at.
+    pub log: Vec<(Instant, Event)>,
+    /// The peer broke a rule; nothing is read any more.
+    pub violation: Option<Violation>,
+    /// Bytes that arrive are kept in [`Seen::got`].
+    pub keeps: bool,
+    /// New streams are consumed at once.
+    pub automatic: bool,
+    pub(super) dead: Vec<CarrierNumber>,
+    /// Streams that may have something to send.
+    eager: Vec<u32>,
+}
+
+impl End {
+    pub(super) const fn new(link: Link) -> Self {
+        Self {
+            link,
+            streams: BTreeMap::new(),
+            opened: VecDeque::new(),
+            control: Vec::new(),
+            log: Vec::new(),
+            violation: None,
+            keeps: true,
+            automatic: true,
+            dead: Vec::new(),
+            eager: Vec::new(),
+        }
+    }
+
+    /// How often an event of the link came.
+    pub fn times(&self, matches: impl Fn(&Event) -> bool) -> usize {
+        self.log.iter().filter(|(_, event)| matches(event)).count()
+    }
+
+    pub(super) fn open(&mut self, open: &Open) -> Option<StreamId> {
+        let key = self.link.open(open)?;
+        self.streams.insert(key.id().raw(), Seen::new(key, None, self.automatic));
+        Some(key.id())
+    }
+
+    pub(super) fn write(&mut self, id: StreamId, bytes: Bytes) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            seen.pending.push_back(bytes);
+            self.eager.push(id.raw());
+        }
+    }
+
+    pub(super) fn finish(&mut self, id: StreamId) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            seen.finish = true;
+            self.eager.push(id.raw());
+        }
+    }
+
+    pub(super) fn reset(&mut self, id: StreamId, code: ResetCode) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            seen.pending.clear();
+            self.link.reset(seen.key, code);
+        }
+    }
+
+    pub(super) fn stop(&mut self, id: StreamId, code: ResetCode) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            self.link.stop(seen.key, code);
+        }
+    }
+
+    pub(super) fn consume(&mut self, now: Instant, id: StreamId, most: usize) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            let n = seen.held.min(most);
+            seen.held -= n;
+            self.link.consume(now, seen.key, n);
+        }
+    }
+
+    /// Does what time asks for, then brings the link what it has room for.
+    pub(super) fn turn(&mut self, now: Instant) {
+        if self.link.poll_timeout().is_some_and(|at| at <= now) {
+            self.link.handle_timeout(now);
+        }
+        self.collect(now);
+        while let Some(key) = self.link.poll_room() {
+            self.eager.push(key.id().raw());
+        }
+        let mut eager = std::mem::take(&mut self.eager);
+        for id in eager.drain(..) {
+            self.supply(id);
+        }
+        if self.eager.is_empty() {
+            self.eager = eager;
+        }
+    }
+
+    fn supply(&mut self, id: u32) {
+        let Some(seen) = self.streams.get_mut(&id) else { return };
+        while let Some(front) = seen.pending.front_mut() {
+            let n = self.link.room(seen.key).min(front.len());
+            if n == 0 {
+                return;
+            }
+            assert!(self.link.send_slice(seen.key, &front[..n]), "room() was kept to");
+            front.advance(n);
+            if front.is_empty() {
+                seen.pending.pop_front();
+            }
+        }
+        if std::mem::take(&mut seen.finish) {
+            self.link.finish(seen.key);
+        }
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, number: CarrierNumber, buf: &mut BytesMut) {
+        while self.violation.is_none() {
+            match self.link.handle_input(now, number, buf) {
+                Ok(Some(event)) => self.take(now, event),
+                Ok(None) => return,
+                Err(violation) => {
+                    self.violation = Some(violation);
+                    self.link.abort(violation);
+                }
+            }
+        }
+    }
+
+    /// Takes the events that wait.
+    pub(super) fn collect(&mut self, now: Instant) {
+        while let Some(event) = self.link.poll_event() {
+            self.take(now, event);
+        }
+    }
+
+    fn take(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Opened { key, open } => {
+                let old =
+                    self.streams.insert(key.id().raw(), Seen::new(key, Some(open), self.automatic));
+                assert!(old.is_none(), "{key:?} was opened twice");
+                self.opened.push_back(key.id());
+            }
+            Event::Data { key, bytes } => {
+                let keeps = self.keeps;
+                let seen = self.of(key);
+                assert!(!seen.finished && seen.reset.is_none(), "bytes after the end of {key:?}");
+                seen.count += bytes.len() as u64;
+                if keeps {
+                    seen.got.extend_from_slice(&bytes);
+                }
+                if seen.automatic {
+                    self.link.consume(now, key, bytes.len());
+                } else {
+                    seen.held += bytes.len();
+                }
+            }
+            Event::Finished { key } => {
+                let seen = self.of(key);
+                assert!(!seen.finished && seen.reset.is_none(), "two ends of {key:?}");
+                seen.finished = true;
+            }
+            Event::Reset { key, code } => {
+                let seen = self.of(key);
+                assert!(!seen.finished && seen.reset.is_none(), "two ends of {key:?}");
+                seen.reset = Some(code);
+            }
+            Event::Stopped { key, code } => self.of(key).stopped = Some(code),
+            Event::Closed { key } => {
+                let seen = self.of(key);
+                assert!(!seen.closed, "{key:?} closed twice");
+                seen.closed = true;
+                seen.pending.clear();
+            }
+            Event::Control(bytes) => self.control.extend_from_slice(&bytes),
+            Event::CarrierDead(number) => {
+                self.dead.push(number);
+                self.log.push((now, event));
+            }
+            Event::Resumed | Event::ProbeNextPath | Event::GoingAway(_) | Event::Expired => {
+                self.log.push((now, event));
+            }
+        }
+    }
+
+    fn of(&mut self, key: StreamKey) -> &mut Seen {
+        let seen = self.streams.get_mut(&key.id().raw()).expect("events name known streams");
+        assert!(!seen.closed, "an event of {key:?} after it was closed");
+        seen
+    }
+}

@@ -1,0 +1,389 @@
+//! Two links in virtual time over emulated carriers, so that a test reads as a short story.
+//!
+//! ```
+//! use testkit::pair::{Pair, open};
+//! use proto::Side::{Client, Server};
+//!
+//! let mut pair = Pair::connected(1);
+//! let id = pair.open(Client, &open("web"));
+//! pair.write(Client, id, b"hello");
+//! pair.finish(Client, id);
+//! pair.kill();                       // both ends notice
+//! pair.reconnect();                  // a new carrier replaces it
+//! pair.run();
+//! assert_eq!(pair.seen(Server, id).got, b"hello");
+//! assert!(pair.seen(Server, id).finished);
+//! ```
+//!
+//! [`ops`] drives a pair by a list of numbers against an oracle: the one generator that random
+//! tests and the fuzzer share.
+
+mod budget;
+mod end;
+pub mod ops;
+mod wire;
+
+use std::rc::Rc;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proto::{
+    Attach, Budget, CarrierNumber, Link, LinkConfig, Open, Priority, ResetCode, Side, StreamId,
+    Target, Unlimited,
+};
+
+pub use budget::Purse;
+pub use end::{End, Seen};
+
+use crate::netem::Conditions;
+use wire::Wire;
+
+/// Where virtual time starts: some moment, the same for the whole process.
+#[must_use]
+pub fn epoch() -> Instant {
+    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *EPOCH
+}
+
+/// A plain request for a service.
+#[must_use]
+pub fn open(service: &str) -> Open {
+    open_as(service, Priority::Normal)
+}
+
+/// A request for a service of some class.
+#[must_use]
+pub fn open_as(service: &str, priority: Priority) -> Open {
+    Open { target: Target::Service(service.to_owned()), visitor: None, priority }
+}
+
+/// A client's and a server's end of one link, the carriers between them, and the time.
+#[derive(Debug)]
+pub struct Pair {
+    /// Virtual time.
+    pub now: Instant,
+    /// Of the next carriers.
+    pub conditions: Conditions,
+    ends: [End; 2],
+    wires: Vec<Wire>,
+    last: u32,
+    seed: u64,
+}
+
+const fn place(side: Side) -> usize {
+    match side {
+        Side::Client => 0,
+        Side::Server => 1,
+    }
+}
+
+const SIDES: [Side; 2] = [Side::Client, Side::Server];
+
+impl Pair {
+    /// Two links without a carrier.
+    #[must_use]
+    pub fn new(configs: [LinkConfig; 2], budgets: [Rc<dyn Budget>; 2], seed: u64) -> Self {
+        let now = epoch();
+        let [client, server] = budgets;
+        let ends = [
+            End::new(Link::new(Side::Client, configs[0], client, now)),
+            End::new(Link::new(Side::Server, configs[1], server, now)),
+        ];
+        Self { now, conditions: Conditions::default(), ends, wires: Vec::new(), last: 0, seed }
+    }
+
+    /// Two links of default settings, without memory limit, on an ideal carrier.
+    #[must_use]
+    pub fn connected(seed: u64) -> Self {
+        Self::over(Conditions::default(), LinkConfig::default(), seed)
+    }
+
+    /// Two links of these settings on a carrier of these conditions.
+    #[must_use]
+    pub fn over(conditions: Conditions, config: LinkConfig, seed: u64) -> Self {
+        let mut pair = Self::new([config; 2], [Rc::new(Unlimited), Rc::new(Unlimited)], seed);
+        pair.conditions = conditions;
+        pair.reconnect();
+        pair
+    }
+
+    /// One end.
+    #[must_use]
+    pub const fn end(&self, side: Side) -> &End {
+        &self.ends[place(side)]
+    }
+
+    /// One end, to be changed.
+    pub const fn end_mut(&mut self, side: Side) -> &mut End {
+        &mut self.ends[place(side)]
+    }
+
+    /// What an end has seen of a stream.
+    ///
+    /// # Panics
+    /// When it has seen nothing.
+    #[must_use]
+    pub fn seen(&self, side: Side, id: StreamId) -> &Seen {
+        self.end(side).streams.get(&id.raw()).expect("the stream was seen")
+    }
+
+    /// Opens a stream.
+    ///
+    /// # Panics
+    /// When the link opens no more.
+    pub fn open(&mut self, side: Side, open: &Open) -> StreamId {
+        self.try_open(side, open).expect("the link opens streams")
+    }
+
+    /// Opens a stream, if the link does.
+    pub fn try_open(&mut self, side: Side, open: &Open) -> Option<StreamId> {
+        self.end_mut(side).open(open)
+    }
+
+    /// Queues bytes; they go as the link has room.
+    pub fn write(&mut self, side: Side, id: StreamId, bytes: &[u8]) {
+        self.end_mut(side).write(id, Bytes::copy_from_slice(bytes));
+    }
+
+    /// Queues `total` zeros without holding them.
+    pub fn feed(&mut self, side: Side, id: StreamId, mut total: u64) {
+        static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+        while total > 0 {
+            let n = usize::try_from(total).unwrap_or(ZEROS.len()).min(ZEROS.len());
+            self.end_mut(side).write(id, Bytes::from_static(&ZEROS[..n]));
+            total -= n as u64;
+        }
+    }
+
+    /// Ends a direction once all queued bytes were taken.
+    pub fn finish(&mut self, side: Side, id: StreamId) {
+        self.end_mut(side).finish(id);
+    }
+
+    /// Aborts a direction.
+    pub fn reset(&mut self, side: Side, id: StreamId, code: ResetCode) {
+        self.end_mut(side).reset(id, code);
+    }
+
+    /// Refuses further bytes.
+    pub fn stop(&mut self, side: Side, id: StreamId, code: ResetCode) {
+        self.end_mut(side).stop(id, code);
+    }
+
+    /// Consumes bytes of a stream that is not consumed on its own; see [`Seen::automatic`].
+    pub fn consume(&mut self, side: Side, id: StreamId, most: usize) {
+        let now = self.now;
+        self.end_mut(side).consume(now, id, most);
+    }
+
+    /// The number of the newest carrier.
+    #[must_use]
+    pub const fn carrier(&self) -> CarrierNumber {
+        CarrierNumber(self.last)
+    }
+
+    /// The newest carrier dies and both ends notice.
+    pub fn kill(&mut self) {
+        self.kill_carrier(self.carrier());
+    }
+
+    /// A carrier dies and both ends notice.
+    pub fn kill_carrier(&mut self, number: CarrierNumber) {
+        for side in SIDES {
+            self.lose(side, number);
+        }
+        self.wires.retain(|wire| wire.number != number);
+    }
+
+    /// A carrier dies and only this end notices; the other writes into the void.
+    pub fn lose(&mut self, side: Side, number: CarrierNumber) {
+        let now = self.now;
+        if let Some(wire) = self.wires.iter_mut().find(|wire| wire.number == number) {
+            wire.silence();
+            wire.left[place(side)] = true;
+        }
+        self.end_mut(side).link.detach(now, number);
+        self.end_mut(side).collect(now);
+    }
+
+    /// Everything on all carriers vanishes from now on and nobody notices: a half-open path.
+    pub fn silence(&mut self) {
+        self.wires.iter_mut().for_each(Wire::silence);
+    }
+
+    /// The newest carrier dies after so many bytes towards `to`; see [`Pair::step`].
+    pub fn cut_after(&mut self, to: Side, bytes: u64) {
+        if let Some(wire) = self.wires.last_mut() {
+            wire.pipes[place(to.peer())].cut_after(bytes);
+        }
+    }
+
+    /// Bytes that the newest carrier brought to `to`.
+    #[must_use]
+    pub fn delivered(&self, to: Side) -> u64 {
+        self.wires.last().map_or(0, |wire| wire.pipes[place(to.peer())].delivered())
+    }
+
+    /// A new carrier, attached at both ends: the first, or in place of all before.
+    pub fn reconnect(&mut self) {
+        let how = match self.last {
+            0 => Attach::New,
+            last => Attach::Replaces(CarrierNumber(last)),
+        };
+        self.wires.clear();
+        let number = self.wire();
+        for side in SIDES {
+            self.attach(side, number, how);
+        }
+    }
+
+    /// A new carrier beside those that live, attached at both ends.
+    pub fn add(&mut self) -> CarrierNumber {
+        let number = self.wire();
+        for side in SIDES {
+            self.attach(side, number, Attach::Adds);
+        }
+        number
+    }
+
+    /// A new carrier that no end knows yet.
+    pub fn wire(&mut self) -> CarrierNumber {
+        self.last += 1;
+        let number = CarrierNumber(self.last);
+        let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(self.last.into());
+        self.wires.push(Wire::new(number, self.conditions, seed));
+        number
+    }
+
+    /// Attaches a carrier at one end.
+    pub fn attach(&mut self, side: Side, number: CarrierNumber, how: Attach) {
+        let now = self.now;
+        self.end_mut(side).link.attach(now, number, how);
+        self.end_mut(side).collect(now);
+        self.close_dead(side);
+    }
+
+    /// Moves what the links have to say onto the carriers.
+    pub fn pump(&mut self) {
+        for side in SIDES {
+            let (now, end) = (self.now, &mut self.ends[place(side)]);
+            end.turn(now);
+            for wire in self.wires.iter_mut().filter(|wire| !wire.left[place(side)]) {
+                wire.fill(now, side, end);
+            }
+            end.collect(now);
+            self.close_dead(side);
+        }
+    }
+
+    /// One read at this end, from the first carrier that has one. True when there was one.
+    pub fn deliver(&mut self, to: Side) -> bool {
+        let (now, here) = (self.now, place(to));
+        let end = &mut self.ends[here];
+        let got = self
+            .wires
+            .iter_mut()
+            .filter(|wire| !wire.left[here])
+            .any(|wire| wire.read(now, to, end));
+        self.close_dead(to);
+        got
+    }
+
+    /// One step: everything that is due now, or a jump to the next moment when something is.
+    /// Carriers that reached their cut die at both ends. False when nothing will ever happen.
+    pub fn step(&mut self) -> bool {
+        self.pump();
+        let mut busy = false;
+        for side in SIDES {
+            busy |= self.deliver(side);
+        }
+        let cut = self.wires.iter().find(|wire| wire.is_cut()).map(|wire| wire.number);
+        if let Some(number) = cut {
+            self.kill_carrier(number);
+            return true;
+        }
+        if busy {
+            return true;
+        }
+        self.pump();
+        let Some(next) = self.next_moment() else { return false };
+        self.now = self.now.max(next);
+        true
+    }
+
+    /// When something happens next, if nobody interferes.
+    fn next_moment(&mut self) -> Option<Instant> {
+        let now = self.now;
+        let mut next: Option<Instant> = None;
+        let mut at = |moment: Instant| next = Some(next.map_or(moment, |old| old.min(moment)));
+        for (here, end) in self.ends.iter_mut().enumerate() {
+            end.link.poll_timeout().into_iter().for_each(&mut at);
+            for wire in &self.wires {
+                if !wire.left[here] && end.link.has_output(wire.number) {
+                    at(wire.pipes[here].writable_at(now, end.link.send_limit()));
+                }
+                if !wire.left[here] {
+                    wire.pipes[1 - here].next_arrival().into_iter().for_each(&mut at);
+                }
+            }
+        }
+        next
+    }
+
+    /// Steps until bytes stop flowing: nothing under way, nothing to send but what time asks for.
+    ///
+    /// # Panics
+    /// When that takes more than a hundred million steps.
+    pub fn run(&mut self) {
+        let calm = Duration::from_millis(400);
+        let mut since = self.now;
+        for _ in 0..100_000_000u64 {
+            let before = self.traffic();
+            if !self.step() {
+                return;
+            }
+            if self.traffic() != before {
+                since = self.now;
+            } else if self.now.saturating_duration_since(since) > calm {
+                return;
+            }
+        }
+        panic!("the pair never comes to rest");
+    }
+
+    /// Steps for so long.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.now < end {
+            self.pump();
+            let due = self.next_moment().is_none_or(|next| next > end);
+            let arrived = SIDES.map(|side| self.deliver(side)) != [false; 2];
+            if !arrived && due {
+                self.now = end;
+                self.pump();
+            } else if !arrived {
+                self.step();
+            }
+        }
+    }
+
+    /// Bytes delivered over all living carriers, both ways.
+    fn traffic(&self) -> u64 {
+        self.wires.iter().flat_map(|wire| &wire.pipes).map(crate::netem::Pipe::delivered).sum()
+    }
+
+    /// An end gave a carrier up: the other end finds it closed.
+    fn close_dead(&mut self, side: Side) {
+        let now = self.now;
+        for number in std::mem::take(&mut self.end_mut(side).dead) {
+            self.end_mut(side).link.detach(now, number);
+            self.end_mut(side).collect(now);
+            if let Some(wire) = self.wires.iter_mut().find(|wire| wire.number == number) {
+                wire.left[place(side)] = true;
+                wire.silence();
+            }
+        }
+        self.wires.retain(|wire| wire.left != [true; 2]);
+    }
+}

@@ -1,0 +1,231 @@
+//! Drives a pair by a list of bytes and compares with an oracle that knows nothing of frames.
+//!
+//! Every byte pair is an operation: open, write, finish, reset, stop, consume, time, kill, a
+//! standby, a loss that one side notices. The oracle is stupid: what an application read is always
+//! a front part of what the other wrote, whatever died in between; once all is healed and drained,
+//! every direction that nobody aborted is complete, both ends have forgotten every stream and hold
+//! not a byte of memory.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proto::{LinkConfig, ResetCode, Side, StreamId};
+
+use super::{Pair, Purse, SIDES, open, place};
+use crate::netem::{Conditions, Slices};
+
+/// Streams that are open at once: enough to interleave, few enough to be revisited.
+const STREAMS: usize = 6;
+
+/// What was asked of one direction of a stream.
+#[derive(Debug, Default)]
+struct Written {
+    bytes: u64,
+    finished: bool,
+    aborted: bool,
+}
+
+/// What a run did, for a test that prints it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Streams opened.
+    pub streams: u64,
+    /// Carriers that died.
+    pub kills: u64,
+    /// Payload bytes that arrived.
+    pub bytes: u64,
+}
+
+/// The byte at an offset of a direction; neighbours in any sense differ.
+fn pattern(id: StreamId, side: Side, offset: u64) -> u8 {
+    let mixed = offset
+        .wrapping_mul(0x9e37_79b9)
+        .wrapping_add(u64::from(id.raw()) * 40_503 + place(side) as u64 * 77);
+    mixed.to_le_bytes()[1] ^ mixed.to_le_bytes()[3]
+}
+
+/// Runs the operations of `list`, heals, drains and checks.
+///
+/// # Panics
+/// When the links do what the oracle does not.
+pub fn run(list: &[u8], seed: u64) -> Tally {
+    let slices = match list.first().map_or(0, |byte| byte % 4) {
+        0 => Slices::Whole,
+        1 => Slices::Frames,
+        2 => Slices::Random(40),
+        _ => Slices::Random(5000),
+    };
+    let purses = [Purse::new(1 << 20), Purse::new(1 << 20)];
+    let config = LinkConfig { window_initial: 32 << 10, ..LinkConfig::default() };
+    let budgets = purses.clone().map(|purse| Rc::new(purse) as Rc<dyn proto::Budget>);
+    let mut pair = Pair::new([config; 2], budgets, seed);
+    pair.conditions = Conditions {
+        delay: Duration::from_millis(2),
+        jitter: Duration::from_millis(1),
+        slices,
+        ..Conditions::default()
+    };
+    pair.reconnect();
+    let mut run = Run { pair, written: BTreeMap::new(), live: Vec::new(), tally: Tally::default() };
+    for op in list.chunks_exact(2) {
+        run.apply(op[0], op[1]);
+        run.check_fronts();
+    }
+    run.heal_and_check();
+    let tally = run.tally;
+    drop(run);
+    for purse in &purses {
+        assert_eq!(purse.used(), 0, "all memory is given back");
+    }
+    tally
+}
+
+struct Run {
+    pair: Pair,
+    written: BTreeMap<(u32, usize), Written>,
+    live: Vec<StreamId>,
+    tally: Tally,
+}
+
+impl Run {
+    fn apply(&mut self, op: u8, value: u8) {
+        let side = SIDES[usize::from(op >> 7)];
+        let id = match self.live.len() {
+            0 => None,
+            n => Some(self.live[usize::from(value) % n]),
+        };
+        // An end can only touch what it has seen.
+        let id = id.filter(|id| self.pair.end(side).streams.contains_key(&id.raw()));
+        match (op & 31, id) {
+            (0..=2, _) if self.live.len() < STREAMS => {
+                let id = self.pair.open(side, &open("x"));
+                self.pair.end_mut(side).automatic = value & 1 == 0;
+                self.pair.end_mut(side.peer()).automatic = value & 2 == 0;
+                self.live.push(id);
+                self.tally.streams += 1;
+            }
+            (3..=9, Some(id)) => self.write(side, id, 1 + u64::from(value) * u64::from(op & 31)),
+            (10, Some(id)) => self.write(side, id, 20_000),
+            (11..=12, Some(id)) => {
+                self.pair.finish(side, id);
+                self.of(side, id).finished = true;
+            }
+            (13, Some(id)) => {
+                self.pair.reset(side, id, ResetCode::Aborted);
+                self.of(side, id).aborted = true;
+            }
+            (14, Some(id)) => {
+                self.pair.stop(side, id, ResetCode::Aborted);
+                self.of(side.peer(), id).aborted = true;
+            }
+            (15, Some(id)) => self.pair.consume(side, id, usize::from(value) * 64),
+            (16..=17, _) => self.kill(),
+            (18, _) => {
+                let _ = self.pair.add();
+            }
+            (19, _) => {
+                let number = self.pair.end(side).link.active_carrier();
+                if let Some(number) = number {
+                    self.tally.kills += 1;
+                    self.pair.lose(side, number);
+                }
+            }
+            (20, _) => self.pair.reconnect(),
+            (21, _) => self.pair.cut_after(side, self.pair.delivered(side) + u64::from(value)),
+            (22..=23, _) => self.pair.run_for(Duration::from_millis(value.into())),
+            _ => {
+                for _ in 0..=value % 8 {
+                    self.pair.step();
+                }
+            }
+        }
+        let ends = &self.pair.ends;
+        self.live.retain(|id| ends.iter().any(|end| !is_over(end, *id)));
+        if ends.iter().all(|end| end.link.active_carrier().is_none()) {
+            self.pair.reconnect();
+        }
+    }
+
+    fn kill(&mut self) {
+        self.tally.kills += 1;
+        self.pair.kill();
+        self.pair.reconnect();
+    }
+
+    fn of(&mut self, side: Side, id: StreamId) -> &mut Written {
+        self.written.entry((id.raw(), place(side))).or_default()
+    }
+
+    fn write(&mut self, side: Side, id: StreamId, n: u64) {
+        let seen = self.pair.seen(side, id);
+        if seen.closed || seen.pending() > 100_000 {
+            return;
+        }
+        let written = self.of(side, id);
+        if written.finished || written.aborted {
+            return;
+        }
+        let start = written.bytes;
+        written.bytes += n;
+        let bytes: Vec<u8> = (start..start + n).map(|at| pattern(id, side, at)).collect();
+        self.pair.write(side, id, &bytes);
+    }
+
+    /// What was read is a front part of what was written.
+    fn check_fronts(&mut self) {
+        for side in SIDES {
+            assert_eq!(self.pair.end(side).violation, None, "no end breaks a rule");
+            for (&raw, seen) in &mut self.pair.ends[place(side)].streams {
+                let id = StreamId::new(raw);
+                let start = seen.count - seen.got.len() as u64;
+                for (at, byte) in (start..).zip(seen.got.drain(..)) {
+                    assert_eq!(byte, pattern(id, side.peer(), at), "{id} at {at} for {side:?}");
+                }
+                let most = self.written.get(&(raw, place(side.peer()))).map_or(0, |w| w.bytes);
+                assert!(seen.count <= most, "{id}: more arrived than was written");
+            }
+        }
+    }
+
+    /// A carrier that lives, everything consumed, everything ended: nothing may be left.
+    fn heal_and_check(&mut self) {
+        self.pair.reconnect();
+        for _ in 0..200 {
+            for side in SIDES {
+                let ids: Vec<u32> = self.pair.end(side).streams.keys().copied().collect();
+                for id in ids.into_iter().map(StreamId::new) {
+                    self.pair.finish(side, id);
+                    self.of(side, id).finished = true;
+                    self.pair.consume(side, id, usize::MAX);
+                }
+            }
+            self.pair.run();
+            if self.pair.ends.iter().all(|end| end.link.stream_count() == 0) {
+                break;
+            }
+        }
+        self.check_fronts();
+        for side in SIDES {
+            let end = self.pair.end(side);
+            assert_eq!(end.link.stream_count(), 0, "{side:?} forgets every stream: {end:#?}");
+            assert_eq!(end.link.retained(), 0, "{side:?} retains nothing");
+            for (&raw, seen) in &end.streams {
+                assert!(seen.closed, "{side:?} was told that {raw} is over");
+                let empty = Written::default();
+                let to = self.written.get(&(raw, place(side.peer()))).unwrap_or(&empty);
+                self.tally.bytes += seen.count;
+                if to.aborted {
+                    continue;
+                }
+                assert_eq!(seen.reset, None, "{side:?}: nobody aborted {raw}");
+                assert!(seen.finished, "{side:?} saw the end of {raw}");
+                assert_eq!(seen.count, to.bytes, "{side:?} has all of {raw}");
+            }
+        }
+    }
+}
+
+fn is_over(end: &super::End, id: StreamId) -> bool {
+    end.streams.get(&id.raw()).is_some_and(|seen| seen.closed)
+}
