@@ -55,7 +55,7 @@ impl Link {
     /// Large frames when the stream is alone, small ones when others wait too.
     fn frame_limit(&self, key: StreamKey) -> usize {
         let own = self.streams.get(key.index).is_some_and(|stream| stream.is_ready);
-        let others = self.schedule.waiting() - usize::from(own);
+        let others = self.schedule.waiting().saturating_sub(usize::from(own));
         let limit = self.rate.frame_limit();
         if others == 0 { limit } else { limit.min(rate::SHARED) }
     }
@@ -138,8 +138,9 @@ impl Link {
 
     /// Opens no more streams and asks the peer to open none; those that live go on.
     pub fn go_away(&mut self) {
-        if !self.going_away {
-            self.going_away = true;
+        self.going_away = true;
+        if !self.said_goodbye {
+            self.said_goodbye = true;
             self.farewell = Some(0);
         }
     }
@@ -147,6 +148,7 @@ impl Link {
     /// Ends the link for a violation: GOAWAY with its code is the last frame.
     pub fn abort(&mut self, violation: crate::Violation) {
         self.going_away = true;
+        self.is_aborted = true;
         self.farewell = Some(violation.code.raw());
     }
 

@@ -152,7 +152,7 @@ impl Link {
         };
         check_length(kind, head.length)?;
         let early = matches!(kind, Kind::Resume | Kind::Ping | Kind::Pong | Kind::GoAway);
-        if phase == Phase::Resuming && !early {
+        if phase != Phase::Live && !early {
             return Err(Violation::link(ViolationCode::BadResume));
         }
         if matches!(kind, Kind::Data | Kind::Control) {
@@ -236,7 +236,7 @@ impl Link {
             let violation = Violation::stream(id, ViolationCode::Malformed);
             return self.refuse(id, violation.reset_code());
         };
-        if self.going_away {
+        if self.said_goodbye {
             return self.refuse(id, ResetCode::Shutdown);
         }
         if self.stream_count() >= self.config.streams_max {

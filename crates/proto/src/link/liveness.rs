@@ -118,11 +118,9 @@ impl Liveness {
     }
 
     pub(super) fn poll_timeout(&self, keepalive: Duration) -> Instant {
-        let idle = match self.pinged {
-            None => self.heard + keepalive,
-            Some(at) => at + IDLE_RETRY,
+        let Some(since) = self.waiting else {
+            return self.pinged.map_or_else(|| self.heard + keepalive, |at| at + IDLE_RETRY);
         };
-        let Some(since) = self.waiting else { return idle };
         let step = if !self.asked {
             self.ask_after()
         } else if !self.probed {
@@ -130,7 +128,8 @@ impl Liveness {
         } else {
             DEAD
         };
-        (since + step).min(idle)
+        // While something waits, its own steps come before the keepalive.
+        since + step
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, keepalive: Duration) -> Verdict {

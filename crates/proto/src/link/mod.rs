@@ -72,6 +72,10 @@ pub struct Link {
     /// Payload bytes retained for replay over all streams.
     retained: u64,
     going_away: bool,
+    /// We said GOAWAY: the peer's further OPENs are refused. Said again after a resume.
+    said_goodbye: bool,
+    /// The link broke and ends: GOAWAY is all that is still sent.
+    is_aborted: bool,
     /// Frames of the link are encoded here; the memory is used again once sent.
     scratch: BytesMut,
     /// A code that ends the link, to be sent as GOAWAY.
@@ -105,6 +109,8 @@ impl Link {
             sweep_at: None,
             retained: 0,
             going_away: false,
+            said_goodbye: false,
+            is_aborted: false,
             scratch: BytesMut::new(),
             farewell: None,
         }
@@ -183,15 +189,13 @@ impl Link {
         self.carriers.handle_timeout(now, &self.config, &mut self.events);
     }
 
-    /// Tells what was consumed and not told, and shrinks the windows of streams gone quiet.
+    /// Tells what was consumed and not told.
     fn sweep(&mut self) {
         self.sweep_at = None;
         for key in std::mem::take(&mut self.dirty) {
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             stream.is_dirty = false;
             if !stream.credit_due {
-                // Less than a quarter of the window in 50 ms: it needs no large one.
-                stream.recv.shrink(self.config.window_initial);
                 stream.credit_due = true;
                 self.schedule.signal(key, stream);
             }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::{Link, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
 use crate::offset::Offset;
+use crate::stream::CONTROL_WINDOW;
 use crate::{CarrierNumber, StreamId};
 
 /// Frames of one batch: what one gathered write takes.
@@ -30,6 +31,9 @@ impl Link {
     pub fn has_output(&mut self, number: CarrierNumber) -> bool {
         let idle = self.schedule.is_empty();
         let farewell = self.farewell.is_some();
+        if self.is_aborted {
+            return farewell && self.carriers.find(number).is_some();
+        }
         self.carriers.find(number).is_some_and(|carrier| {
             !carrier.resume.is_empty()
                 || carrier.liveness.has_ping()
@@ -48,25 +52,33 @@ impl Link {
     ) -> usize {
         let Some(carrier) = self.carriers.find(number) else { return 0 };
         let mut batch = Batch { out, frames: 0, bytes: 0 };
+        if self.is_aborted {
+            if let Some(code) = self.farewell.take() {
+                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, code);
+            }
+            self.take_scratch().into_iter().for_each(|frame| batch.push(frame));
+            return batch.bytes;
+        }
         while let Some(frame) = carrier.resume.pop_front() {
             batch.push(frame);
         }
         if let Some(value) = carrier.liveness.take_ping(now) {
             encode_ping(&mut self.scratch, Kind::Ping, value);
         }
-        let only_pongs = batch.frames == 0 && self.scratch.is_empty();
         if let Some(value) = carrier.pong.take() {
             encode_ping(&mut self.scratch, Kind::Pong, value);
         }
-        let pongs = self.scratch.len();
+        // PINGs keep their own time of patience and PONGs have no answer.
+        let probes = self.scratch.len();
         let is_live = carrier.is_live();
         if is_live {
             self.fill(now, &mut batch);
-            if let Some(code) = self.farewell.take() {
+            // Behind the OPENs that were made before it.
+            if let Some(code) = self.farewell.take_if(|_| self.schedule.opens.is_empty()) {
                 encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, code);
             }
         }
-        let answerable = !only_pongs || batch.frames > 0 || self.scratch.len() > pongs;
+        let answerable = batch.frames > 0 || self.scratch.len() > probes;
         if let Some(rest) = self.take_scratch() {
             batch.push(rest);
         }
@@ -119,8 +131,12 @@ impl Link {
                 stream.recv.stop_sent();
             }
             if std::mem::take(&mut stream.credit_due) {
-                let max = self.config.window_max;
-                let credit = stream.recv.credit(now, round_trip, max, &*self.budget);
+                let range = match key.id {
+                    // The control stream's window is fixed.
+                    StreamId::CONTROL => CONTROL_WINDOW..=CONTROL_WINDOW,
+                    _ => self.config.window_initial..=self.config.window_max,
+                };
+                let credit = stream.recv.credit(now, round_trip, range, &*self.budget);
                 encode_credit(&mut self.scratch, key.id, credit);
             }
             self.try_forget(key);

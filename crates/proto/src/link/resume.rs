@@ -61,6 +61,8 @@ impl Link {
 
     /// Makes a standby the active carrier: queues our RESUME on it.
     fn begin_resume(&mut self, number: CarrierNumber) {
+        // A list that the last carrier brought in part says nothing any more.
+        self.streams.iter_mut().for_each(|(_, stream)| stream.is_listed = false);
         let entries: Vec<Entry> = self.streams.iter().map(|(_, stream)| stream.entry()).collect();
         let highest = self.highest;
         let Some(carrier) = self.carriers.find(number) else { return };
@@ -155,6 +157,9 @@ impl Link {
         }
         if let Some(carrier) = self.carriers.find(number) {
             carrier.phase = Phase::Live;
+        }
+        if self.said_goodbye && !self.is_aborted {
+            self.farewell = Some(0);
         }
         self.events.push_back(Event::Resumed);
         for key in keys {

@@ -1,8 +1,8 @@
 //! The peer's direction of a stream: what arrived, what was consumed, how far it may send.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use super::IMPLICIT_WINDOW;
 use crate::frame::Credit;
 use crate::offset::Offset;
 use crate::{Budget, ResetCode, ViolationCode};
@@ -10,6 +10,10 @@ use crate::{Budget, ResetCode, ViolationCode};
 /// A CREDIT is due after so many consumed bytes, or a quarter of the window if that is less: often
 /// enough that the peer's replay buffers stay in its cache, seldom enough to cost nothing.
 const CREDIT_EVERY: u64 = 256 << 10;
+
+/// A window of which not half is used in so long (or 8 round trips) is halved: it holds two
+/// seconds of the stream's rate, which no path needs.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// How the peer's direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub(crate) struct Recv {
     told: Offset,
     granted: Offset,
     window: u64,
+    /// The window that needs no budget and that the stream never goes below.
+    implicit: u64,
     /// Drawn from the budget for what is granted beyond the implicit window.
     drawn: u64,
     ended: Option<Ended>,
@@ -58,6 +64,7 @@ impl Recv {
             told: Offset::ZERO,
             granted: Offset::new(window),
             window,
+            implicit: window,
             drawn: 0,
             ended: None,
             stop: None,
@@ -169,7 +176,7 @@ impl Recv {
 
     /// Sets the window before the first grant; `false` when the budget refuses and it stays.
     pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) -> bool {
-        let extra = window.saturating_sub(IMPLICIT_WINDOW).saturating_sub(self.drawn);
+        let extra = window.saturating_sub(self.implicit).saturating_sub(self.drawn);
         if !budget.draw(extra) {
             return false;
         }
@@ -185,21 +192,26 @@ impl Recv {
         &mut self,
         now: Instant,
         round_trip: Option<Duration>,
-        max: u64,
+        range: RangeInclusive<u64>,
         budget: &dyn Budget,
     ) -> Credit {
-        self.tune(now, round_trip, max);
+        self.tune(now, round_trip, *range.start(), *range.end());
         self.grant(budget);
         self.told = self.consumed;
         Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
     }
 
-    fn tune(&mut self, now: Instant, round_trip: Option<Duration>, max: u64) {
+    fn tune(&mut self, now: Instant, round_trip: Option<Duration>, floor: u64, max: u64) {
         let Some((since, from)) = self.tuning else {
             self.tuning = Some((now, self.consumed));
             return;
         };
         if self.consumed.since(from) < self.window / 2 {
+            let quiet = round_trip.map_or(QUIET, |rtt| QUIET.max(rtt.saturating_mul(8)));
+            if now.saturating_duration_since(since) >= quiet {
+                self.window = (self.window / 2).max(floor.max(self.implicit)).min(self.window);
+                self.tuning = Some((now, self.consumed));
+            }
             return;
         }
         let fast = round_trip
@@ -210,23 +222,17 @@ impl Recv {
         self.tuning = Some((now, self.consumed));
     }
 
-    /// The stream is quiet: the next grants go back to `initial`.
-    pub(crate) fn shrink(&mut self, initial: u64) {
-        self.window = self.window.min(initial.max(IMPLICIT_WINDOW));
-        self.tuning = None;
-    }
-
     fn grant(&mut self, budget: &dyn Budget) {
         if self.has_ended() || self.is_stopped() {
             return self.release(budget);
         }
         let mut limit = self.granted.max(self.consumed.plus(self.window));
-        let mut extra = limit.since(self.consumed).saturating_sub(IMPLICIT_WINDOW);
+        let mut extra = limit.since(self.consumed).saturating_sub(self.implicit);
         if extra > self.drawn && !budget.draw(extra - self.drawn) {
             // Not more than is held already; the implicit window needs no budget.
-            limit = self.granted.max(self.consumed.plus(self.drawn + IMPLICIT_WINDOW));
-            extra = limit.since(self.consumed).saturating_sub(IMPLICIT_WINDOW);
-            self.window = self.window.min(self.drawn + IMPLICIT_WINDOW);
+            limit = self.granted.max(self.consumed.plus(self.drawn + self.implicit));
+            extra = limit.since(self.consumed).saturating_sub(self.implicit);
+            self.window = self.window.min(self.drawn + self.implicit);
         }
         if extra < self.drawn {
             budget.release(self.drawn - extra);
@@ -245,6 +251,7 @@ impl Recv {
 mod tests {
     use super::*;
     use crate::Unlimited;
+    use crate::stream::IMPLICIT_WINDOW;
 
     #[test]
     fn a_piece_is_placed_by_table() {
@@ -297,11 +304,11 @@ mod tests {
         let start = crate::testing::epoch();
         let rtt = Some(Duration::from_millis(100));
         let mut recv = Recv::new(IMPLICIT_WINDOW);
-        recv.credit(start, rtt, 1 << 20, &Unlimited);
+        recv.credit(start, rtt, 0..=1 << 20, &Unlimited);
         let at = |ms: u64, recv: &mut Recv| {
             recv.advance(8 << 10);
             recv.consume(8 << 10);
-            recv.credit(start + Duration::from_millis(ms), rtt, 1 << 20, &Unlimited);
+            recv.credit(start + Duration::from_millis(ms), rtt, 0..=1 << 20, &Unlimited);
             recv.window
         };
         assert_eq!(at(150, &mut recv), 32 << 10);
@@ -327,7 +334,7 @@ mod tests {
         assert!(!recv.open_window(1 << 18, &Empty));
         recv.advance(100);
         recv.consume(100);
-        let credit = recv.credit(crate::testing::epoch(), None, 1 << 24, &Empty);
+        let credit = recv.credit(crate::testing::epoch(), None, 0..=1 << 24, &Empty);
         assert_eq!(
             credit.limit,
             Offset::new(100 + IMPLICIT_WINDOW),

@@ -1,0 +1,294 @@
+//! Two links in virtual time: rates, fairness, life and limits, one short story each.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use proto::Side::{Client, Server};
+use proto::{Event, LinkConfig, Priority, ResetCode, StreamId};
+use testkit::netem::Conditions;
+use testkit::pair::{Pair, Purse, open, open_as};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn bulk_pair(round_trip: Duration, megabits: u64) -> Pair {
+    let conditions = Conditions::path(round_trip, megabits);
+    let mut pair = Pair::over(conditions, LinkConfig::default(), 1);
+    for side in [Client, Server] {
+        pair.end_mut(side).keeps = false;
+    }
+    pair
+}
+
+/// Bytes of a stream that arrive at the server within `span`.
+fn bytes_within(pair: &mut Pair, id: StreamId, span: Duration) -> u64 {
+    let before = pair.end(Server).streams.get(&id.raw()).map_or(0, |seen| seen.count);
+    pair.run_for(span);
+    pair.seen(Server, id).count - before
+}
+
+#[test]
+fn the_window_grows_until_the_path_is_full() {
+    for (rtt, megabits) in [(20, 100), (60, 100), (150, 100), (20, 1000), (60, 1000)] {
+        let mut pair = bulk_pair(ms(rtt), megabits);
+        let id = pair.open(Client, &open("bulk"));
+        pair.feed(Client, id, megabits * 125_000 * 5);
+        pair.run_for(ms(rtt * 16));
+        let bytes = bytes_within(&mut pair, id, ms(1000));
+        let share = bytes as f64 / (megabits as f64 * 125_000.0);
+        println!("{rtt} ms, {megabits} Mbit/s: {share:.3} of the path");
+        assert!(share >= 0.85, "{rtt} ms, {megabits} Mbit/s: only {share:.3}");
+    }
+}
+
+#[test]
+fn a_slow_reader_and_one_that_never_reads_hold_nobody_up() {
+    let mut pair = bulk_pair(ms(20), 100);
+    pair.end_mut(Server).automatic = false;
+    let slow = pair.open(Client, &open("1 byte per second"));
+    let never = pair.open(Client, &open("never"));
+    pair.feed(Client, slow, 64 << 20);
+    pair.feed(Client, never, 64 << 20);
+    pair.run_for(ms(500));
+    pair.end_mut(Server).automatic = true;
+    let id = pair.open(Client, &open("bulk"));
+    pair.feed(Client, id, 64 << 20);
+    pair.run_for(ms(500));
+    let mut bytes = 0;
+    for _ in 0..2 {
+        bytes += bytes_within(&mut pair, id, ms(1000));
+        pair.consume(Server, slow, 1);
+    }
+    assert!(bytes >= 22_500_000, "{bytes} of 25,000,000");
+    for stalled in [slow, never] {
+        assert!(pair.seen(Server, stalled).count <= (256 << 10) + 16, "bounded by its credit");
+    }
+    let retained = pair.end(Client).link.retained();
+    assert!(retained <= (3 * (256 << 10)) + (16 << 20), "{retained} kept");
+}
+
+#[test]
+fn bulk_streams_share_alike() {
+    for count in [2u64, 10, 100] {
+        let mut pair = bulk_pair(ms(20), 100);
+        let ids: Vec<StreamId> = (0..count).map(|_| pair.open(Client, &open("bulk"))).collect();
+        for id in &ids {
+            pair.feed(Client, *id, 64 << 20);
+        }
+        pair.run_for(ms(1000));
+        let before: Vec<u64> = ids.iter().map(|id| pair.seen(Server, *id).count).collect();
+        pair.run_for(ms(4000));
+        let bytes: Vec<u64> =
+            ids.iter().zip(before).map(|(id, b)| pair.seen(Server, *id).count - b).collect();
+        let (least, most) = (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap());
+        let total: u64 = bytes.iter().sum();
+        println!("{count} streams: least {least}, most {most}, total {total}");
+        assert!(least * 100 >= most * 80, "{count} streams: {least} against {most}");
+        assert!(total >= 45_000_000, "{count} streams: {total} of 50,000,000");
+    }
+}
+
+#[test]
+fn a_byte_beside_bulk_waits_for_a_few_milliseconds_only() {
+    let mut pair = bulk_pair(ms(20), 100);
+    let bulk = pair.open(Client, &open_as("bulk", Priority::Normal));
+    let key = pair.open(Client, &open_as("echo", Priority::Normal));
+    pair.feed(Client, bulk, 64 << 20);
+    pair.run_for(ms(1000));
+    let mut worst = Duration::ZERO;
+    for n in 1..=50u64 {
+        let sent = pair.now;
+        pair.write(Client, key, b"k");
+        while pair.seen(Server, key).count < n {
+            pair.step();
+        }
+        worst = worst.max(pair.now - sent);
+        pair.run_for(ms(7));
+    }
+    println!("worst {worst:?} on a path of 10 ms one way");
+    assert!(worst <= ms(10 + 15), "{worst:?}");
+}
+
+#[test]
+fn ten_thousand_idle_streams_still_answer() {
+    let mut pair = Pair::connected(1);
+    let ids: Vec<StreamId> = (0..10_000).map(|_| pair.open(Client, &open("idle"))).collect();
+    pair.run();
+    assert_eq!(pair.end(Server).link.stream_count(), 10_000);
+    for id in &ids {
+        pair.write(Client, *id, b"x");
+    }
+    pair.run();
+    assert!(ids.iter().all(|id| pair.seen(Server, *id).got == b"x"));
+    assert_eq!(pair.end(Client).link.retained(), 0, "an idle stream retains nothing");
+}
+
+#[test]
+fn half_close_keeps_the_other_direction_open() {
+    let mut pair = Pair::connected(1);
+    let id = pair.open(Client, &open("x"));
+    pair.write(Client, id, b"question");
+    pair.finish(Client, id);
+    pair.run();
+    assert!(pair.seen(Server, id).finished && !pair.seen(Server, id).closed);
+    pair.write(Server, id, &[9; 1 << 20]);
+    pair.finish(Server, id);
+    pair.run();
+    assert_eq!(pair.seen(Client, id).count, 1 << 20);
+    assert!(pair.seen(Client, id).closed && pair.seen(Server, id).closed);
+}
+
+#[test]
+fn going_away_refuses_what_is_new_and_keeps_what_lives() {
+    let mut pair = Pair::connected(1);
+    let ids: Vec<StreamId> = (0..200).map(|_| pair.open(Client, &open("x"))).collect();
+    pair.end_mut(Client).link.go_away();
+    pair.run();
+    for id in ids {
+        assert_eq!(pair.end(Client).streams[&id.raw()].reset, None, "{id} was opened before");
+    }
+    assert!(pair.try_open(Client, &open("x")).is_none());
+    assert!(pair.try_open(Server, &open("x")).is_none());
+}
+
+#[test]
+fn going_away_is_said_again_when_the_carrier_dies_with_it() {
+    let mut pair = Pair::connected(1);
+    pair.run();
+    pair.end_mut(Server).link.go_away();
+    pair.pump();
+    pair.kill();
+    pair.reconnect();
+    pair.run();
+    assert_eq!(pair.end(Client).times(|event| *event == Event::GoingAway(0)), 1);
+}
+
+#[test]
+fn a_stream_too_many_is_refused_and_a_place_is_free_again_after_one_ends() {
+    let config = LinkConfig { streams_max: 2, ..LinkConfig::default() };
+    let mut pair = Pair::over(Conditions::default(), config, 1);
+    let ids: Vec<StreamId> = (0..3).map(|_| pair.open(Client, &open("x"))).collect();
+    pair.run();
+    assert_eq!(pair.seen(Client, ids[2]).reset, Some(ResetCode::Limit));
+    assert!(!pair.end(Server).streams.contains_key(&ids[2].raw()));
+    for side in [Client, Server] {
+        pair.finish(side, ids[0]);
+    }
+    pair.run();
+    let id = pair.open(Client, &open("x"));
+    pair.run();
+    assert_eq!(pair.seen(Client, id).reset, None);
+}
+
+#[test]
+fn silence_is_noticed_in_five_seconds_with_data_outstanding() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let id = pair.open(Client, &open("x"));
+    pair.run_for(ms(8000));
+    pair.silence();
+    pair.write(Client, id, b"lost");
+    let (start, number) = (pair.now, pair.carrier());
+    pair.run_for(ms(6000));
+    let log = &pair.end(Client).log;
+    let at =
+        |wanted: &Event| log.iter().find(|(_, event)| event == wanted).map(|(t, _)| *t - start);
+    assert_eq!(at(&Event::ProbeNextPath), Some(ms(3000)));
+    assert_eq!(at(&Event::CarrierDead(number)), Some(ms(5000)));
+}
+
+#[test]
+fn silence_is_noticed_in_thirty_five_seconds_when_idle() {
+    let mut pair = bulk_pair(ms(40), 100);
+    pair.run_for(ms(5000));
+    pair.silence();
+    let number = pair.carrier();
+    let start = pair.now;
+    pair.run_for(ms(60_000));
+    for side in [Client, Server] {
+        let dead =
+            pair.end(side).log.iter().find(|(_, event)| *event == Event::CarrierDead(number));
+        let after = dead.unwrap().0 - start;
+        assert!((ms(29_000)..=ms(36_000)).contains(&after), "{side:?} after {after:?}");
+    }
+}
+
+#[test]
+fn a_question_just_before_the_keepalive_does_not_spin() {
+    let mut pair = bulk_pair(ms(40), 100);
+    let id = pair.open(Client, &open("x"));
+    pair.run_for(ms(1000));
+    pair.silence();
+    pair.run_for(ms(14_200));
+    pair.write(Client, id, b"x");
+    let mut steps = 0;
+    let end = pair.now + ms(4000);
+    while pair.now < end && steps < 1000 {
+        pair.step();
+        steps += 1;
+    }
+    assert!(steps < 1000, "a deadline in the past is asked for again and again");
+}
+
+#[test]
+fn an_idle_link_stays_alive_for_an_hour() {
+    let mut pair = bulk_pair(ms(40), 100);
+    pair.run_for(Duration::from_secs(3600));
+    for side in [Client, Server] {
+        assert!(pair.end(side).link.is_live());
+        assert_eq!(pair.end(side).log, []);
+    }
+}
+
+#[test]
+fn a_link_without_carrier_expires_after_resume_timeout_and_once() {
+    let mut pair = Pair::connected(1);
+    pair.run();
+    pair.kill();
+    pair.run_for(ms(59_900));
+    assert_eq!(pair.end(Client).log, []);
+    pair.run_for(ms(200_000));
+    for side in [Client, Server] {
+        assert_eq!(pair.end(side).times(|event| *event == Event::Expired), 1);
+    }
+}
+
+#[test]
+fn the_control_stream_takes_its_largest_message_again_and_again() {
+    let purse = Purse::new(100 << 10);
+    let config = LinkConfig::default();
+    let mut pair = Pair::new([config; 2], [Rc::new(purse.clone()), Rc::new(purse)], 1);
+    pair.reconnect();
+    let message = vec![5; 1 << 20];
+    for n in 1..=10usize {
+        assert!(pair.end_mut(Client).link.send_control(&message), "message {n}");
+        pair.run();
+        assert_eq!(pair.end(Server).control.len(), n << 20);
+    }
+}
+
+#[test]
+fn windows_stay_within_the_budget_and_all_is_given_back() {
+    let purses = [Purse::new(8 << 20), Purse::new(2 << 20)];
+    let budgets = purses.clone().map(|purse| Rc::new(purse) as Rc<dyn proto::Budget>);
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.conditions = Conditions::path(ms(20), 1000);
+    pair.reconnect();
+    pair.end_mut(Server).automatic = false;
+    let ids: Vec<StreamId> = (0..40).map(|_| pair.open(Client, &open("x"))).collect();
+    for id in &ids {
+        pair.feed(Client, *id, 4 << 20);
+    }
+    for _ in 0..100 {
+        pair.run_for(ms(10));
+        for id in &ids {
+            pair.consume(Server, *id, 40 << 10);
+        }
+    }
+    println!("most: client {}, server {}", purses[0].most(), purses[1].most());
+    assert!(purses[1].most() <= 2 << 20, "a receiver grants no more than its budget");
+    // A sender may go over by what one stream is always allowed, per stream.
+    assert!(purses[0].most() <= (8 << 20) + 40 * (16 << 10));
+    drop(pair);
+    assert_eq!(purses.map(|purse| purse.used()), [0, 0]);
+}
