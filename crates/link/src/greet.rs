@@ -136,7 +136,6 @@ fn answer(greeting: &mut ServerGreeting, verifier: &dyn Verifier, peer: &Peer) -
                 Err(refusal) => greeting.refuse(refusal),
             },
             ServerEvent::Failed(error) => return Outcome::Failed(error),
-            _ => greeting.refuse(Refusal::Unavailable),
         }
     }
     Outcome::Pending

@@ -51,8 +51,11 @@ pub enum End {
     #[error("closed")]
     Closed,
     /// The far end closed it.
-    #[error("closed by the other side (code {0:#x})")]
-    ByPeer(u16),
+    #[error("closed by the other side")]
+    ByPeer,
+    /// The far end ended it for a violation of the protocol that it saw.
+    #[error("ended by the other side (code {0:#x})")]
+    Accused(u16),
     /// No carrier for `resume_timeout`.
     #[error("no carrier for resume_timeout")]
     Expired,
@@ -249,6 +252,13 @@ impl Link {
         self.inner.wake();
     }
 
+    /// Tells the peer that the link ends now; [`Link::close`] follows when that had time to leave.
+    pub fn say_goodbye(&self) {
+        self.inner.going_away.set(true);
+        self.inner.machine.borrow_mut().close();
+        self.inner.wake();
+    }
+
     /// Ends the link at once; its streams are reset on both sides.
     pub fn close(&self) {
         self.inner.end(End::Closed);
@@ -376,7 +386,8 @@ impl Inner {
                 self.owner.changed(&self.handle(), State::GoingAway);
                 self.tell(Notice::GoingAway);
             }
-            Event::GoingAway(code) => self.end(End::ByPeer(code)),
+            Event::GoingAway(proto::GOAWAY_CLOSED) => self.end(End::ByPeer),
+            Event::GoingAway(code) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
         }
     }

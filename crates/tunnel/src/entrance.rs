@@ -73,8 +73,7 @@ pub(crate) fn open(
     entrance: Arc<Entrance>,
     listener: std::net::TcpListener,
 ) -> std::io::Result<()> {
-    let settings =
-        Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
+    let settings = Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&entrance),
@@ -109,7 +108,7 @@ pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
         // A worker that is gone has closed it.
         let closed =
             handle.call(move |worker| drop(worker.state.entrances.borrow_mut().remove(&id)));
-        drop(closed.await);
+        let _ = closed.await;
     }
 }
 
@@ -180,7 +179,7 @@ async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     };
     let Some(handle) = worker.peers.get(to) else { return };
     // A worker that is gone takes the socket with it.
-    drop(handle.run(|worker| arrive(worker, visitor)).await);
+    let _ = handle.run(|worker| arrive(worker, visitor)).await;
 }
 
 async fn live_worker(

@@ -3,8 +3,6 @@
 //! `commands` leads from the arguments to one of: `daemon` (the frame around a running `server` or
 //! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
 
-#![allow(dead_code, reason = "server.rs and client.rs are to use what waits here")]
-
 mod cli;
 mod client;
 mod commands;
@@ -12,6 +10,7 @@ mod control;
 mod daemon;
 mod demo;
 mod descriptors;
+mod entrance;
 mod first_start;
 mod generate;
 mod instances;
@@ -19,13 +18,17 @@ mod life;
 mod load;
 mod logging;
 mod material;
+mod memory;
 mod notify;
 mod repeat;
 mod server;
+mod session;
 mod signals;
 mod state;
 mod status;
+mod survey;
 mod term;
+mod transports;
 mod workers;
 
 use std::process::ExitCode;

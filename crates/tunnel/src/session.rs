@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ::link::{Lease, Link};
+use relay::Stats;
 use tokio::sync::Notify;
 
 use crate::entrance::Open;
-use crate::workers;
+use crate::{status, workers};
 
 /// The part of a session that all workers see. Off the data path: read where a worker has no live
 /// link of its own.
@@ -64,6 +65,8 @@ pub(crate) struct State {
     pub(crate) entrances: RefCell<HashMap<u64, Open>>,
     /// This worker's part of the memory budget.
     pub(crate) budget: Rc<Lease>,
+    /// Counters of the services that streams are dialled for, by name; a client has them.
+    services: RefCell<HashMap<String, Rc<Stats>>>,
     turn: Cell<usize>,
 }
 
@@ -92,6 +95,7 @@ impl State {
             links: RefCell::default(),
             entrances: RefCell::default(),
             budget: Rc::new(budget),
+            services: RefCell::default(),
             turn: Cell::new(0),
         }
     }
@@ -150,6 +154,25 @@ impl State {
         let links = self.links.borrow();
         let member = links.get(&session.id)?.iter().find(|m| m.link.serial() == serial)?;
         Some(member.link.clone())
+    }
+
+    /// The counters of a service, shared by all links of this worker.
+    pub(crate) fn service_stats(&self, name: &str) -> Rc<Stats> {
+        Rc::clone(self.services.borrow_mut().entry(name.to_owned()).or_default())
+    }
+
+    /// What the services of this worker have counted.
+    pub(crate) fn service_counts(&self) -> Vec<status::Service> {
+        let services = self.services.borrow();
+        let count = |(name, stats): (&String, &Rc<Stats>)| status::Service {
+            name: name.clone(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+            ..status::Service::default()
+        };
+        services.iter().map(count).collect()
     }
 
     /// All links of this worker with their sessions.

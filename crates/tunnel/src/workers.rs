@@ -71,11 +71,6 @@ impl<S> fmt::Debug for Handle<S> {
 }
 
 impl<S: 'static> Handle<S> {
-    /// Which worker this is.
-    pub(crate) fn index(&self) -> usize {
-        self.index
-    }
-
     /// Runs `job` on the worker; ready as soon as it is in the mailbox.
     pub(crate) async fn run(
         &self,
@@ -92,28 +87,6 @@ impl<S: 'static> Handle<S> {
         let (reply, answer) = oneshot::channel();
         // The caller may have gone meanwhile; then nobody wants the answer.
         self.run(move |worker| drop(reply.send(job(worker)))).await?;
-        answer.await.map_err(|_| WorkerGone)
-    }
-
-    /// Runs a future on the worker, as a task there, and brings its output back. Dropping the call
-    /// ends the task.
-    pub(crate) async fn call_local<T, F, W>(&self, job: F) -> Result<T, WorkerGone>
-    where
-        T: Send + 'static,
-        F: FnOnce(Rc<Worker<S>>) -> W + Send + 'static,
-        W: Future<Output = T> + 'static,
-    {
-        let (mut reply, answer) = oneshot::channel();
-        self.run(move |worker| {
-            let work = job(Rc::clone(worker));
-            spawn_local(async move {
-                tokio::select! {
-                    () = reply.closed() => {}
-                    output = work => drop(reply.send(output)),
-                }
-            });
-        })
-        .await?;
         answer.await.map_err(|_| WorkerGone)
     }
 }
@@ -270,27 +243,15 @@ mod tests {
     #[tokio::test]
     async fn a_job_runs_on_the_thread_it_was_sent_to_and_finds_its_state() {
         let workers = two();
-        for handle in workers.handles().iter() {
+        for (index, handle) in workers.handles().iter().enumerate() {
             let answer = handle.call(|worker| {
                 worker.state.set(worker.state.get() + 1);
                 (thread::current().name().map(str::to_owned), worker.state.get())
             });
             let (name, state) = answer.await.unwrap();
-            assert_eq!(name, Some(format!("tunnel-w{}", handle.index())));
-            assert_eq!(state, handle.index() * 10 + 1);
+            assert_eq!(name, Some(format!("tunnel-w{index}")));
+            assert_eq!(state, index * 10 + 1);
         }
-        workers.stop().await;
-    }
-
-    #[tokio::test]
-    async fn a_job_may_hand_work_to_another_worker() {
-        let workers = two();
-        let from = &workers.handles()[0];
-        let other = from.call_local(|worker| async move {
-            let peer = worker.peers[1].clone();
-            peer.call(|worker| worker.index).await
-        });
-        assert_eq!(other.await.unwrap(), Ok(1));
         workers.stop().await;
     }
 
@@ -299,35 +260,10 @@ mod tests {
         let workers = two();
         let handle = &workers.handles()[0];
         assert_eq!(handle.call(|_| panic!("job")).await, Err::<(), _>(WorkerGone));
-        let task = handle.call_local(|_| async { panic!("task") });
-        assert_eq!(task.await, Err::<(), _>(WorkerGone));
+        let spawned = handle.call(|_| drop(spawn_local(async { panic!("task") })));
+        assert_eq!(spawned.await, Ok(()));
         assert_eq!(handle.call(|worker| worker.index).await, Ok(0));
         assert!(workers.answer(Duration::from_secs(5)).await);
-        workers.stop().await;
-    }
-
-    #[tokio::test]
-    async fn a_call_that_is_dropped_ends_its_task() {
-        struct Flag(Arc<AtomicBool>, Option<oneshot::Sender<()>>);
-        impl Drop for Flag {
-            fn drop(&mut self) {
-                self.0.store(true, Ordering::Relaxed);
-                drop(self.1.take());
-            }
-        }
-        let workers = two();
-        let ended = Arc::new(AtomicBool::new(false));
-        let (ending, end) = oneshot::channel();
-        let (starting, start) = oneshot::channel::<()>();
-        let flag = Flag(Arc::clone(&ended), Some(ending));
-        let call = workers.handles()[0].call_local(move |_| async move {
-            let _flag = flag;
-            drop(starting);
-            std::future::pending::<()>().await;
-        });
-        tokio::select! { _ = call => unreachable!("never ready"), _ = start => {} }
-        drop(end.await);
-        assert!(ended.load(Ordering::Relaxed));
         workers.stop().await;
     }
 

@@ -10,6 +10,10 @@ use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
 use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
 
+/// GOAWAY: the sender ends the link now. 0 is "no further streams", the numbers of violations
+/// begin at 0x101.
+pub const GOAWAY_CLOSED: u16 = 1;
+
 /// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
 const CONTROL_PIECE: usize = 16 << 10;
 
@@ -143,6 +147,12 @@ impl Link {
             self.said_goodbye = true;
             self.farewell = Some(0);
         }
+    }
+
+    /// Ends the link: GOAWAY with [`GOAWAY_CLOSED`] is the last frame.
+    pub fn close(&mut self) {
+        self.going_away = true;
+        self.farewell = Some(GOAWAY_CLOSED);
     }
 
     /// Ends the link for a violation: GOAWAY with its code is the last frame.

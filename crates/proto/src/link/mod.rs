@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use slab::Slab;
 
+pub use command::GOAWAY_CLOSED;
 pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
 pub use resume::Attach;

@@ -1,5 +1,6 @@
 //! `tunnel demo`: server, client and a small web origin in one process on free loopback ports.
 
+mod assemble;
 mod body;
 mod fetch;
 mod origin;
@@ -16,6 +17,8 @@ use crate::life::{Life, Phase};
 use crate::signals::Signals;
 use crate::status::bytes;
 use crate::term;
+
+pub(crate) use assemble::assemble;
 
 /// What `--once` downloads: long enough to leave slow start behind, short enough for a slow build.
 const DOWNLOAD: u64 = 256 << 20;
@@ -61,11 +64,6 @@ pub(crate) async fn demo(
         role.close().await;
     }
     outcome
-}
-
-/// The tunnel itself: a server and a client on free loopback ports.
-pub(crate) async fn assemble(_origin: SocketAddr) -> anyhow::Result<Assembly> {
-    anyhow::bail!("servers and clients are not wired yet")
 }
 
 fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {

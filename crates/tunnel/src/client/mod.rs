@@ -1,0 +1,251 @@
+//! A client's wiring: links to the server on all workers, services dialled for streams that come
+//! in, forwards as entrances.
+
+mod owner;
+mod published;
+
+use std::num::NonZeroUsize;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use config::ClientConfig;
+use link::client::Client as Keeper;
+use link::{Lease, ProcessBudget, Retry};
+use proto::greeting::{Identity, Name, Token};
+use proto::{InstanceId, Priority, Target};
+use relay::{Gate, Timeouts};
+
+use crate::daemon::Role;
+use crate::entrance::{self, Entrance};
+use crate::life::Life;
+use crate::session::{Session, State, Worker, Workers};
+use crate::status::{self, SendFuture, Status, StatusSource};
+use crate::transports::{self, Way};
+use crate::{memory, survey, workers};
+use owner::ClientOwner;
+use published::Published;
+
+/// Links when nothing is configured: one per worker, and at least two, so that a lost packet on one
+/// carrier does not hold up all streams.
+const LINKS_MIN: usize = 2;
+
+/// A running client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    workers: Workers,
+    shared: Arc<Shared>,
+    started: Instant,
+}
+
+/// What all of a client's parts share.
+#[derive(Debug)]
+struct Shared {
+    config: ClientConfig,
+    session: Arc<Session>,
+    published: Published,
+    entrances: Vec<u64>,
+}
+
+/// Starts workers, links and the listeners of forwards.
+pub(crate) async fn start(config: ClientConfig, _life: Life) -> anyhow::Result<Arc<dyn Role>> {
+    Ok(Arc::new(Client::start(config).await?))
+}
+
+impl Client {
+    pub(crate) async fn start(config: ClientConfig) -> anyhow::Result<Self> {
+        let count = config.common.workers.unwrap_or_else(workers::automatic);
+        let ways: anyhow::Result<Vec<Way>> = config.servers.iter().map(Way::new).collect();
+        let ways = ways?;
+        warn_of_plain(&config);
+        let name = Name::new(&config.name).context("name")?;
+        let token = Token::new(config.token.secret.reveal()).context("token")?;
+        let session = Session::new(server_name(&ways), count.get());
+
+        let mut forwards = Vec::new();
+        for forward in &config.forwards {
+            forwards.push(bind(forward, count, &session)?);
+        }
+        let budget = ProcessBudget::new(memory::budget(&config.common));
+        let workers = Workers::start(count, move |_| State::new(Lease::new(Arc::clone(&budget))))
+            .context("starting workers")?;
+        let mut entrances = Vec::new();
+        for (entrance, sockets) in forwards {
+            entrance::open_everywhere(workers.handles(), &entrance, sockets).await?;
+            tracing::info!("forward {} listening", entrance.name);
+            entrances.push(entrance.id);
+        }
+        let server = server_name(&ways).to_owned();
+        let published = Published::new(server);
+        let links =
+            config.connections.map_or_else(|| count.get().max(LINKS_MIN), NonZeroUsize::get);
+        let shared = Arc::new(Shared { config, session, published, entrances });
+
+        let mut instance = [0; 16];
+        getrandom::fill(&mut instance).context("random bytes")?;
+        let who = Who {
+            name,
+            token,
+            instance: InstanceId(instance),
+            logged_in: Arc::new(AtomicBool::new(false)),
+        };
+        for n in 0..links {
+            let handle = &workers.handles()[n % count.get()];
+            let (shared, who, ways) = (Arc::clone(&shared), who.clone(), ways.clone());
+            let numbers = (n as u64 + 1, links as u64);
+            handle.run(move |worker| keep_link(worker, &shared, who, &ways, numbers)).await?;
+        }
+        Ok(Self { workers, shared, started: Instant::now() })
+    }
+}
+
+#[derive(Clone)]
+struct Who {
+    name: Name,
+    token: Token,
+    instance: InstanceId,
+    logged_in: Arc<AtomicBool>,
+}
+
+/// Starts the task that keeps one link for ever.
+fn keep_link(
+    worker: &Rc<Worker>,
+    shared: &Arc<Shared>,
+    who: Who,
+    ways: &[Way],
+    (serial, serials): (u64, u64),
+) {
+    let config = &shared.config;
+    let keeper = Keeper {
+        paths: ways.iter().map(Way::path).collect(),
+        name: who.name,
+        identity: Identity::Token(who.token),
+        instance: who.instance,
+        logged_in: who.logged_in,
+        retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
+        link: memory::link_config(&config.common),
+        budget: Rc::<Lease>::clone(&worker.state.budget),
+        serial,
+        serials,
+    };
+    let owner = ClientOwner::new(Rc::clone(worker), Arc::clone(shared));
+    let begun = Rc::clone(&owner);
+    let told = Rc::clone(&owner);
+    tokio::task::spawn_local(link::client::run(
+        keeper,
+        owner,
+        Rc::new(move |link| begun.begin(link)),
+        Rc::new(move |report| told.report(&report)),
+    ));
+}
+
+fn server_name(ways: &[Way]) -> &str {
+    ways.first().map_or("", Way::host)
+}
+
+fn warn_of_plain(config: &ClientConfig) {
+    for path in &config.servers {
+        let endpoint = &path.endpoint;
+        if endpoint.transport == config::Transport::Tcp && !endpoint.host.is_loopback() {
+            tracing::warn!(
+                "{endpoint} carries everything in the clear; use tls:// beyond loopback"
+            );
+        }
+    }
+}
+
+fn bind(
+    forward: &config::Forward,
+    count: NonZeroUsize,
+    session: &Arc<Session>,
+) -> anyhow::Result<(Arc<Entrance>, Vec<std::net::TcpListener>)> {
+    let sockets = transport::listen_group(forward.listen, count.get()).map_err(|e| {
+        let advice = transports::bind_advice(e.kind());
+        anyhow::anyhow!("cannot listen on tcp://{}: {e}{advice}", forward.listen)
+    })?;
+    let address = sockets.first().context("no socket")?.local_addr()?;
+    let entrance = Entrance {
+        id: entrance::next_id(),
+        address,
+        name: format!("tcp://{address} -> {}", forward.target),
+        target: Target::Forward(forward.target.to_string()),
+        priority: Priority::Normal,
+        session: ArcSwap::new(Arc::clone(session)),
+        gate: Gate::new(None),
+        timeouts: Timeouts::default(),
+    };
+    Ok((Arc::new(entrance), sockets))
+}
+
+impl StatusSource for Client {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let shared = &self.shared;
+            let mut sessions = survey::sessions(self.workers.handles()).await;
+            let mut session =
+                sessions.remove(&shared.session.id).unwrap_or_else(|| status::Session {
+                    peer: shared.session.name.clone(),
+                    state: "connecting".to_owned(),
+                    ..status::Session::default()
+                });
+            if let Some(error) = shared.published.trouble() {
+                session.state = error;
+            }
+            session.services = shared.published.services(&shared.config.services);
+            let counts = owner::counts(self.workers.handles()).await;
+            for service in &mut session.services {
+                if let Some(count) = counts.iter().find(|count| count.name == service.name) {
+                    service.streams = count.streams;
+                    service.streams_total = count.streams_total;
+                    service.bytes_in = count.bytes_in;
+                    service.bytes_out = count.bytes_out;
+                }
+            }
+            Status {
+                role: "client".to_owned(),
+                name: shared.config.name.clone(),
+                uptime_seconds: self.started.elapsed().as_secs(),
+                state: "running".to_owned(),
+                sessions: vec![session],
+                ..Status::default()
+            }
+        })
+    }
+}
+
+impl Role for Client {
+    fn summary(&self) -> String {
+        let config = &self.shared.config;
+        format!(
+            "client {} of {}: {} services, {} forwards",
+            config.name,
+            self.shared.session.name,
+            config.services.len(),
+            config.forwards.len()
+        )
+    }
+
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(self.workers.answer(limit))
+    }
+
+    fn drain(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            for &id in &self.shared.entrances {
+                entrance::close_everywhere(self.workers.handles(), id).await;
+            }
+            owner::withdraw(self.workers.handles(), &self.shared).await;
+            survey::drain_links(self.workers.handles()).await;
+        })
+    }
+
+    fn close(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            survey::say_goodbye(self.workers.handles()).await;
+            self.workers.stop().await;
+        })
+    }
+}

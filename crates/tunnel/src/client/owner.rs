@@ -1,0 +1,218 @@
+//! What a client does with what its links say: streams become connections to targets.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use link::client::Report;
+use link::{End, Link, Owner, State};
+use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::greeting::Name;
+use proto::{Open, ResetCode, Target};
+use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
+use transport::{Inlet, Outlet};
+
+use super::Shared;
+use crate::session::{Handle, Worker};
+use crate::{status, survey};
+
+/// An unreachable server is told at once, then this often while nothing changes.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// Owner of one link after the other, in the place of one of the N links.
+pub(super) struct ClientOwner {
+    worker: Rc<Worker>,
+    shared: Arc<Shared>,
+    services: HashMap<String, Rc<Local>>,
+    told: RefCell<Option<(String, Instant)>>,
+    serial: Cell<u64>,
+}
+
+/// A service as one worker serves it.
+#[derive(Debug)]
+struct Local {
+    target: TargetAddr,
+    settings: Rc<Settings>,
+}
+
+impl fmt::Debug for ClientOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ClientOwner(link {})", self.serial.get())
+    }
+}
+
+impl ClientOwner {
+    pub(super) fn new(worker: Rc<Worker>, shared: Arc<Shared>) -> Rc<Self> {
+        let services = shared.config.services.iter();
+        let services = services
+            .map(|service| {
+                let host = match &service.target.host {
+                    config::Host::Ip(ip) => ip.to_string(),
+                    config::Host::Name(name) => name.clone(),
+                };
+                let timeouts = Timeouts {
+                    dial: service.timeouts.dial.duration(),
+                    idle: service.timeouts.idle.duration(),
+                    half_close: service.timeouts.half_close.duration(),
+                };
+                let counted = worker.state.service_stats(&service.name);
+                let local = Local {
+                    target: TargetAddr { host, port: service.target.port },
+                    settings: Rc::new(Settings { timeouts, stats: counted }),
+                };
+                (service.name.clone(), Rc::new(local))
+            })
+            .collect();
+        Rc::new(Self { worker, shared, services, told: RefCell::default(), serial: Cell::new(0) })
+    }
+
+    /// A new link is about to get its first carrier, or the last one has ended.
+    pub(super) fn begin(&self, link: Option<&Link>) {
+        let Some(link) = link else { return };
+        self.serial.set(link.serial());
+        self.worker.state.add_link(&self.shared.session, link);
+        register(link, &self.shared, GENERATION);
+    }
+
+    /// What the keeper of the link has to tell.
+    pub(super) fn report(&self, report: &Report<'_>) {
+        match report {
+            Report::Unreachable { path, error, pause } => {
+                let text = format!("{}: {error}", path.url);
+                self.shared.published.note_trouble(Some(text.clone()));
+                let now = Instant::now();
+                let mut told = self.told.borrow_mut();
+                let known = told.as_ref().is_some_and(|(last, at)| {
+                    *last == text && now.saturating_duration_since(*at) < REPEAT
+                });
+                // One of the N links speaks for all that fail alike.
+                if !known && self.shared.published.first_to_tell(&text, now, REPEAT) {
+                    tracing::warn!("{text}; trying again every {:.1} s", pause.as_secs_f64());
+                }
+                if !known {
+                    *told = Some((text, now));
+                }
+            }
+            Report::Connected { path, resumed } => {
+                self.shared.published.note_trouble(None);
+                *self.told.borrow_mut() = None;
+                let what = if *resumed { "resumed over" } else { "connected to" };
+                tracing::info!(link = self.serial.get(), "{what} {}", path.url);
+            }
+        }
+    }
+}
+
+/// The set of services does not change while a client runs.
+const GENERATION: u64 = 1;
+
+/// The generation that withdraws everything.
+const WITHDRAWAL: u64 = GENERATION + 1;
+
+fn register(link: &Link, shared: &Shared, generation: u64) {
+    let services = if generation == WITHDRAWAL {
+        Vec::new()
+    } else {
+        shared.config.services.iter().filter_map(spec).collect()
+    };
+    let message = ControlMessage::Register(Register { generation, services });
+    if !link.send_message(&message) {
+        tracing::error!("the set of services does not fit one registration; publish fewer");
+    }
+}
+
+fn spec(service: &config::Service) -> Option<ServiceSpec> {
+    let priority = match service.priority {
+        config::Priority::Interactive => proto::Priority::Interactive,
+        config::Priority::Normal => proto::Priority::Normal,
+        config::Priority::Bulk => proto::Priority::Bulk,
+    };
+    let Ok(name) = Name::new(&service.name) else {
+        tracing::error!(
+            service = service.name,
+            "the name has characters that services cannot have"
+        );
+        return None;
+    };
+    Some(ServiceSpec {
+        name,
+        public: service.public.iter().map(ToString::to_string).collect(),
+        priority,
+        shared: false,
+        resume: service.resume,
+    })
+}
+
+impl Owner for ClientOwner {
+    fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let Target::Service(name) = &open.target else {
+            // A server dials for clients, never the reverse.
+            return refuse_stream(&*inlet, None, ResetCode::Denied);
+        };
+        match self.services.get(name) {
+            Some(local) => connect_stream(local.target.clone(), None, inlet, &local.settings, None),
+            None => refuse_stream(&*inlet, None, ResetCode::Unknown),
+        }
+    }
+
+    fn message(&self, _link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::Registered(registered) => self.shared.published.apply(&registered),
+            // Only servers are registered at.
+            ControlMessage::Register(_) => {}
+        }
+    }
+
+    fn changed(&self, link: &Link, state: State) {
+        let (worker, session, serial) = (&self.worker, &self.shared.session, link.serial());
+        match state {
+            State::Live => worker.state.set_live(worker.index, session, serial, true),
+            State::Stalled => {
+                tracing::info!(link = serial, "carrier lost; streams wait for the next one");
+                worker.state.set_live(worker.index, session, serial, false);
+            }
+            State::GoingAway => worker.state.set_live(worker.index, session, serial, false),
+            State::Ended(end) => {
+                match end {
+                    End::Closed => tracing::debug!(link = serial, "link closed"),
+                    End::ByPeer | End::Expired | End::Forgotten => {
+                        tracing::warn!(link = serial, "link ended: {end}; its streams were reset");
+                    }
+                    End::Violation(_) | End::Accused(_) | End::Panicked => {
+                        tracing::error!(link = serial, "link ended: {end}; its streams were reset");
+                    }
+                }
+                worker.state.remove_link(worker.index, session, serial);
+            }
+        }
+    }
+}
+
+/// Counters of the services over all workers.
+pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
+    let mut all = Vec::new();
+    for handle in handles {
+        let part = handle.call(|worker| worker.state.service_counts()).await;
+        // A worker that is gone counts nothing.
+        survey::merge(&mut all, part.unwrap_or_default());
+    }
+    all
+}
+
+/// Takes all services back, so that the server accepts no more visitors for them.
+pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<Shared>) {
+    for handle in handles {
+        let shared = Arc::clone(shared);
+        let told = handle.call(move |worker| {
+            for (_, link, live) in worker.state.all_links() {
+                if live {
+                    register(&link, &shared, WITHDRAWAL);
+                }
+            }
+        });
+        let _ = told.await;
+    }
+}

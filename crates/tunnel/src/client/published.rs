@@ -1,0 +1,115 @@
+//! What became of a client's services, as its server says; told once, however many links say it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use proto::control::Registered;
+
+use crate::status;
+
+#[derive(Debug)]
+pub(super) struct Published {
+    /// The server's host, for addresses that the server gives without one.
+    server: String,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By service: where it is reached, or why not.
+    services: HashMap<String, Result<Vec<String>, String>>,
+    /// Why the server is not reached, if it is not.
+    trouble: Option<String>,
+    told: Option<(String, Instant)>,
+}
+
+impl Published {
+    pub(super) fn new(server: String) -> Self {
+        let server = if server.contains(':') { format!("[{server}]") } else { server };
+        Self { server, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what is news in a registration's answer.
+    pub(super) fn apply(&self, registered: &Registered) {
+        let mut known = self.known();
+        for result in &registered.results {
+            let name = result.name.as_str();
+            let outcome: Result<Vec<String>, String> = match &result.outcome {
+                Ok(at) => Ok(at.iter().map(|address| self.reachable(address)).collect()),
+                Err(error) => Err(error.to_string()),
+            };
+            if known.services.get(name) == Some(&outcome) {
+                continue;
+            }
+            match &outcome {
+                Ok(at) => tracing::info!("{name} -> {}", at.join(", ")),
+                Err(error) => tracing::error!("{name} is not published: {error}"),
+            }
+            known.services.insert(name.to_owned(), outcome);
+        }
+    }
+
+    /// `tcp://:10022` as a visitor would write it.
+    fn reachable(&self, address: &str) -> String {
+        match address.strip_prefix("tcp://:") {
+            Some(port) => format!("tcp://{}:{port}", self.server),
+            None => address.to_owned(),
+        }
+    }
+
+    pub(super) fn note_trouble(&self, trouble: Option<String>) {
+        let mut known = self.known();
+        if trouble.is_none() {
+            known.told = None;
+        }
+        known.trouble = trouble;
+    }
+
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.known().trouble.clone()
+    }
+
+    /// Whether this text was not told by another link within `pause`.
+    pub(super) fn first_to_tell(&self, text: &str, now: Instant, pause: Duration) -> bool {
+        let mut known = self.known();
+        let told = known
+            .told
+            .as_ref()
+            .is_some_and(|(last, at)| last == text && now.saturating_duration_since(*at) < pause);
+        if !told {
+            known.told = Some((text.to_owned(), now));
+        }
+        !told
+    }
+
+    /// The services for a status.
+    pub(super) fn services(&self, services: &[config::Service]) -> Vec<status::Service> {
+        let known = self.known();
+        services
+            .iter()
+            .map(|service| {
+                let (address, state) = match known.services.get(&service.name) {
+                    Some(Ok(at)) => (at.join(", "), "up".to_owned()),
+                    Some(Err(error)) => (String::new(), error.clone()),
+                    None => {
+                        let wanted: Vec<_> =
+                            service.public.iter().map(ToString::to_string).collect();
+                        (wanted.join(", "), "waiting for the server".to_owned())
+                    }
+                };
+                status::Service {
+                    name: service.name.clone(),
+                    address,
+                    target: service.target.to_string(),
+                    state,
+                    ..status::Service::default()
+                }
+            })
+            .collect()
+    }
+}

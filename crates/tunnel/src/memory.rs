@@ -1,0 +1,49 @@
+//! From the configuration's sizes and times to those of links.
+
+use config::Common;
+use proto::LinkConfig;
+
+/// The least budget worth the name: a few streams at full window.
+const BUDGET_MIN: u64 = 16 << 20;
+
+/// Settings of the links of this process.
+pub(crate) fn link_config(common: &Common) -> LinkConfig {
+    LinkConfig {
+        window_initial: common.window_initial.bytes(),
+        window_max: common.window_max.bytes(),
+        replay_per_stream: common.window_max.bytes(),
+        keepalive: common.keepalive.duration(),
+        resume_timeout: common.resume_timeout.duration(),
+        ..LinkConfig::default()
+    }
+}
+
+/// The process's memory budget: as configured, else a quarter of what the machine or the cgroup
+/// of this process has.
+pub(crate) fn budget(common: &Common) -> u64 {
+    let configured = common.memory_budget.map(config::Size::bytes);
+    configured.unwrap_or_else(|| available() / 4).max(BUDGET_MIN)
+}
+
+/// Memory that this process may use: the machine's, or less by a cgroup (v2, then v1).
+fn available() -> u64 {
+    let machine = rustix::system::sysinfo();
+    let total = machine.totalram.saturating_mul(machine.mem_unit.into());
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = own.lines().filter_map(limit);
+    limits.chain([total]).min().unwrap_or(total)
+}
+
+/// The limit that a line of /proc/self/cgroup leads to, if it is a number.
+fn limit(line: &str) -> Option<u64> {
+    let mut fields = line.splitn(3, ':');
+    let (controllers, path) = (fields.nth(1)?, fields.next()?);
+    let file = if controllers.is_empty() {
+        format!("/sys/fs/cgroup{path}/memory.max")
+    } else if controllers.split(',').any(|c| c == "memory") {
+        format!("/sys/fs/cgroup/memory{path}/memory.limit_in_bytes")
+    } else {
+        return None;
+    };
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,113 @@
+//! Carriers come in: accepted here, shaken hands with and greeted in a task of their own, each with
+//! a deadline, then sent to the worker of their link.
+
+use std::future::poll_fn;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use link::Link;
+use link::server::{Greeted, greet};
+use tokio::task::spawn_local;
+use transport::{Incoming, Listener};
+
+use super::auth::Auth;
+use super::owner;
+use super::registry::Registry;
+use crate::repeat::RepeatLimit;
+use crate::session::Worker;
+
+/// How long a handshake may take, the greeting not counted.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Wait after an error of the listener itself: out of descriptors, mostly.
+const EXHAUSTED: Duration = Duration::from_millis(100);
+
+/// Accepts from `listener` on this worker as long as it lives.
+pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
+    let worker = Rc::clone(worker);
+    let complaints: Rc<RepeatLimit<IpAddr>> = Rc::new(RepeatLimit::new());
+    spawn_local(async move {
+        loop {
+            match poll_fn(|cx| listener.poll_accept(cx)).await {
+                Ok(incoming) => {
+                    let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
+                    let complaints = Rc::clone(&complaints);
+                    spawn_local(async move {
+                        let remote = incoming.remote();
+                        if let Err(why) = welcome(&worker, &registry, incoming).await
+                            && let Some(more) =
+                                complaints.pass(remote.ip().to_canonical(), Instant::now())
+                        {
+                            tracing::warn!(%remote, suppressed = more, "log-in failed: {why}");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept carriers");
+                    tokio::time::sleep(EXHAUSTED).await;
+                }
+            }
+        }
+    });
+}
+
+async fn welcome(
+    worker: &Rc<Worker>,
+    registry: &Arc<Registry>,
+    incoming: Box<dyn Incoming>,
+) -> anyhow::Result<()> {
+    let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
+        .await
+        .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
+    let auth = Auth { registry };
+    let mut greeted = greet(carrier, &auth).await?;
+    let Some(placed) = registry.place(&greeted, worker.index) else {
+        anyhow::bail!("the link ended during the greeting");
+    };
+    greeted.detach()?;
+    let registry = Arc::clone(registry);
+    let Some(handle) = worker.peers.get(placed.worker) else { return Ok(()) };
+    // A worker that is gone has no links any more.
+    let _ = handle.run(move |worker| arrive(worker, &registry, placed.serial, greeted)).await;
+    Ok(())
+}
+
+/// On the link's worker.
+fn arrive(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64, mut greeted: Greeted) {
+    if let Err(error) = greeted.join() {
+        tracing::debug!(%error, "carrier lost on its way to its worker");
+        return;
+    }
+    let Some(session) = registry.session_of(serial) else { return };
+    let (address, transport) = (greeted.carrier.peer.address, greeted.carrier.peer.transport);
+    let known = worker.state.link(&session, serial);
+    let link = match known {
+        Some(link) => link,
+        None if greeted.grant.attach.is_none() => begin(worker, registry, serial),
+        None => return,
+    };
+    let resumed = greeted.grant.attach.is_some();
+    let name = session.name.as_str();
+    if greeted.attach_to(&link) {
+        let what = if resumed { "carrier resumed" } else { "client connected" };
+        tracing::info!(client = name, link = serial, %transport, "{what}");
+        tracing::debug!(client = name, link = serial, %address, "carrier");
+    }
+}
+
+fn begin(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64) -> Link {
+    let settings = link::Settings {
+        side: proto::Side::Server,
+        config: registry.shared().link,
+        budget: Rc::<link::Lease>::clone(&worker.state.budget),
+        serial,
+    };
+    let owner = owner::ServerOwner::new(Rc::clone(worker), Arc::clone(registry), serial);
+    let link = Link::new(settings, owner);
+    if let Some(session) = registry.session_of(serial) {
+        worker.state.add_link(&session, &link);
+    }
+    link
+}

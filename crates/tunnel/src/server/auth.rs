@@ -1,0 +1,99 @@
+//! Who may log in, with which rights, and who takes over from whom.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::{ForwardRights, PortRights, ServerConfig};
+use link::server::Verifier;
+use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::{InstanceId, LinkId};
+use relay::Gate;
+use transport::Peer;
+
+use super::registry::Registry;
+
+/// Everybody who may log in.
+#[derive(Debug)]
+pub(crate) struct Clients(HashMap<String, Client>);
+
+/// One who may.
+#[derive(Debug)]
+pub(crate) struct Client {
+    credentials: Vec<StoredCredential>,
+    /// What it may publish.
+    pub(crate) tcp: PortRights,
+    /// What it may reach on this side.
+    pub(crate) forward: ForwardRights,
+    /// How many streams it may have, over all links.
+    pub(crate) gate: Arc<Gate>,
+    by_certificate: bool,
+}
+
+impl Clients {
+    pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
+        let by_certificate = config.tls.client_ca.is_some();
+        let mut clients = HashMap::new();
+        for grant in &config.clients {
+            let credentials: anyhow::Result<Vec<_>> = grant
+                .tokens
+                .iter()
+                .map(|token| {
+                    let token = Token::new(token.secret.reveal())
+                        .with_context(|| format!("token of client `{}`", grant.name))?;
+                    Ok(token.stored())
+                })
+                .collect();
+            let client = Client {
+                credentials: credentials?,
+                tcp: grant.tcp.clone(),
+                forward: grant.forward.clone(),
+                gate: Gate::new(grant.streams.map(std::num::NonZeroU32::get)),
+                by_certificate,
+            };
+            clients.insert(grant.name.clone(), client);
+        }
+        Ok(Self(clients))
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<&Client> {
+        self.0.get(name)
+    }
+}
+
+/// Answers the questions of a greeting.
+pub(super) struct Auth<'a> {
+    pub(super) registry: &'a Registry,
+}
+
+impl Auth<'_> {
+    fn client(&self, name: &Name) -> Option<&Client> {
+        self.registry.shared().clients.find(name.as_str())
+    }
+}
+
+impl Verifier for Auth<'_> {
+    fn credentials(&self, name: &Name) -> Vec<StoredCredential> {
+        self.client(name).map(|client| client.credentials.clone()).unwrap_or_default()
+    }
+
+    fn certificate_suffices(&self, name: &Name) -> bool {
+        self.client(name).is_some_and(|client| client.by_certificate)
+    }
+
+    fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
+        self.registry.link_secret(name.as_str(), instance, link)
+    }
+
+    fn decide(&self, grant: &Grant, _peer: &Peer) -> Result<Terms, Refusal> {
+        if grant.attach.is_none() {
+            self.registry.admit(grant)?;
+        }
+        let config = &self.registry.shared().link;
+        Ok(Terms {
+            new_link: self.registry.new_link_id(),
+            resume_timeout: config.resume_timeout,
+            keepalive: config.keepalive,
+        })
+    }
+}

@@ -1,0 +1,163 @@
+//! A server's wiring: carriers come in, are greeted, and join or begin links on workers; clients
+//! register services, which become entrances.
+//!
+//! ```text
+//!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
+//!   auth.rs     who may log in, who takes over from whom
+//!   registry.rs sessions and links, entrances of services
+//!   owner.rs    what links say: streams (forwards), registrations, changes
+//! ```
+
+mod accept;
+mod auth;
+mod owner;
+mod registry;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use config::{ServerConfig, Transport};
+use link::{Lease, ProcessBudget};
+use transport::tls::Identity;
+
+use crate::daemon::Role;
+use crate::life::Life;
+use crate::session::{State, Workers};
+use crate::status::{SendFuture, Status, StatusSource};
+use crate::{memory, survey, transports, workers};
+
+pub(crate) use auth::Clients;
+use registry::Registry;
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    workers: Workers,
+    registry: Arc<Registry>,
+    listen: Vec<String>,
+    started: Instant,
+}
+
+/// What all of a server's parts share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clients: Clients,
+    pub(crate) link: proto::LinkConfig,
+    pub(crate) public_bind: std::net::IpAddr,
+}
+
+/// Starts listeners and workers. `identity` is there when one of the listeners speaks TLS.
+pub(crate) async fn start(
+    config: ServerConfig,
+    identity: Option<Identity>,
+    _life: Life,
+) -> anyhow::Result<Arc<dyn Role>> {
+    Ok(Arc::new(Server::start(config, identity).await?))
+}
+
+impl Server {
+    pub(crate) async fn start(
+        config: ServerConfig,
+        identity: Option<Identity>,
+    ) -> anyhow::Result<Self> {
+        let count = config.common.workers.unwrap_or_else(workers::automatic);
+        let tls = identity
+            .as_ref()
+            .map(|identity| transports::server_tls(&config.tls, identity))
+            .transpose()?;
+        let shared = Arc::new(Shared {
+            clients: Clients::new(&config)?,
+            link: memory::link_config(&config.common),
+            public_bind: config.public_bind,
+        });
+        // Ports first: one that is taken is told before anything runs.
+        let mut groups = Vec::new();
+        for endpoint in &config.listen {
+            groups.push((endpoint.transport, bind(endpoint, count)?));
+        }
+        let budget = ProcessBudget::new(memory::budget(&config.common));
+        let workers = Workers::start(count, move |_| State::new(Lease::new(Arc::clone(&budget))))
+            .context("starting workers")?;
+        let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
+        let mut listen = Vec::new();
+        for (transport, sockets) in groups {
+            let address = sockets.first().context("no socket")?.local_addr()?;
+            let url = format!("{}://{address}", transport.scheme());
+            tracing::info!("listening for clients on {url}");
+            if transport == Transport::Tcp && !address.ip().is_loopback() {
+                tracing::warn!("{url} carries everything in the clear; use tls:// beyond loopback");
+            }
+            listen.push(url);
+            for (handle, socket) in workers.handles().iter().zip(sockets) {
+                let (registry, tls) = (Arc::clone(&registry), tls.clone());
+                handle
+                    .call(move |worker| {
+                        let listener = transports::listener(transport, socket, tls)?;
+                        accept::start(worker, registry, listener);
+                        std::io::Result::Ok(())
+                    })
+                    .await??;
+            }
+        }
+        Ok(Self { workers, registry, listen, started: Instant::now() })
+    }
+
+    /// Where it waits for clients.
+    pub(crate) fn listen(&self) -> &[String] {
+        &self.listen
+    }
+}
+
+fn bind(
+    endpoint: &config::Endpoint,
+    count: NonZeroUsize,
+) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let address = transports::listen_address(endpoint)?;
+    transport::listen_group(address, count.get()).map_err(|e| {
+        let advice = transports::bind_advice(e.kind());
+        anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
+    })
+}
+
+impl StatusSource for Server {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let mut sessions = survey::sessions(self.workers.handles()).await;
+            self.registry.add_failures(&mut sessions).await;
+            Status {
+                role: "server".to_owned(),
+                uptime_seconds: self.started.elapsed().as_secs(),
+                state: "running".to_owned(),
+                listen: self.listen.clone(),
+                sessions: sessions.into_values().collect(),
+                ..Status::default()
+            }
+        })
+    }
+}
+
+impl Role for Server {
+    fn summary(&self) -> String {
+        format!("serving clients on {}", self.listen.join(", "))
+    }
+
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(self.workers.answer(limit))
+    }
+
+    fn drain(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            self.registry.close_entrances().await;
+            survey::drain_links(self.workers.handles()).await;
+        })
+    }
+
+    fn close(&self) -> SendFuture<'_, ()> {
+        Box::pin(async {
+            survey::say_goodbye(self.workers.handles()).await;
+            self.workers.stop().await;
+        })
+    }
+}

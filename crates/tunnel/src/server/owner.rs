@@ -1,0 +1,125 @@
+//! What a server does with what its links say.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use link::{End, Link, Owner, State};
+use proto::control::{ControlMessage, Register};
+use proto::{Open, ResetCode, Target};
+use relay::{Allow, Settings, TargetAddr, connect_stream, refuse_stream};
+use transport::{Inlet, Outlet};
+
+use super::registry::Registry;
+use crate::session::Worker;
+
+/// Owner of one link of a client.
+pub(super) struct ServerOwner {
+    worker: Rc<Worker>,
+    registry: Arc<Registry>,
+    serial: u64,
+    /// Shared by the forwarded streams of this link.
+    settings: Rc<Settings>,
+}
+
+impl fmt::Debug for ServerOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ServerOwner(link {})", self.serial)
+    }
+}
+
+impl ServerOwner {
+    pub(super) fn new(worker: Rc<Worker>, registry: Arc<Registry>, serial: u64) -> Rc<Self> {
+        Rc::new(Self { worker, registry, serial, settings: Rc::new(Settings::default()) })
+    }
+
+    /// A client asks for a target on this side. Rights are asked for the name and again for every
+    /// address it resolves to.
+    fn forward(&self, text: &str, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let refuse =
+            |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
+        let Ok(target) = text.parse::<TargetAddr>() else {
+            return refuse(inlet, ResetCode::Unknown);
+        };
+        let Some(session) = self.registry.session_of(self.serial) else {
+            return refuse(inlet, ResetCode::Shutdown);
+        };
+        let Some(client) = self.registry.shared().clients.find(&session.name) else {
+            return refuse(inlet, ResetCode::Denied);
+        };
+        let Some(permit) = client.gate.admit() else {
+            return refuse(inlet, ResetCode::Limit);
+        };
+        let rights = client.forward.clone();
+        let name = session.name.clone();
+        let host = target.host.clone();
+        let allow = Allow::new(move |ip: IpAddr, port| {
+            let permitted = rights.permits(&host, ip, port);
+            if !permitted {
+                tracing::warn!(
+                    client = name,
+                    "forward to {host}:{port} ({ip}) is not allowed; add it to allow.forward of \
+                     this client"
+                );
+            }
+            permitted
+        });
+        connect_stream(target, Some(allow), inlet, &self.settings, Some(permit))
+    }
+
+    fn register(&self, link: &Link, register: Register) {
+        let (registry, serial, link) = (Arc::clone(&self.registry), self.serial, link.clone());
+        tokio::task::spawn_local(async move {
+            let Some(registered) = registry.register(serial, register).await else { return };
+            if !link.send_message(&ControlMessage::Registered(registered)) {
+                tracing::warn!(link = serial, "the answer to a registration did not fit");
+            }
+        });
+    }
+}
+
+impl Owner for ServerOwner {
+    fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        match open.target {
+            Target::Forward(text) => self.forward(&text, inlet),
+            // Only clients have services.
+            Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
+        }
+    }
+
+    fn message(&self, link: &Link, message: ControlMessage) {
+        match message {
+            ControlMessage::Register(register) => self.register(link, register),
+            // Nobody asked for it; of no consequence.
+            ControlMessage::Registered(_) => {}
+        }
+    }
+
+    fn changed(&self, _link: &Link, state: State) {
+        let Some(session) = self.registry.session_of(self.serial) else { return };
+        let worker = &self.worker;
+        let serial = self.serial;
+        match state {
+            State::Live => worker.state.set_live(worker.index, &session, serial, true),
+            State::Stalled => {
+                tracing::info!(client = session.name, link = serial, "carrier lost; waiting");
+                worker.state.set_live(worker.index, &session, serial, false);
+            }
+            State::GoingAway => {}
+            State::Ended(end) => {
+                match end {
+                    End::Closed | End::ByPeer | End::Expired | End::Forgotten => {
+                        tracing::info!(client = session.name, link = serial, "link ended: {end}");
+                    }
+                    End::Violation(_) | End::Accused(_) | End::Panicked => {
+                        tracing::error!(client = session.name, link = serial, "link ended: {end}");
+                    }
+                }
+                worker.state.remove_link(worker.index, &session, serial);
+                let registry = Arc::clone(&self.registry);
+                tokio::task::spawn_local(async move { registry.link_ended(serial).await });
+            }
+        }
+    }
+}

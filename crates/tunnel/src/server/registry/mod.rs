@@ -1,0 +1,241 @@
+//! Sessions, links and where they live; the only state of a server that all workers share. None of
+//! it is on the way of a byte: it is asked at log-ins and at the end of links.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use link::server::Greeted;
+use proto::control::{Register, Registered};
+use proto::greeting::{Grant, LinkSecret, Refusal};
+use proto::{InstanceId, LinkId};
+
+use super::Shared;
+use crate::session::{Handle, Session};
+use crate::status;
+
+mod publish;
+
+use publish::Published;
+
+/// Links of one client process. Far more than workers anywhere; a client that asks for more is
+/// misconfigured or hostile.
+const LINKS_MAX: usize = 256;
+
+/// All sessions of a server.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    shared: Arc<Shared>,
+    handles: Arc<[Handle]>,
+    /// Of this process; the first bytes of its link ids.
+    generation: [u8; 4],
+    serials: AtomicU64,
+    sessions: Mutex<Sessions>,
+    /// Entrances of services. Binding takes turns, so that two clients cannot both win a port.
+    published: tokio::sync::Mutex<Published>,
+}
+
+#[derive(Debug, Default)]
+struct Sessions {
+    /// The session in charge of a client's name.
+    current: HashMap<String, (InstanceId, Arc<Session>)>,
+    links: HashMap<LinkId, LinkEntry>,
+    ids: HashMap<u64, LinkId>,
+}
+
+#[derive(Debug)]
+struct LinkEntry {
+    serial: u64,
+    worker: usize,
+    secret: LinkSecret,
+    instance: InstanceId,
+    session: Arc<Session>,
+}
+
+/// Where a carrier belongs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) worker: usize,
+    pub(super) serial: u64,
+}
+
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // Without random bytes nothing is safe; the greeting's nonce has failed before this.
+    if getrandom::fill(&mut bytes).is_err() {
+        tracing::error!("the operating system has no random bytes");
+    }
+    bytes
+}
+
+impl Registry {
+    pub(super) fn new(shared: Arc<Shared>, handles: Arc<[Handle]>) -> Self {
+        Self {
+            shared,
+            handles,
+            generation: random(),
+            serials: AtomicU64::new(1),
+            sessions: Mutex::default(),
+            published: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn new_link_id(&self) -> LinkId {
+        LinkId::compose(self.generation, random())
+    }
+
+    pub(super) fn link_secret(
+        &self,
+        name: &str,
+        instance: InstanceId,
+        link: LinkId,
+    ) -> Option<LinkSecret> {
+        let sessions = self.sessions();
+        let entry = sessions.links.get(&link)?;
+        let owns = entry.instance == instance && entry.session.name == name;
+        owns.then(|| entry.secret.clone())
+    }
+
+    /// The session of a link by its serial.
+    pub(super) fn session_of(&self, serial: u64) -> Option<Arc<Session>> {
+        let sessions = self.sessions();
+        let entry = sessions.links.get(sessions.ids.get(&serial)?)?;
+        Some(Arc::clone(&entry.session))
+    }
+
+    /// May this process have a new link? The newest process of a name wins; one that was superseded
+    /// says so by not asking to take over, and stays out while another lives (no kick loops).
+    pub(super) fn admit(&self, grant: &Grant) -> Result<(), Refusal> {
+        let name = grant.name.as_str();
+        let mut sessions = self.sessions();
+        let old = match sessions.current.get(name) {
+            Some((instance, session)) if *instance == grant.instance => {
+                let count = sessions.links_of(session).count();
+                return if count < LINKS_MAX { Ok(()) } else { Err(Refusal::Limit) };
+            }
+            Some((_, session)) => {
+                let links: Vec<_> = sessions.links_of(session).collect();
+                if !links.is_empty() && !grant.takeover {
+                    return Err(Refusal::Superseded);
+                }
+                links
+            }
+            None => Vec::new(),
+        };
+        let session = Session::new(name, self.handles.len());
+        sessions.current.insert(name.to_owned(), (grant.instance, session));
+        drop(sessions);
+        if !old.is_empty() {
+            tracing::info!(client = name, "a new process of the client takes over");
+            self.close_links(old);
+        }
+        Ok(())
+    }
+
+    /// Ends links on their workers.
+    fn close_links(&self, links: Vec<(usize, u64)>) {
+        let handles = Arc::clone(&self.handles);
+        tokio::task::spawn_local(async move {
+            for (worker, serial) in links {
+                let Some(handle) = handles.get(worker) else { continue };
+                let closing = handle.run(move |worker| {
+                    let all = worker.state.all_links();
+                    if let Some((_, link, _)) = all.iter().find(|(_, l, _)| l.serial() == serial) {
+                        link.close();
+                    }
+                });
+                // A worker that is gone has closed its links.
+                let _ = closing.await;
+            }
+        });
+    }
+
+    /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
+    /// the fewest of the session, the present one if it is among them.
+    pub(super) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
+        let mut sessions = self.sessions();
+        if let Some(attach) = greeted.grant.attach {
+            let entry = sessions.links.get(&attach.link)?;
+            return Some(Placed { worker: entry.worker, serial: entry.serial });
+        }
+        let secret = greeted.accepted.secret.clone()?;
+        let (instance, session) = sessions.current.get(greeted.grant.name.as_str())?.clone();
+        if instance != greeted.grant.instance {
+            return None;
+        }
+        let mut counts = vec![0usize; self.handles.len()];
+        for (worker, _) in sessions.links_of(&session) {
+            counts[worker] += 1;
+        }
+        let least = counts.iter().copied().min().unwrap_or(0);
+        let first = counts.iter().position(|&n| n == least).unwrap_or(here);
+        let worker = if counts.get(here) == Some(&least) { here } else { first };
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let id = greeted.accepted.link;
+        sessions.ids.insert(serial, id);
+        sessions.links.insert(id, LinkEntry { serial, worker, secret, instance, session });
+        Some(Placed { worker, serial })
+    }
+
+    /// A link is over. With the last of a session its entrances close.
+    pub(super) async fn link_ended(&self, serial: u64) {
+        let last = {
+            let mut sessions = self.sessions();
+            let Some(id) = sessions.ids.remove(&serial) else { return };
+            let Some(entry) = sessions.links.remove(&id) else { return };
+            let session = entry.session;
+            if sessions.links_of(&session).next().is_some() {
+                return;
+            }
+            let in_charge =
+                sessions.current.get(&session.name).is_some_and(|(_, now)| now.id == session.id);
+            if in_charge {
+                sessions.current.remove(&session.name);
+            }
+            session
+        };
+        self.published.lock().await.withdraw(&last, &self.handles).await;
+    }
+
+    /// Publishes what a client wants; `None` when a later registration was applied already.
+    pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
+        let session = self.session_of(serial)?;
+        let client = self.shared.clients.find(&session.name)?;
+        let place = publish::Place {
+            session: &session,
+            client,
+            public_bind: self.shared.public_bind,
+            handles: &self.handles,
+        };
+        self.published.lock().await.apply(place, register).await
+    }
+
+    /// Adds what could not be published to the sessions of a status.
+    pub(super) async fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        self.published.lock().await.add_failures(sessions);
+    }
+
+    /// Closes all entrances.
+    pub(super) async fn close_entrances(&self) {
+        self.published.lock().await.close_all(&self.handles).await;
+    }
+}
+
+impl Sessions {
+    /// Worker and serial of each link of a session.
+    fn links_of(&self, session: &Session) -> impl Iterator<Item = (usize, u64)> {
+        let id = session.id;
+        self.links
+            .values()
+            .filter(move |entry| entry.session.id == id)
+            .map(|entry| (entry.worker, entry.serial))
+    }
+}

@@ -1,0 +1,292 @@
+//! From registered services to entrances: rights, binding, taking over, withdrawing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use proto::Target;
+use proto::control::{
+    Register, Registered, ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec,
+};
+use relay::{Gate, Timeouts};
+
+use crate::entrance::{self, Entrance};
+use crate::session::{Handle, Session};
+use crate::status;
+use crate::transports::bind_advice;
+
+use super::super::auth::Client;
+
+/// All entrances of a server.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    entrances: HashMap<SocketAddr, Entry>,
+    /// The last registration of each session, by its id.
+    registered: HashMap<u64, Registered>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    entrance: Arc<Entrance>,
+    /// The client's name.
+    owner: String,
+    /// Asked for with port 0.
+    chosen: bool,
+    /// Part of the owner's latest registration.
+    wanted: bool,
+}
+
+/// Whose registration is applied, and where.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) session: &'a Arc<Session>,
+    pub(super) client: &'a Client,
+    pub(super) public_bind: IpAddr,
+    pub(super) handles: &'a [Handle],
+}
+
+type Outcome<T> = Result<T, ServiceError>;
+
+fn error(code: ServiceErrorCode, text: String) -> ServiceError {
+    ServiceError { code, text }
+}
+
+impl Published {
+    /// Makes the entrances of a client be those of `register`: new ones open, known ones stay open
+    /// and lead to this session, others close.
+    pub(super) async fn apply(&mut self, to: Place<'_>, register: Register) -> Option<Registered> {
+        if let Some(known) = self.registered.get(&to.session.id) {
+            if known.generation == register.generation {
+                return Some(known.clone());
+            }
+            if known.generation > register.generation {
+                return None;
+            }
+        }
+        let owner = &to.session.name;
+        self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
+        let mut results = Vec::with_capacity(register.services.len());
+        for spec in &register.services {
+            let outcome = self.publish(to, spec).await;
+            match &outcome {
+                Ok(at) => {
+                    tracing::info!(client = owner, service = %spec.name.as_str(), "published at {}", at.join(", "))
+                }
+                Err(e) => {
+                    tracing::warn!(client = owner, service = %spec.name.as_str(), "not published: {e}")
+                }
+            }
+            results.push(ServiceResult { name: spec.name.clone(), outcome });
+        }
+        self.close_unwanted(owner, to.handles).await;
+        let registered = Registered { generation: register.generation, results };
+        self.registered.insert(to.session.id, registered.clone());
+        Some(registered)
+    }
+
+    async fn publish(&mut self, to: Place<'_>, spec: &ServiceSpec) -> Outcome<Vec<String>> {
+        let mut reached = Vec::new();
+        for text in &spec.public {
+            let address = self.open(to, spec, text).await?;
+            // The client knows the host by which it reaches us.
+            reached.push(if address.ip().is_unspecified() {
+                format!("tcp://:{}", address.port())
+            } else {
+                format!("tcp://{address}")
+            });
+        }
+        Ok(reached)
+    }
+
+    async fn open(&mut self, to: Place<'_>, spec: &ServiceSpec, text: &str) -> Outcome<SocketAddr> {
+        let (bind, port) = parse(text, to.public_bind)?;
+        let name = spec.name.as_str();
+        if port == 0 {
+            return self.open_any(to, spec, bind).await;
+        }
+        if !to.client.tcp.permits(bind, port) {
+            return Err(error(
+                ServiceErrorCode::NotAllowed,
+                format!(
+                    "{text} is not allowed to client `{}`: add the port to `allow.tcp` of this \
+                     client on the server",
+                    to.session.name
+                ),
+            ));
+        }
+        let address = SocketAddr::new(bind, port);
+        if let Some(entry) = self.entrances.get_mut(&address) {
+            if entry.owner != to.session.name {
+                let other = "another client publishes there; choose another port";
+                return Err(error(
+                    ServiceErrorCode::PortTaken,
+                    format!("{text} is taken: {other}"),
+                ));
+            }
+            if entry.wanted {
+                return Err(error(
+                    ServiceErrorCode::NameTaken,
+                    format!("{text} is published by another service of this client"),
+                ));
+            }
+            if entry.fits(spec) {
+                entry.wanted = true;
+                entry.entrance.session.store(Arc::clone(to.session));
+                return Ok(address);
+            }
+            let id = entry.entrance.id;
+            self.entrances.remove(&address);
+            entrance::close_everywhere(to.handles, id).await;
+        }
+        self.bind(to, spec, address, false).await.map_err(|e| refusal(text, name, &e))
+    }
+
+    /// The server chooses: the port of before if there is one, else the first free one of those
+    /// that the client may have.
+    async fn open_any(
+        &mut self,
+        to: Place<'_>,
+        spec: &ServiceSpec,
+        bind: IpAddr,
+    ) -> Outcome<SocketAddr> {
+        let known = self.entrances.iter_mut().find(|(address, entry)| {
+            entry.chosen
+                && !entry.wanted
+                && entry.owner == to.session.name
+                && address.ip() == bind
+                && entry.fits(spec)
+        });
+        if let Some((&address, entry)) = known {
+            entry.wanted = true;
+            entry.entrance.session.store(Arc::clone(to.session));
+            return Ok(address);
+        }
+        let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
+        for (first, last) in ranges {
+            for port in first..=last {
+                let address = SocketAddr::new(bind, port);
+                if self.entrances.contains_key(&address) {
+                    continue;
+                }
+                match self.bind(to, spec, address, true).await {
+                    Ok(address) => return Ok(address),
+                    Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                    Err(e) => return Err(refusal("tcp://:0", spec.name.as_str(), &e)),
+                }
+            }
+        }
+        Err(error(
+            ServiceErrorCode::NotAllowed,
+            format!(
+                "client `{}` has no free port in `allow.tcp` of the server to choose from",
+                to.session.name
+            ),
+        ))
+    }
+
+    async fn bind(
+        &mut self,
+        to: Place<'_>,
+        spec: &ServiceSpec,
+        address: SocketAddr,
+        chosen: bool,
+    ) -> io::Result<SocketAddr> {
+        let sockets = transport::listen_group(address, to.handles.len())?;
+        let entrance = Arc::new(Entrance {
+            id: entrance::next_id(),
+            address,
+            name: spec.name.as_str().to_owned(),
+            target: Target::Service(spec.name.as_str().to_owned()),
+            priority: spec.priority,
+            session: ArcSwap::new(Arc::clone(to.session)),
+            gate: Gate::within(Arc::clone(&to.client.gate), None),
+            timeouts: Timeouts::default(),
+        });
+        if let Err(e) = entrance::open_everywhere(to.handles, &entrance, sockets).await {
+            entrance::close_everywhere(to.handles, entrance.id).await;
+            return Err(e);
+        }
+        let owner = to.session.name.clone();
+        self.entrances.insert(address, Entry { entrance, owner, chosen, wanted: true });
+        Ok(address)
+    }
+
+    async fn close_unwanted(&mut self, owner: &str, handles: &[Handle]) {
+        let gone = self.take(|entry| entry.owner == owner && !entry.wanted);
+        for entrance in gone {
+            tracing::info!(client = owner, service = entrance.name, "withdrawn");
+            entrance::close_everywhere(handles, entrance.id).await;
+        }
+    }
+
+    /// The session has ended: its entrances close, those that a newer one took over stay.
+    pub(super) async fn withdraw(&mut self, session: &Session, handles: &[Handle]) {
+        self.registered.remove(&session.id);
+        for entrance in self.take(|entry| entry.entrance.session.load().id == session.id) {
+            tracing::info!(client = session.name, service = entrance.name, "withdrawn");
+            entrance::close_everywhere(handles, entrance.id).await;
+        }
+    }
+
+    pub(super) async fn close_all(&mut self, handles: &[Handle]) {
+        for entrance in self.take(|_| true) {
+            entrance::close_everywhere(handles, entrance.id).await;
+        }
+    }
+
+    fn take(&mut self, matches: impl Fn(&Entry) -> bool) -> Vec<Arc<Entrance>> {
+        let gone = self.entrances.extract_if(|_, entry| matches(entry));
+        gone.map(|(_, entry)| entry.entrance).collect()
+    }
+
+    pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        for (id, registered) in &self.registered {
+            let Some(session) = sessions.get_mut(id) else { continue };
+            for result in &registered.results {
+                let Err(error) = &result.outcome else { continue };
+                session.services.push(status::Service {
+                    name: result.name.as_str().to_owned(),
+                    state: error.to_string(),
+                    ..status::Service::default()
+                });
+            }
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the entrance can serve this service as it is.
+    fn fits(&self, spec: &ServiceSpec) -> bool {
+        self.entrance.name == spec.name.as_str() && self.entrance.priority == spec.priority
+    }
+}
+
+/// `tcp://:port` or `tcp://address:port`.
+fn parse(text: &str, public_bind: IpAddr) -> Outcome<(IpAddr, u16)> {
+    let bad = || {
+        let text = format!("`{text}` is no public address: tcp://:10022 or tcp://127.0.0.1:10022");
+        error(ServiceErrorCode::BadAddress, text)
+    };
+    let rest = text.strip_prefix("tcp://").ok_or_else(bad)?;
+    if let Some(port) = rest.strip_prefix(':') {
+        return Ok((public_bind, port.parse().map_err(|_| bad())?));
+    }
+    let address: SocketAddr = rest.parse().map_err(|_| bad())?;
+    Ok((address.ip(), address.port()))
+}
+
+fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
+    let code = if e.kind() == io::ErrorKind::AddrInUse {
+        ServiceErrorCode::PortTaken
+    } else if e.kind() == io::ErrorKind::PermissionDenied {
+        ServiceErrorCode::NotAllowed
+    } else if e.kind() == io::ErrorKind::AddrNotAvailable {
+        ServiceErrorCode::BadAddress
+    } else {
+        ServiceErrorCode::Internal
+    };
+    let advice = bind_advice(e.kind());
+    error(code, format!("the server cannot listen on {text} for `{service}`: {e}{advice}"))
+}

@@ -1,0 +1,146 @@
+//! What all workers know together: the links and entrances of both roles, for the status, and
+//! their common end.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proto::Target;
+
+use crate::session::{Handle, Session, Worker};
+use crate::status;
+
+/// How often a drain looks whether the last stream has ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(50);
+
+/// How long the last frames of a closing link may take.
+const FAREWELL: Duration = Duration::from_millis(100);
+
+/// One worker's part.
+#[derive(Default)]
+struct Part {
+    sessions: BTreeMap<u64, status::Session>,
+}
+
+fn part(worker: &Rc<Worker>) -> Part {
+    let mut part = Part::default();
+    for (session, link, live) in worker.state.all_links() {
+        let carriers = link.carriers();
+        let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
+        let entry = part.entry(&session);
+        entry.links.push(status::Link {
+            serial: link.serial(),
+            worker: worker.index,
+            state: if live { "up" } else { "stalled" }.to_owned(),
+            streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            carriers: carriers
+                .into_iter()
+                .map(|(number, peer)| status::Carrier {
+                    number: number.0,
+                    transport: peer.transport.name().to_owned(),
+                    peer: peer.address.to_string(),
+                    rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                })
+                .collect(),
+        });
+    }
+    for open in worker.state.entrances.borrow().values() {
+        let entrance = &open.entrance;
+        let stats = &open.settings.stats;
+        let session = entrance.session.load();
+        let entry = part.entry(&session);
+        let (list, target) = match &entrance.target {
+            Target::Service(_) => (&mut entry.services, String::new()),
+            Target::Forward(target) => (&mut entry.forwards, target.clone()),
+        };
+        list.push(status::Service {
+            name: entrance.name.clone(),
+            address: format!("tcp://{}", entrance.address),
+            target,
+            state: "up".to_owned(),
+            streams: stats.live(),
+            streams_total: stats.opened(),
+            bytes_in: stats.bytes_in(),
+            bytes_out: stats.bytes_out(),
+        });
+    }
+    part
+}
+
+impl Part {
+    fn entry(&mut self, session: &Session) -> &mut status::Session {
+        self.sessions.entry(session.id).or_insert_with(|| status::Session {
+            peer: session.name.clone(),
+            state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
+            ..status::Session::default()
+        })
+    }
+}
+
+/// All sessions over all workers.
+pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Session> {
+    let mut all: BTreeMap<u64, status::Session> = BTreeMap::new();
+    for handle in handles {
+        // A worker that is gone has nothing to show.
+        let Ok(part) = handle.call(part).await else { continue };
+        for (id, session) in part.sessions {
+            let Some(whole) = all.get_mut(&id) else {
+                all.insert(id, session);
+                continue;
+            };
+            whole.links.extend(session.links);
+            merge(&mut whole.services, session.services);
+            merge(&mut whole.forwards, session.forwards);
+        }
+    }
+    all
+}
+
+/// Adds one worker's counts of a service to those of others.
+pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
+    for service in part {
+        let same = |s: &&mut status::Service| {
+            s.name == service.name && s.address == service.address && s.target == service.target
+        };
+        match whole.iter_mut().find(same) {
+            Some(sum) => {
+                sum.streams += service.streams;
+                sum.streams_total += service.streams_total;
+                sum.bytes_in += service.bytes_in;
+                sum.bytes_out += service.bytes_out;
+            }
+            None => whole.push(service),
+        }
+    }
+}
+
+/// Waits until no link has a stream.
+pub(crate) async fn drain_links(handles: &[Handle]) {
+    loop {
+        let mut streams = 0;
+        for handle in handles {
+            let count = |worker: &Rc<Worker>| -> usize {
+                worker.state.all_links().iter().map(|(_, link, _)| link.stream_count()).sum()
+            };
+            streams += handle.call(count).await.unwrap_or(0);
+        }
+        if streams == 0 {
+            return;
+        }
+        tokio::time::sleep(DRAIN_LOOK).await;
+    }
+}
+
+/// Tells the peers that all links end now, and gives that time to leave. What stops the workers
+/// ends the links.
+pub(crate) async fn say_goodbye(handles: &[Handle]) {
+    for handle in handles {
+        let tell = |worker: &Rc<Worker>| {
+            for (_, link, _) in worker.state.all_links() {
+                link.say_goodbye();
+            }
+        };
+        let _ = handle.call(tell).await;
+    }
+    tokio::time::sleep(FAREWELL).await;
+}
