@@ -1,0 +1,159 @@
+//! What `SPEC.md` says of frames, kinds and codes is what the code does.
+
+#![allow(clippy::disallowed_methods, reason = "a test reads what is kept beside the code")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use proto::{
+    Attach, CarrierNumber, Head, Link, LinkConfig, Open, Priority, ResetCode, Side, StreamKey,
+    Target, Unlimited, ViolationCode,
+};
+use testkit::pair::epoch;
+
+const FIRST: CarrierNumber = CarrierNumber(1);
+
+fn spec() -> String {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("SPEC.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn example(name: &str) -> String {
+    let text = spec();
+    let (_, rest) = text.split_once(&format!("```hex name=frame-{name}\n")).expect(name);
+    let (block, _) = rest.split_once("```").unwrap();
+    let digits = block.lines().map(|line| line.split('#').next().unwrap());
+    digits.flat_map(str::split_whitespace).collect()
+}
+
+fn link(side: Side) -> Link {
+    let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), epoch());
+    link.attach(epoch(), FIRST, Attach::New);
+    link
+}
+
+fn sent(link: &mut Link, carrier: CarrierNumber) -> Vec<u8> {
+    let mut out = VecDeque::<Bytes>::new();
+    link.poll_transmit(epoch(), carrier, &mut out);
+    out.into_iter().flatten().collect()
+}
+
+#[track_caller]
+fn assert_sent(name: &str, link: &mut Link) -> Vec<u8> {
+    let bytes = sent(link, FIRST);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, example(name), "{name}");
+    bytes
+}
+
+fn give(link: &mut Link, bytes: &[u8]) {
+    let mut buf = BytesMut::from(bytes);
+    while link.handle_input(epoch(), FIRST, &mut buf).unwrap().is_some() {}
+}
+
+/// A client with the stream of the example.
+fn opener() -> (Link, StreamKey) {
+    let mut client = link(Side::Client);
+    sent(&mut client, FIRST);
+    let open = Open {
+        target: Target::Service("ssh".into()),
+        visitor: Some("192.0.2.7:50000".parse().unwrap()),
+        priority: Priority::Normal,
+    };
+    let key = client.open(&open).unwrap();
+    (client, key)
+}
+
+#[test]
+fn every_example_of_a_frame_is_what_the_code_sends() {
+    let mut server = link(Side::Server);
+    let ping = assert_sent("ping", &mut server);
+    give(&mut server, &ping);
+    assert_sent("pong", &mut server);
+
+    let (mut client, key) = opener();
+    give(&mut server, &assert_sent("open", &mut client));
+    assert_sent("credit", &mut server);
+    assert!(client.send_slice(key, b"hi"));
+    assert_sent("data", &mut client);
+    client.finish(key);
+    assert_sent("fin", &mut client);
+    assert!(client.send_control(b"hi"));
+    assert_sent("control", &mut client);
+    client.go_away();
+    assert_sent("goaway", &mut client);
+
+    let (mut client, key) = opener();
+    let mut server = link(Side::Server);
+    sent(&mut server, FIRST);
+    give(&mut server, &sent(&mut client, FIRST));
+    sent(&mut server, FIRST);
+    client.reset(key, ResetCode::Refused);
+    client.stop(key, ResetCode::Refused);
+    let end = assert_sent("reset-stop", &mut client);
+    give(&mut server, &end[..10]);
+    assert_sent("credit-ack", &mut server);
+}
+
+#[test]
+fn the_example_of_a_resume_is_what_the_code_sends() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    client.attach(epoch(), CarrierNumber(2), Attach::Replaces(FIRST));
+    let bytes = sent(&mut client, CarrierNumber(2));
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    // The PING that measures the new carrier follows.
+    assert_eq!(hex, example("resume") + &example("ping"));
+}
+
+/// First and second cells of the table under a line.
+fn table(after: &str) -> Vec<(String, String)> {
+    let text = spec();
+    let (_, rest) = text.split_once(after).expect(after);
+    let rows = rest.lines().skip_while(|line| !line.starts_with("|---")).skip(1);
+    rows.take_while(|line| line.starts_with('|'))
+        .map(|row| {
+            let mut cells = row.split('|').skip(1).map(|cell| cell.trim().to_owned());
+            (cells.next().unwrap(), cells.next().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn the_table_of_kinds_is_complete_and_right() {
+    let rows = table("### Kinds");
+    for raw in 0..32u8 {
+        let kind = Head::decode([raw, 0, 0, 0, 0, 0, 0, 0]).kind;
+        let name = kind.map(|kind| format!("{kind:?}").to_uppercase());
+        let row = rows.iter().find(|(number, _)| *number == raw.to_string());
+        assert_eq!(row.map(|(_, name)| name.clone()), name, "kind {raw}");
+    }
+}
+
+#[test]
+fn the_tables_of_codes_are_complete_and_right() {
+    let rows = table("RESET and STOP:\n");
+    let code = |raw: u16| ResetCode::from_raw(raw);
+    let known: Vec<_> = (1..1000)
+        .filter(|raw| !matches!(code(*raw), ResetCode::Other(_)))
+        .map(|raw| (raw.to_string(), code(raw).to_string()))
+        .collect();
+    assert_eq!(rows, known);
+    let violations = [
+        ViolationCode::UnknownKind,
+        ViolationCode::BadLength,
+        ViolationCode::BadStream,
+        ViolationCode::BadOrder,
+        ViolationCode::Gap,
+        ViolationCode::Credit,
+        ViolationCode::Contradiction,
+        ViolationCode::Malformed,
+        ViolationCode::BadResume,
+        ViolationCode::Flood,
+    ];
+    let expected: Vec<_> =
+        violations.iter().map(|code| (format!("{:#x}", code.raw()), code.to_string())).collect();
+    assert_eq!(table("GOAWAY, when a rule was broken:\n"), expected);
+}

@@ -1,0 +1,160 @@
+//! What a peer may not do, rule by rule, and floods that stay small.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bytes::{Bytes, BytesMut};
+use proto::ViolationCode as Code;
+use proto::{
+    Attach, CarrierNumber, Event, Link, LinkConfig, Open, Priority, Side, Target, Unlimited,
+    Violation, ViolationCode,
+};
+use testkit::pair::epoch;
+
+const FIRST: CarrierNumber = CarrierNumber(1);
+
+fn server() -> Link {
+    let mut link = Link::new(Side::Server, LinkConfig::default(), Rc::new(Unlimited), epoch());
+    link.attach(epoch(), FIRST, Attach::New);
+    link
+}
+
+fn frame(first: u8, stream: u32, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len()).expect("bodies are small").to_be_bytes();
+    [&[first], &length[1..], &stream.to_be_bytes(), body].concat()
+}
+
+fn open_frame(stream: u32) -> Vec<u8> {
+    frame(1, stream, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, b'x', 0])
+}
+
+/// Reads everything; the events that came, or the violation.
+fn read(link: &mut Link, on: CarrierNumber, bytes: &[u8]) -> Result<usize, Violation> {
+    let mut buf = BytesMut::from(bytes);
+    let mut events = 0;
+    while link.handle_input(epoch(), on, &mut buf)?.is_some() {
+        events += 1;
+    }
+    Ok(events)
+}
+
+fn sent(link: &mut Link) -> Vec<u8> {
+    let mut out = VecDeque::<Bytes>::new();
+    while link.has_output(FIRST) && link.poll_transmit(epoch(), FIRST, &mut out) > 0 {}
+    out.into_iter().flatten().collect()
+}
+
+#[test]
+fn each_broken_rule_ends_the_link_with_its_code_and_nothing_but_goaway_is_sent() {
+    let data = |offset: u32, n: usize| [&offset.to_be_bytes()[..], &vec![0; n]].concat();
+    let credit = |limit: u64, consumed: u64| [limit.to_be_bytes(), consumed.to_be_bytes()].concat();
+    let table: Vec<(&str, Vec<u8>, ViolationCode)> = vec![
+        ("unknown kind", frame(31, 0, b""), Code::UnknownKind),
+        ("datagrams are not negotiated", frame(7, 0, b"x"), Code::UnknownKind),
+        ("short FIN", frame(3, 1, b"abc"), Code::BadLength),
+        ("long PING", frame(8, 0, &[0; 9]), Code::BadLength),
+        ("empty DATA", frame(2, 1, &[0; 4]), Code::BadLength),
+        ("huge DATA", vec![2, 0xff, 0xff, 0xff, 0, 0, 0, 1], Code::BadLength),
+        ("huge OPEN", vec![1, 0, 4, 1, 0, 0, 0, 1], Code::BadLength),
+        ("short CREDIT", frame(6, 1, &[0; 8]), Code::BadLength),
+        ("OPEN of our own id", open_frame(2), Code::BadStream),
+        ("OPEN of the control stream", open_frame(0), Code::BadStream),
+        ("OPEN past the last id", open_frame((1 << 30) + 1), Code::BadStream),
+        ("DATA for no stream", frame(2, 99, &data(0, 1)), Code::BadStream),
+        ("DATA on the control stream", frame(2, 0, &data(0, 1)), Code::BadStream),
+        ("CONTROL on a stream", frame(12, 1, &data(0, 1)), Code::BadStream),
+        ("FIN of the control stream", frame(3, 0, &[0; 4]), Code::BadStream),
+        ("RESET of the control stream", frame(4, 0, &[0, 1]), Code::BadStream),
+        ("STOP of the control stream", frame(5, 0, &[0, 1]), Code::BadStream),
+        ("CREDIT for no stream", frame(6, 99, &credit(1, 0)), Code::BadStream),
+        ("a gap", frame(2, 1, &data(1, 1)), Code::Gap),
+        ("FIN behind a gap", frame(3, 1, &[0, 0, 0, 1]), Code::Gap),
+        ("too much", frame(2, 1, &data(0, (256 << 10) + 1)), Code::Credit),
+        ("consumed what was not sent", frame(6, 1, &credit(0, 1)), Code::Contradiction),
+        ("RESUME on a live carrier", frame(10, 0, &[0; 4]), Code::BadResume),
+    ];
+    for (name, bytes, code) in table {
+        let mut link = server();
+        read(&mut link, FIRST, &open_frame(1)).expect(name);
+        let violation = read(&mut link, FIRST, &bytes).expect_err(name);
+        assert_eq!(violation, Violation::link(code), "{name}");
+        link.abort(violation);
+        let raw = code.raw().to_be_bytes();
+        assert_eq!(sent(&mut link), frame(11, 0, &raw), "{name}");
+        assert!(!link.has_output(FIRST), "{name}");
+    }
+}
+
+#[test]
+fn a_resume_in_which_something_is_missing_or_wrong_ends_the_link_without_a_panic() {
+    let next = CarrierNumber(2);
+    let entry = |id: u32, received: u8| {
+        let mut entry = [0; 29];
+        entry[..4].copy_from_slice(&id.to_be_bytes());
+        entry[12] = received;
+        entry.to_vec()
+    };
+    let table = [
+        ("no control stream", [vec![0; 4], entry(2, 0)].concat(), Code::BadResume),
+        ("torn entry", vec![0; 9], Code::BadLength),
+        ("highest of the wrong opener", vec![0, 0, 0, 1], Code::BadStream),
+        ("highest never opened", vec![0, 0, 0, 200], Code::BadStream),
+        ("received what was not sent", [vec![0; 4], entry(2, 9)].concat(), Code::Contradiction),
+    ];
+    for (name, body, code) in table {
+        let mut link = server();
+        let target = Target::Service("x".into());
+        let open = Open { target, visitor: None, priority: Priority::Normal };
+        let key = link.open(&open).expect(name);
+        assert!(link.send_slice(key, b"hello"));
+        link.attach(epoch(), next, Attach::Replaces(FIRST));
+        let violation = read(&mut link, next, &frame(10, 0, &body)).expect_err(name);
+        assert_eq!(violation.code, code, "{name}");
+        assert!(link.room(key) > 0, "{name}");
+        link.abort(violation);
+        assert!(link.has_output(next), "{name}: GOAWAY leaves while resuming");
+    }
+}
+
+#[test]
+fn frames_on_a_standby_are_refused_and_unknown_ones_that_may_be_are_skipped() {
+    let standby = CarrierNumber(2);
+    let mut link = server();
+    link.attach(epoch(), standby, Attach::Adds);
+    assert_eq!(read(&mut link, standby, &frame(0x9f, 7, &[1; 70_000])), Ok(0));
+    assert_eq!(read(&mut link, standby, &frame(8, 0, &[0; 8])), Ok(0));
+    let violation = read(&mut link, standby, &open_frame(1)).expect_err("RESUME comes first");
+    assert_eq!(violation.code, Code::BadResume);
+}
+
+#[test]
+fn floods_are_cut_off_or_answered_once() {
+    // PINGs: the newest is answered.
+    let mut link = server();
+    sent(&mut link);
+    read(&mut link, FIRST, &frame(8, 0, &[0; 8]).repeat(100_000)).expect("pings are fine");
+    assert_eq!(sent(&mut link).len(), 16);
+
+    // OPENs beyond the limit.
+    let config = LinkConfig { streams_max: 10, ..LinkConfig::default() };
+    let mut link = Link::new(Side::Server, config, Rc::new(Unlimited), epoch());
+    link.attach(epoch(), FIRST, Attach::New);
+    let flood: Vec<u8> = (0..10_000).flat_map(|n| open_frame(n * 2 + 1)).collect();
+    assert_eq!(read(&mut link, FIRST, &flood).map_err(|v| v.code), Err(Code::Flood));
+    assert_eq!(link.stream_count(), 10);
+
+    // FINs for a stream that is forgotten, while nothing is read.
+    let mut link = server();
+    let mut buf = BytesMut::from(&open_frame(1)[..]);
+    let opened = link.handle_input(epoch(), FIRST, &mut buf).expect("an OPEN is fine");
+    let Some(Event::Opened { key, .. }) = opened else { panic!("opened") };
+    link.finish(key);
+    sent(&mut link);
+    let mut ends = frame(3, 1, &[0; 4]);
+    ends.extend(frame(0x46, 1, &[0; 16]));
+    read(&mut link, FIRST, &ends).expect("both ends");
+    sent(&mut link);
+    assert_eq!(link.stream_count(), 0);
+    let flood = frame(3, 1, &[0; 4]).repeat(70_000);
+    assert_eq!(read(&mut link, FIRST, &flood).map_err(|v| v.code), Err(Code::Flood));
+}
