@@ -127,7 +127,7 @@ struct Known {
 /// Told which link is in use; `None` between two.
 pub type OnLink = dyn Fn(Option<&Link>);
 
-/// Keeps a link for ever. `current` always holds the link in use. Dropping the future closes it.
+/// Keeps a link until this end closes it. `current` always holds the link in use. Dropping the future closes it.
 pub async fn run(
     client: Client,
     owner: Rc<dyn Owner>,
@@ -156,6 +156,9 @@ pub async fn run(
         link.attach(connected.number, Attach::New, connected.carrier, connected.leftover);
         keeper.supervise(&link, &known, connected.path).await;
         current(None);
+        if link.ended() == Some(End::Closed) {
+            return;
+        }
     }
 }
 

@@ -114,6 +114,8 @@ pub(crate) struct Inner {
     pub(crate) timer: Timer,
     ended: Cell<Option<End>>,
     going_away: Cell<bool>,
+    /// Goodbye was said: the link ends with its carrier.
+    closing: Cell<bool>,
     notices: RefCell<Vec<Notice>>,
     notify: Notify,
     /// Received and sent payload bytes over all streams.
@@ -146,6 +148,7 @@ impl Link {
             timer: Timer::default(),
             ended: Cell::new(None),
             going_away: Cell::new(false),
+            closing: Cell::new(false),
             notices: RefCell::default(),
             notify: Notify::new(),
             received: Cell::new(0),
@@ -171,7 +174,13 @@ impl Link {
     /// Whether it is over.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.inner.ended.get().is_some()
+        self.ended().is_some()
+    }
+
+    /// Why it is over, if it is.
+    #[must_use]
+    pub fn ended(&self) -> Option<End> {
+        self.inner.ended.get()
     }
 
     /// Streams that are open.
@@ -255,6 +264,7 @@ impl Link {
     /// Tells the peer that the link ends now; [`Link::close`] follows when that had time to leave.
     pub fn say_goodbye(&self) {
         self.inner.going_away.set(true);
+        self.inner.closing.set(true);
         self.inner.machine.borrow_mut().close();
         self.inner.wake();
     }
@@ -422,6 +432,9 @@ impl Inner {
             return;
         }
         self.machine.borrow_mut().detach(crate::now(), number);
+        if self.closing.get() {
+            return self.end(End::Closed);
+        }
         if self.carriers.borrow().is_empty() && self.ended.get().is_none() {
             self.owner.changed(&self.handle(), State::Stalled);
             self.tell(Notice::CarrierLost);
