@@ -10,8 +10,12 @@ type Harness = fn(&[u8]);
 /// Fuzz targets and their harnesses; a folder of `fuzz/corpus` each.
 const TARGETS: &[(&str, Harness)] = &[
     ("control", proto::control::fuzz),
+    ("frames", testkit::pair::ops::frames),
     ("greeting_client", proto::greeting::fuzz_client),
     ("greeting_server", proto::greeting::fuzz_server),
+    ("link_ops", |data| {
+        testkit::pair::ops::run(data, 1);
+    }),
 ];
 
 #[test]

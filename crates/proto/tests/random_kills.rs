@@ -21,3 +21,22 @@ fn ten_thousand_random_kills_under_random_load_lose_nothing() {
     }
     println!("{runs} runs, {streams} streams, {kills} kills, {bytes} bytes");
 }
+
+#[test]
+fn random_frames_never_panic_and_stay_small() {
+    let mut rng = Rng::new(7);
+    // Plausible heads with random bodies go deeper than noise.
+    for _ in 0..20_000 {
+        let mut data = random_list(&mut rng, 1);
+        for _ in 0..rng.below(12) {
+            let length = [0, 2, 4, 5, 8, 14, 16, 33, 62][usize::try_from(rng.below(9)).unwrap()];
+            let kind =
+                u8::try_from(rng.below(13)).unwrap() | if rng.chance(200) { 0x40 } else { 0 };
+            let stream = u8::try_from(rng.below(5)).unwrap();
+            data.extend([kind, 0, 0, length, 0, 0, 0, stream]);
+            let small = rng.chance(700);
+            data.extend((0..length).map(|_| if small { 0 } else { rng.bits().to_le_bytes()[0] }));
+        }
+        ops::frames(&data);
+    }
+}

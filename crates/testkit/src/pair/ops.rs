@@ -6,11 +6,12 @@
 //! every direction that nobody aborted is complete, both ends have forgotten every stream and hold
 //! not a byte of memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use proto::{LinkConfig, ResetCode, Side, StreamId};
+use bytes::BytesMut;
+use proto::{Attach, CarrierNumber, Event, Link, LinkConfig, ResetCode, Side, StreamId};
 
 use super::{Pair, Purse, SIDES, open, place};
 use crate::netem::{Conditions, Slices};
@@ -228,4 +229,50 @@ impl Run {
 
 fn is_over(end: &super::End, id: StreamId) -> bool {
     end.streams.get(&id.raw()).is_some_and(|seen| seen.closed)
+}
+
+/// Gives `data` to a link that has streams and a standby, in pieces of a length that the first
+/// byte sets: nothing may panic, and what the link keeps stays small.
+///
+/// # Panics
+/// When the link grows beyond what its limits allow.
+pub fn frames(data: &[u8]) {
+    let Some((&piece, data)) = data.split_first() else { return };
+    let purse = Purse::new(1 << 20);
+    let config = LinkConfig { streams_max: 100, ..LinkConfig::default() };
+    let now = super::epoch();
+    let mut link = Link::new(Side::Server, config, Rc::new(purse.clone()), now);
+    let (first, second) = (CarrierNumber(1), CarrierNumber(2));
+    link.attach(now, first, Attach::New);
+    let own = link.open(&open("own"));
+    own.into_iter().for_each(|key| assert!(link.send_slice(key, b"hello")));
+    // Half of the inputs meet a link that has lost a carrier.
+    let carrier = if piece & 1 == 0 { first } else { second };
+    if carrier == second {
+        link.attach(now, second, Attach::Replaces(first));
+    }
+    let (mut buf, mut out) = (BytesMut::new(), VecDeque::new());
+    for part in data.chunks(usize::from(piece / 2) + 1) {
+        buf.extend_from_slice(part);
+        loop {
+            match link.handle_input(now, carrier, &mut buf) {
+                Ok(None) => break,
+                Ok(Some(Event::Data { key, bytes })) => link.consume(now, key, bytes.len()),
+                Ok(Some(_)) => {}
+                Err(violation) => {
+                    link.abort(violation);
+                    link.poll_transmit(now, carrier, &mut out);
+                    own.into_iter().for_each(|key| assert!(link.room(key) <= 16 << 20));
+                    return;
+                }
+            }
+        }
+        assert!(buf.len() <= 17 << 10, "at most one small frame waits");
+        link.poll_transmit(now, carrier, &mut out);
+        out.clear();
+        assert!(purse.used() <= 1 << 20 && link.stream_count() <= 101, "memory is bounded");
+    }
+    link.handle_timeout(now + Duration::from_secs(60));
+    drop(link);
+    assert_eq!(purse.used(), 0, "all memory is given back");
 }
