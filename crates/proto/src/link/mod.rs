@@ -259,3 +259,25 @@ impl Drop for Link {
 fn lookup(streams: &mut Slab<Stream>, key: StreamKey) -> Option<&mut Stream> {
     streams.get_mut(key.index).filter(|stream| stream.id == key.id)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Open, Target, Unlimited};
+
+    #[test]
+    fn a_link_opens_its_last_id_and_then_no_more() {
+        let open =
+            Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
+        for (side, last) in [(Side::Client, (1 << 30) - 1), (Side::Server, 1 << 30)] {
+            let now = crate::testing::epoch();
+            let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), now);
+            link.next_id = Some(StreamId::new(last - 2));
+            for id in [last - 2, last] {
+                assert!(!link.is_going_away());
+                assert_eq!(link.open(&open).map(|key| key.id().raw()), Some(id));
+            }
+            assert!(link.is_going_away() && link.open(&open).is_none());
+        }
+    }
+}
