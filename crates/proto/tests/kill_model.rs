@@ -48,11 +48,8 @@ fn expect_pieces(pair: &Pair, reader: Side, raw: u32, count: usize) {
     }
 }
 
-const fn one(up: usize, down: usize) -> (usize, usize) {
-    (up, down)
-}
-
-const SIZES: [(usize, usize); 3] = [one(6, 5), one(0, 3), one(5, 0)];
+/// Pieces that the opener and the other end send.
+const SIZES: [(usize, usize); 3] = [(6, 5), (0, 3), (5, 0)];
 
 const STORIES: &[Story] = &[
     Story {
@@ -218,14 +215,9 @@ fn converse(story: &Story, pair: &mut Pair, kills: &[usize], schedule: u32) -> u
         answer_all(story, pair);
         if !moved && kills.iter().all(|kill| *kill <= step) {
             // Small credits wait for the sweep; the rest is told then.
-            let before = pair.now;
-            if pair.end(Client).link.stream_count() + pair.end(Server).link.stream_count() == 0
-                || pair.now > before + Duration::from_secs(1)
-                || !pair.step()
-            {
-                return step;
-            }
-            if pair.now > testkit::pair::epoch() + Duration::from_secs(10) {
+            let left = [Client, Server].map(|side| pair.end(side).link.stream_count());
+            let late = pair.now > testkit::pair::epoch() + Duration::from_secs(10);
+            if left == [0, 0] || late || !pair.step() {
                 return step;
             }
         }
