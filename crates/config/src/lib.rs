@@ -13,6 +13,7 @@
 mod decode;
 mod endpoint;
 mod flags;
+mod fuzz;
 mod load;
 mod model;
 mod problem;
@@ -25,6 +26,8 @@ mod yaml;
 pub use decode::{Sources, keys};
 pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use load::{Loaded, Role, Text, load_client, load_server};
 pub use model::{
     ClientConfig, ClientGrant, Common, Forward, KeyPair, LogFormat, LogLevel, Path, Priority,

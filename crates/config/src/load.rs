@@ -95,12 +95,12 @@ fn load<T>(
     }
     let cx = Cx { file: name, sources, problems: RefCell::default(), warnings: RefCell::default() };
     let config = decode(&cx, Item { node: root, path: String::new() });
-    let mut problems = cx.problems.into_inner();
-    problems.sort_by_key(|p| (p.line, p.column));
+    let (mut problems, mut warnings) = (cx.problems.into_inner(), cx.warnings.into_inner());
+    for said in [&mut problems, &mut warnings] {
+        said.sort_by_key(|p| (p.line, p.column));
+    }
     match config {
-        Some(config) if problems.is_empty() => {
-            Ok(Loaded { config, warnings: cx.warnings.into_inner() })
-        }
+        Some(config) if problems.is_empty() => Ok(Loaded { config, warnings }),
         _ => Err(problems),
     }
 }

@@ -37,6 +37,27 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Longest piece of a file that a problem repeats, in characters: enough to find it again.
+const SHOWN_MAX: usize = 200;
+
+/// A text of the file as a line of a terminal or a log may hold it: control characters and those
+/// that turn the direction of writing escaped, the rest cut.
+pub(crate) fn shown(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut out = String::new();
+    for (i, c) in text.chars().enumerate() {
+        match c {
+            _ if i == SHOWN_MAX => {
+                out.push('…');
+                break;
+            }
+            c if c.is_control() || turns(c) => out.extend(c.escape_unicode()),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// Why a text is not a value of the type wanted: a [`Problem`] that does not know its place yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]

@@ -1,8 +1,98 @@
-//! Commented files with every key, for `tunnel generate config server|client`. What differs from
-//! the default is written out; the rest is a comment with the default.
+//! Commented files with every key, for `tunnel generate config server|client`. What has no default
+//! is written out, the rest is a comment: a line whose comment begins with a key or a list entry
+//! (`# key:`, `# - value`) is a line of the file once its `# ` is removed. `# or key:` behind a
+//! value names a key that takes its place.
 
 /// A server.yaml.
 pub const SERVER: &str = include_str!("sample/server.yaml");
 
 /// A client.yaml.
 pub const CLIENT: &str = include_str!("sample/client.yaml");
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::yaml::{At, Kind, Node, parse};
+    use crate::{ClientFlags, Problem, ServerFlags, Sources, Text, keys, load_client, load_server};
+
+    fn uncommented(sample: &str) -> String {
+        let line = |line: &str| {
+            let (indent, rest) = line.split_at(line.find(|c| c != ' ').unwrap_or(line.len()));
+            let Some(comment) = rest.strip_prefix("# ") else { return line.to_owned() };
+            let text = comment.trim_start();
+            let word = text.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(0);
+            let key = word > 0 && text[word..].starts_with(':');
+            if key || text.starts_with("- ") { format!("{indent}{comment}") } else { line.into() }
+        };
+        sample.lines().map(|l| line(l) + "\n").collect()
+    }
+
+    /// Paths of all keys, those that a comment names as another choice included.
+    fn mentioned(text: &str) -> BTreeSet<String> {
+        fn walk(node: &Node, path: &str, found: &mut BTreeMap<String, usize>) {
+            match &node.kind {
+                Kind::Scalar { .. } => {}
+                Kind::List(items) => {
+                    items.iter().for_each(|item| walk(item, &format!("{path}[]"), found));
+                }
+                Kind::Map(entries) => {
+                    for entry in entries {
+                        let dot = if path.is_empty() { "" } else { "." };
+                        let path = format!("{path}{dot}{}", entry.key);
+                        let At::Text { line, .. } = entry.at else { unreachable!("a file") };
+                        walk(&entry.value, &path, found);
+                        found.insert(path, line);
+                    }
+                }
+            }
+        }
+        let mut found = BTreeMap::new();
+        walk(&parse("", text).unwrap(), "", &mut found);
+        let lines: Vec<&str> = text.lines().collect();
+        let others = found.iter().filter_map(|(path, line)| {
+            let (_, other) = lines[line - 1].split_once("# or ")?;
+            let section = path.rfind('.').map_or("", |dot| &path[..=dot]);
+            Some(format!("{section}{}", other.split_once(':')?.0))
+        });
+        others.chain(found.keys().cloned()).collect()
+    }
+
+    fn load(name: &str, text: &str) -> Result<Vec<Problem>, Vec<Problem>> {
+        let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+        let sources = Sources { env: &|_| None, read: &read };
+        let file = Some(Text { name, text });
+        if name == "server" {
+            load_server(file, &ServerFlags::default(), &sources).map(|l| l.warnings)
+        } else {
+            load_client(file, &ClientFlags::default(), &sources).map(|l| l.warnings)
+        }
+    }
+
+    #[test]
+    fn samples_load_as_they_are_and_with_every_comment_made_a_key() {
+        for (name, sample) in [("server", SERVER), ("client", CLIENT)] {
+            assert_eq!(load(name, sample), Ok(Vec::new()));
+            let all = uncommented(sample);
+            assert_eq!(load(name, &all), Ok(Vec::new()), "{all}");
+            let left = all.lines().filter(|l| l.trim_start().starts_with('#')).count();
+            assert_eq!(left, 2, "only the heading is still a comment:\n{all}");
+        }
+    }
+
+    #[test]
+    fn every_key_is_mentioned_in_its_own_section_and_no_other_one_is() {
+        for (name, sample) in [("server", SERVER), ("client", CLIENT)] {
+            let mut known = BTreeSet::new();
+            for table in keys::TABLES {
+                let (role, path) = table.path.split_once(':').unwrap();
+                let dot = if path.is_empty() { "" } else { "." };
+                if role == name || role == "both" {
+                    known.extend(table.keys.iter().map(|key| format!("{path}{dot}{key}")));
+                }
+            }
+            assert_eq!(mentioned(&uncommented(sample)), known);
+        }
+    }
+}

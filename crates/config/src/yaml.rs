@@ -8,6 +8,7 @@ use std::rc::Rc;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
 use crate::Problem;
+use crate::problem::shown;
 
 /// Largest file in bytes: thousands of clients fit, and a wrong path (a log, a disk) ends early.
 pub const FILE_MAX: usize = 1 << 20;
@@ -17,6 +18,9 @@ const DEPTH_MAX: usize = 32;
 
 /// Most values with aliases unfolded: no small file becomes a large configuration.
 const NODES_MAX: usize = 200_000;
+
+/// Bytes of text that count as one more value, so that an alias of a long text is bounded too.
+const TEXT_UNIT: usize = 256;
 
 /// Where a value stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +56,7 @@ pub(crate) struct Entry {
 impl Node {
     pub(crate) fn new(kind: Kind, at: At) -> Rc<Self> {
         let size = match &kind {
-            Kind::Scalar { .. } => 1,
+            Kind::Scalar { text, .. } => 1 + text.len() / TEXT_UNIT,
             Kind::List(items) => 1 + items.iter().map(|n| n.size).sum::<usize>(),
             Kind::Map(entries) => 1 + entries.iter().map(|e| 1 + e.value.size).sum::<usize>(),
         };
@@ -81,7 +85,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
         line: at.0,
         column: at.1,
         key_path: String::new(),
-        message,
+        message: shown(&message),
         hint: hint.map(str::to_owned),
     };
     if text.len() > FILE_MAX {

@@ -1,19 +1,20 @@
 //! client.yaml.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY, SERVICE, TIMEOUTS};
-use super::{Cx, Item, Section, common, unknown};
+use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY};
+use super::taken::{Bind, Clash, Taken};
+use super::{Cx, Item, Section, common, service};
 use crate::endpoint::tcp;
-use crate::model::{
-    ClientConfig, Forward, KeyPair, Path, Priority, Public, Service, Timeouts, Trust,
-};
+use crate::model::{ClientConfig, Forward, KeyPair, Path, Trust};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, Host, Span, Target, Transport};
 
-/// Widest port range of one service: every port is a listener on the server.
-const RANGE_MAX: u16 = 1000;
+/// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
+const RETRY_MIN: u64 = 200;
+
+/// Longest pause in milliseconds: back within two seconds of the network.
+const RETRY_MAX: u64 = 1500;
 
 /// `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
@@ -33,29 +34,26 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     }
     let name = s.value("name", common::name);
     let token = common::tokens(&s, 1).pop();
-    let mut seen = Seen::default();
-    let items = |key| s.key(key).map(|item| cx.list(&item)).unwrap_or_default();
-    let services: Vec<Service> =
-        items("services").into_iter().flat_map(|i| service(cx, i, &mut seen)).collect();
-    let forwards =
-        items("forwards").into_iter().filter_map(|i| forward(cx, i, &mut seen)).collect();
+    let services = service::services(&s);
+    let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
+    let mut taken = Taken::default();
+    let forwards = forwards.into_iter().filter_map(|i| forward(cx, i, &mut taken)).collect();
     if s.key("services").is_none() && s.key("forwards").is_none() {
         cx.warn(s.at(), "", BadValue::new("neither services nor forwards: nothing to do"));
     }
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
         Some(retry) => common::positive(retry, key, default),
-        None => Span::from_millis(default),
+        None => Some(Span::from_millis(default)),
     };
-    let (retry_min, retry_max) = (pause("min", 200), pause("max", 1500));
-    if let Some(retry) = &retry
-        && retry_min > retry_max
+    let retry_range = pause("min", RETRY_MIN).zip(pause("max", RETRY_MAX));
+    if let (Some(retry), Some((min, max))) = (&retry, retry_range)
+        && min > max
     {
-        retry
-            .bad("min", BadValue::new(format!("{retry_min} is more than retry.max ({retry_max})")));
+        retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
     let (connections, common) = (common::count(&s, "connections"), common::common(&s));
-    let (name, token) = (name?, token?);
+    let (name, token, (retry_min, retry_max)) = (name?, token?, retry_range?);
     Some(ClientConfig {
         servers,
         name,
@@ -98,6 +96,14 @@ fn pin(text: &str) -> Result<String, BadValue> {
     }
 }
 
+/// A name that a certificate may be for.
+fn host_name(text: &str) -> Result<String, BadValue> {
+    match text.parse()? {
+        Host::Name(name) => Ok(name),
+        Host::Ip(_) => Err(BadValue::new(format!("`{text}` is an address, not a host name"))),
+    }
+}
+
 fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> Option<Path> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, section) = if plain {
@@ -115,7 +121,7 @@ fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> O
         Some(own) => verification(&own),
         None => (trust.clone(), identity.cloned()),
     };
-    let sni = section.and_then(|s| s.value("sni", common::name));
+    let sni = section.and_then(|s| s.value("sni", host_name));
     let endpoint = cx.value(&url, |text| match text.parse::<Endpoint>()? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
@@ -127,139 +133,7 @@ fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> O
     Some(Path { endpoint, trust, identity, sni })
 }
 
-/// What must not be there twice.
-#[derive(Default)]
-struct Seen {
-    names: BTreeSet<String>,
-    ports: BTreeSet<(Option<std::net::IpAddr>, u16)>,
-    listens: BTreeSet<SocketAddr>,
-}
-
-/// One service for each port.
-fn service(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Vec<Service> {
-    let Some(s) = Section::open(cx, item, &SERVICE) else { return Vec::new() };
-    let target = target(&s);
-    let public = public(&s);
-    let timeouts = timeouts(&s);
-    let priority = s.value("priority", |text| match text {
-        "interactive" => Ok(Priority::Interactive),
-        "normal" => Ok(Priority::Normal),
-        "bulk" => Ok(Priority::Bulk),
-        _ => Err(unknown(&format!("priority `{text}`"), text, &["interactive", "normal", "bulk"])),
-    });
-    let resume = s.value("resume", |text| match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(BadValue::new(format!("`{text}` is neither true nor false"))),
-    });
-    let name = s.value("name", common::name);
-    let (Some((host, first, last)), Some(&(_, (a, b)))) = (target, public.first()) else {
-        return Vec::new();
-    };
-    if s.key("name").is_some() && name.is_none() {
-        return Vec::new();
-    }
-    let wide = b > a || public.len() > 1 && public.iter().any(|(_, (a, b))| b > a);
-    if last > first && (public.len() > 1 || b - a != last - first) {
-        s.bad("target", BadValue::new("the target's range is not as wide as the public one"));
-        return Vec::new();
-    }
-    if public.iter().any(|(_, (a, b))| b - a >= RANGE_MAX) {
-        s.bad("public", BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
-        return Vec::new();
-    }
-    let make = |name: String, port: u16, public: Vec<Public>| Service {
-        name,
-        target: Target { host: host.clone(), port },
-        public,
-        priority: priority.unwrap_or_default(),
-        timeouts,
-        resume: resume.unwrap_or(true),
-    };
-    let mut made = Vec::new();
-    if wide {
-        for (bind, (a, b)) in &public {
-            for port in *a..=*b {
-                let name = format!("{}-{port}", name.as_deref().unwrap_or("tcp"));
-                let target = if last > first { first + (port - a) } else { first };
-                made.push(make(name, target, vec![Public { bind: *bind, port }]));
-            }
-        }
-    } else {
-        let list =
-            public.iter().map(|(bind, (port, _))| Public { bind: *bind, port: *port }).collect();
-        made.push(make(name.unwrap_or_else(|| format!("tcp-{a}")), first, list));
-    }
-    for service in &made {
-        if !seen.names.insert(service.name.clone()) {
-            s.bad(
-                "name",
-                BadValue::new(format!("a second service named {}", service.name))
-                    .hint("names are unique"),
-            );
-        }
-        for public in service.public.iter().filter(|p| p.port != 0) {
-            if !seen.ports.insert((public.bind, public.port)) {
-                s.bad("public", BadValue::new(format!("{public} is published twice")));
-            }
-        }
-    }
-    made
-}
-
-fn target(s: &Section<'_>) -> Option<(Host, u16, u16)> {
-    let Some(item) = s.key("target") else {
-        s.missing("target", "for example tcp://127.0.0.1:22");
-        return None;
-    };
-    if matches!(item.node.kind, Kind::List(_)) {
-        s.bad(
-            "target",
-            BadValue::new("a list of targets is not in this build yet").hint("name one target"),
-        );
-        return None;
-    }
-    s.cx.value(&item, |text| match tcp(text)? {
-        (None, ..) => {
-            Err(BadValue::new(format!("`{text}` has no host"))
-                .hint("for example tcp://127.0.0.1:22"))
-        }
-        (_, 0, _) => Err(BadValue::new("port 0 cannot be dialled")),
-        (Some(host), a, b) => Ok((host, a, b)),
-    })
-}
-
-type Bind = Option<std::net::IpAddr>;
-
-fn public(s: &Section<'_>) -> Vec<(Bind, (u16, u16))> {
-    let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    if items.is_empty() {
-        s.missing("public", "where visitors come: tcp://:10022, or tcp://:0 for any port");
-    }
-    let read = |text: &str| match tcp(text)? {
-        (None, a, b) => Ok((None, (a, b))),
-        (Some(Host::Ip(ip)), a, b) => Ok((Some(ip), (a, b))),
-        (Some(Host::Name(name)), ..) => {
-            Err(BadValue::new(format!("`{name}` is not an address of the server"))
-                .hint("tcp://:10022 binds the server's public_bind"))
-        }
-    };
-    let read: Vec<_> = items.iter().map(|item| s.cx.value(item, read)).collect();
-    // All or nothing, so that a bad entry does not look like a different service.
-    read.into_iter().collect::<Option<_>>().unwrap_or_default()
-}
-
-fn timeouts(s: &Section<'_>) -> Timeouts {
-    let own = s.section("timeouts", &TIMEOUTS);
-    let of = |key, default| match &own {
-        Some(own) if key == "dial" => common::positive(own, key, default),
-        Some(own) => common::span(own, key, default),
-        None => Span::from_millis(default),
-    };
-    Timeouts { dial: of("dial", 10_000), idle: of("idle", 0), half_close: of("half_close", 60_000) }
-}
-
-fn forward(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Forward> {
+fn forward(cx: &Cx<'_>, item: Item, taken: &mut Taken) -> Option<Forward> {
     let s = Section::open(cx, item, &FORWARD)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
@@ -272,13 +146,21 @@ fn forward(cx: &Cx<'_>, item: Item, seen: &mut Seen) -> Option<Forward> {
         _ => Err(BadValue::new(format!("`{text}` has no address"))
             .hint("for example tcp://127.0.0.1:5203")),
     });
-    let target = target(&s);
-    let listen = listen?;
-    if listen.port() != 0 && !seen.listens.insert(listen) {
-        s.bad("listen", BadValue::new(format!("a second forward listens on {listen}")));
+    if let Some(listen) = listen
+        && let Some(clash) = taken.take(Bind::Ip(listen.ip()), listen.port())
+    {
+        let bad = match clash {
+            Clash::Same => BadValue::new(format!("a second forward listens on {listen}")),
+            Clash::Covers(other) => {
+                BadValue::new(format!("tcp://{listen} and {} overlap", other.tcp(listen.port())))
+            }
+        };
+        s.bad("listen", bad.hint("one forward per port"));
     }
-    match target? {
-        (host, a, b) if a == b => Some(Forward { listen, target: Target { host, port: a } }),
+    match (service::target(&s)?, listen) {
+        ((host, port, last), listen) if port == last => {
+            Some(Forward { listen: listen?, target: Target { host, port } })
+        }
         _ => {
             s.bad(
                 "target",

@@ -2,19 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use proto::greeting::{Name, TokenError};
+
 use super::keys::{LOG, WINDOW};
-use super::{Item, Section, unknown};
+use super::{Item, Section, secrecy, unknown};
 use crate::model::{Common, KeyPair, LogFormat, LogLevel, Token};
 use crate::{BadValue, Secret, Size, Span};
 
-/// Shortest token that can hold 128 bits: 22 characters of Base64.
-const TOKEN_MIN: usize = 22;
-
-/// Fewer distinct characters than this are a pattern, not a random text.
-const DISTINCT_MIN: usize = 10;
-
-/// Longest token; keeps a file given by mistake from becoming one.
-const TOKEN_MAX: usize = 256;
+/// What to do where a token is missing or refused.
+const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 
 /// Most workers, connections and the like: more is a slip of the finger.
 const COUNT_MAX: u32 = 1024;
@@ -22,15 +18,24 @@ const COUNT_MAX: u32 = 1024;
 /// A stream's window smaller than one frame would stall; larger than this is a memory bomb.
 const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
 
+/// Milliseconds of silence: half of what the most forgetful NATs and proxies in the field allow.
+const KEEPALIVE: u64 = 15_000;
+
+/// In bytes: one bulk stream at 10 ms and 200 Mbit/s; windows grow from here by themselves.
+const WINDOW_INITIAL: u64 = 256 << 10;
+
+/// In bytes: 100 ms at 1.3 Gbit/s.
+const WINDOW_MAX: u64 = 16 << 20;
+
 pub(crate) fn common(s: &Section<'_>) -> Common {
     let window = s.section("window", &WINDOW);
-    let window_of = |key, default| {
-        let size: Option<Size> = window.as_ref().and_then(|w| w.value(key, window_size));
-        size.unwrap_or_else(|| Size::from_bytes(default))
+    let window_of = |key, default| match &window {
+        Some(w) if w.key(key).is_some() => w.value(key, window_size),
+        Some(_) | None => Some(Size::from_bytes(default)),
     };
-    let (initial, max) = (window_of("initial", 256 << 10), window_of("max", 16 << 20));
-    if initial > max
-        && let Some(window) = &window
+    let sizes = (window_of("initial", WINDOW_INITIAL), window_of("max", WINDOW_MAX));
+    if let (Some(window), (Some(initial), Some(max))) = (&window, sizes)
+        && initial > max
     {
         window.bad("initial", BadValue::new(format!("{initial} is more than window.max ({max})")));
     }
@@ -40,9 +45,9 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         state_dir: path(s, "state_dir"),
         workers: count(s, "workers"),
         memory_budget: s.parse("memory_budget"),
-        window_initial: initial,
-        window_max: max,
-        keepalive: positive(s, "keepalive", 15_000),
+        window_initial: sizes.0.unwrap_or(Size::from_bytes(WINDOW_INITIAL)),
+        window_max: sizes.1.unwrap_or(Size::from_bytes(WINDOW_MAX)),
+        keepalive: positive(s, "keepalive", KEEPALIVE).unwrap_or(Span::from_millis(KEEPALIVE)),
         resume_timeout: span(s, "resume_timeout", 60_000),
         drain_timeout: span(s, "drain_timeout", 120_000),
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
@@ -80,13 +85,15 @@ pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {
     s.parse(key).unwrap_or_else(|| Span::from_millis(default))
 }
 
-/// A duration that must not be 0.
-pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Span {
-    let span = span(s, key, default);
-    if span.duration().is_zero() {
-        s.bad(key, BadValue::new("must be more than 0"));
+/// A duration that must not be 0; `None` after a problem.
+pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span> {
+    if s.key(key).is_none() {
+        return Some(Span::from_millis(default));
     }
-    span
+    s.value(key, |text| match text.parse::<Span>()? {
+        span if span.duration().is_zero() => Err(BadValue::new("must be more than 0")),
+        span => Ok(span),
+    })
 }
 
 pub(crate) fn path(s: &Section<'_>, key: &str) -> Option<PathBuf> {
@@ -115,14 +122,11 @@ pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize
     })?
 }
 
-/// A name for logs, metrics and the greeting: short and without surprises.
+/// A name as the greeting carries it.
 pub(crate) fn name(text: &str) -> Result<String, BadValue> {
-    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    if text.is_empty() || text.len() > 64 || !text.bytes().all(ok) {
-        return Err(BadValue::new(format!("`{text}` is not a name"))
-            .hint("1 to 64 letters, digits, `-`, `_`, `.`"));
-    }
-    Ok(text.to_owned())
+    Name::new(text)
+        .map(|name| name.as_str().to_owned())
+        .map_err(|rule| BadValue::new(format!("`{text}` is not a name")).hint(rule.to_string()))
 }
 
 /// `cert` and `key`: both or none.
@@ -143,7 +147,6 @@ pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
 
 /// `token` or `token_file`; at most `most` of them.
 pub(crate) fn tokens(s: &Section<'_>, most: usize) -> Vec<Token> {
-    let hint = "make one with `tunnel generate token`";
     let (inline, files) = (s.key("token"), s.key("token_file"));
     let (key, item) = match (inline, files) {
         (Some(_), Some(_)) => {
@@ -156,7 +159,7 @@ pub(crate) fn tokens(s: &Section<'_>, most: usize) -> Vec<Token> {
         (Some(item), None) => ("token", item),
         (None, Some(item)) => ("token_file", item),
         (None, None) => {
-            s.missing("token", &format!("{hint}, or name a file with `token_file:`"));
+            s.missing("token", &format!("{MAKE_TOKEN}, or name a file with `token_file:`"));
             return Vec::new();
         }
     };
@@ -165,7 +168,7 @@ pub(crate) fn tokens(s: &Section<'_>, most: usize) -> Vec<Token> {
         let wanted = if most == 1 { "exactly one" } else { "one or two (old and new)" };
         s.bad(key, BadValue::new(format!("{} tokens, {wanted} wanted", items.len())));
     }
-    items.iter().filter_map(|item| token(s, item, key == "token_file")).collect()
+    items.iter().take(most).filter_map(|item| token(s, item, key == "token_file")).collect()
 }
 
 fn token(s: &Section<'_>, item: &Item, from_file: bool) -> Option<Token> {
@@ -173,28 +176,19 @@ fn token(s: &Section<'_>, item: &Item, from_file: bool) -> Option<Token> {
         if !from_file {
             return Ok(Token { secret: check(text)?, file: None });
         }
-        let read = (s.cx.sources.read)(Path::new(text))
-            .map(Secret::new)
-            .map_err(|why| BadValue::new(format!("cannot read {text}: {why}")))?;
+        let read = (s.cx.sources.read)(Path::new(text)).map(Secret::new).map_err(|why| {
+            BadValue::new(format!("cannot read the file{}: {why}", secrecy::file(text)))
+        })?;
         Ok(Token { secret: check(read.reveal().trim_end())?, file: Some(PathBuf::from(text)) })
     })
 }
 
-/// The rule for tokens; the text is never repeated in a message.
+/// The greeting's rule; its message never repeats the text.
 fn check(text: &str) -> Result<Secret, BadValue> {
-    let hint = "make one with `tunnel generate token`";
-    if !text.bytes().all(|b| b.is_ascii_graphic()) || text.len() > TOKEN_MAX {
-        return Err(BadValue::new(
-            "not a token: visible ASCII without blanks, at most 256 characters",
-        )
-        .hint(hint));
-    }
-    let distinct: std::collections::BTreeSet<u8> = text.bytes().collect();
-    if text.len() < TOKEN_MIN || distinct.len() < DISTINCT_MIN {
-        return Err(BadValue::new(format!(
-            "the token is too weak: at least {TOKEN_MIN} characters, {DISTINCT_MIN} of them different"
-        ))
-        .hint(hint));
-    }
+    let refused = |why: TokenError| match why.to_string().split_once("; ") {
+        Some((why, hint)) => BadValue::new(why).hint(hint),
+        None => BadValue::new(why.to_string()).hint(MAKE_TOKEN),
+    };
+    proto::greeting::Token::new(text).map_err(refused)?;
     Ok(Secret::new(text))
 }

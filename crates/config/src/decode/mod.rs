@@ -5,14 +5,19 @@
 pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;
+mod secrecy;
 pub(crate) mod server;
+mod service;
+mod taken;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use crate::problem::shown;
 use crate::yaml::{At, Kind, Node};
 use crate::{BadValue, Problem};
 use keys::Table;
@@ -48,8 +53,8 @@ impl Cx<'_> {
             At::Text { line, column } => (self.file, line, column),
             At::Flag(flag) => (flag, 0, 0),
         };
-        let (file, key_path) = (file.to_owned(), path.to_owned());
-        Problem { file, line, column, key_path, message: bad.message, hint: bad.hint }
+        let (file, key_path, message) = (file.to_owned(), shown(path), shown(&bad.message));
+        Problem { file, line, column, key_path, message, hint: bad.hint.as_deref().map(shown) }
     }
 
     pub(crate) fn problem(&self, at: At, path: &str, bad: BadValue) {
@@ -92,11 +97,7 @@ impl Cx<'_> {
                 return None;
             };
             let Some(value) = (self.sources.env)(name) else {
-                self.problem(
-                    item.at(),
-                    &item.path,
-                    BadValue::new(format!("environment variable {name} is not set")),
-                );
+                self.problem(item.at(), &item.path, secrecy::not_set(name));
                 return None;
             };
             out.push_str(&value);
@@ -112,7 +113,12 @@ impl Cx<'_> {
         read: impl FnOnce(&str) -> Result<T, BadValue>,
     ) -> Option<T> {
         let text = self.text(item)?;
-        read(&text).map_err(|bad| self.problem(item.at(), &item.path, bad)).ok()
+        let bad = match read(&text) {
+            Ok(value) => return Some(value),
+            Err(bad) => secrecy::unexpanded(bad, &item.node),
+        };
+        self.problem(item.at(), &item.path, bad);
+        None
     }
 
     pub(crate) fn wrong_type<T>(&self, item: &Item, wanted: &str, found: &str) -> Option<T> {
@@ -177,10 +183,11 @@ impl<'a> Section<'a> {
             return cx.wrong_type(&item, "a map of keys", found);
         };
         let section = Self { cx, item: item.clone() };
-        for (i, entry) in entries.iter().enumerate() {
+        let mut seen = BTreeSet::new();
+        for entry in entries {
             let key = entry.key.as_str();
-            let path = section.path(key);
-            if entries[..i].iter().any(|e| e.key == key) {
+            let path = section.path(&secrecy::key(key));
+            if !seen.insert(key) {
                 cx.problem(
                     entry.at,
                     &path,
@@ -193,7 +200,11 @@ impl<'a> Section<'a> {
                     BadValue::new("this key is not in this build yet").hint("remove it"),
                 );
             } else if !table.keys.contains(&key) {
-                cx.problem(entry.at, &path, unknown("key", key, table.keys));
+                let mut bad = unknown("key", key, table.keys);
+                if key.contains(':') {
+                    bad = bad.hint("a blank belongs after the colon");
+                }
+                cx.problem(entry.at, &path, bad);
             }
         }
         Some(section)

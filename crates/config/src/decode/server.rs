@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use super::keys::{ALLOW, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS};
+use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common};
 use crate::model::{ClientGrant, ServerConfig, ServerTls};
 use crate::{BadValue, Endpoint, ForwardRights, Host, PortRights, Transport};
@@ -39,28 +40,37 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
         s.missing("listen", "for example [\"tls://[::]:7000\"]");
         return Vec::new();
     };
-    let mut seen: Vec<Endpoint> = Vec::new();
+    let (mut all, mut taken, mut names) = (Vec::new(), Taken::default(), BTreeSet::new());
     let items = s.cx.one_or_list(&item);
     if items.is_empty() {
         s.bad("listen", BadValue::new("an empty list").hint("for example tls://[::]:7000"));
     }
     for item in items {
         let Some(endpoint) = s.cx.value(&item, str::parse::<Endpoint>) else { continue };
-        let same = |e: &Endpoint| e.host == endpoint.host && e.port == endpoint.port && e.port != 0;
-        if seen.iter().any(same) {
-            s.cx.problem(
-                item.at(),
-                &item.path,
-                BadValue::new("the same address twice").hint("remove one of them"),
-            );
+        let clash = match &endpoint.host {
+            Host::Ip(ip) => taken.take(Bind::Ip(*ip), endpoint.port),
+            Host::Name(name) => (endpoint.port != 0
+                && !names.insert((name.clone(), endpoint.port)))
+            .then_some(Clash::Same),
+        };
+        let bad = clash.map(|clash| match clash {
+            Clash::Same => BadValue::new("the same address twice").hint("remove one of them"),
+            Clash::Covers(other) => {
+                let (host, other) = (&endpoint.host, other.host());
+                BadValue::new(format!("{host} and {other} overlap on port {}", endpoint.port))
+                    .hint("keep the wider one, or name each address")
+            }
+        });
+        if let Some(bad) = bad {
+            s.cx.problem(item.at(), &item.path, bad);
         }
         if endpoint.transport == Transport::Tcp && !endpoint.host.is_loopback() {
             let bad = BadValue::new("no TLS on an address others can reach");
             s.cx.warn(item.at(), &item.path, bad.hint("use tls:// or bind 127.0.0.1"));
         }
-        seen.push(endpoint);
+        all.push(endpoint);
     }
-    seen
+    all
 }
 
 pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {

@@ -43,7 +43,9 @@ pub struct Common {
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
-    /// Path of the control socket; `None`: in `state_dir`.
+    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock`, in `state_dir` where
+    /// that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
+    /// `$XDG_RUNTIME_DIR/tunnel`).
     pub control: Option<PathBuf>,
 }
 

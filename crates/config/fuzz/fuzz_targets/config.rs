@@ -1,0 +1,4 @@
+//! Both loaders against any text.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| config::fuzz(data));

@@ -1,0 +1,248 @@
+//! `services`: what a client publishes, ranges expanded. Each check looks at what it needs alone, so
+//! that a bad target does not hide a port that is published twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
+
+use super::keys::{SERVICE, TIMEOUTS};
+use super::taken::{Bind, Clash, Taken};
+use super::{Item, Section, common, unknown};
+use crate::endpoint::tcp;
+use crate::model::{Priority, Public, Service, Timeouts};
+use crate::yaml::Kind;
+use crate::{BadValue, Host, Span, Target};
+
+/// Widest port range of one service: every port is a listener on the server.
+const RANGE_MAX: u16 = 1000;
+
+/// Default of `timeouts.dial` in milliseconds: four SYNs are out by then (RFC 6298).
+const DIAL: u64 = 10_000;
+
+/// Default of `timeouts.half_close` in milliseconds: long answers to a finished request are fine as
+/// long as they flow, what is left after that is a peer that vanished.
+const HALF_CLOSE: u64 = 60_000;
+
+/// Empty where there are none; incomplete only after a problem was reported.
+pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
+    let items = s.key("services").map(|item| s.cx.list(&item)).unwrap_or_default();
+    let mut seen = Seen::default();
+    let mut made = Vec::new();
+    for item in items {
+        made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
+        if seen.names.len() > SERVICES_MAX {
+            let bad = BadValue::new(format!("more than {SERVICES_MAX} services"));
+            s.bad("services", bad.hint("each port of a range is one"));
+            break;
+        }
+    }
+    made
+}
+
+/// What must not be there twice.
+#[derive(Default)]
+struct Seen {
+    names: BTreeSet<String>,
+    ports: Taken,
+}
+
+/// One service for each port.
+fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
+    let s = s?;
+    let target = target(&s);
+    let entries = entries(&s);
+    let timeouts = timeouts(&s);
+    let priority = s.value("priority", priority).unwrap_or_default();
+    let resume = s.value("resume", boolean).unwrap_or(true);
+    let name = s.value("name", common::name);
+    let nameless = s.key("name").is_none();
+    let published = publish(&s, &entries, seen);
+    let ports = ports(published.as_deref().unwrap_or_default());
+    let wide = ports.len() > 1 && entries.iter().flatten().any(|e| e.last > e.first);
+    // With a bad name of its own the names that follow from it are unknown.
+    let mut names = Vec::new();
+    if nameless || name.is_some() {
+        let stem = name.as_deref().unwrap_or("tcp");
+        names = match ports.first_key_value() {
+            Some((port, _)) if !wide && nameless => vec![format!("{stem}-{port}")],
+            Some(_) if wide => ports.keys().map(|port| format!("{stem}-{port}")).collect(),
+            _ => name.iter().cloned().collect(),
+        };
+        check_names(&s, &names, seen);
+    }
+    let (host, first, last) = target?;
+    let published = published?;
+    if last > first {
+        match entries.as_slice() {
+            [Some(e)] if e.last - e.first == last - first => {}
+            _ => {
+                let bad = BadValue::new("the target's range is not as wide as the public one");
+                s.bad("target", bad);
+                return None;
+            }
+        }
+    }
+    let make = |name, port, public| Service {
+        name,
+        target: Target { host: host.clone(), port },
+        public,
+        priority,
+        timeouts,
+        resume,
+    };
+    if !wide {
+        return Some(vec![make(names.pop()?, first, published)]);
+    }
+    let targets = |port: u16| match ports.first_key_value() {
+        Some((lowest, _)) if last > first => first.saturating_add(port - lowest),
+        _ => first,
+    };
+    let made = ports.iter().zip(names);
+    Some(made.map(|((port, public), name)| make(name, targets(*port), public.clone())).collect())
+}
+
+fn priority(text: &str) -> Result<Priority, BadValue> {
+    match text {
+        "interactive" => Ok(Priority::Interactive),
+        "normal" => Ok(Priority::Normal),
+        "bulk" => Ok(Priority::Bulk),
+        _ => Err(unknown(&format!("priority `{text}`"), text, &["interactive", "normal", "bulk"])),
+    }
+}
+
+fn boolean(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(BadValue::new(format!("`{text}` is neither true nor false"))),
+    }
+}
+
+fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
+    for name in names {
+        if let Err(bad) = common::name(name) {
+            s.bad("name", bad);
+        } else if !seen.names.insert(name.clone()) {
+            let bad = BadValue::new(format!("a second service named {name}"));
+            s.bad("name", bad.hint("names are unique"));
+        }
+    }
+}
+
+/// Host, first and last port of `target`.
+pub(super) fn target(s: &Section<'_>) -> Option<(Host, u16, u16)> {
+    let Some(item) = s.key("target") else {
+        s.missing("target", "for example tcp://127.0.0.1:22");
+        return None;
+    };
+    if matches!(item.node.kind, Kind::List(_)) {
+        s.bad(
+            "target",
+            BadValue::new("a list of targets is not in this build yet").hint("name one target"),
+        );
+        return None;
+    }
+    s.cx.value(&item, |text| match tcp(text)? {
+        (None, ..) => {
+            Err(BadValue::new(format!("`{text}` has no host"))
+                .hint("for example tcp://127.0.0.1:22"))
+        }
+        (_, 0, _) => Err(BadValue::new("port 0 cannot be dialled")),
+        (Some(host), a, b) => Ok((host, a, b)),
+    })
+}
+
+/// An entry of `public`.
+struct Entry {
+    item: Item,
+    bind: Bind,
+    first: u16,
+    last: u16,
+}
+
+/// `None` for an entry with a problem.
+fn entries(s: &Section<'_>) -> Vec<Option<Entry>> {
+    let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    if items.is_empty() {
+        s.missing("public", "where visitors come: tcp://:10022, or tcp://:0 for any port");
+    }
+    if items.len() > ADDRESSES_MAX {
+        s.bad("public", BadValue::new(format!("more than {ADDRESSES_MAX} addresses")));
+        return Vec::new();
+    }
+    let read = |item: Item| {
+        let (bind, first, last) = s.cx.value(&item, public)?;
+        Some(Entry { item, bind, first, last })
+    };
+    items.into_iter().map(read).collect()
+}
+
+fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
+    let (bind, first, last) = match tcp(text)? {
+        (None, a, b) => (Bind::Public, a, b),
+        (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),
+        (Some(Host::Name(name)), ..) => {
+            return Err(BadValue::new(format!("`{name}` is not an address of the server"))
+                .hint("tcp://:10022 binds the server's public_bind"));
+        }
+    };
+    if last - first >= RANGE_MAX {
+        return Err(BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
+    }
+    Ok((bind, first, last))
+}
+
+/// Every address, each taken; `None` where there is none or an entry is not one.
+fn publish(s: &Section<'_>, entries: &[Option<Entry>], seen: &mut Seen) -> Option<Vec<Public>> {
+    let mut all = Vec::new();
+    for entry in entries.iter().flatten() {
+        for port in entry.first..=entry.last {
+            let clash = seen.ports.take(entry.bind, port);
+            let here = entry.bind.tcp(port);
+            let bad = clash.map(|clash| match clash {
+                Clash::Same => {
+                    BadValue::new(format!("{here} is published twice")).hint("keep one of them")
+                }
+                Clash::Covers(other) => {
+                    BadValue::new(format!("{here} and {} overlap", other.tcp(port)))
+                        .hint("keep the wider one, or name each address")
+                }
+            });
+            if let Some(bad) = bad {
+                // Once per entry: the other ports of a range would say the same.
+                s.cx.problem(entry.item.at(), &entry.item.path, bad);
+                break;
+            }
+            let bind = match entry.bind {
+                Bind::Public => None,
+                Bind::Ip(ip) => Some(ip),
+            };
+            all.push(Public { bind, port });
+        }
+    }
+    let complete = !entries.is_empty() && entries.iter().all(Option::is_some);
+    complete.then_some(all)
+}
+
+/// By port: the same port of several addresses is one service.
+fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
+    let mut ports = BTreeMap::<u16, Vec<Public>>::new();
+    for public in all {
+        ports.entry(public.port).or_default().push(*public);
+    }
+    ports
+}
+
+fn timeouts(s: &Section<'_>) -> Timeouts {
+    let own = s.section("timeouts", &TIMEOUTS);
+    let of = |key, default| match &own {
+        Some(own) => common::span(own, key, default),
+        None => Span::from_millis(default),
+    };
+    let dial = own.as_ref().and_then(|own| common::positive(own, "dial", DIAL));
+    Timeouts {
+        dial: dial.unwrap_or(Span::from_millis(DIAL)),
+        idle: of("idle", 0),
+        half_close: of("half_close", HALF_CLOSE),
+    }
+}

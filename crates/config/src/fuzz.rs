@@ -1,0 +1,62 @@
+//! Harness of the fuzz target `config` and of the replay of its corpus.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use crate::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text, load_client, load_server};
+
+/// A strong token that no input holds: what a `token_file` is read as.
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+/// Longest line of a problem in bytes: path, message and hint of 200 characters, all escaped.
+const LINE_MAX: usize = 8192;
+
+/// Reads `data` as both roles. Problems stand in the file, in its order, on one printable line each,
+/// and say nothing of a token; what loads shows itself without one.
+pub fn fuzz(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if text.contains(TOKEN) {
+        return;
+    }
+    let file = Some(Text { name: "fuzz.yaml", text: &text });
+    let env = |name: &str| match name {
+        "A" => Some("a".to_owned()),
+        "TUNNEL_TOKEN" => Some("Zr5Tn8Qw1Ey6Ui3Op0Asdf".to_owned()),
+        _ => None,
+    };
+    let sources = Sources { env: &env, read: &|_| Ok(format!("{TOKEN}\n")) };
+    if let Some(config) = check(&text, load_server(file, &ServerFlags::default(), &sources)) {
+        assert!(!config.listen.is_empty() && !config.clients.is_empty());
+        assert!(config.clients.iter().all(|c| (1..=2).contains(&c.tokens.len())));
+        assert!(config.summary().iter().all(|line| !line.is_empty()));
+    }
+    if let Some(config) = check(&text, load_client(file, &ClientFlags::default(), &sources)) {
+        let names: BTreeSet<_> = config.services.iter().map(|s| &s.name).collect();
+        assert_eq!(names.len(), config.services.len());
+        assert!(config.services.iter().all(|s| !s.public.is_empty()));
+        assert!(!config.servers.is_empty());
+        assert!(config.summary().iter().all(|line| !line.is_empty()));
+    }
+}
+
+/// The configuration, once what was said is in order.
+fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Option<T> {
+    let (config, said) = match loaded {
+        Ok(loaded) => (Some(loaded.config), loaded.warnings),
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            (None, problems)
+        }
+    };
+    assert!(said.is_sorted_by_key(|p| (p.line, p.column)));
+    // What is missing at the end stands beyond the last line.
+    let lines = text.chars().filter(|c| matches!(c, '\n' | '\r')).count() + 2;
+    for problem in said {
+        assert!((1..=lines).contains(&problem.line) && problem.column > 0, "{problem}");
+        let line = problem.to_string();
+        assert!(!line.contains(char::is_control) && line.len() < LINE_MAX, "{line}");
+        assert!(!line.contains(TOKEN), "{line}");
+    }
+    assert!(config.is_none() || !format!("{config:?}").contains(TOKEN));
+    config
+}

@@ -1,0 +1,119 @@
+//! REFERENCE.md has exactly the keys of the decoder, and the defaults that a minimal file gets.
+
+use std::collections::BTreeMap;
+
+use config::{
+    ClientFlags, Common, LogFormat, Priority, ServerFlags, Size, Sources, Span, Text, keys,
+    load_client, load_server,
+};
+
+const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
+const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
+                      services: [{target: 'tcp://b:1', public: 'tcp://:10022'}]\n";
+
+struct Row {
+    kind: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    change: &'static str,
+}
+
+fn rows() -> BTreeMap<&'static str, Row> {
+    let lines = include_str!("../REFERENCE.md").lines().filter(|l| l.starts_with("| `"));
+    let row = |line: &'static str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, key, kind, default, unit, change, _] = cells[..] else { panic!("{line}") };
+        (key.trim_matches('`'), Row { kind, default, unit, change })
+    };
+    lines.map(row).collect()
+}
+
+#[test]
+fn the_reference_has_exactly_the_keys_of_the_decoder() {
+    let mut known: Vec<String> = Vec::new();
+    for table in keys::TABLES {
+        let (role, path) = table.path.split_once(':').unwrap();
+        let dot = if path.is_empty() { "" } else { "." };
+        known.extend(table.keys.iter().map(|key| format!("{role}: {path}{dot}{key}")));
+    }
+    known.sort_unstable();
+    assert_eq!(rows().into_keys().collect::<Vec<_>>(), known);
+}
+
+/// What a minimal file gives, by the key of REFERENCE.md.
+fn defaults() -> BTreeMap<String, String> {
+    let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+    let sources = Sources { env: &|_| None, read: &read };
+    let file = |text| Some(Text { name: "minimal.yaml", text });
+    let server = load_server(file(SERVER), &ServerFlags::default(), &sources);
+    let client = load_client(file(CLIENT), &ClientFlags::default(), &sources);
+    let (server, client) = (server.expect("minimal").config, client.expect("minimal").config);
+    let mut found = BTreeMap::new();
+    let mut put = |key: String, value: String| {
+        if let Some(before) = found.insert(key.clone(), value.clone()) {
+            assert_eq!(before, value, "{key} is the same for both roles");
+        }
+    };
+    for (role, c) in [("server", &server.common), ("client", &client.common)] {
+        let Common { keepalive, resume_timeout, drain_timeout, .. } = c;
+        put(format!("{role}: keepalive"), keepalive.to_string());
+        put(format!("{role}: resume_timeout"), resume_timeout.to_string());
+        put(format!("{role}: drain_timeout"), drain_timeout.to_string());
+        put("both: window.initial".into(), c.window_initial.to_string());
+        put("both: window.max".into(), c.window_max.to_string());
+        put("both: log.level".into(), c.log_level.name().into());
+        put(
+            "both: log.format".into(),
+            if c.log_format == LogFormat::Text { "text" } else { "json" }.into(),
+        );
+        let count =
+            |n: Option<std::num::NonZeroUsize>| n.map_or_else(|| "auto".into(), |n| n.to_string());
+        put(format!("{role}: workers"), count(c.workers));
+        put("client: connections".into(), count(client.connections));
+        assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
+    }
+    put("server: public_bind".into(), format!("[{}]", server.public_bind));
+    put("client: retry.min".into(), client.retry_min.to_string());
+    put("client: retry.max".into(), client.retry_max.to_string());
+    let [service] = &client.services[..] else { panic!("one service") };
+    let key = |key: &str| format!("client: services[].{key}");
+    put(key("name"), service.name.replace("10022", "PORT"));
+    put(key("resume"), service.resume.to_string());
+    assert_eq!(service.priority, Priority::Normal);
+    put(key("priority"), "normal".into());
+    put(key("timeouts.dial"), service.timeouts.dial.to_string());
+    put(key("timeouts.idle"), service.timeouts.idle.to_string());
+    put(key("timeouts.half_close"), service.timeouts.half_close.to_string());
+    found
+}
+
+#[test]
+fn defaults_and_units_are_those_of_the_code() {
+    let mut defaults = defaults();
+    for (key, row) in rows() {
+        let default = row.default.split(" (").next().unwrap().trim_matches('`');
+        let unit = match row.kind.split(',').next().unwrap() {
+            "duration" => "time",
+            "size" => "bytes",
+            _ if key.ends_with("connections") => "links",
+            _ if key.ends_with("workers") => "threads",
+            _ if key.ends_with("streams") => "streams",
+            _ => "",
+        };
+        assert_eq!(row.unit, unit, "{key}");
+        assert!(["live", "reconnect", "restart"].contains(&row.change), "{key}");
+        let Some(actual) = defaults.remove(key) else {
+            let constant = default.parse::<Span>().is_ok() || default.parse::<Size>().is_ok();
+            assert!(!constant, "{key}: {default} is not compared with the code");
+            continue;
+        };
+        // 120s and 2m are the same.
+        let same = match unit {
+            "time" => default.parse::<Span>().unwrap() == actual.parse().unwrap(),
+            "bytes" => default.parse::<Size>().unwrap() == actual.parse().unwrap(),
+            _ => default == actual,
+        };
+        assert!(same, "{key}: documented {default}, in the code {actual}");
+    }
+    assert!(defaults.is_empty(), "not in REFERENCE.md: {defaults:?}");
+}

@@ -1,0 +1,201 @@
+//! What a right file or right flags give: expansion, precedence, ranges, flags as the only source.
+
+use config::{
+    ClientConfig, ClientFlags, Problem, Secret, ServerConfig, ServerFlags, Sources, Text, Trust,
+    load_client, load_server,
+};
+
+const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
+const NEW: &str = "Zr5Tn8Qw1Ey6Ui3Op0Asdf";
+const PIN: &str = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+
+fn with_sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
+    let env = |name: &str| match name {
+        "HOST" => Some("example.com".to_owned()),
+        "TOKEN" => Some(OLD.to_owned()),
+        "SECRET" => Some("Very:Secret/Text".to_owned()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    };
+    let read = |path: &std::path::Path| match path.to_str() {
+        Some("old.token") => Ok(format!("{OLD}\n")),
+        Some("new.token") => Ok(format!("{NEW}\r\n")),
+        _ => Err("no such file".to_owned()),
+    };
+    f(&Sources { env: &env, read: &read })
+}
+
+fn client(text: &str) -> Result<ClientConfig, Vec<Problem>> {
+    let file = Some(Text { name: "client.yaml", text });
+    with_sources(|s| load_client(file, &ClientFlags::default(), s)).map(|l| l.config)
+}
+
+fn server(text: &str, flags: &ServerFlags) -> Result<ServerConfig, Vec<Problem>> {
+    let file = Some(Text { name: "server.yaml", text });
+    with_sources(|s| load_server(file, flags, s)).map(|l| l.config)
+}
+
+#[test]
+fn variables_expand_anywhere_in_a_value_and_a_doubled_dollar_does_not() {
+    let text = "servers: 'tls://${HOST}:7${EMPTY}000'\nname: a\ntoken: ${TOKEN}\n\
+                tls: {ca: '$${HOST}/${HOST}$$x'}\nservices: []\n";
+    let config = client(text).unwrap();
+    assert_eq!(config.servers[0].endpoint.to_string(), "tls://example.com:7000");
+    assert_eq!(config.servers[0].trust, Trust::Ca("${HOST}/example.com$$x".into()));
+    assert_eq!(config.token.secret.reveal(), OLD);
+    assert_eq!(config.token.file, None);
+}
+
+#[test]
+fn a_problem_quotes_the_variable_and_not_what_it_stands_for() {
+    for value in ["${SECRET}", "x`${SECRET}", "tcp://${SECRET}", "tls://${SECRET}"] {
+        let text = format!(
+            "listen: '{value}'\npublic_bind: '{value}'\nkeepalive: '{value}'\nwindow: {{max: '{value}'}}\n\
+             clients: [{{name: '{value}', token: '{value}', allow: {{tcp: '{value}', forward: '{value}'}}}}]\n"
+        );
+        let found = server(&text, &ServerFlags::default()).unwrap_err();
+        assert!(found.len() >= 7, "all but a token that happens to be strong");
+        for problem in found {
+            let said = problem.to_string().to_lowercase();
+            assert!(!said.contains("secret/") && !said.contains("very"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn two_tokens_are_valid_while_one_is_replaced() {
+    for tokens in [format!("token: [{OLD}, {NEW}]"), "token_file: [old.token, new.token]".into()] {
+        let text = format!("listen: tls://[::]\nclients: [{{name: a, {tokens}}}]\n");
+        let config = server(&text, &ServerFlags::default()).unwrap();
+        let revealed: Vec<&str> =
+            config.clients[0].tokens.iter().map(|t| t.secret.reveal()).collect();
+        assert_eq!(revealed, [OLD, NEW]);
+        let shown = format!("{config:?} {:?}", config.summary());
+        assert!(!shown.contains(OLD) && !shown.contains(NEW));
+    }
+}
+
+#[test]
+fn a_path_has_tls_and_sni_of_its_own_or_those_of_the_top() {
+    let text = format!(
+        "servers:\n- tls://a\n- {{url: tls://b:1, sni: Front.Example.com}}\n- {{url: tls://c, tls: {{}}}}\n\
+         - {{url: tls://d, tls: {{ca: d.crt, cert: x.crt, key: x.key}}}}\n\
+         name: a\ntoken: {OLD}\ntls: {{pin: ['{PIN}'], cert: top.crt, key: top.key}}\nservices: []\n"
+    );
+    let paths = client(&text).unwrap().servers;
+    let row = |i: usize| {
+        let p = &paths[i];
+        let cert = p.identity.as_ref().map(|pair| pair.cert.to_str().unwrap());
+        (p.endpoint.to_string(), p.trust.clone(), cert, p.sni.as_deref())
+    };
+    let pins = Trust::Pins(vec![PIN.into()]);
+    assert_eq!(row(0), ("tls://a:7000".into(), pins.clone(), Some("top.crt"), None));
+    assert_eq!(row(1), ("tls://b:1".into(), pins, Some("top.crt"), Some("front.example.com")));
+    assert_eq!(row(2), ("tls://c:7000".into(), Trust::System, None, None));
+    assert_eq!(row(3), ("tls://d:7000".into(), Trust::Ca("d.crt".into()), Some("x.crt"), None));
+}
+
+#[test]
+fn a_range_becomes_a_service_for_each_port() {
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n\
+         - {{name: game, target: 'tcp://b:20000-20002', public: 'tcp://127.0.0.1:10000-10002', resume: false}}\n\
+         - {{target: 'tcp://c:80', public: ['tcp://:1-2', 'tcp://192.0.2.1:2-3']}}\n\
+         - {{target: 'tcp://d:22', public: 'tcp://:22'}}\n\
+         - {{name: any, target: 'tcp://d:22', public: ['tcp://:0', 'tcp://:0']}}\n"
+    );
+    let config = client(&text).unwrap();
+    assert_eq!(
+        config.summary()[1..],
+        [
+            "service game-10000: tcp://127.0.0.1:10000 -> tcp://b:20000",
+            "service game-10001: tcp://127.0.0.1:10001 -> tcp://b:20001",
+            "service game-10002: tcp://127.0.0.1:10002 -> tcp://b:20002",
+            "service tcp-1: tcp://:1 -> tcp://c:80",
+            "service tcp-2: tcp://:2, tcp://192.0.2.1:2 -> tcp://c:80",
+            "service tcp-3: tcp://192.0.2.1:3 -> tcp://c:80",
+            "service tcp-22: tcp://:22 -> tcp://d:22",
+            "service any: tcp://:0, tcp://:0 -> tcp://d:22",
+        ]
+    );
+    assert!(config.services.iter().all(|s| s.resume != s.name.starts_with("game")));
+}
+
+#[test]
+fn many_aliases_of_a_range_end_early() {
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n\
+         - &s {{target: 'tcp://b:1', public: 'tcp://:1-1000'}}\n{}",
+        "- *s\n".repeat(30_000)
+    );
+    let found = client(&text).unwrap_err();
+    assert!(found.len() <= 100, "{}", found.len());
+    let names: String = (0..5000)
+        .map(|i| format!("- {{name: n{i}, target: 'tcp://b:1', public: 'tcp://:0'}}\n"))
+        .collect();
+    let text = format!("servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n{names}");
+    let found = client(&text).unwrap_err();
+    assert_eq!((found.len(), found[0].message.as_str()), (1, "more than 4096 services"));
+}
+
+#[test]
+fn server_flags_alone_are_a_configuration_with_one_client() {
+    let flags = ServerFlags {
+        listen: vec!["tls://[::]:7000".into(), "tcp://127.0.0.1:7002".into()],
+        token: Some(Secret::new(OLD)),
+        allow_tcp: vec!["10000-10100".into(), "127.0.0.1:22".into()],
+        allow_forward: vec!["127.0.0.1:5201".into()],
+        cert: Some("s.crt".into()),
+        key: Some("s.key".into()),
+        workers: Some("3".into()),
+        control: Some("/run/x.sock".into()),
+        log_level: Some("debug".into()),
+        ..ServerFlags::default()
+    };
+    let config = with_sources(|s| load_server(None, &flags, s)).unwrap().config;
+    assert_eq!(
+        config.summary(),
+        [
+            "listen tls://[::]:7000",
+            "listen tcp://127.0.0.1:7002",
+            "certificate s.crt",
+            "client home: may publish 10000-10100, 127.0.0.1:22; may reach 127.0.0.1/32:5201",
+        ]
+    );
+    assert_eq!(config.clients[0].tokens[0].secret.reveal(), OLD);
+    assert_eq!(config.common.workers.map(usize::from), Some(3));
+    assert_eq!(config.common.control, Some("/run/x.sock".into()));
+    assert_eq!(config.common.log_level.name(), "debug");
+}
+
+#[test]
+fn server_flags_replace_their_keys_and_leave_the_others() {
+    let text = "listen: tls://[::]:1\nclients: [{name: old, token_file: old.token}]\n\
+                tls: {client_ca: ca.crt, cert: old.crt, key: old.key}\nlog: {level: warn, format: json}\n\
+                keepalive: 7s\n";
+    let flags = ServerFlags {
+        name: Some("fresh".into()),
+        token_file: Some("new.token".into()),
+        cert: Some("new.crt".into()),
+        log_level: Some("trace".into()),
+        ..ServerFlags::default()
+    };
+    let config = server(text, &flags).unwrap();
+    assert_eq!(
+        config.summary(),
+        [
+            "listen tls://[::]:1",
+            "certificate new.crt",
+            "clients show a certificate of ca.crt",
+            "client fresh: may publish nothing; may reach nothing",
+        ]
+    );
+    assert_eq!(config.clients[0].tokens[0].secret.reveal(), NEW);
+    assert_eq!(config.common.keepalive.to_string(), "7s");
+    assert_eq!(config.common.log_format, config::LogFormat::Json);
+    let wrong = ServerFlags { allow_tcp: vec!["x".into()], ..flags };
+    let said: Vec<String> =
+        server(text, &wrong).unwrap_err().iter().map(ToString::to_string).collect();
+    let port = "`x` is not a port (hint: a port is a number from 1 to 65535)";
+    assert_eq!(said, [format!("--allow-tcp: clients[0].allow.tcp[0]: {port}")]);
+}
