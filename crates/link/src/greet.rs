@@ -8,7 +8,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use proto::greeting::{
     Binding, ClientAccepted, ClientGreeting, ClientSetup, GREETING_MAX, GREETING_TIMEOUT, Grant,
-    GreetingError, Refusal, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup,
+    GreetingError, Name, Refusal, ServerAccepted, ServerEvent, ServerGreeting, ServerSetup,
 };
 use transport::{Carrier, Lane, Peer};
 
@@ -81,8 +81,12 @@ pub(crate) async fn greet_client(
     let lane = &mut carrier.lane;
     let work = async {
         let mut done = None;
+        let mut claimed = None;
         loop {
-            let outcome = answer(&mut greeting, verifier, &peer);
+            let outcome = answer(&mut greeting, verifier, &peer, &mut claimed);
+            if let (Outcome::Failed(GreetingError::Refused(_)), Some(name)) = (&outcome, &claimed) {
+                tokio::time::sleep(verifier.penalty(name, &peer)).await;
+            }
             while let Some(output) = greeting.poll_output() {
                 write(&mut **lane, output).await?;
             }
@@ -114,8 +118,13 @@ enum Outcome {
     Failed(GreetingError),
 }
 
-/// Answers what the greeting asks.
-fn answer(greeting: &mut ServerGreeting, verifier: &dyn Verifier, peer: &Peer) -> Outcome {
+/// Answers what the greeting asks, and notes whom the client claims to be.
+fn answer(
+    greeting: &mut ServerGreeting,
+    verifier: &dyn Verifier,
+    peer: &Peer,
+    claimed: &mut Option<Name>,
+) -> Outcome {
     while let Some(event) = greeting.poll_event() {
         match event {
             ServerEvent::Credentials { name, certificate } => {
@@ -124,6 +133,7 @@ fn answer(greeting: &mut ServerGreeting, verifier: &dyn Verifier, peer: &Peer) -
                 } else {
                     greeting.credentials(&verifier.credentials(&name));
                 }
+                *claimed = Some(name);
             }
             ServerEvent::LinkSecret { name, instance, link } => {
                 greeting.link_secret(verifier.link_secret(&name, instance, link));

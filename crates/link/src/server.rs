@@ -2,6 +2,7 @@
 //! the link, by the caller: a [`Greeted`] can be sent to it.
 
 use std::io;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::greeting::{
@@ -23,6 +24,10 @@ pub trait Verifier {
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
     /// All is proved: may it come in? The terms carry a fresh link id.
     fn decide(&self, grant: &Grant, peer: &Peer) -> Result<Terms, Refusal>;
+    /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
+    fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A carrier whose greeting is done; on its way to the worker of its link.

@@ -13,7 +13,7 @@ use transport::{ALPN, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
 /// TLS of a server's listeners.
-pub(crate) type ServerSide = Arc<rustls::ServerConfig>;
+pub(crate) type ServerSide = Arc<transport::tls::ServerConfig>;
 
 /// Makes the TLS side of a server.
 pub(crate) fn server_tls(tls: &ServerTls, identity: &Identity) -> anyhow::Result<ServerSide> {

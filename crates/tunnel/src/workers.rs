@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 /// Closures that wait per worker. They are short and rare; whoever finds the box full waits.
@@ -232,7 +231,8 @@ async fn work<S>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::task::spawn_local;
 
     use super::*;
 

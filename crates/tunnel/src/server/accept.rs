@@ -2,7 +2,7 @@
 //! a deadline, then sent to the worker of their link.
 
 use std::future::poll_fn;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ use transport::{Incoming, Listener};
 use super::auth::Auth;
 use super::owner;
 use super::registry::Registry;
-use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 
 /// How long a handshake may take, the greeting not counted.
@@ -27,20 +26,15 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 /// Accepts from `listener` on this worker as long as it lives.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
-    let complaints: Rc<RepeatLimit<IpAddr>> = Rc::new(RepeatLimit::new());
     spawn_local(async move {
         loop {
             match poll_fn(|cx| listener.poll_accept(cx)).await {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
-                    let complaints = Rc::clone(&complaints);
                     spawn_local(async move {
-                        let remote = incoming.remote();
-                        if let Err(why) = welcome(&worker, &registry, incoming).await
-                            && let Some(more) =
-                                complaints.pass(remote.ip().to_canonical(), Instant::now())
-                        {
-                            tracing::warn!(%remote, suppressed = more, "log-in failed: {why}");
+                        let (remote, auth) = (incoming.remote(), Auth::new(&registry));
+                        if let Err(why) = welcome(&worker, &registry, &auth, incoming).await {
+                            complain(&registry, &auth, remote, &why);
                         }
                     });
                 }
@@ -56,13 +50,13 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
 async fn welcome(
     worker: &Rc<Worker>,
     registry: &Arc<Registry>,
+    auth: &Auth<'_>,
     incoming: Box<dyn Incoming>,
 ) -> anyhow::Result<()> {
     let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
         .await
         .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
-    let auth = Auth { registry };
-    let mut greeted = greet(carrier, &auth).await?;
+    let mut greeted = greet(carrier, auth).await?;
     let Some(placed) = registry.place(&greeted, worker.index) else {
         anyhow::bail!("the link ended during the greeting");
     };
@@ -72,6 +66,16 @@ async fn welcome(
     // A worker that is gone has no links any more.
     let _ = handle.run(move |worker| arrive(worker, &registry, placed.serial, greeted)).await;
     Ok(())
+}
+
+/// One line for a log-in that came to nothing, and none for its repetitions.
+fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
+    let name = auth.claimed().unwrap_or_default();
+    let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Instant::now()) else {
+        return;
+    };
+    let who = if name.is_empty() { String::new() } else { format!("client `{name}` ") };
+    tracing::warn!(suppressed, "{who}from {remote} did not log in: {why}");
 }
 
 /// On the link's worker.

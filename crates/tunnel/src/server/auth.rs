@@ -1,7 +1,9 @@
 //! Who may log in, with which rights, and who takes over from whom.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use config::{ForwardRights, PortRights, ServerConfig};
@@ -61,12 +63,22 @@ impl Clients {
     }
 }
 
-/// Answers the questions of a greeting.
+/// Answers the questions of one greeting.
 pub(super) struct Auth<'a> {
-    pub(super) registry: &'a Registry,
+    registry: &'a Registry,
+    claimed: RefCell<Option<String>>,
 }
 
-impl Auth<'_> {
+impl<'a> Auth<'a> {
+    pub(super) fn new(registry: &'a Registry) -> Self {
+        Self { registry, claimed: RefCell::default() }
+    }
+
+    /// The name that the client gave, proved or not; it has the form of one.
+    pub(super) fn claimed(&self) -> Option<String> {
+        self.claimed.borrow().clone()
+    }
+
     fn client(&self, name: &Name) -> Option<&Client> {
         self.registry.shared().clients.find(name.as_str())
     }
@@ -74,6 +86,7 @@ impl Auth<'_> {
 
 impl Verifier for Auth<'_> {
     fn credentials(&self, name: &Name) -> Vec<StoredCredential> {
+        *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         self.client(name).map(|client| client.credentials.clone()).unwrap_or_default()
     }
 
@@ -95,5 +108,9 @@ impl Verifier for Auth<'_> {
             resume_timeout: config.resume_timeout,
             keepalive: config.keepalive,
         })
+    }
+
+    fn penalty(&self, name: &Name, peer: &Peer) -> Duration {
+        self.registry.brake().penalty(name.as_str(), peer.address.ip(), Instant::now())
     }
 }

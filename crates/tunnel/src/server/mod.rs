@@ -4,12 +4,14 @@
 //! ```text
 //!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs     who may log in, who takes over from whom
-//!   registry.rs sessions and links, entrances of services
+//!   brake.rs    failed log-ins are slowed and told once
+//!   registry/   sessions and links, entrances of services
 //!   owner.rs    what links say: streams (forwards), registrations, changes
 //! ```
 
 mod accept;
 mod auth;
+mod brake;
 mod owner;
 mod registry;
 

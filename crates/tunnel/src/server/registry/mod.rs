@@ -11,6 +11,7 @@ use proto::greeting::{Grant, LinkSecret, Refusal};
 use proto::{InstanceId, LinkId};
 
 use super::Shared;
+use super::brake::Brake;
 use crate::session::{Handle, Session};
 use crate::status;
 
@@ -27,6 +28,7 @@ const LINKS_MAX: usize = 256;
 pub(crate) struct Registry {
     shared: Arc<Shared>,
     handles: Arc<[Handle]>,
+    brake: Brake,
     /// Of this process; the first bytes of its link ids.
     generation: [u8; 4],
     serials: AtomicU64,
@@ -73,6 +75,7 @@ impl Registry {
         Self {
             shared,
             handles,
+            brake: Brake::new(),
             generation: random(),
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
@@ -82,6 +85,10 @@ impl Registry {
 
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    pub(super) fn brake(&self) -> &Brake {
+        &self.brake
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {

@@ -25,7 +25,7 @@ pub(crate) use daemon::{Daemon, run, tunnel};
 pub(crate) use origin::{Origin, reset_on_drop};
 pub(crate) use port::{free_port, is_listening, wait_listening};
 pub(crate) use software::{Nginx, program, start_iperf3, start_sshd};
-pub(crate) use tunnel::{Scheme, Setup, connect};
+pub(crate) use tunnel::{Scheme, Setup, connect, try_connect};
 pub(crate) use wire::Wire;
 
 /// For what takes well under a second on an idle machine.

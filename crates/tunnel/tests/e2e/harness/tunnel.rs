@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
@@ -266,8 +267,8 @@ impl Running {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
             // Longer than any pause while a link resumes.
             stream.set_read_timeout(Some(SOON / 2)).unwrap();
-            std::io::Write::write_all(&mut stream, b"?").ok()?;
-            std::io::Read::read_exact(&mut stream, &mut [0]).ok()
+            io::Write::write_all(&mut stream, b"?").ok()?;
+            io::Read::read_exact(&mut stream, &mut [0]).ok()
         });
     }
 
@@ -281,10 +282,14 @@ impl Running {
 
 /// A visitor. Nothing it does takes longer than [`LONG`].
 pub(crate) fn connect(port: u16) -> TcpStream {
+    try_connect(port).unwrap_or_else(|e| panic!("connecting to port {port}: {e}"))
+}
+
+/// A visitor that may be turned away.
+pub(crate) fn try_connect(port: u16) -> io::Result<TcpStream> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let stream = TcpStream::connect_timeout(&address, SOON)
-        .unwrap_or_else(|e| panic!("connecting to {address}: {e}"));
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    stream.set_write_timeout(Some(LONG)).unwrap();
-    stream
+    let stream = TcpStream::connect_timeout(&address, SOON)?;
+    stream.set_read_timeout(Some(LONG))?;
+    stream.set_write_timeout(Some(LONG))?;
+    Ok(stream)
 }

@@ -1,0 +1,90 @@
+//! Failed log-ins are slowed, per client name and source, so that guessing is slow and a neighbour
+//! behind the same address is not locked out; and each is told once, not once per attempt.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::repeat::RepeatLimit;
+
+/// Pause before the first refusal; doubles with each further one.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Doublings: up to 3.2 s, well under the deadline of a greeting.
+const DOUBLINGS: u32 = 5;
+
+/// A source that is quiet so long begins anew.
+const FORGET: Duration = Duration::from_secs(60);
+
+/// Names and sources remembered; an attacker may invent both. Past it the table starts anew, which
+/// costs an attacker of one name 4096 connections for a reset of the pause.
+const KEYS: usize = 4096;
+
+/// A claimed client name - empty before one was claimed - and where it came from.
+type Key = (String, IpAddr);
+
+/// See the module's page. One per server.
+#[derive(Debug)]
+pub(super) struct Brake {
+    failures: Mutex<HashMap<Key, (u32, Instant)>>,
+    lines: Mutex<RepeatLimit<Key>>,
+}
+
+impl Brake {
+    pub(super) fn new() -> Self {
+        Self { failures: Mutex::default(), lines: Mutex::new(RepeatLimit::new()) }
+    }
+
+    /// Counts a failure and says how long its refusal is to wait.
+    pub(super) fn penalty(&self, name: &str, source: IpAddr, now: Instant) -> Duration {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let quiet = |last: Instant| now.saturating_duration_since(last) >= FORGET;
+        if failures.len() >= KEYS {
+            failures.retain(|_, (_, last)| !quiet(*last));
+            if failures.len() >= KEYS {
+                failures.clear();
+            }
+        }
+        let key = (name.to_owned(), source.to_canonical());
+        let (count, last) = failures.entry(key).or_insert((0, now));
+        if quiet(*last) {
+            *count = 0;
+        }
+        *last = now;
+        let pause = FIRST * (1 << (*count).min(DOUBLINGS));
+        *count = count.saturating_add(1);
+        pause
+    }
+
+    /// Whether a failure of this name and source is to be told now; how many were not.
+    pub(super) fn tell(&self, name: &str, source: IpAddr, now: Instant) -> Option<u64> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.pass((name.to_owned(), source.to_canonical()), now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn each_failure_waits_twice_as_long_and_a_neighbour_does_not() {
+        let (brake, now) = (Brake::new(), Instant::now());
+        let pauses: Vec<u128> = (0..8).map(|_| brake.penalty("a", HERE, now).as_millis()).collect();
+        assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 3200, 3200]);
+        assert_eq!(brake.penalty("b", HERE, now), FIRST, "another name behind the same address");
+        assert_eq!(brake.penalty("a", HERE, now + FORGET), FIRST, "after a quiet minute");
+    }
+
+    #[test]
+    fn invented_names_cost_bounded_memory() {
+        let (brake, now) = (Brake::new(), Instant::now());
+        for n in 0..3 * KEYS {
+            brake.penalty(&n.to_string(), HERE, now);
+        }
+        assert!(brake.failures.lock().unwrap().len() <= KEYS);
+    }
+}
