@@ -136,6 +136,13 @@ fn many_aliases_of_a_range_end_early() {
     let text = format!("servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n{names}");
     let found = client(&text).unwrap_err();
     assert_eq!((found.len(), found[0].message.as_str()), (1, "more than 4096 services"));
+    let ranges: Vec<String> = (0..66).map(|i| format!("'tcp://10.0.0.{i}:1-1000'")).collect();
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n- {{target: 'tcp://b:1', public: [{}]}}\n",
+        ranges.join(", ")
+    );
+    let found = client(&text).unwrap_err();
+    assert_eq!((found.len(), found[0].message.as_str()), (1, "more than 65536 public addresses"));
 }
 
 #[test]

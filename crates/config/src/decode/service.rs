@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
+use proto::control::{ADDRESSES_MAX, MESSAGE_MAX, SERVICES_MAX};
 
 use super::keys::{SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
@@ -15,6 +15,9 @@ use crate::{BadValue, Host, Span, Target};
 
 /// Widest port range of one service: every port is a listener on the server.
 const RANGE_MAX: u16 = 1000;
+
+/// Public addresses of a client: those of 16 bytes each fill the message that registers them.
+const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 
 /// Default of `timeouts.dial` in milliseconds: four SYNs are out by then (RFC 6298).
 const DIAL: u64 = 10_000;
@@ -30,11 +33,16 @@ pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     let mut made = Vec::new();
     for item in items {
         made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
-        if seen.names.len() > SERVICES_MAX {
-            let bad = BadValue::new(format!("more than {SERVICES_MAX} services"));
-            s.bad("services", bad.hint("each port of a range is one"));
-            break;
-        }
+        let (what, most) = if seen.names.len() > SERVICES_MAX {
+            ("services", SERVICES_MAX)
+        } else if seen.published > PUBLISHED_MAX {
+            ("public addresses", PUBLISHED_MAX)
+        } else {
+            continue;
+        };
+        let bad = BadValue::new(format!("more than {most} {what}"));
+        s.bad("services", bad.hint("each port of a range is one"));
+        break;
     }
     made
 }
@@ -44,6 +52,8 @@ pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
 struct Seen {
     names: BTreeSet<String>,
     ports: Taken,
+    /// Addresses so far; one more than allowed ends the reading.
+    published: usize,
 }
 
 /// One service for each port.
@@ -58,10 +68,10 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let nameless = s.key("name").is_none();
     let published = publish(&s, &entries, seen);
     let ports = ports(published.as_deref().unwrap_or_default());
-    let wide = ports.len() > 1 && entries.iter().flatten().any(|e| e.last > e.first);
-    // With a bad name of its own the names that follow from it are unknown.
+    let wide = entries.iter().flatten().any(|e| e.last > e.first);
+    // With a bad name, or a range and a bad entry, the names that follow are unknown.
     let mut names = Vec::new();
-    if nameless || name.is_some() {
+    if (nameless || name.is_some()) && (published.is_some() || !wide) {
         let stem = name.as_deref().unwrap_or("tcp");
         names = match ports.first_key_value() {
             Some((port, _)) if !wide && nameless => vec![format!("{stem}-{port}")],
@@ -197,6 +207,10 @@ fn publish(s: &Section<'_>, entries: &[Option<Entry>], seen: &mut Seen) -> Optio
     let mut all = Vec::new();
     for entry in entries.iter().flatten() {
         for port in entry.first..=entry.last {
+            if seen.published > PUBLISHED_MAX {
+                return None;
+            }
+            seen.published += 1;
             let clash = seen.ports.take(entry.bind, port);
             let here = entry.bind.tcp(port);
             let bad = clash.map(|clash| match clash {
