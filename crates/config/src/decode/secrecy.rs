@@ -12,8 +12,11 @@ use crate::yaml::{Kind, Node};
 /// and nothing of what could be a token itself.
 pub(super) fn key(key: &str) -> String {
     let end = key.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
-    match key.split_at(end.unwrap_or(key.len())) {
-        (word, _) if Token::new(word).is_ok() => "…".into(),
+    let (word, rest) = key.split_at(end.unwrap_or(key.len()));
+    // Base64 may break at a `/` or `+`; the keys of the model are lower case throughout.
+    let plain = word.bytes().all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'-'));
+    match (word, rest) {
+        _ if Token::new(word).is_ok() || !plain && Token::new(key).is_ok() => "…".into(),
         (word, "") => word.to_owned(),
         (word, _) => format!("{word}…"),
     }
@@ -51,5 +54,33 @@ pub(super) fn file(text: &str) -> String {
         format!(" {text}")
     } else {
         String::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_shows_its_word_and_no_piece_of_a_token() {
+        for (written, said) in [
+            ("listen", "listen"),
+            ("logLevel", "logLevel"),
+            ("token:q7Xb2LmZ0aKc9RtYv4WnPs", "token…"),
+            ("token=q7Xb2LmZ0a/Kc9RtYv4WnPs", "token…"),
+            ("q7Xb2LmZ0aKc9RtYv4WnPs", "…"),
+            ("q7Xb2LmZ0a/Kc9RtYv4WnPs=", "…"),
+            ("a b", "a…"),
+            ("", ""),
+        ] {
+            assert_eq!(key(written), said);
+        }
+    }
+
+    #[test]
+    fn a_file_is_shown_where_it_is_written_like_one() {
+        assert_eq!(file("/etc/tunnel/home"), " /etc/tunnel/home");
+        assert_eq!(file("home.token"), " home.token");
+        assert_eq!(file("q7Xb2LmZ0aKc9RtYv4WnPs"), "");
     }
 }
