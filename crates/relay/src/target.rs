@@ -8,10 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use proto::ResetCode;
-use tokio::net::TcpStream;
 use transport::{Inlet, LocalFuture, Outlet};
 
-use crate::dial::{self, Allow, DialError, TargetAddr};
+use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
 use crate::pipe::{Pipe, Pump};
 use crate::{Permit, Settings};
 
@@ -51,7 +50,7 @@ pub fn refuse_stream(
 /// the memory of the dial does not stay for the life of the stream.
 struct Dialling {
     pipe: Rc<Pipe>,
-    dial: LocalFuture<'static, Result<TcpStream, DialError>>,
+    dial: LocalFuture<'static, Result<Dialled, DialError>>,
     rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
 }
 
@@ -73,7 +72,7 @@ impl Future for Dialling {
         let Some((inlet, permit)) = this.rest.take() else { return Poll::Ready(()) };
         match outcome {
             Ok(socket) => {
-                this.pipe.connect(socket);
+                this.pipe.connect(socket.keep());
                 tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));
             }
             Err(error) => {

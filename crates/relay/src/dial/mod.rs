@@ -1,7 +1,6 @@
 //! Connecting to a target: resolve, check, race, within one deadline.
 
 mod address;
-mod race;
 
 use std::fmt;
 use std::io;
@@ -11,7 +10,10 @@ use std::time::Duration;
 
 use proto::ResetCode;
 use rustix::io::Errno;
-use tokio::net::{TcpStream, lookup_host};
+use socket2::SockRef;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use transport::LocalFuture;
+use transport::race::{ADDRESS_STAGGER, interleave, race};
 
 pub use address::{TargetAddr, TargetError};
 
@@ -80,13 +82,29 @@ impl DialError {
     }
 }
 
+/// A connection of which it is not yet known whether it is wanted. One that is dropped - it lost
+/// the race, or its visitor left meanwhile - was perhaps accepted already: its target is told by RST
+/// that nothing will come, where a clean end would be an empty request.
+#[derive(Debug)]
+pub struct Dialled(TcpStream);
+
+impl Dialled {
+    /// It is wanted: from now on closing it is a clean end.
+    #[must_use]
+    pub fn keep(self) -> TcpStream {
+        // On failure the far end sees RST where FIN was meant, after all its bytes.
+        let _ = SockRef::from(&self.0).set_linger(None);
+        self.0
+    }
+}
+
 /// Connects within `deadline`, resolution included. A slow answer of the resolver holds a thread
 /// of the runtime's blocking pool and nobody else.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,
     deadline: Duration,
-) -> Result<TcpStream, DialError> {
+) -> Result<Dialled, DialError> {
     let attempt = async {
         let mut addresses = resolve(target).await?;
         if let Some(allow) = allow {
@@ -95,14 +113,24 @@ pub async fn dial(
                 return Err(DialError::Denied(target.clone()));
             }
         }
-        race::connect(race::interleave(addresses, ADDRESSES))
-            .await
+        let addresses = interleave(addresses, ADDRESSES);
+        let start = |address| -> LocalFuture<'static, _> { Box::pin(connect(address)) };
+        // The error told is that of the first address to fail.
+        let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
+        raced
+            .unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             .map_err(|source| DialError::Connect { target: target.clone(), source })
     };
     match tokio::time::timeout(deadline, attempt).await {
         Ok(outcome) => outcome,
         Err(_) => Err(DialError::Timeout(target.clone())),
     }
+}
+
+async fn connect(address: SocketAddr) -> io::Result<Dialled> {
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    socket.set_zero_linger()?;
+    Ok(Dialled(socket.connect(address).await?))
 }
 
 async fn resolve(target: &TargetAddr) -> Result<Vec<SocketAddr>, DialError> {
@@ -147,6 +175,25 @@ mod tests {
     async fn a_closed_port_is_refused() {
         let error = dial(&local(free_port()), None, 5 * SECOND).await.unwrap_err();
         assert_eq!(error.code(), ResetCode::Refused);
+    }
+
+    #[tokio::test]
+    async fn an_unwanted_connection_is_reset_and_a_kept_one_ends_cleanly() {
+        use std::io::Read;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = local(listener.local_addr().unwrap().port());
+        let mut end = async |keep: bool| {
+            let dialled = dial(&target, None, 5 * SECOND).await.unwrap();
+            let (mut accepted, _) = listener.accept().unwrap();
+            if keep {
+                drop(dialled.keep())
+            } else {
+                drop(dialled)
+            }
+            accepted.read(&mut [0]).map_err(|e| e.kind())
+        };
+        assert_eq!(end(false).await, Err(io::ErrorKind::ConnectionReset));
+        assert_eq!(end(true).await, Ok(0));
     }
 
     #[tokio::test]
