@@ -92,7 +92,9 @@ impl Budget for Lease {
     }
 
     fn is_spent(&self) -> bool {
-        self.held.get() <= 0 && self.process.left() < PIECE
+        // Not even one byte more: what is owed comes first.
+        let held = self.held.get();
+        held <= 0 && self.process.left() < PIECE.max(1 - held)
     }
 }
 
