@@ -23,6 +23,10 @@ const REFUSED_MAX: Duration = Duration::from_secs(30);
 /// Pause after a newer process took over: long, so that two processes never kick each other out.
 const SUPERSEDED: Duration = Duration::from_secs(60);
 
+/// What lives shorter than this was not worth connecting for: whatever kills links and carriers at
+/// once would have us connect without pause.
+const YOUNG: Duration = Duration::from_secs(1);
+
 /// What failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -56,6 +60,15 @@ impl Backoff {
         let pause = pause.min(cap);
         self.next = (pause * 2).min(cap);
         pause / 2 + pause.mul_f64(self.draw()) / 2
+    }
+
+    /// The pause after something that lived for so long: none, unless it died young.
+    pub(crate) fn after(&mut self, lived: Duration) -> Duration {
+        if lived < YOUNG {
+            return self.failed(Failure::Network);
+        }
+        self.next = self.retry.min;
+        Duration::ZERO
     }
 
     /// Between 0 and 1 (xorshift64, Marsaglia 2003: jitter needs no more).

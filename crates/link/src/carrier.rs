@@ -3,8 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
-use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::CarrierNumber;
@@ -13,6 +17,9 @@ use transport::{Lane, Peer};
 
 use crate::handle::{End, Inner};
 use crate::{reader, writer};
+
+/// How long the last frame may take on its way out before the connection is closed all the same.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What reader and writer of a carrier share.
 pub(crate) struct Io {
@@ -26,7 +33,9 @@ pub(crate) struct Io {
 pub(crate) struct Running {
     pub(crate) number: CarrierNumber,
     pub(crate) peer: Peer,
-    tasks: [AbortHandle; 2],
+    reading: AbortHandle,
+    /// `None` once it was left to say farewell.
+    writing: Option<AbortHandle>,
 }
 
 impl fmt::Debug for Running {
@@ -44,48 +53,75 @@ impl Running {
         leftover: BytesMut,
     ) {
         let io = Rc::new(Io { number, lane: RefCell::new(carrier.lane), out: RefCell::default() });
-        let guard = |inner: &Rc<Inner>| PanicGuard(Rc::clone(inner));
         let reading = {
-            let (inner, io, guard) = (Rc::clone(link), Rc::clone(&io), guard(link));
+            let (inner, io) = (Rc::clone(link), Rc::clone(&io));
             async move {
                 let outcome = reader::run(&inner, &io, leftover).await;
-                reader::report(&inner, &io, outcome).await;
-                drop(guard);
+                reader::report(&inner, &io, outcome);
             }
         };
         let writing = {
-            let (inner, guard) = (Rc::clone(link), guard(link));
+            let inner = Rc::clone(link);
             async move {
-                let error = writer::run(&inner, &io).await;
+                let Some(error) = until_ended(&inner, writer::run(&inner, &io)).await else {
+                    let farewell = writer::drain(&inner, &io);
+                    if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+                        tracing::debug!(link = inner.serial, "the farewell did not get through");
+                    }
+                    return;
+                };
                 tracing::debug!(link = inner.serial, carrier = number.0, %error, "carrier lost");
                 inner.carrier_ended(number);
-                drop(guard);
             }
         };
-        let tasks = [
-            tokio::task::spawn_local(reading).abort_handle(),
-            tokio::task::spawn_local(writing).abort_handle(),
-        ];
-        link.carriers.borrow_mut().push(Self { number, peer: carrier.peer, tasks });
+        let reading =
+            tokio::task::spawn_local(guarded(Rc::downgrade(link), reading)).abort_handle();
+        let writing =
+            tokio::task::spawn_local(guarded(Rc::downgrade(link), writing)).abort_handle();
+        let running = Self { number, peer: carrier.peer, reading, writing: Some(writing) };
+        link.carriers.borrow_mut().push(running);
+    }
+
+    /// Reads no more; the writer sends what is left, the farewell last, and closes.
+    pub(crate) fn retire(mut self) {
+        self.writing = None;
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
+        self.reading.abort();
+        if let Some(writing) = &self.writing {
+            writing.abort();
         }
     }
 }
 
-/// A panicking task ends its link, and nothing else.
-struct PanicGuard(Rc<Inner>);
-
-impl Drop for PanicGuard {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.end(End::Panicked);
+/// `None` when the link ended before the work did.
+async fn until_ended<T>(link: &Inner, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if link.ended.get().is_some() {
+            return Poll::Ready(None);
         }
+        work.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// A panicking task ends its link, and nothing else. It does so after unwinding: whoever is told
+/// of the end may have the same defect.
+pub(crate) async fn guarded(link: Weak<Inner>, work: impl Future<Output = ()>) {
+    let mut work = pin!(work);
+    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    })
+    .await;
+    if outcome.is_err()
+        && let Some(link) = link.upgrade()
+    {
+        link.end(End::Panicked);
     }
 }
 

@@ -151,7 +151,7 @@ fn answer(
     Outcome::Pending
 }
 
-async fn write(lane: &mut dyn Lane, output: Bytes) -> io::Result<()> {
+pub(crate) async fn write(lane: &mut dyn Lane, output: Bytes) -> io::Result<()> {
     let mut frames = VecDeque::from([output]);
     while !frames.is_empty() {
         poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;

@@ -88,7 +88,7 @@ pub(crate) enum Notice {
     CarrierLost,
     /// Long silence: try the next path beside the present one.
     Probe,
-    /// The peer opens no more streams.
+    /// The peer opens no more streams; told again when the last one has ended.
     GoingAway,
     /// The link is over.
     Ended(End),
@@ -112,7 +112,7 @@ pub(crate) struct Inner {
     last_carrier: Cell<CarrierNumber>,
     pub(crate) wakers: Wakers,
     pub(crate) timer: Timer,
-    ended: Cell<Option<End>>,
+    pub(crate) ended: Cell<Option<End>>,
     going_away: Cell<bool>,
     /// Goodbye was said: the link ends with its carrier.
     closing: Cell<bool>,
@@ -208,12 +208,7 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
-    /// The number that the next carrier is to have.
-    #[must_use]
-    pub(crate) fn next_carrier(&self) -> CarrierNumber {
-        CarrierNumber(self.inner.last_carrier.get().0.saturating_add(1))
-    }
-
+    /// The newest carrier so far.
     pub(crate) fn last_carrier(&self) -> CarrierNumber {
         self.inner.last_carrier.get()
     }
@@ -232,6 +227,9 @@ impl Link {
             return false;
         }
         inner.last_carrier.set(number);
+        // A new carrier makes the news of the old ones stale.
+        let stale = |notice: &Notice| matches!(notice, Notice::CarrierLost | Notice::Probe);
+        inner.notices.borrow_mut().retain(|notice| !stale(notice));
         if matches!(how, Attach::Replaces(_)) {
             // Closed before RESUME is built, their unread bytes with them.
             inner.drop_carriers(|_| true);
@@ -245,10 +243,13 @@ impl Link {
         true
     }
 
-    /// Sends a message on the control stream. False when it does not fit.
+    /// Sends a message on the control stream. False when it does not fit or the link is over.
     #[must_use]
     pub fn send_message(&self, message: &ControlMessage) -> bool {
         let Ok(bytes) = message.encode() else { return false };
+        if self.has_ended() {
+            return false;
+        }
         let taken = self.inner.machine.borrow_mut().send_control(&bytes);
         self.inner.wake();
         taken
@@ -306,7 +307,10 @@ impl Inner {
         if outlets.len() <= key.index() {
             outlets.resize_with(key.index() + 1, || None);
         }
-        outlets[key.index()] = Some((key.id(), outlet));
+        let former = outlets[key.index()].replace((key.id(), outlet));
+        // Dropping it calls out.
+        drop(outlets);
+        drop(former);
     }
 
     fn outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
@@ -361,11 +365,18 @@ impl Inner {
     }
 
     pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
+        if self.ended.get().is_some() {
+            // Whoever owned it knows that all its streams are gone.
+            return;
+        }
         match event {
             Event::Data { key, bytes } => self.deliver(now, key, bytes),
             Event::Opened { key, open } => {
                 let inlet = Box::new(StreamInlet::new(Rc::clone(self), key));
                 let outlet = self.owner.accept(&self.handle(), open, inlet);
+                if self.ended.get().is_some() {
+                    return outlet.reset(ResetCode::Shutdown);
+                }
                 self.put_outlet(key, outlet);
             }
             Event::Finished { key } => {
@@ -383,7 +394,12 @@ impl Inner {
                     outlet.stop(code);
                 }
             }
-            Event::Closed { key } => drop(self.take_outlet(key)),
+            Event::Closed { key } => {
+                drop(self.take_outlet(key));
+                if self.going_away.get() && self.machine.borrow().stream_count() == 0 {
+                    self.tell(Notice::GoingAway);
+                }
+            }
             Event::Control(bytes) => self.control(bytes),
             Event::Resumed => {
                 self.resumes.set(self.resumes.get() + 1);
@@ -456,19 +472,34 @@ impl Inner {
         }
     }
 
-    /// Ends the link: carriers are closed, sockets reset. Later calls do nothing.
+    /// Ends the link: the peer is told, carriers are closed, sockets reset. Later calls do nothing.
     pub(crate) fn end(self: &Rc<Self>, end: End) {
         if self.ended.get().is_some() {
             return;
         }
         self.ended.set(Some(end));
-        self.drop_carriers(|_| true);
         self.timer.stop();
+        let carriers = std::mem::take(&mut *self.carriers.borrow_mut());
+        if self.leave_word(end) {
+            carriers.into_iter().for_each(Running::retire);
+            self.wakers.wake();
+        }
+        self.tell(Notice::Ended(end));
         let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
         for (_, outlet) in outlets.into_iter().flatten() {
             outlet.reset(ResetCode::Shutdown);
         }
         self.owner.changed(&self.handle(), State::Ended(end));
-        self.tell(Notice::Ended(end));
+    }
+
+    /// Makes the last frame. False: the peer knows, or cannot be told.
+    fn leave_word(&self, end: End) -> bool {
+        let mut machine = self.machine.borrow_mut();
+        match end {
+            End::Closed | End::Panicked => machine.close(),
+            End::Violation(violation) => machine.abort(violation),
+            End::ByPeer | End::Accused(_) | End::Expired | End::Forgotten => return false,
+        }
+        true
     }
 }

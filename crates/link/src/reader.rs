@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use proto::Violation;
@@ -13,7 +12,6 @@ use transport::pool;
 
 use crate::carrier::Io;
 use crate::handle::{End, Inner};
-use crate::writer;
 
 /// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
 const BUSY: usize = 64 << 10;
@@ -24,9 +22,6 @@ const BUDGET: usize = 256 << 10;
 
 /// Least spare capacity worth a system call.
 const SPARE: usize = 16 << 10;
-
-/// How long the last frame may take on its way out before the connection is closed all the same.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Why reading ended.
 pub(crate) enum Outcome {
@@ -117,8 +112,8 @@ fn process(link: &Rc<Inner>, io: &Io, buf: &mut BytesMut) -> Result<(), Violatio
     Ok(())
 }
 
-/// Tells the link how reading ended; a violation's GOAWAY still leaves.
-pub(crate) async fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
+/// Tells the link how reading ended.
+pub(crate) fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
     match outcome {
         Outcome::Lost(error) => {
             tracing::debug!(link = link.serial, carrier = io.number.0, %error, "carrier lost");
@@ -126,11 +121,6 @@ pub(crate) async fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
         }
         Outcome::Violation(violation) => {
             tracing::warn!(link = link.serial, %violation, "the peer broke the protocol");
-            link.machine.borrow_mut().abort(violation);
-            let farewell = writer::drain(link, io);
-            if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
-                tracing::debug!(link = link.serial, "the farewell did not get through");
-            }
             link.end(End::Violation(violation));
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
+use crate::carrier::guarded;
 use crate::handle::Inner;
 
 /// Stands in for "never" in a `Sleep`, which wants some instant.
@@ -22,7 +23,8 @@ pub(crate) struct Timer {
 
 impl Timer {
     pub(crate) fn start(&self, inner: &Rc<Inner>) {
-        let task = tokio::task::spawn_local(run(Rc::downgrade(inner)));
+        let link = Rc::downgrade(inner);
+        let task = tokio::task::spawn_local(guarded(Weak::clone(&link), run(link)));
         *self.task.borrow_mut() = Some(task.abort_handle());
     }
 

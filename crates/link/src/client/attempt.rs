@@ -1,0 +1,225 @@
+//! Attempts: one path dialled and greeted, and rounds over all paths.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use proto::greeting::{
+    Attach as Claim, AttachMode, ClientAccepted, ClientSetup, Features, LinkSecret, NONCE_LENGTH,
+    Refusal, Versions,
+};
+use proto::{CarrierNumber, GOAWAY_CLOSED, Head, Kind, LinkId, StreamId};
+use transport::{Carrier, CarrierError, LocalFuture};
+
+use super::{Keeper, Report};
+use crate::backoff::Failure;
+use crate::dial::dial;
+use crate::{GreetError, Link, greet};
+
+/// Head start of a path before the next one is tried beside it.
+const PATH_STAGGER: Duration = Duration::from_secs(2);
+
+/// How long ten bytes may take on their way out.
+const DISMISSAL: Duration = Duration::from_secs(1);
+
+/// Why a path did not lead to the server.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// No connection.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+    /// A connection, but no log-in.
+    #[error(transparent)]
+    Greet(#[from] GreetError),
+}
+
+impl DialError {
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            Self::Carrier(error) if error.is_network() => Failure::Network,
+            Self::Carrier(_) => Failure::Refused,
+            Self::Greet(error) => match error.refusal() {
+                Some(Refusal::Superseded) => Failure::Superseded,
+                Some(Refusal::UnknownLink | Refusal::Unavailable) => Failure::Network,
+                Some(_) => Failure::Refused,
+                None => match error {
+                    GreetError::Io(_) | GreetError::Timeout => Failure::Network,
+                    GreetError::Greeting(_) => Failure::Refused,
+                },
+            },
+        }
+    }
+}
+
+/// A greeted carrier, and by which path it came.
+pub(super) struct Connected {
+    pub(super) path: usize,
+    pub(super) number: CarrierNumber,
+    pub(super) carrier: Carrier,
+    pub(super) accepted: ClientAccepted,
+    pub(super) leftover: BytesMut,
+}
+
+/// What an attempt led to.
+pub(super) enum Answer {
+    Greeted(Box<Connected>),
+    /// The server does not know the link any more. As good as a greeting: no other path of the
+    /// same server will say anything else.
+    Forgotten,
+}
+
+/// The first answer, and the attempts that go on.
+pub(super) type Won = (Answer, Vec<Attempt>);
+
+pub(super) type Attempt = LocalFuture<'static, Result<Answer, Failed>>;
+
+/// The link that a carrier is to join.
+pub(super) struct Known {
+    pub(super) id: LinkId,
+    pub(super) secret: LinkSecret,
+    /// Highest carrier number that any attempt had. Each has its own, for the server may have
+    /// greeted one that we gave up.
+    pub(super) claimed: Cell<u32>,
+}
+
+impl Known {
+    /// Numbers for so many attempts at once, highest first: where two are greeted at the same
+    /// time, both sides end up with the path that stands first.
+    pub(super) fn claim(&self, count: usize) -> impl Iterator<Item = CarrierNumber> + use<> {
+        let below = self.claimed.get();
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.claimed.set(below.saturating_add(count));
+        (below..self.claimed.get()).rev().map(|number| CarrierNumber(number + 1))
+    }
+}
+
+impl Keeper {
+    /// One round over all paths, each with a head start. The first to be answered wins. The others
+    /// go on where the server may have greeted them by now and would count on them.
+    pub(super) async fn connect(&self, link: Option<(&Link, &Known)>) -> Result<Won, Failed> {
+        let count = self.client.paths.len();
+        let mut numbers = link.map(|(_, known)| known.claim(count));
+        let ways = (0..count)
+            .map(|path| (path, numbers.as_mut().and_then(Iterator::next)))
+            .collect::<Vec<_>>();
+        let running: Rc<RefCell<Vec<Option<Attempt>>>> = Rc::default();
+        let start = |(path, number): (usize, Option<CarrierNumber>)| -> LocalFuture<'static, _> {
+            let claim = link.zip(number).map(|((link, known), number)| (link, known, number));
+            running.borrow_mut().push(Some(self.try_path(path, claim)));
+            let running = Rc::clone(&running);
+            Box::pin(async move {
+                // Its place is empty while it is polled.
+                poll_fn(|cx| {
+                    let taken = running.borrow_mut().get_mut(path).and_then(Option::take);
+                    let Some(mut attempt) = taken else { return Poll::Pending };
+                    let polled = attempt.as_mut().poll(cx);
+                    if polled.is_pending()
+                        && let Some(place) = running.borrow_mut().get_mut(path)
+                    {
+                        *place = Some(attempt);
+                    }
+                    polled.map_ok(|answer| (path, answer))
+                })
+                .await
+            })
+        };
+        let outcome = transport::race::race(ways, PATH_STAGGER, start, worse).await;
+        let (winner, answer) = outcome.unwrap_or_else(|| {
+            let error = CarrierError::Config("no path to the server".to_owned());
+            Err((0, error.into()))
+        })?;
+        // Of the carriers of one link only the higher numbers, those of better paths.
+        let most = if link.is_some() { winner } else { count };
+        let rest = running.take().into_iter().take(most).flatten().collect();
+        Ok((answer, rest))
+    }
+
+    /// Dials and greets over one path.
+    pub(super) fn try_path(
+        &self,
+        index: usize,
+        link: Option<(&Link, &Known, CarrierNumber)>,
+    ) -> Attempt {
+        let path = self.client.paths.get(index).cloned();
+        let client = self.client.clone();
+        let report = Rc::clone(&self.report);
+        let claim = link.map(|(link, known, carrier)| {
+            let mode = AttachMode::Replaces(link.last_carrier());
+            (Claim { link: known.id, carrier, mode }, known.secret.clone())
+        });
+        Box::pin(async move {
+            let Some(path) = path else {
+                return Err((index, CarrierError::Config("no such path".to_owned()).into()));
+            };
+            let resumed = claim.is_some();
+            let connected = async {
+                let mut carrier = dial(&path).await?;
+                let setup = ClientSetup {
+                    binding: greet::binding(&carrier.peer),
+                    name: client.name,
+                    identity: client.identity,
+                    instance: client.instance,
+                    takeover: !client.logged_in.load(Ordering::Relaxed),
+                    attach: claim,
+                    versions: Versions::OURS,
+                    features: Features(0),
+                    nonce: crate::random::<NONCE_LENGTH>(),
+                };
+                let (accepted, leftover) = greet::greet_server(&mut carrier, setup).await?;
+                report(Report::Connected { path: &path, resumed });
+                let number = accepted.carrier;
+                Ok(Connected { path: index, number, carrier, accepted, leftover })
+            };
+            match connected.await {
+                Ok(connected) => Ok(Answer::Greeted(Box::new(connected))),
+                Err(DialError::Greet(error))
+                    if resumed && error.refusal() == Some(Refusal::UnknownLink) =>
+                {
+                    Ok(Answer::Forgotten)
+                }
+                Err(error) => Err((index, error)),
+            }
+        })
+    }
+}
+
+/// A second link, from a path that was slower than the first: the server is not left with it.
+pub(super) async fn dismiss(mut connected: Connected) {
+    let mut frame = BytesMut::new();
+    frame.put_slice(&Head::new(Kind::GoAway, 0, 2, StreamId::CONTROL).encode());
+    frame.put_u16(GOAWAY_CLOSED);
+    let lane = &mut connected.carrier.lane;
+    let goodbye = async {
+        greet::write(&mut **lane, frame.freeze()).await?;
+        poll_fn(|cx| lane.poll_close(cx)).await
+    };
+    if !matches!(tokio::time::timeout(DISMISSAL, goodbye).await, Ok(Ok(()))) {
+        tracing::debug!("a second link was not told that it is one");
+    }
+}
+
+/// The outcome of the first of the trials that ends; it is one less then.
+pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<Answer, Failed> {
+    poll_fn(|cx| {
+        for i in 0..trials.len() {
+            if let Poll::Ready(outcome) = trials[i].as_mut().poll(cx) {
+                drop(trials.swap_remove(i));
+                return Poll::Ready(outcome);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// A failure and the path it befell.
+pub(super) type Failed = (usize, DialError);
+
+/// The error that says more: a refusal is news, an unreachable fallback is not.
+fn worse(known: Failed, error: Failed) -> Failed {
+    if error.1.failure() == Failure::Network { known } else { error }
+}

@@ -1,0 +1,15 @@
+//! Links as their owners see them: the real client and the real greeting over carriers in memory
+//! (virtual time) and over TLS on loopback, killed, silenced, replayed and abused.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+#![allow(clippy::print_stdout, reason = "long runs tell their counts")]
+
+mod ends;
+mod hostile;
+mod kills;
+mod log_in;
+mod paths;
+mod rig;
+mod silence;
+mod storm;
+mod streams;

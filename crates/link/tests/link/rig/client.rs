@@ -1,0 +1,164 @@
+//! A client: the real keeper of a link, and what it reported.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use link::client::{Report, run};
+use link::{Link, Path, Retry};
+use proto::greeting::{Identity, Name, Token};
+use proto::{InstanceId, LinkConfig, Unlimited};
+use tokio::task::AbortHandle;
+use transport::memory::{Faults, MemoryDialer};
+use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
+
+use super::{Party, until};
+
+/// 256 bits, as `tunnel generate token` makes them.
+pub(crate) const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+/// What a client is like; change it before it starts.
+type Plan = link::client::Client;
+
+/// A client of these paths with quick retries.
+pub(crate) fn plan(paths: Vec<Path>) -> Plan {
+    Plan {
+        paths,
+        name: Name::new("client-1").unwrap(),
+        identity: Identity::Token(Token::new(TOKEN).unwrap()),
+        instance: InstanceId([7; 16]),
+        logged_in: Arc::new(AtomicBool::new(false)),
+        retry: Retry { min: Duration::from_millis(2), max: Duration::from_millis(10) },
+        link: LinkConfig::default(),
+        budget: Rc::new(Unlimited),
+        serial: 1,
+        serials: 1,
+    }
+}
+
+/// A path to a port of this machine.
+pub(crate) fn path(dialer: Rc<dyn Dialer>, port: u16) -> Path {
+    let url = format!("{}://127.0.0.1:{port}", dialer.transport());
+    Path { url, host: "127.0.0.1".to_owned(), port, dialer }
+}
+
+/// A path in memory.
+pub(crate) fn direct(dialer: &MemoryDialer) -> Path {
+    path(Rc::new(dialer.clone()), 1)
+}
+
+/// A dialer whose connections have each their own fault.
+#[derive(Debug)]
+pub(crate) struct Scripted {
+    inner: MemoryDialer,
+    faults: RefCell<VecDeque<Faults>>,
+    /// Every connection after the listed ones.
+    pub(crate) others: Cell<Faults>,
+    /// Dials take so long, or for ever.
+    pub(crate) delay: Cell<Duration>,
+    pub(crate) is_down: Cell<bool>,
+    pub(crate) dials: Cell<usize>,
+}
+
+impl Scripted {
+    pub(crate) fn new(inner: &MemoryDialer, faults: impl Into<VecDeque<Faults>>) -> Rc<Self> {
+        Rc::new(Self {
+            inner: inner.clone(),
+            faults: RefCell::new(faults.into()),
+            others: Cell::new(Faults::default()),
+            delay: Cell::new(Duration::ZERO),
+            is_down: Cell::new(false),
+            dials: Cell::new(0),
+        })
+    }
+}
+
+impl Dialer for Scripted {
+    fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        self.dials.set(self.dials.get() + 1);
+        if self.is_down.get() {
+            let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+            return Box::pin(std::future::ready(Err(refused.into())));
+        }
+        let faults = self.faults.borrow_mut().pop_front().unwrap_or_else(|| self.others.get());
+        let (inner, delay) = (self.inner.clone(), self.delay.get());
+        Box::pin(async move {
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            inner.set_faults(faults);
+            inner.dial(address).await
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Memory
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) owner: Rc<Party>,
+    current: Rc<RefCell<Option<Link>>>,
+    /// Links had so far.
+    pub(crate) links: Rc<Cell<usize>>,
+    /// Ports connected to, and whether by a resume.
+    pub(crate) connected: Rc<RefCell<Vec<(u16, bool)>>>,
+    /// What failed, in words, and the pause after it.
+    pub(crate) failures: Rc<RefCell<Vec<(String, Duration)>>>,
+    task: AbortHandle,
+}
+
+impl Client {
+    pub(crate) fn start(plan: Plan) -> Self {
+        let owner = Party::new();
+        let current = Rc::new(RefCell::new(None));
+        let links = Rc::new(Cell::new(0));
+        let connected = Rc::new(RefCell::new(Vec::new()));
+        let failures = Rc::new(RefCell::new(Vec::new()));
+        let on_link = {
+            let (current, links) = (Rc::clone(&current), Rc::clone(&links));
+            Rc::new(move |link: Option<&Link>| {
+                links.set(links.get() + usize::from(link.is_some()));
+                *current.borrow_mut() = link.cloned();
+            })
+        };
+        let report = {
+            let (connected, failures) = (Rc::clone(&connected), Rc::clone(&failures));
+            Rc::new(move |report: Report<'_>| match report {
+                Report::Connected { path, resumed } => {
+                    connected.borrow_mut().push((path.port, resumed));
+                }
+                Report::Unreachable { error, pause, .. } => {
+                    failures.borrow_mut().push((error.to_string(), pause));
+                }
+            })
+        };
+        let keeper = run(plan, Rc::clone(&owner) as Rc<dyn link::Owner>, on_link, report);
+        let task = tokio::task::spawn_local(keeper).abort_handle();
+        Self { owner, current, links, connected, failures, task }
+    }
+
+    pub(crate) fn link(&self) -> Option<Link> {
+        self.current.borrow().clone()
+    }
+
+    /// The link in use, once frames flow.
+    pub(crate) async fn live(&self) -> Link {
+        until("a live link", || self.link().is_some_and(|link| link.is_live())).await;
+        self.link().unwrap()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.task.abort();
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

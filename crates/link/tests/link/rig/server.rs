@@ -1,0 +1,187 @@
+//! A server: accepts, greets, keeps links by id. As the real one does it, without workers.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use link::server::{Greeted, Verifier, greet};
+use link::{GreetError, Link, Settings};
+use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
+use tokio::task::AbortHandle;
+use transport::{Carrier, Listener, Peer};
+
+use super::{Party, TOKEN};
+
+/// What a server is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    pub(crate) config: LinkConfig,
+    pub(crate) budget: Rc<dyn Budget>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let config = LinkConfig::default();
+        Self { config, budget: Rc::new(Unlimited) }
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) state: Rc<Keeper>,
+    tasks: Vec<AbortHandle>,
+}
+
+pub(crate) struct Keeper {
+    rules: Rules,
+    pub(crate) owner: Rc<Party>,
+    links: RefCell<HashMap<LinkId, (Link, LinkSecret, InstanceId)>>,
+    newest: Cell<Option<InstanceId>>,
+    ids: Cell<u64>,
+    pub(crate) greeted: Cell<usize>,
+    /// Drops each carrier at once when its greeting is done.
+    pub(crate) drops_greeted: Cell<bool>,
+    pub(crate) refused_carriers: Cell<usize>,
+    pub(crate) errors: RefCell<Vec<GreetError>>,
+}
+
+impl Server {
+    pub(crate) fn start(listeners: Vec<Box<dyn Listener>>, rules: Rules) -> Self {
+        let state = Rc::new(Keeper {
+            rules,
+            owner: Party::new(),
+            links: RefCell::default(),
+            newest: Cell::new(None),
+            ids: Cell::new(0),
+            greeted: Cell::new(0),
+            drops_greeted: Cell::new(false),
+            refused_carriers: Cell::new(0),
+            errors: RefCell::default(),
+        });
+        let accept = |listener| tokio::task::spawn_local(accept(Rc::clone(&state), listener));
+        let tasks = listeners.into_iter().map(|one| accept(one).abort_handle()).collect();
+        Self { state, tasks }
+    }
+
+    pub(crate) fn owner(&self) -> Rc<Party> {
+        Rc::clone(&self.state.owner)
+    }
+
+    /// Links that live.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        let links = self.state.links.borrow();
+        links.values().map(|(link, ..)| link.clone()).filter(|link| !link.has_ended()).collect()
+    }
+
+    /// The only one.
+    pub(crate) fn link(&self) -> Link {
+        let mut links = self.links();
+        assert_eq!(links.len(), 1);
+        links.remove(0)
+    }
+
+    /// As after a restart: nothing is known of any link.
+    pub(crate) fn forget(&self) {
+        let links = std::mem::take(&mut *self.state.links.borrow_mut());
+        links.into_values().for_each(|(link, ..)| link.close());
+    }
+
+    pub(crate) fn stop(&self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        self.forget();
+    }
+}
+
+async fn accept(state: Rc<Keeper>, mut listener: Box<dyn Listener>) {
+    loop {
+        let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+        let state = Rc::clone(&state);
+        tokio::task::spawn_local(async move {
+            let shaken = tokio::time::timeout(Duration::from_secs(10), incoming.handshake());
+            if let Ok(Ok(carrier)) = shaken.await {
+                state.welcome(carrier).await;
+            }
+        });
+    }
+}
+
+impl Keeper {
+    async fn welcome(&self, carrier: Carrier) {
+        match greet(carrier, self).await {
+            Ok(greeted) => self.place(greeted),
+            Err(error) => self.errors.borrow_mut().push(error),
+        }
+    }
+
+    fn place(&self, greeted: Greeted) {
+        self.greeted.set(self.greeted.get() + 1);
+        if self.drops_greeted.get() {
+            return;
+        }
+        let id = greeted.accepted.link;
+        let link = match greeted.accepted.secret.clone() {
+            Some(secret) => {
+                let settings = Settings {
+                    side: Side::Server,
+                    config: self.rules.config,
+                    budget: Rc::clone(&self.rules.budget),
+                    serial: self.ids.get(),
+                };
+                let link = Link::new(settings, Rc::clone(&self.owner) as Rc<dyn link::Owner>);
+                let entry = (link.clone(), secret, greeted.grant.instance);
+                self.links.borrow_mut().insert(id, entry);
+                link
+            }
+            None => {
+                let links = self.links.borrow();
+                let Some((link, ..)) = links.get(&id) else { return };
+                link.clone()
+            }
+        };
+        if !greeted.attach_to(&link) {
+            self.refused_carriers.set(self.refused_carriers.get() + 1);
+        }
+    }
+}
+
+impl Verifier for Keeper {
+    fn credentials(&self, name: &Name) -> Vec<StoredCredential> {
+        let known = name.as_str().starts_with("client");
+        known.then(|| Token::new(TOKEN).unwrap().stored()).into_iter().collect()
+    }
+
+    fn certificate_suffices(&self, _name: &Name) -> bool {
+        false
+    }
+
+    fn link_secret(&self, _name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
+        let links = self.links.borrow();
+        let (link, secret, owner) = links.get(&link)?;
+        (*owner == instance && !link.has_ended()).then(|| secret.clone())
+    }
+
+    fn decide(&self, grant: &Grant, _peer: &Peer) -> Result<Terms, Refusal> {
+        if grant.takeover {
+            self.newest.set(Some(grant.instance));
+        } else if self.newest.get().is_some_and(|newest| newest != grant.instance) {
+            return Err(Refusal::Superseded);
+        }
+        let number = self.ids.get() + 1;
+        self.ids.set(number);
+        let mut random = [0; 12];
+        random[..8].copy_from_slice(&number.to_be_bytes());
+        Ok(Terms {
+            new_link: LinkId::compose([1, 2, 3, 4], random),
+            resume_timeout: self.rules.config.resume_timeout,
+            keepalive: self.rules.config.keepalive,
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! TLS on loopback with a certificate made on the spot.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustls::{ClientConfig, ServerConfig};
+use tempfile::TempDir;
+use testkit::certs::Authority;
+use transport::tls::{Identity, Trust, client_config, server_config, server_name};
+use transport::{ALPN, Listener, listen_group};
+use transport_tcp::{TcpDialer, TcpListener, TlsClient};
+
+pub(crate) struct Tls {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    _folder: TempDir,
+}
+
+impl Tls {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let leaf = Authority::new("tests").unwrap().server(&["tunnel.example"]).unwrap();
+        let (certificate, key) = leaf.save(folder.path(), "server").unwrap();
+        let identity = Identity::load(&certificate, &key).unwrap();
+        let server = server_config(&identity, None, &[ALPN]).unwrap();
+        let trust = Trust::Pins(vec![identity.pin()]);
+        let client = client_config(&trust, None, &[ALPN]).unwrap();
+        Self { server, client, _folder: folder }
+    }
+
+    pub(crate) fn listen(&self) -> (Box<dyn Listener>, u16) {
+        listen(Some(Arc::clone(&self.server)))
+    }
+
+    pub(crate) fn dialer(&self) -> Rc<TcpDialer> {
+        let name = server_name("tunnel.example").unwrap();
+        Rc::new(TcpDialer::new(Some(TlsClient { config: Arc::clone(&self.client), name })))
+    }
+
+    /// The same without TLS.
+    pub(crate) fn listen_bare() -> (Box<dyn Listener>, u16) {
+        listen(None)
+    }
+}
+
+fn listen(tls: Option<Arc<ServerConfig>>) -> (Box<dyn Listener>, u16) {
+    let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
+    let listener = TcpListener::new(socket, tls).unwrap();
+    let port = listener.local_addr().port();
+    (Box::new(listener), port)
+}

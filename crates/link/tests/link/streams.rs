@@ -1,0 +1,154 @@
+//! Streams both ways: bytes, ends, refusals, and a slow one beside a quick one.
+
+use std::time::Duration;
+
+use proto::{ResetCode, Target};
+use transport::memory::Faults;
+
+use crate::rig::{
+    Appetite, Behaviour, Client, Scripted, couple, open, path, plan, serve, until, virtually,
+};
+
+#[test]
+fn bytes_and_ends_cross_both_ways_whoever_opens() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let links = [(client.live().await, server.owner()), (server.link(), client.owner.clone())];
+        for (link, far) in &links {
+            let near = open(link, "echo", Appetite::SOME);
+            let (up, down) = (1_000_000, 700_001);
+            let tap = far.next_tap();
+            let (sent, tap) = tokio::join!(near.send_pattern(up), tap);
+            assert!(sent);
+            until("its end", || tap.is_over()).await;
+            // Half-closed: the other direction goes on.
+            assert!(tap.send_pattern(down).await);
+            until("its end", || near.is_over()).await;
+            near.assert_pattern(down);
+            tap.assert_pattern(up);
+        }
+        assert_eq!(server.owner().opens.borrow()[0].target, Target::Service("echo".to_owned()));
+        for (link, _) in &links {
+            until("both forget", || link.stream_count() == 0).await;
+        }
+    });
+}
+
+#[test]
+fn early_data_travels_with_the_open() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let near = open(&client.live().await, "echo", Appetite::ALL);
+        assert!(near.send(b"").await);
+        let far = server.owner();
+        let sending = near.send_pattern(10_000);
+        let (sent, tap) = tokio::join!(sending, far.next_tap());
+        assert!(sent);
+        until("the bytes", || tap.is_over()).await;
+        tap.assert_pattern(10_000);
+    });
+}
+
+#[test]
+fn a_reset_is_a_reset_and_a_stop_stops() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let (link, far) = (client.live().await, server.owner());
+        let near = open(&link, "a", Appetite::ALL);
+        let tap = far.next_tap().await;
+        assert!(near.send(b"some").await);
+        near.abort(ResetCode::Aborted);
+        until("the reset", || tap.reset.get() == Some(ResetCode::Aborted)).await;
+        assert!(!tap.finished.get());
+        // The other direction lives until it is stopped.
+        assert!(tap.send(&[0; 100_000]).await);
+        near.refuse_more(ResetCode::Denied);
+        until("the stop", || tap.stopped.get() == Some(ResetCode::Denied)).await;
+        assert!(!tap.send(b"more").await);
+        until("forgotten", || link.stream_count() + server.link().stream_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_stream_whose_pump_is_dropped_is_aborted() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let near = open(&client.live().await, "a", Appetite::ALL);
+        let tap = server.owner().next_tap().await;
+        near.leave();
+        until("both ends", || tap.reset.get().is_some() && tap.stopped.get().is_some()).await;
+        until("forgotten", || server.link().stream_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_refused_stream_tells_why_and_the_next_one_is_served() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let (link, far) = (client.live().await, server.owner());
+        far.behaviour.set(Behaviour::Refuse);
+        let near = open(&link, "a", Appetite::ALL);
+        until("the reason", || near.reset.get() == Some(ResetCode::Refused)).await;
+        assert_eq!(near.stopped.get(), Some(ResetCode::Refused));
+        far.behaviour.set(Behaviour::Keep);
+        let next = open(&link, "a", Appetite::ALL);
+        let tap = far.next_tap().await;
+        assert!(next.send_pattern(10).await);
+        until("its bytes", || tap.is_over()).await;
+        until("the refused one is forgotten", || link.stream_count() == 1).await;
+    });
+}
+
+#[test]
+fn bytes_arrive_one_at_a_time_as_well() {
+    virtually(async {
+        let (server, memory) = serve();
+        let dialer = Scripted::new(&memory, []);
+        dialer.others.set(Faults { read_at_most: 1, ..Faults::default() });
+        let client = Client::start(plan(vec![path(dialer, 1)]));
+        let near = open(&client.live().await, "echo", Appetite::SOME);
+        let (sent, tap) = tokio::join!(near.send_pattern(100_000), server.owner().next_tap());
+        assert!(sent);
+        assert!(tap.send_pattern(60_000).await);
+        until("the ends", || near.is_over() && tap.is_over()).await;
+        tap.assert_pattern(100_000);
+        near.assert_pattern(60_000);
+    });
+}
+
+/// How many bytes a quick stream moves in a second, beside so many that nobody reads. The carrier
+/// has a delay of its own: the outlets take 5 KB per millisecond.
+fn quick_bytes(stuck: usize) -> u64 {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let (link, far) = (client.live().await, server.owner());
+        let mut others = Vec::new();
+        for _ in 0..stuck {
+            far.appetite.set(Appetite::NONE);
+            let near = open(&link, "stuck", Appetite::ALL);
+            let tap = far.next_tap().await;
+            let sender = near.clone();
+            let task = tokio::task::spawn_local(async move { sender.send_pattern(1 << 30).await });
+            others.push((near, tap, task));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        far.appetite.set(Appetite::SOME);
+        let near = open(&link, "quick", Appetite::ALL);
+        let tap = far.next_tap().await;
+        let task = tokio::task::spawn_local(async move { near.send_pattern(1 << 30).await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for (_, tap, task) in &others {
+            assert!(tap.queued_most.get() <= 256 << 10, "{tap:?}");
+            task.abort();
+        }
+        task.abort();
+        tap.count()
+    })
+}
+
+#[test]
+fn readers_that_never_read_do_not_hold_another_stream() {
+    let (alone, beside) = (quick_bytes(0), quick_bytes(5));
+    println!("alone {alone} bytes, beside five that never read {beside} bytes");
+    assert!(alone > 1_000_000 && beside * 10 >= alone * 9);
+}
