@@ -15,7 +15,8 @@ use proto::CarrierNumber;
 use tokio::task::AbortHandle;
 use transport::{Lane, Peer};
 
-use crate::handle::{End, Inner};
+use crate::handle::Inner;
+use crate::owner::End;
 use crate::{reader, writer};
 
 /// How long the last frame may take on its way out before the connection is closed all the same.

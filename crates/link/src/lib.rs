@@ -18,6 +18,7 @@ mod dial;
 mod greet;
 mod handle;
 mod inlet;
+mod owner;
 mod reader;
 pub mod server;
 mod timer;
@@ -27,7 +28,8 @@ pub use backoff::Retry;
 pub use budget::{Lease, ProcessBudget};
 pub use dial::Path;
 pub use greet::GreetError;
-pub use handle::{End, Link, Owner, Settings, State};
+pub use handle::Link;
+pub use owner::{End, Owner, Settings, State};
 
 /// The time of the runtime, which tests can hold.
 fn now() -> std::time::Instant {

@@ -11,7 +11,8 @@ use proto::Violation;
 use transport::pool;
 
 use crate::carrier::Io;
-use crate::handle::{End, Inner};
+use crate::handle::Inner;
+use crate::owner::End;
 
 /// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
 const BUSY: usize = 64 << 10;

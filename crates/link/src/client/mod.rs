@@ -24,7 +24,7 @@ use tokio::time::Instant;
 pub use attempt::DialError;
 
 use crate::backoff::{Backoff, Failure};
-use crate::handle::{End, Notice};
+use crate::owner::{End, Notice};
 use crate::{Link, Owner, Path, Retry, Settings};
 use attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
 
