@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use link::{End, GreetError, Settings, State};
 use proto::{Attach, CarrierNumber, LinkConfig, Side, Unlimited, ViolationCode};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use transport::memory::{self, Faults, MemoryLane};
@@ -162,11 +163,19 @@ fn garbage_http_and_oversize_claims_are_closed_at_once_and_answered_with_nothing
     });
 }
 
+/// Both ends of a thousand connections are more than the usual 1,024 descriptors.
+fn allow_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
 /// Silent connections, on plain TCP and before the handshake of TLS.
 const SILENT: usize = 500;
 
 #[test]
 fn a_thousand_silent_peers_do_not_delay_an_honest_one() {
+    allow_descriptors();
     really(async {
         let tls = Tls::new();
         let (sealed, port) = tls.listen();
