@@ -279,6 +279,10 @@ impl Inner {
             self.dispatch(now, event);
         }
         loop {
+            let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
+            transport::pool::recycle(frame);
+        }
+        loop {
             let Some(key) = self.machine.borrow_mut().poll_room() else { break };
             if let Some(outlet) = self.outlet(key) {
                 outlet.room();

@@ -20,7 +20,7 @@ pub use budget::{Budget, Unlimited};
 pub use code::ResetCode;
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
-pub use link::{GOAWAY_CLOSED, Attach, Event, Link, LinkConfig, StreamKey};
+pub use link::{Attach, Event, GOAWAY_CLOSED, Link, LinkConfig, StreamKey};
 pub use open::{Open, Priority, Target};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
 

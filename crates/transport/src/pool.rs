@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 
 /// Buffers kept per size class. More are in flight at most; a burst's surplus is freed.
 const KEPT: usize = 8;
@@ -25,10 +25,15 @@ pub fn take(capacity: usize) -> BytesMut {
         .unwrap_or_else(|| BytesMut::with_capacity(CLASSES[class]))
 }
 
-/// Gives a buffer back. Kept only if nobody else holds a part of it.
+/// Gives a buffer back. Kept only if it is whole again: nobody else holds a part of it.
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
-    let Some(class) = CLASSES.iter().rposition(|&c| buffer.try_reclaim(c)) else { return };
+    // A part that was split off, or begins behind one, reclaims the rest only if that is unused.
+    let larger = CLASSES.iter().rev().find(|&&c| c > buffer.capacity());
+    if larger.is_some_and(|_| !CLASSES.contains(&buffer.capacity())) {
+        let _ = CLASSES.iter().rev().any(|&c| buffer.try_reclaim(c));
+    }
+    let Some(class) = CLASSES.iter().position(|&c| c == buffer.capacity()) else { return };
     POOL.with_borrow_mut(|pool| {
         if pool[class].len() < KEPT {
             pool[class].push(buffer);
@@ -36,9 +41,32 @@ pub fn give(mut buffer: BytesMut) {
     });
 }
 
+/// Gives back the buffer that `bytes` was cut from, if this was its last part.
+pub fn recycle(bytes: Bytes) {
+    if let Ok(buffer) = bytes.try_into_mut() {
+        give(buffer);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_part_of_a_buffer_brings_the_whole_back() {
+        let mut buffer = take(512 << 10);
+        let address = buffer.as_ptr();
+        buffer.resize(100_000, 1);
+        let first = buffer.split().freeze();
+        buffer.resize(50_000, 2);
+        let second = buffer.split().freeze();
+        give(buffer);
+        recycle(first);
+        assert_ne!(take(512 << 10).as_ptr(), address, "the second part is in use");
+        recycle(second);
+        let again = take(512 << 10);
+        assert_eq!((again.as_ptr(), again.capacity()), (address, 512 << 10));
+    }
 
     #[test]
     fn a_buffer_in_use_elsewhere_is_not_handed_out_again() {

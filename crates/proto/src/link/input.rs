@@ -15,10 +15,6 @@ use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
 use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
 
-/// Refused streams that the peer has not acknowledged yet. An honest peer does within a round
-/// trip; more is a flood of OPENs.
-const REFUSED_MAX: usize = 4096;
-
 /// Where a carrier's bytes stand.
 #[derive(Debug, Default)]
 pub(super) enum Decoder {
@@ -245,7 +241,7 @@ impl Link {
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.config.window_initial, &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
-        stream.send.acknowledge(limit, Offset::ZERO).map_err(Violation::link)?;
+        stream.send.acknowledge(limit, Offset::ZERO, &mut self.spent).map_err(Violation::link)?;
         // Tells the opener its credit, and that the OPEN was seen.
         stream.credit_due = true;
         let key = StreamKey { index: self.streams.insert(stream), id };
@@ -257,22 +253,15 @@ impl Link {
         Ok(())
     }
 
-    /// Refuses a stream at its OPEN. Its RESET and STOP are kept until acknowledged, like any.
+    /// Refuses a stream at its OPEN and keeps nothing of it, so that a burst of visitors costs no
+    /// memory. It counts as forgotten: should the answer die with its carrier, RESUME does not
+    /// list it, which tells the opener that it is reset.
     fn refuse(&mut self, id: StreamId, code: ResetCode) -> Result<(), Violation> {
-        if self.refused >= REFUSED_MAX {
-            return Err(Violation::link(ViolationCode::Flood));
+        if self.schedule.refuse(id, code) {
+            Ok(())
+        } else {
+            Err(Violation::link(ViolationCode::Flood))
         }
-        self.refused += 1;
-        let mut stream = Stream::new(id, crate::Priority::Normal, IMPLICIT_WINDOW);
-        stream.is_refused = true;
-        stream.send.reset(code);
-        stream.recv.stop(code);
-        let key = StreamKey { index: self.streams.insert(stream), id };
-        self.ids.insert(id, key.index);
-        if let Some(stream) = lookup(&mut self.streams, key) {
-            self.schedule.signal(key, stream);
-        }
-        Ok(())
     }
 
     fn handle_fin(&mut self, id: StreamId, mut body: &[u8]) -> Result<(), Violation> {
@@ -311,8 +300,8 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         stream.credit_due = true;
         self.schedule.signal(key, stream);
-        // One who said STOP or refused the stream does not care how it ended.
-        if !stream.is_refused && !stream.recv.is_stopped() {
+        // One who said STOP does not care how it ended.
+        if !stream.recv.is_stopped() {
             self.events.extend(event);
         }
     }
@@ -326,9 +315,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         let Some(dropped) = stream.send.reset(code) else { return Ok(()) };
         self.schedule.signal(key, stream);
-        if !stream.is_refused {
-            self.events.push_back(Event::Stopped { key, code });
-        }
+        self.events.push_back(Event::Stopped { key, code });
         self.release_retained(dropped);
         Ok(())
     }
@@ -344,8 +331,10 @@ impl Link {
         let Some(credit) = Credit::decode(flags, body) else { return Ok(()) };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.open = None;
-        let mut consumed =
-            stream.send.acknowledge(credit.limit, credit.consumed).map_err(Violation::link)?;
+        let mut consumed = stream
+            .send
+            .acknowledge(credit.limit, credit.consumed, &mut self.spent)
+            .map_err(Violation::link)?;
         self.rate.sample(now, consumed);
         if credit.ack_end && id != StreamId::CONTROL {
             consumed += stream.send.end_acknowledged();

@@ -6,7 +6,7 @@
 //! `reset`, `stop`, `consume`. **Outputs** `poll_*`: [`Link::poll_transmit`] frames for a carrier,
 //! [`Link::poll_event`], [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`].
 //!
-//! The one rule for a driver: after any input or command, drain `poll_event` and `poll_room`, then
+//! The one rule for a driver: after any input or command, drain `poll_event`, `poll_room` and `poll_spent`, then
 //! `poll_transmit` when the carrier can take more, then arm a timer for `poll_timeout`.
 //!
 //! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use slab::Slab;
 
 pub use command::GOAWAY_CLOSED;
@@ -60,13 +60,13 @@ pub struct Link {
     next_id: Option<StreamId>,
     /// The highest id that the peer opened.
     highest: StreamId,
-    /// Streams of the peer that were refused at their OPEN and are not forgotten yet.
-    refused: usize,
     schedule: Schedule,
     carriers: Carriers,
     rate: Rate,
     events: VecDeque<Event>,
     room: Vec<StreamKey>,
+    /// Frames that the peer has consumed, for [`Link::poll_spent`].
+    spent: Vec<Bytes>,
     /// Streams with consumption that no CREDIT has told.
     dirty: Vec<StreamKey>,
     sweep_at: Option<Instant>,
@@ -100,12 +100,12 @@ impl Link {
             ids,
             next_id: Some(StreamId::first(side)),
             highest: StreamId::CONTROL,
-            refused: 0,
             schedule: Schedule::default(),
             carriers: Carriers::new(now),
             rate: Rate::default(),
             events: VecDeque::new(),
             room: Vec::new(),
+            spent: Vec::new(),
             dirty: Vec::new(),
             sweep_at: None,
             retained: 0,
@@ -123,10 +123,10 @@ impl Link {
         self.side
     }
 
-    /// Streams that are open or not yet forgotten, refused ones aside.
+    /// Streams that are open or not yet forgotten.
     #[must_use]
     pub fn stream_count(&self) -> usize {
-        self.streams.len() - 1 - self.refused
+        self.streams.len() - 1
     }
 
     /// Payload bytes kept for replay.
@@ -167,6 +167,11 @@ impl Link {
     /// A stream whose [`Link::room`] was 0 and is not any more.
     pub fn poll_room(&mut self) -> Option<StreamKey> {
         self.room.pop()
+    }
+
+    /// A large frame that nobody needs any more: its memory can be used for the next read.
+    pub fn poll_spent(&mut self) -> Option<Bytes> {
+        self.spent.pop()
     }
 
     /// The unsent bytes the kernel should hold for a carrier: about a millisecond of its rate.
@@ -229,11 +234,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         stream.recv.release(&*self.budget);
         let dropped = stream.send.abandon();
-        if stream.is_refused {
-            self.refused -= 1;
-        } else {
-            self.events.push_back(Event::Closed { key });
-        }
+        self.events.push_back(Event::Closed { key });
         self.release_retained(dropped);
         self.ids.remove(key.id);
         self.streams.remove(key.index);

@@ -113,6 +113,11 @@ impl Link {
     /// True when none is left.
     fn fill_signals(&mut self, now: Instant) -> bool {
         for _ in 0..SIGNALS {
+            let Some((id, code)) = self.schedule.refusals.pop_front() else { break };
+            encode_code(&mut self.scratch, Kind::Reset, id, code.raw());
+            encode_code(&mut self.scratch, Kind::Stop, id, code.raw());
+        }
+        for _ in 0..SIGNALS {
             let Some(id) = self.schedule.acks.pop_front() else { break };
             let credit = Credit { limit: Offset::ZERO, consumed: Offset::ZERO, ack_end: true };
             encode_credit(&mut self.scratch, id, credit);

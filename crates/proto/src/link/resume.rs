@@ -4,7 +4,7 @@
 //! the rules of forgetting (protocol decision 10): an id above the highest seen was never opened
 //! there, so OPEN and all bytes are sent again; any other was forgotten, which its owner may only
 //! do when both directions were seen to end - so it is finished if we saw it end too, and aborted
-//! if not. The model at the root of these rules was checked exhaustively; `tests/kill_model.rs`
+//! if not - or refused at its OPEN, which is an abort as well. The model at the root of these rules was checked exhaustively; `tests/kill_model.rs`
 //! runs it over this code.
 
 use std::time::Instant;
@@ -116,8 +116,10 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.is_listed = true;
         stream.open = None;
-        let mut consumed =
-            stream.send.acknowledge(entry.limit, entry.consumed).map_err(Violation::link)?;
+        let mut consumed = stream
+            .send
+            .acknowledge(entry.limit, entry.consumed, &mut self.spent)
+            .map_err(Violation::link)?;
         stream.send.resume(entry.received, entry.end_seen).map_err(Violation::link)?;
         if entry.end_seen {
             consumed += stream.send.end_acknowledged();
@@ -169,12 +171,17 @@ impl Link {
         Ok(())
     }
 
-    /// The peer has forgotten a stream that we have not.
+    /// The peer has forgotten a stream that we have not, or refused it: either way nothing that
+    /// we still have to say is heard.
     fn lose_stream(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
-        if !stream.recv.has_ended() && !stream.is_refused {
-            let code = ResetCode::Shutdown;
+        let code = ResetCode::Shutdown;
+        let is_aborted = stream.recv.reset();
+        if is_aborted {
             self.events.push_back(Event::Reset { key, code });
+        }
+        // Of a refusal the RESET may have come and the STOP not.
+        if is_aborted || stream.send.is_open() {
             self.events.push_back(Event::Stopped { key, code });
         }
         self.forget(key);

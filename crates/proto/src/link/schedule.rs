@@ -5,16 +5,19 @@ use std::collections::VecDeque;
 
 use super::StreamKey;
 use crate::stream::Stream;
-use crate::{Priority, StreamId};
+use crate::{Priority, ResetCode, StreamId};
 
-/// Acknowledgements for forgotten streams that may wait. An honest peer repeats a FIN once per
-/// lost carrier and stream; more than this waiting is a flood.
-const ACKS_MAX: usize = 1 << 16;
+/// Answers to streams that have no state here (refusals, acknowledgements for forgotten ones) that
+/// may wait, of each kind. They leave with the next batch: so many wait only for a peer that opens
+/// streams and reads nothing. An OPEN is answered by 20 bytes, so what waits is under 2 MiB.
+const ANSWERS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     pub(super) opens: VecDeque<StreamKey>,
     pub(super) signals: VecDeque<StreamKey>,
+    /// Streams that were refused at their OPEN, which is all that is ever known of them.
+    pub(super) refusals: VecDeque<(StreamId, ResetCode)>,
     /// Ids of forgotten streams whose end is acknowledged once more.
     pub(super) acks: VecDeque<StreamId>,
     ready: [VecDeque<StreamKey>; 3],
@@ -59,12 +62,20 @@ impl Schedule {
     #[must_use]
     pub(super) fn acknowledge(&mut self, id: StreamId) -> bool {
         self.acks.push_back(id);
-        self.acks.len() <= ACKS_MAX
+        self.acks.len() <= ANSWERS_MAX
+    }
+
+    /// Answers an OPEN with RESET and STOP. False: too many wait.
+    #[must_use]
+    pub(super) fn refuse(&mut self, id: StreamId, code: ResetCode) -> bool {
+        self.refusals.push_back((id, code));
+        self.refusals.len() <= ANSWERS_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.opens.is_empty()
             && self.signals.is_empty()
+            && self.refusals.is_empty()
             && self.acks.is_empty()
             && self.waiting() == 0
     }
@@ -72,6 +83,7 @@ impl Schedule {
     pub(super) fn clear(&mut self) {
         self.opens.clear();
         self.signals.clear();
+        self.refusals.clear();
         self.acks.clear();
         self.ready.iter_mut().for_each(VecDeque::clear);
     }

@@ -49,8 +49,6 @@ pub(crate) struct Stream {
     pub(crate) is_dirty: bool,
     /// The peer's current RESUME lists it.
     pub(crate) is_listed: bool,
-    /// Refused at its OPEN: the application never saw it.
-    pub(crate) is_refused: bool,
 }
 
 impl Stream {
@@ -67,7 +65,6 @@ impl Stream {
             credit_due: false,
             is_dirty: false,
             is_listed: false,
-            is_refused: false,
         }
     }
 

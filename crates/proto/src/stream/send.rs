@@ -178,11 +178,13 @@ impl Send {
         outstanding
     }
 
-    /// The peer's credit and consumption. Returns the bytes it consumed since the last time.
+    /// The peer's credit and consumption. Returns the bytes it consumed since the last time; their
+    /// frames go to `spent`, whose memory can be used again.
     pub(crate) fn acknowledge(
         &mut self,
         limit: Offset,
         consumed: Offset,
+        spent: &mut Vec<Bytes>,
     ) -> Result<u64, ViolationCode> {
         self.limit = self.limit.max(limit);
         let fresh = consumed.since(self.consumed);
@@ -193,7 +195,11 @@ impl Send {
             return Err(ViolationCode::Contradiction);
         }
         self.consumed = consumed;
-        self.release_before(consumed);
+        self.release_before(consumed, |frame| {
+            if frame.len() >= COPY_BELOW {
+                spent.push(frame);
+            }
+        });
         Ok(fresh)
     }
 
@@ -202,9 +208,11 @@ impl Send {
         self.frames.get(self.next).map_or(self.written, |frame| frame.start)
     }
 
-    fn release_before(&mut self, offset: Offset) {
-        while self.next > 0 && self.frames.front().is_some_and(|frame| frame.end() <= offset) {
-            self.frames.pop_front();
+    fn release_before(&mut self, offset: Offset, mut released: impl FnMut(Bytes)) {
+        while self.next > 0
+            && let Some(frame) = self.frames.pop_front_if(|frame| frame.end() <= offset)
+        {
+            released(frame.bytes);
             self.next -= 1;
         }
         // A stream that is quiet keeps nothing, not even an empty queue.
@@ -255,7 +263,7 @@ impl Send {
     /// Everything from `from` on is to be sent again.
     pub(crate) fn rewind(&mut self, from: Offset) {
         self.next = self.frames.len();
-        self.release_before(from);
+        self.release_before(from, drop);
         self.next = 0;
         if let Some(frame) = self.frames.front_mut() {
             let known = memory(from.since(frame.start));
@@ -302,7 +310,7 @@ mod tests {
     fn a_frame_is_kept_until_consumed() {
         let mut send = filled(&[10, 20]);
         assert_eq!(send.pop().unwrap().len(), HEAD_ROOM + 10);
-        assert_eq!(send.acknowledge(Offset::ZERO, Offset::new(5)), Ok(5));
+        assert_eq!(send.acknowledge(Offset::ZERO, Offset::new(5), &mut Vec::new()), Ok(5));
         send.resume(Offset::new(5), false).unwrap();
         let again = send.pop().unwrap();
         assert_eq!(&again[..], &[2, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0, 5, 10, 10, 10, 10, 10]);
@@ -438,7 +446,7 @@ mod tests {
         let mut send = filled(&[10, 20]);
         send.pop();
         assert_eq!(
-            send.acknowledge(Offset::ZERO, Offset::new(11)),
+            send.acknowledge(Offset::ZERO, Offset::new(11), &mut Vec::new()),
             Err(ViolationCode::Contradiction)
         );
     }
@@ -447,7 +455,7 @@ mod tests {
     fn credit_only_grows() {
         let mut send = filled(&[]);
         let before = send.extra_credit();
-        send.acknowledge(Offset::new(5), Offset::ZERO).unwrap();
+        send.acknowledge(Offset::new(5), Offset::ZERO, &mut Vec::new()).unwrap();
         assert_eq!(send.extra_credit(), before);
     }
 }

@@ -182,7 +182,7 @@ mod tests {
         use std::io::Read;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
-        let mut end = async |keep: bool| {
+        let end = async |keep: bool| {
             let dialled = dial(&target, None, 5 * SECOND).await.unwrap();
             let (mut accepted, _) = listener.accept().unwrap();
             if keep {

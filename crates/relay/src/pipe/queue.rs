@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
-use transport::socket;
+use transport::{pool, socket};
 
 /// A slice below this is copied out of the read buffer it was cut from. The buffers of a carrier
 /// that serves several streams are 64 KiB, so a slice that stays pins at most four times its size;
@@ -79,7 +79,7 @@ impl Queue {
                 return;
             }
             written -= front.len();
-            self.chunks.pop_front();
+            self.chunks.pop_front().into_iter().for_each(pool::recycle);
         }
         self.tail.advance(written.min(self.tail.len()));
         if self.is_empty() {
