@@ -32,9 +32,6 @@ pub enum ViolationCode {
     /// A frame for a stream that was never opened, or of the wrong opener.
     #[error("frame for a stream that was never opened")]
     BadStream,
-    /// Stream ids must grow.
-    #[error("stream id not growing")]
-    BadOrder,
     /// Bytes are missing in front of these.
     #[error("gap in a stream")]
     Gap,
@@ -63,7 +60,6 @@ impl ViolationCode {
             Self::UnknownKind => 0x101,
             Self::BadLength => 0x102,
             Self::BadStream => 0x103,
-            Self::BadOrder => 0x104,
             Self::Gap => 0x105,
             Self::Credit => 0x106,
             Self::Contradiction => 0x107,
@@ -108,7 +104,6 @@ impl Violation {
             ViolationCode::UnknownKind
             | ViolationCode::BadLength
             | ViolationCode::BadStream
-            | ViolationCode::BadOrder
             | ViolationCode::Gap
             | ViolationCode::Credit
             | ViolationCode::Contradiction

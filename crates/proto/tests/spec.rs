@@ -145,7 +145,6 @@ fn the_tables_of_codes_are_complete_and_right() {
         ViolationCode::UnknownKind,
         ViolationCode::BadLength,
         ViolationCode::BadStream,
-        ViolationCode::BadOrder,
         ViolationCode::Gap,
         ViolationCode::Credit,
         ViolationCode::Contradiction,

@@ -128,6 +128,90 @@ fn frames_on_a_standby_are_refused_and_unknown_ones_that_may_be_are_skipped() {
 }
 
 #[test]
+fn an_open_that_cannot_be_read_is_refused_and_nothing_else_is_touched() {
+    let text = |bytes: &[u8]| {
+        let length = u8::try_from(bytes.len()).expect("texts are short");
+        [&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, length], bytes, &[0]].concat()
+    };
+    let mut kind = text(b"x");
+    kind[9] = 2;
+    let table = [
+        ("empty", Vec::new()),
+        ("torn", text(b"x")[..12].to_vec()),
+        ("not UTF-8", text(b"\xff")),
+        ("unknown target kind", kind),
+        ("unknown address kind", [&text(b"x")[..13], &[5]].concat()),
+        ("torn address", [&text(b"x")[..13], &[4, 127, 0]].concat()),
+    ];
+    for (name, body) in table {
+        let mut link = server();
+        sent(&mut link);
+        let bytes = [open_frame(1), frame(1, 3, &body), frame(2, 3, &[0, 0, 0, 0, b'x'])].concat();
+        assert_eq!(read(&mut link, FIRST, &bytes), Ok(1), "{name}: the first stream is opened");
+        let unknown = [frame(4, 3, &[0, 7]), frame(5, 3, &[0, 7])].concat();
+        let out = sent(&mut link);
+        assert!(out.windows(20).any(|part| part == unknown), "{name}: RESET and STOP");
+        assert_eq!(link.stream_count(), 1, "{name}");
+        let data = frame(2, 1, &[0, 0, 0, 0, b'x']);
+        assert_eq!(read(&mut link, FIRST, &data), Ok(1), "{name}: the link lives");
+    }
+}
+
+#[test]
+fn tiny_frames_are_bounded_by_credit_and_cost_no_answer_each() {
+    // Read: a credit now and then, not one for each byte.
+    let mut link = server();
+    read(&mut link, FIRST, &open_frame(1)).expect("an OPEN is fine");
+    sent(&mut link);
+    let tiny = |at: u32| frame(2, 1, &[&at.to_be_bytes()[..], b"x"].concat());
+    let mut buf = BytesMut::new();
+    let mut answers = 0;
+    for at in 0..1_000_000u32 {
+        buf.extend_from_slice(&tiny(at));
+        match link.handle_input(epoch(), FIRST, &mut buf) {
+            Ok(Some(Event::Data { key, bytes })) => link.consume(epoch(), key, bytes.len()),
+            other => panic!("{other:?}"),
+        }
+        answers += sent(&mut link).len();
+    }
+    assert!(answers <= 24 * 20, "{answers} bytes of CREDIT");
+
+    // Sent again and again: dropped.
+    let known = tiny(999_999).repeat(100_000);
+    assert_eq!(read(&mut link, FIRST, &known), Ok(0));
+    assert!(!link.has_output(FIRST));
+
+    // Not read: no more than was granted.
+    let mut link = server();
+    read(&mut link, FIRST, &open_frame(1)).expect("an OPEN is fine");
+    let flood: Vec<u8> = (0..(256 << 10) + 1).flat_map(tiny).collect();
+    let violation = read(&mut link, FIRST, &flood).expect_err("more than was granted");
+    assert_eq!(violation.code, Code::Credit);
+}
+
+#[test]
+fn tiny_writes_are_kept_in_bounded_number() {
+    let mut link = server();
+    let target = Target::Service("x".into());
+    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let key = link.open(&open).expect("it opens");
+    sent(&mut link);
+    read(&mut link, FIRST, &frame(6, 2, &[(16u64 << 20).to_be_bytes(), [0; 8]].concat()))
+        .expect("credit");
+    let mut kept = 0u64;
+    while link.room(key) > 0 {
+        assert!(link.send_slice(key, b"x"));
+        sent(&mut link);
+        kept += 1;
+        assert!(kept <= 4096, "a retained frame costs a hundred bytes, whatever it carries");
+    }
+    assert_eq!(link.retained(), kept);
+    let consumed = [(16u64 << 20).to_be_bytes(), kept.to_be_bytes()].concat();
+    read(&mut link, FIRST, &frame(6, 2, &consumed)).expect("credit");
+    assert_eq!((link.poll_room(), link.retained()), (Some(key), 0));
+}
+
+#[test]
 fn floods_are_cut_off_or_answered_once() {
     // PINGs: the newest is answered.
     let mut link = server();
@@ -135,13 +219,27 @@ fn floods_are_cut_off_or_answered_once() {
     read(&mut link, FIRST, &frame(8, 0, &[0; 8]).repeat(100_000)).expect("pings are fine");
     assert_eq!(sent(&mut link).len(), 16);
 
-    // OPENs beyond the limit.
+    // OPENs beyond the limit: refused without end as long as the answers are read, and only then.
     let config = LinkConfig { streams_max: 10, ..LinkConfig::default() };
     let mut link = Link::new(Side::Server, config, Rc::new(Unlimited), epoch());
     link.attach(epoch(), FIRST, Attach::New);
-    let flood: Vec<u8> = (0..10_000).flat_map(|n| open_frame(n * 2 + 1)).collect();
-    assert_eq!(read(&mut link, FIRST, &flood).map_err(|v| v.code), Err(Code::Flood));
-    assert_eq!(link.stream_count(), 10);
+    sent(&mut link);
+    let burst = |from: u32| -> Vec<u8> {
+        (from..from + 60_000).flat_map(|n| open_frame(n * 2 + 1)).collect()
+    };
+    for n in 0..3 {
+        read(&mut link, FIRST, &burst(n * 60_000)).expect("a burst of visitors is no flood");
+        let refused = if n == 0 { 60_000 - 10 } else { 60_000 };
+        let accepted = if n == 0 { 10 * 24 } else { 0 };
+        assert_eq!(sent(&mut link).len(), accepted + refused * 20, "a RESET and a STOP each");
+        assert_eq!(link.stream_count(), 10);
+    }
+    read(&mut link, FIRST, &burst(180_000)).expect("not yet");
+    assert_eq!(
+        read(&mut link, FIRST, &burst(240_000)).map_err(|v| v.code),
+        Err(Code::Flood),
+        "a peer that reads no answer"
+    );
 
     // FINs for a stream that is forgotten, while nothing is read.
     let mut link = server();

@@ -47,7 +47,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
         let outstanding = stream.send.outstanding();
         let share = if spent { IMPLICIT_WINDOW } else { self.config.replay_per_stream };
-        let room = if stream.send.unsent() >= length(limit) {
+        let room = if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             0
         } else {
             stream.send.credit().min(share.saturating_sub(outstanding)).min(length(limit))

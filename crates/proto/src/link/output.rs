@@ -151,7 +151,10 @@ impl Link {
 
     fn fill_payload(&mut self, batch: &mut Batch<'_>) {
         let most = self.rate.frame_limit().max(BATCH_BYTES);
-        while batch.frames < BATCH && batch.bytes < most {
+        // One class a batch: between batches those who have room again bring more, and a lower
+        // class is not to take what a higher one is about to use.
+        let class = self.schedule.class();
+        while batch.frames < BATCH && batch.bytes < most && self.schedule.class() == class {
             let Some(key) = self.schedule.next() else { return };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             stream.is_ready = false;

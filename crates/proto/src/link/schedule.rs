@@ -48,6 +48,11 @@ impl Schedule {
         }
     }
 
+    /// The most urgent class in which a stream waits.
+    pub(super) fn class(&self) -> Option<usize> {
+        self.ready.iter().position(|waiting| !waiting.is_empty())
+    }
+
     /// The stream whose turn it is; it is the caller's to put it back by `make_ready`.
     pub(super) fn next(&mut self) -> Option<StreamKey> {
         self.ready.iter_mut().find_map(VecDeque::pop_front)

@@ -16,6 +16,11 @@ use crate::{HEAD_ROOM, ResetCode, StreamId, ViolationCode};
 /// small frame must not pin a large buffer.
 const COPY_BELOW: usize = 4 << 10;
 
+/// Frames kept at most: one costs a hundred bytes whatever it carries, so that a window of tiny
+/// writes must not be a hundred times as much memory. While a stream stalls at it, its source's
+/// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
+const FRAMES_MAX: usize = 4096;
+
 /// Where our direction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -73,6 +78,11 @@ impl Send {
 
     pub(crate) const fn is_acked(&self) -> bool {
         matches!(self.end, End::Acked)
+    }
+
+    /// Whether as many frames are kept as may be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.frames.len() >= FRAMES_MAX
     }
 
     /// Bytes the peer still allows.
