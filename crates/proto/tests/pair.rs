@@ -111,6 +111,57 @@ fn a_byte_beside_bulk_waits_for_a_few_milliseconds_only() {
 }
 
 #[test]
+fn the_interactive_class_does_not_wait_for_bulk_and_bulk_fills_what_is_left() {
+    for (above, below) in [
+        (Priority::Interactive, Priority::Normal),
+        (Priority::Interactive, Priority::Bulk),
+        (Priority::Normal, Priority::Bulk),
+    ] {
+        let mut pair = bulk_pair(ms(20), 100);
+        let ids: Vec<StreamId> =
+            (0..20).map(|_| pair.open(Client, &open_as("bulk", below))).collect();
+        let key = pair.open(Client, &open_as("keys", above));
+        ids.iter().for_each(|id| pair.feed(Client, *id, 16 << 20));
+        pair.run_for(ms(1000));
+        let count = |pair: &Pair| ids.iter().map(|id| pair.seen(Server, *id).count).sum::<u64>();
+        let (start, before) = (pair.now, count(&pair));
+        let mut worst = Duration::ZERO;
+        for n in 1..=50u64 {
+            let sent = pair.now;
+            pair.write(Client, key, b"k");
+            while pair.seen(Server, key).count < n {
+                pair.step();
+            }
+            worst = worst.max(pair.now - sent);
+            pair.run_for(ms(7));
+        }
+        let share =
+            (count(&pair) - before) as f64 / (pair.now - start).as_secs_f64() / 12_500_000.0;
+        println!("{above:?} beside 20 of {below:?}: worst {worst:?}, bulk {share:.3} of the path");
+        assert!(worst <= ms(10 + 15), "{worst:?}");
+        assert!(share >= 0.85, "{share}");
+    }
+}
+
+#[test]
+fn a_lower_class_gets_what_the_higher_leaves() {
+    let mut pair = bulk_pair(ms(20), 100);
+    let backup = pair.open(Client, &open_as("backup", Priority::Bulk));
+    let normal = pair.open(Client, &open_as("web", Priority::Normal));
+    pair.feed(Client, backup, 64 << 20);
+    pair.run_for(ms(1000));
+    pair.feed(Client, normal, 30 << 20);
+    pair.run_for(ms(1000));
+    let before = pair.seen(Server, backup).count;
+    let bytes = bytes_within(&mut pair, normal, ms(1000));
+    assert!(bytes >= 11_000_000, "{bytes} of 12,500,000");
+    assert!(pair.seen(Server, backup).count - before <= 1_250_000);
+    pair.run_for(ms(1500));
+    let bytes = bytes_within(&mut pair, backup, ms(500));
+    assert!(bytes >= 5_500_000, "{bytes} of 6,250,000 once it is alone");
+}
+
+#[test]
 fn ten_thousand_idle_streams_still_answer() {
     let mut pair = Pair::connected(1);
     let ids: Vec<StreamId> = (0..10_000).map(|_| pair.open(Client, &open("idle"))).collect();
@@ -179,6 +230,25 @@ fn a_stream_too_many_is_refused_and_a_place_is_free_again_after_one_ends() {
     let id = pair.open(Client, &open("x"));
     pair.run();
     assert_eq!(pair.seen(Client, id).reset, None);
+}
+
+#[test]
+fn ten_thousand_visitors_where_a_thousand_may_be_leave_the_link_alone() {
+    let config = LinkConfig { streams_max: 1000, ..LinkConfig::default() };
+    let mut pair = Pair::over(Conditions::path(ms(100), 100), config, 1);
+    let ids: Vec<StreamId> = (0..10_000).map(|_| pair.open(Server, &open("x"))).collect();
+    for id in &ids {
+        pair.write(Server, *id, b"GET / HTTP/1.1");
+    }
+    pair.run();
+    assert_eq!(pair.end(Client).violation, None);
+    let (taken, refused) = ids.split_at(1000);
+    assert!(taken.iter().all(|id| pair.seen(Client, *id).count == 14));
+    assert!(refused.iter().all(|id| {
+        let seen = pair.seen(Server, *id);
+        seen.reset == Some(ResetCode::Limit) && seen.stopped == seen.reset && seen.closed
+    }));
+    assert_eq!(pair.end(Server).link.stream_count(), 1000);
 }
 
 #[test]
@@ -264,6 +334,50 @@ fn the_control_stream_takes_its_largest_message_again_and_again() {
         assert!(pair.end_mut(Client).link.send_control(&message), "message {n}");
         pair.run();
         assert_eq!(pair.end(Server).control.len(), n << 20);
+    }
+}
+
+#[test]
+fn a_window_is_given_back_when_its_bytes_are_read_and_not_before() {
+    for how in ["read", "stopped", "reset by the peer"] {
+        let purse = Purse::new(1 << 20);
+        let budgets: [Rc<dyn proto::Budget>; 2] =
+            [Rc::new(Purse::new(1 << 20)), Rc::new(purse.clone())];
+        let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+        pair.reconnect();
+        pair.end_mut(Server).automatic = false;
+        let id = pair.open(Client, &open("x"));
+        pair.feed(Client, id, 200 << 10);
+        pair.run();
+        if how != "reset by the peer" {
+            pair.finish(Client, id);
+        } else {
+            pair.reset(Client, id, ResetCode::Aborted);
+        }
+        pair.finish(Server, id);
+        pair.run();
+        let key = pair.seen(Server, id).key;
+        if how != "reset by the peer" {
+            let seen = pair.seen(Server, id);
+            assert!(seen.finished && !seen.closed, "{how}");
+            assert_eq!(purse.used(), 184 << 10, "{how}: unread bytes beyond the implicit 16 KiB");
+            // The peer has forgotten the stream: that changes nothing here.
+            pair.kill();
+            pair.reconnect();
+            pair.run();
+            assert_eq!(purse.used(), 184 << 10, "{how}");
+            pair.consume(Server, id, 100 << 10);
+            assert_eq!(purse.used(), 84 << 10, "{how}");
+        }
+        match how {
+            "read" => pair.consume(Server, id, 100 << 10),
+            "stopped" => pair.end_mut(Server).link.stop(key, ResetCode::Aborted),
+            _ => {}
+        }
+        pair.run();
+        assert_eq!(purse.used(), 0, "{how}");
+        assert!(pair.seen(Server, id).closed && pair.seen(Client, id).closed, "{how}");
+        assert_eq!(pair.seen(Server, id).stopped, None, "{how}");
     }
 }
 

@@ -115,9 +115,10 @@ impl Link {
     pub fn stop(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.recv.stop(code) {
-            stream.recv.release(&*self.budget);
             self.schedule.signal(key, stream);
         }
+        stream.recv.release_unused(&*self.budget);
+        self.try_forget(key);
     }
 
     /// `bytes` of what [`super::Event::Data`] brought have left the application.
@@ -126,7 +127,13 @@ impl Link {
         if bytes == 0 {
             return;
         }
-        match stream.recv.consume(length(bytes)) {
+        let due = stream.recv.consume(length(bytes));
+        if stream.recv.has_ended() {
+            // Nothing more is granted. The stream may have stayed for these bytes only.
+            stream.recv.release_unused(&*self.budget);
+            return self.try_forget(key);
+        }
+        match due {
             Due::Now => {
                 stream.credit_due = true;
                 self.schedule.signal(key, stream);

@@ -184,7 +184,10 @@ impl Link {
         if is_aborted || stream.send.is_open() {
             self.events.push_back(Event::Stopped { key, code });
         }
-        self.forget(key);
+        stream.credit_due = false;
+        let dropped = stream.send.abandon();
+        self.release_retained(dropped);
+        self.try_forget(key);
     }
 }
 

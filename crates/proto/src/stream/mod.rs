@@ -8,7 +8,8 @@
 //! ```
 //! A side forgets a stream when its own direction is `Acked` and the peer's has ended: then the
 //! peer needs nothing more from it, but for the acknowledgement of its end, which is repeated for
-//! forgotten ids (protocol decision 5).
+//! forgotten ids (protocol decision 5). Bytes that the application has not consumed keep it a
+//! little longer, as they still are memory.
 
 mod recv;
 mod send;
@@ -68,9 +69,9 @@ impl Stream {
         }
     }
 
-    /// Whether both sides are done with it.
+    /// Whether both sides and the application are done with it.
     pub(crate) fn is_done(&self) -> bool {
-        self.send.is_acked() && self.recv.has_ended()
+        self.send.is_acked() && self.recv.is_over()
     }
 
     /// Whether a CREDIT, RESET or STOP is to be sent.

@@ -133,13 +133,25 @@ impl Recv {
         news
     }
 
-    /// We want no more bytes. True when that is news to the peer.
+    /// We want no more bytes, not even those that came. True when that is news to the peer.
     pub(crate) fn stop(&mut self, code: ResetCode) -> bool {
-        let news = self.stop.is_none() && self.ended.is_none();
+        let news = self.stop.is_none();
         if news {
             self.stop = Some((code, false));
         }
-        news
+        news && self.ended.is_none()
+    }
+
+    /// Whether the direction has ended and the application has, or wants, none of its bytes.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has_ended() && self.held() == 0
+    }
+
+    /// Bytes that the application still holds and is to consume.
+    fn held(&self) -> u64 {
+        // A reset is the end of what it had as well.
+        let is_lost = self.ended == Some(Ended::Reset) || self.is_stopped();
+        if is_lost { 0 } else { self.received.since(self.consumed) }
     }
 
     /// The code of a STOP that is to be sent. Once the peer's direction has ended nothing is left
@@ -224,7 +236,7 @@ impl Recv {
 
     fn grant(&mut self, budget: &dyn Budget) {
         if self.has_ended() || self.is_stopped() {
-            return self.release(budget);
+            return self.release_unused(budget);
         }
         let mut limit = self.granted.max(self.consumed.plus(self.window));
         let mut extra = limit.since(self.consumed).saturating_sub(self.implicit);
@@ -241,7 +253,14 @@ impl Recv {
         self.granted = limit;
     }
 
-    /// Gives back what was drawn; nothing more will be granted.
+    /// Nothing more will be granted: gives back what the bytes that are held do not need.
+    pub(crate) fn release_unused(&mut self, budget: &dyn Budget) {
+        let needed = self.held().saturating_sub(self.implicit).min(self.drawn);
+        budget.release(self.drawn - needed);
+        self.drawn = needed;
+    }
+
+    /// Gives back all that was drawn; the stream is forgotten.
     pub(crate) fn release(&mut self, budget: &dyn Budget) {
         budget.release(std::mem::take(&mut self.drawn));
     }
