@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Link, SWEEP, StreamKey, lookup, rate};
+use super::{Event, Link, SWEEP, StreamKey, lookup, rate};
 use crate::frame::{Kind, encode_open};
 use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
@@ -33,6 +33,9 @@ impl Link {
         };
         stream.open = Some(frame.freeze());
         self.next_id = id.next();
+        if self.next_id.is_none() {
+            self.retire();
+        }
         let key = StreamKey { index: self.streams.insert(stream), id };
         self.ids.insert(id, key.index);
         self.schedule.opens.push_back(key);
@@ -150,6 +153,17 @@ impl Link {
     /// Opens no more streams and asks the peer to open none; those that live go on.
     pub fn go_away(&mut self) {
         self.going_away = true;
+        self.say_goodbye();
+    }
+
+    /// Our ids are used up: both ends are to use another link from now on. The peer's OPENs that
+    /// cross this are taken.
+    fn retire(&mut self) {
+        self.say_goodbye();
+        self.events.push_back(Event::GoingAway(0));
+    }
+
+    fn say_goodbye(&mut self) {
         if !self.said_goodbye {
             self.said_goodbye = true;
             self.farewell = Some(0);

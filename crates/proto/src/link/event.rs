@@ -83,7 +83,8 @@ pub enum Event {
     ProbeNextPath,
     /// The carrier was given up or replaced: close it.
     CarrierDead(CarrierNumber),
-    /// The peer opens no more streams and wants none; with a code of violations it ended the link.
+    /// With 0 no more streams are opened: the peer asks for that, or the ids of this end are used
+    /// up. With another code the peer ended the link.
     GoingAway(u16),
     /// No carrier for `resume_timeout`: the link has ended.
     Expired,

@@ -232,7 +232,7 @@ impl Link {
             let violation = Violation::stream(id, ViolationCode::Malformed);
             return self.refuse(id, violation.reset_code());
         };
-        if self.said_goodbye {
+        if self.going_away {
             return self.refuse(id, ResetCode::Shutdown);
         }
         if self.stream_count() >= self.config.streams_max {

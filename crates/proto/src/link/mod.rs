@@ -72,8 +72,9 @@ pub struct Link {
     sweep_at: Option<Instant>,
     /// Payload bytes retained for replay over all streams.
     retained: u64,
+    /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
-    /// We said GOAWAY: the peer's further OPENs are refused. Said again after a resume.
+    /// We said GOAWAY, and say it again after a resume.
     said_goodbye: bool,
     /// The link broke and ends: GOAWAY is all that is still sent.
     is_aborted: bool,
@@ -266,19 +267,45 @@ mod tests {
     use super::*;
     use crate::{Open, Target, Unlimited};
 
+    /// Everything that waits to be sent.
+    fn sent(link: &mut Link) -> Vec<u8> {
+        let mut out = VecDeque::new();
+        link.poll_transmit(crate::testing::epoch(), CarrierNumber(1), &mut out);
+        out.into_iter().flatten().collect()
+    }
+
     #[test]
-    fn a_link_opens_its_last_id_and_then_no_more() {
+    fn a_link_opens_its_last_id_and_retires() {
         let open =
             Open { target: Target::Service("x".into()), visitor: None, priority: Priority::Normal };
         for (side, last) in [(Side::Client, (1 << 30) - 1), (Side::Server, 1 << 30)] {
             let now = crate::testing::epoch();
-            let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), now);
+            let [mut link, mut peer] = [side, side.peer()].map(|side| {
+                let mut link = Link::new(side, LinkConfig::default(), Rc::new(Unlimited), now);
+                link.attach(now, CarrierNumber(1), Attach::New);
+                link
+            });
             link.next_id = Some(StreamId::new(last - 2));
             for id in [last - 2, last] {
                 assert!(!link.is_going_away());
                 assert_eq!(link.open(&open).map(|key| key.id().raw()), Some(id));
             }
             assert!(link.is_going_away() && link.open(&open).is_none());
+            assert_eq!(link.poll_event(), Some(Event::GoingAway(0)), "the driver is told");
+            // GOAWAY is behind the OPENs. An OPEN that crosses it is still taken.
+            let crossing = peer.open(&open).expect("it has not heard yet").id();
+            let mut input = BytesMut::from(&sent(&mut peer)[..]);
+            let event = link.handle_input(now, CarrierNumber(1), &mut input);
+            assert!(matches!(event, Ok(Some(Event::Opened { key, .. })) if key.id() == crossing));
+            let mut input = BytesMut::from(&sent(&mut link)[..]);
+            let mut news = Vec::new();
+            while let Some(event) = peer.handle_input(now, CarrierNumber(1), &mut input).unwrap() {
+                news.push(event);
+            }
+            let [Event::Opened { .. }, Event::Opened { .. }, Event::GoingAway(0)] = news[..] else {
+                panic!("{news:?}");
+            };
+            assert!(peer.open(&open).is_none());
         }
     }
 }
