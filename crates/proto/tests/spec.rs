@@ -20,6 +20,10 @@ fn spec() -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn example(name: &str) -> String {
     let text = spec();
     let (_, rest) = text.split_once(&format!("```hex name=frame-{name}\n")).expect(name);
@@ -43,8 +47,7 @@ fn sent(link: &mut Link, carrier: CarrierNumber) -> Vec<u8> {
 #[track_caller]
 fn assert_sent(name: &str, link: &mut Link) -> Vec<u8> {
     let bytes = sent(link, FIRST);
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, example(name), "{name}");
+    assert_eq!(hex(&bytes), example(name), "{name}");
     bytes
 }
 
@@ -103,9 +106,69 @@ fn the_example_of_a_resume_is_what_the_code_sends() {
     sent(&mut client, FIRST);
     client.attach(epoch(), CarrierNumber(2), Attach::Replaces(FIRST));
     let bytes = sent(&mut client, CarrierNumber(2));
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     // The PING that measures the new carrier follows.
-    assert_eq!(hex, example("resume") + &example("ping"));
+    assert_eq!(hex(&bytes), example("resume") + &example("ping"));
+}
+
+/// Client and server whose first carrier dies, with what each says on the next one, told apart from
+/// the PING that measures it.
+fn resume(client: &mut Link, server: &mut Link) -> [String; 2] {
+    let next = CarrierNumber(2);
+    [client, server].map(|link| {
+        link.attach(epoch(), next, Attach::Replaces(FIRST));
+        let bytes = sent(link, next);
+        let (resume, ping) = bytes.split_at(bytes.len() - 16);
+        assert_eq!(ping[..8], [8, 0, 0, 8, 0, 0, 0, 0]);
+        hex(resume)
+    })
+}
+
+/// Gives `to` what `from` says; what `to` answers at once, PONGs aside.
+fn exchange(from: &str, to: &mut Link) -> String {
+    let bytes: Vec<u8> = (0..from.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&from[at..at + 2], 16).unwrap())
+        .collect();
+    let mut buf = BytesMut::from(&bytes[..]);
+    while to.handle_input(epoch(), CarrierNumber(2), &mut buf).unwrap().is_some() {}
+    hex(&sent(to, CarrierNumber(2)))
+}
+
+#[test]
+fn the_examples_of_resumption_are_what_the_code_sends() {
+    // The OPEN and "hi" are lost.
+    let (mut client, key) = opener();
+    let mut server = link(Side::Server);
+    sent(&mut server, FIRST);
+    assert!(client.send_slice(key, b"hi"));
+    sent(&mut client, FIRST);
+    let said = resume(&mut client, &mut server);
+    assert_eq!(said, [example("resume"), example("lost-open-server")]);
+    assert_eq!(exchange(&said[0], &mut server), "", "the server has nothing to send again");
+    let again = exchange(&said[1], &mut client);
+    assert_eq!(again, example("lost-open-again"));
+    assert_eq!(again, example("open") + &example("data"));
+
+    // The FIN is lost, and one byte of the two before it was read.
+    let (mut client, key) = opener();
+    let mut server = link(Side::Server);
+    sent(&mut server, FIRST);
+    assert!(client.send_slice(key, b"hi"));
+    client.finish(key);
+    let bytes = sent(&mut client, FIRST);
+    give(&mut server, &bytes[..bytes.len() - 1 - 12]);
+    sent(&mut server, FIRST);
+    let said = resume(&mut client, &mut server);
+    assert_eq!(said, [example("lost-fin-client"), example("lost-fin-server")]);
+    assert_eq!(exchange(&said[0], &mut server), "");
+    let again = exchange(&said[1], &mut client);
+    assert_eq!(again, example("lost-fin-again"));
+    assert_eq!(exchange(&again, &mut server), example("lost-fin-ack"));
+
+    // What dies with the next carrier is only that acknowledgement: now it is in the RESUME.
+    server.attach(epoch(), CarrierNumber(3), Attach::Replaces(CarrierNumber(2)));
+    let bytes = sent(&mut server, CarrierNumber(3));
+    assert_eq!(hex(&bytes[..bytes.len() - 16]), example("fin-seen-server"));
 }
 
 /// First and second cells of the table under a line.
