@@ -10,7 +10,7 @@ fn random_list(rng: &mut Rng, length: usize) -> Vec<u8> {
 #[test]
 fn ten_thousand_random_kills_under_random_load_lose_nothing() {
     let mut rng = Rng::new(20_261_121);
-    let (mut streams, mut kills, mut bytes, mut runs) = (0, 0, 0, 0u64);
+    let (mut streams, mut kills, mut bytes, mut refused, mut runs) = (0, 0, 0, 0, 0u64);
     while kills < 10_000 {
         let list = random_list(&mut rng, 1200);
         runs += 1;
@@ -18,8 +18,10 @@ fn ten_thousand_random_kills_under_random_load_lose_nothing() {
         streams += tally.streams;
         kills += tally.kills;
         bytes += tally.bytes;
+        refused += tally.refused;
     }
-    println!("{runs} runs, {streams} streams, {kills} kills, {bytes} bytes");
+    println!("{runs} runs, {streams} streams, {refused} refused, {kills} kills, {bytes} bytes");
+    assert!(refused > 0, "refusals are part of it");
 }
 
 #[test]

@@ -19,6 +19,9 @@ use crate::netem::{Conditions, Slices};
 /// Streams that are open at once: enough to interleave, few enough to be revisited.
 const STREAMS: usize = 6;
 
+/// Streams that an end takes at once in runs where it refuses more.
+const REFUSING: usize = 2;
+
 /// What was asked of one direction of a stream.
 #[derive(Debug, Default)]
 struct Written {
@@ -36,6 +39,8 @@ pub struct Tally {
     pub kills: u64,
     /// Payload bytes that arrived.
     pub bytes: u64,
+    /// Streams that the peer refused.
+    pub refused: u64,
 }
 
 /// The byte at an offset of a direction; neighbours in any sense differ.
@@ -58,7 +63,10 @@ pub fn run(list: &[u8], seed: u64) -> Tally {
         _ => Slices::Random(5000),
     };
     let purses = [Purse::new(1 << 20), Purse::new(1 << 20)];
-    let config = LinkConfig { window_initial: 32 << 10, ..LinkConfig::default() };
+    // Half of the runs meet ends that refuse what is beyond a few.
+    let limited = list.first().is_some_and(|byte| byte & 0x80 != 0);
+    let streams_max = if limited { REFUSING } else { STREAMS };
+    let config = LinkConfig { window_initial: 32 << 10, streams_max, ..LinkConfig::default() };
     let budgets = purses.clone().map(|purse| Rc::new(purse) as Rc<dyn proto::Budget>);
     let mut pair = Pair::new([config; 2], budgets, seed);
     pair.conditions = Conditions {
@@ -68,7 +76,8 @@ pub fn run(list: &[u8], seed: u64) -> Tally {
         ..Conditions::default()
     };
     pair.reconnect();
-    let mut run = Run { pair, written: BTreeMap::new(), live: Vec::new(), tally: Tally::default() };
+    let (written, live, tally) = (BTreeMap::new(), Vec::new(), Tally::default());
+    let mut run = Run { pair, limited, written, live, tally };
     for op in list.chunks_exact(2) {
         run.apply(op[0], op[1]);
         run.check_fronts();
@@ -84,6 +93,8 @@ pub fn run(list: &[u8], seed: u64) -> Tally {
 
 struct Run {
     pair: Pair,
+    /// Streams may be refused.
+    limited: bool,
     written: BTreeMap<(u32, usize), Written>,
     live: Vec<StreamId>,
     tally: Tally,
@@ -217,6 +228,14 @@ impl Run {
                 let to = self.written.get(&(raw, place(side.peer()))).unwrap_or(&empty);
                 self.tally.bytes += seen.count;
                 if to.aborted {
+                    continue;
+                }
+                if !self.pair.end(side.peer()).streams.contains_key(&raw) {
+                    assert!(self.limited, "{side:?}: {raw} was refused and need not be");
+                    let refused =
+                        matches!(seen.reset, Some(ResetCode::Limit | ResetCode::Shutdown));
+                    assert!(refused, "{side:?} knows that {raw} was refused: {:?}", seen.reset);
+                    self.tally.refused += 1;
                     continue;
                 }
                 assert_eq!(seen.reset, None, "{side:?}: nobody aborted {raw}");
