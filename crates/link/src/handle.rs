@@ -338,6 +338,8 @@ impl Inner {
                 self.owner.changed(&self.handle(), State::GoingAway);
                 self.tell(Notice::GoingAway);
             }
+            // Both may say goodbye at once.
+            Event::GoingAway(proto::GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
             Event::GoingAway(proto::GOAWAY_CLOSED) => self.end(End::ByPeer),
             Event::GoingAway(code) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
