@@ -4,8 +4,8 @@
 //! the rules of forgetting (protocol decision 10): an id above the highest seen was never opened
 //! there, so OPEN and all bytes are sent again; any other was forgotten, which its owner may only
 //! do when both directions were seen to end - so it is finished if we saw it end too, and aborted
-//! if not - or refused at its OPEN, which is an abort as well. The model at the root of these rules was checked exhaustively; `tests/kill_model.rs`
-//! runs it over this code.
+//! if not - or refused at its OPEN, which is an abort as well. The model at the root of these rules
+//! was checked exhaustively; `tests/kill_model` runs it over this code.
 
 use std::time::Instant;
 
