@@ -71,7 +71,7 @@ impl Link {
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
-        let payload = stream.send.push(Kind::Data, key.id, frame);
+        let payload = stream.send.push(Kind::Data, key.id, frame, &mut self.small);
         self.retained += payload;
         self.budget.charge(payload);
         self.schedule.make_ready(key, stream);
@@ -90,7 +90,7 @@ impl Link {
             let mut buf = BytesMut::with_capacity(HEAD_ROOM + piece.len());
             buf.resize(HEAD_ROOM, 0);
             buf.extend_from_slice(piece);
-            let payload = stream.send.push(Kind::Control, key.id, &mut buf);
+            let payload = stream.send.push(Kind::Control, key.id, &mut buf, &mut self.small);
             self.retained += payload;
             self.budget.charge(payload);
         }

@@ -37,7 +37,7 @@ pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
 pub use resume::Attach;
 
-use crate::stream::{CONTROL_WINDOW, Stream};
+use crate::stream::{CONTROL_WINDOW, SmallFrames, Stream};
 use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
 use carrier::Carriers;
 use ids::Ids;
@@ -65,6 +65,8 @@ pub struct Link {
     rate: Rate,
     events: VecDeque<Event>,
     room: Vec<StreamKey>,
+    /// Where small frames are kept.
+    small: SmallFrames,
     /// Frames that the peer has consumed, for [`Link::poll_spent`].
     spent: Vec<Bytes>,
     /// Streams with consumption that no CREDIT has told.
@@ -106,6 +108,7 @@ impl Link {
             rate: Rate::default(),
             events: VecDeque::new(),
             room: Vec::new(),
+            small: SmallFrames::default(),
             spent: Vec::new(),
             dirty: Vec::new(),
             sweep_at: None,

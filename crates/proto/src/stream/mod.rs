@@ -17,7 +17,7 @@ mod send;
 use bytes::Bytes;
 
 pub(crate) use recv::{Due, Recv};
-pub(crate) use send::Send;
+pub(crate) use send::{Send, SmallFrames};
 
 use crate::frame::Entry;
 use crate::offset::Offset;
