@@ -13,11 +13,13 @@
 
 mod recv;
 mod send;
+mod small;
 
 use bytes::Bytes;
 
 pub(crate) use recv::{Due, Recv};
-pub(crate) use send::{Send, SmallFrames};
+pub(crate) use send::Send;
+pub(crate) use small::SmallFrames;
 
 use crate::frame::Entry;
 use crate::offset::Offset;
