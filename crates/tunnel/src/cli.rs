@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing::level_filters::LevelFilter;
 
 use crate::logging::Format;
 
@@ -47,7 +48,7 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
-    /// Validate a configuration file and print what would run
+    /// Validate a configuration file and print what would run; exit code 2 if it is wrong
     Check {
         /// The file; its content says whether it is a server's or a client's
         #[arg(long, value_name = "FILE")]
@@ -75,7 +76,7 @@ pub(crate) enum Command {
 pub(crate) enum Generate {
     /// A commented configuration file
     Config {
-        /// Whose
+        /// For which side
         side: Side,
     },
     /// A random token of 256 bits for a client to log in with
@@ -149,6 +150,7 @@ pub(crate) struct ClientArgs {
     pub(crate) name: Option<String>,
     /// File with the token to log in with
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    #[arg(required_unless_present_any = ["config", "token"])]
     pub(crate) token_file: Option<PathBuf>,
     /// The token itself; every user of this machine can read it in /proc: prefer --token-file
     #[arg(long)]
@@ -191,14 +193,15 @@ pub(crate) struct DaemonArgs {
     /// Threads [default: as many as this process has cores]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Control socket for `tunnel status` and `tunnel stop`
+    /// Control socket for `tunnel status` and `tunnel stop` [default: in --state-dir if given, else
+    /// in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
     /// Log more; twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// error, warn, info, debug, trace, or by part: info,link=debug [default: $TUNNEL_LOG, info]
-    #[arg(long, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL", value_parser = levels)]
     pub(crate) log_level: Option<String>,
     /// How log lines look
     #[arg(long, value_name = "FORMAT")]
@@ -213,6 +216,18 @@ fn pair(text: &str) -> Result<String, String> {
     for side in [from, to] {
         if !side.contains("://") {
             return Err(format!("`{side}` needs a scheme in front, like tcp://{side}"));
+        }
+    }
+    Ok(text.to_owned())
+}
+
+/// A level, or directives. A word alone that is no level is a directive, too: for the part of that
+/// name, which silences all others. Nobody means that.
+fn levels(text: &str) -> Result<String, String> {
+    for directive in text.split(',') {
+        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() {
+            return Err(format!("`{level}` is no level: error, warn, info, debug, trace or off"));
         }
     }
     Ok(text.to_owned())
@@ -265,6 +280,10 @@ mod tests {
         assert!(wrong("tunnel client --config c --publish 10022").contains("two addresses"));
         assert!(wrong("tunnel client --config c --publish :1=tcp://a:2").contains("tcp://:1"));
         assert!(wrong("tunnel client --name x").contains("--server"));
+        assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
+        assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));
+        assert!(wrong("tunnel server --log-level info,link=deep").contains("`deep` is no level"));
+        parse("tunnel server --log-level info,link=debug").unwrap();
         assert!(wrong("tunnel client --config c -c 0").contains("'0'"));
         assert!(wrong("tunnel server --config c --name x").contains("cannot be used with"));
         assert!(wrong("tunnel server --token a --token-file b").contains("cannot be used with"));

@@ -195,8 +195,10 @@ impl Input {
     fn warnings(&self, found: &[Problem], tokens: &[&Token]) -> Vec<String> {
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
-        let inline = tokens.iter().any(|token| token.file.is_none());
-        let own = self.file.iter().filter(|_| inline).map(|(name, _)| PathBuf::from(name));
+        // A token that came from the environment or a flag does not stand in the file.
+        let holds_one = |text: &str| tokens.iter().any(|t| text.contains(t.secret.reveal()));
+        let own = self.file.iter().filter(|(_, text)| holds_one(text));
+        let own = own.map(|(name, _)| PathBuf::from(name));
         for file in files.chain(own).filter(|file| material::is_exposed(file)) {
             warnings.push(format!(
                 "{} holds a token and others may read it (chmod 600)",
@@ -270,6 +272,23 @@ mod tests {
         assert_eq!(config.servers[0].endpoint.port, 1);
         assert_eq!(config.common.control, Some(dir.path().join("c.sock")));
         assert!(warnings.iter().any(|w| w.contains("chmod 600")), "{warnings:?}");
+    }
+
+    #[test]
+    fn a_readable_file_is_warned_of_only_if_the_token_stands_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = generate::token().unwrap();
+        let file = dir.path().join("client.yaml");
+        let rest = "servers: tls://a.example:7000\nname: home\n";
+        let exposed = |text: &str, flags: &str| {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+            let line = format!("tunnel client --config {} {flags}", file.display());
+            let Loaded { warnings, .. } = client(&client_args(&line)).unwrap();
+            warnings.iter().any(|w| w.contains("chmod 600"))
+        };
+        assert!(exposed(&format!("{rest}token: {token}\n"), ""));
+        assert!(!exposed(rest, &format!("--token {token}")));
     }
 
     #[test]
