@@ -66,7 +66,7 @@ impl Invitation {
             }
             Some((_, kept)) => format!(
                 "Copy {} to the other machine as {file} (it is a secret); there:\n\n",
-                kept.display()
+                std::path::absolute(kept).as_ref().unwrap_or(kept).display()
             ),
             None => format!("On the other machine, with the token in {file}:\n\n"),
         };

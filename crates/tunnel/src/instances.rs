@@ -48,7 +48,8 @@ fn one_of(running: &[PathBuf], searched: &[PathBuf]) -> anyhow::Result<Instance>
         [] => {
             let searched: Vec<_> = searched.iter().map(|p| p.display().to_string()).collect();
             bail!(
-                "no running tunnel found (looked in {}); name its control socket with --control",
+                "no running tunnel found (looked in {}); name its file with --config, or its \
+                 control socket with --control: one that was given a state directory has it there",
                 searched.join(", ")
             )
         }
@@ -58,7 +59,11 @@ fn one_of(running: &[PathBuf], searched: &[PathBuf]) -> anyhow::Result<Instance>
                 let who = Instance::connect(path).and_then(|instance| control::status(&instance));
                 let who = who.map_or_else(
                     |e| format!("{e:#}"),
-                    |s| format!("{} {}, process {}", s.role, s.name, s.pid),
+                    |s| {
+                        // A server has no name.
+                        let who = format!("{} {}", s.role, s.name);
+                        format!("{}, process {}", who.trim_end(), s.pid)
+                    },
                 );
                 text.push_str(&format!("\n  --control {}   {who}", path.display()));
             }
