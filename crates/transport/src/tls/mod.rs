@@ -25,8 +25,8 @@ pub use identity::{Identity, load_certificates};
 pub use name::{certificate_name, server_name};
 pub use own::self_signed;
 pub use pin::{Pin, PinError};
-/// A server's side, as [`server_config`] makes it; only transports look inside.
-pub use rustls::ServerConfig;
+/// The two sides, as [`client_config`] and [`server_config`] make them; only transports look inside.
+pub use rustls::{ClientConfig, ServerConfig};
 
 /// The crypto provider of everything here.
 #[must_use]

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
 use testkit::certs::Authority;
+use transport::tls::{ClientConfig, ServerConfig};
 use transport::tls::{Identity, Trust, client_config, server_config, server_name};
 use transport::{ALPN, Listener, listen_group};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
