@@ -170,7 +170,9 @@ impl Keeper {
                     nonce: crate::random::<NONCE_LENGTH>(),
                 };
                 let (accepted, leftover) = greet::greet_server(&mut carrier, setup).await?;
-                report(Report::Connected { path: &path, resumed });
+                if resumed {
+                    report(Report::Connected { path: &path, resumed });
+                }
                 let number = accepted.carrier;
                 Ok(Connected { path: index, number, carrier, accepted, leftover })
             };

@@ -106,6 +106,10 @@ pub async fn run(
         let link = Link::new(settings, Rc::clone(&keeper.owner));
         let _closed_on_drop = CloseOnDrop(link.clone());
         current(Some(&link));
+        if let Some(path) = keeper.client.paths.get(connected.path) {
+            // Not before: the owner tells it with the link.
+            (keeper.report)(Report::Connected { path, resumed: false });
+        }
         link.attach(connected.number, Attach::New, connected.carrier, connected.leftover);
         keeper.supervise(&link, &known, connected.path, trials).await;
         current(None);

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use link::server::Greeted;
 use proto::control::{Register, Registered};
@@ -22,6 +23,10 @@ use publish::Published;
 /// Links of one client process. Far more than workers anywhere; a client that asks for more is
 /// misconfigured or hostile.
 const LINKS_MAX: usize = 256;
+
+/// How long the entrances of a superseded process wait for the newer one to register: as long as a
+/// visitor is held. Mostly a round trip suffices.
+const HANDOVER: Duration = Duration::from_secs(10);
 
 /// All sessions of a server.
 #[derive(Debug)]
@@ -192,9 +197,9 @@ impl Registry {
         Some(Placed { worker, serial })
     }
 
-    /// A link is over. With the last of a session its entrances close.
+    /// A link is over. With the last of a session its entrances close, those that nobody took over.
     pub(super) async fn link_ended(&self, serial: u64) {
-        let last = {
+        let (last, in_charge) = {
             let mut sessions = self.sessions();
             let Some(id) = sessions.ids.remove(&serial) else { return };
             let Some(entry) = sessions.links.remove(&id) else { return };
@@ -207,8 +212,13 @@ impl Registry {
             if in_charge {
                 sessions.current.remove(&session.name);
             }
-            session
+            (session, in_charge)
         };
+        if !in_charge {
+            // A newer process of the client took over and is about to register: its ports stay
+            // open meanwhile, and visitors are held until it has links.
+            tokio::time::sleep(HANDOVER).await;
+        }
         self.published.lock().await.withdraw(&last, &self.handles).await;
     }
 
