@@ -4,21 +4,7 @@
 use std::fs;
 use std::net::TcpListener;
 
-use crate::harness::{Daemon, Origin, SOON, Scheme, Setup, free_port, run, tunnel};
-
-/// The one line about it: all words in it, whatever their case, and printed once.
-fn one_line(daemon: &Daemon, words: &[&str]) -> String {
-    let line = daemon.wait_line(words, SOON);
-    let holds = |line: &&str| {
-        let line = line.to_lowercase();
-        words.iter().all(|word| line.contains(&word.to_lowercase()))
-    };
-    let log = daemon.log();
-    let count = log.lines().filter(holds).count();
-    assert_eq!(count, 1, "{words:?} in {log}");
-    println!("{line}");
-    line
-}
+use crate::harness::{Origin, SOON, Scheme, Setup, free_port, run, tunnel};
 
 #[test]
 fn a_wrong_token_is_told_on_both_sides() {
@@ -32,8 +18,8 @@ fn a_wrong_token_is_told_on_both_sides() {
         });
         running.start_client();
         let address = format!("127.0.0.1:{}", running.server_port());
-        one_line(running.client(), &["token", &address]);
-        one_line(&running.server, &["token", "home"]);
+        running.client().wait_one_line(&["token", &address], SOON);
+        running.server.wait_one_line(&["token", "home"], SOON);
         assert!(running.client().is_running(), "it may be mended on the other side");
     }
 }
@@ -51,9 +37,9 @@ fn a_pin_that_does_not_match_is_told_on_both_sides() {
     });
     running.start_client();
     let address = format!("127.0.0.1:{}", running.server_port());
-    one_line(running.client(), &["pin", "sha256:", &address]);
+    running.client().wait_one_line(&["pin", "sha256:", &address], SOON);
     // The server sees an alert and can only guess, but says from whom.
-    one_line(&running.server, &["127.0.0.1", "certificate"]);
+    running.server.wait_one_line(&["127.0.0.1", "certificate"], SOON);
 }
 
 #[test]
@@ -64,8 +50,8 @@ fn a_public_port_that_is_taken_is_told_on_both_sides() {
     let mut running = setup.start_server();
     running.start_client();
     let port = port.to_string();
-    one_line(running.client(), &["echo", &port, "use"]);
-    one_line(&running.server, &["home", &port, "use"]);
+    running.client().wait_one_line(&["echo", &port, "use"], SOON);
+    running.server.wait_one_line(&["home", &port, "use"], SOON);
 }
 
 #[test]
@@ -78,8 +64,8 @@ fn a_public_port_that_is_not_allowed_is_told_on_both_sides() {
     running
         .edit_client(|text| text.replace(&format!("tcp://:{public}"), &format!("tcp://:{port}")));
     running.start_client();
-    one_line(running.client(), &["echo", &port, "allow"]);
-    one_line(&running.server, &["home", &port, "allow"]);
+    running.client().wait_one_line(&["echo", &port, "allow"], SOON);
+    running.server.wait_one_line(&["home", &port, "allow"], SOON);
 }
 
 #[test]

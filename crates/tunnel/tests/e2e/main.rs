@@ -10,9 +10,14 @@
     reason = "in a test a panic is the verdict, and figures are for people"
 )]
 
+mod addresses;
+mod certificates;
 mod cli;
+mod clocks;
 mod errors;
 mod harness;
+mod mixed;
 mod neighbours;
 mod real_software;
+mod sessions;
 mod survival;

@@ -1,12 +1,14 @@
 //! Bad neighbours: slow readers, silent peers, garbage, and very many idle visitors.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::harness::{LONG, Nginx, Origin, Scheme, Setup, bytes, connect, program, run, wait};
+use crate::harness::{
+    LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, program, run, wait,
+};
 
 const MB: u64 = 1_000_000;
 
@@ -68,6 +70,61 @@ fn readers_that_hardly_read_slow_nobody_and_cost_their_credit() {
     }
 }
 
+/// Whoever types does not wait for whoever fetches; and the same while something is sent.
+#[test]
+fn an_echo_beside_bulk_streams_is_quick() {
+    for scheme in Scheme::ALL {
+        let (echo, source) = (Origin::echo(), endless());
+        let sink = Origin::start(|stream| drop(std::io::copy(&mut &stream, &mut std::io::sink())));
+        let mut setup = Setup::alone(scheme).service("echo", echo.port());
+        setup.client_lines.push_str("connections: 1\n");
+        let setup = setup.service("source", source.port()).service("sink", sink.port());
+        let running = setup.start();
+        let mut visitor = connect(running.public("echo"));
+        visitor.set_nodelay(true).unwrap();
+        for kind in ["source", "sink"] {
+            let bulk = connect(running.public(kind));
+            let passed = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut block = vec![7; 64 << 10];
+                    let mut pass = || match kind {
+                        "source" => (&bulk).read(&mut block),
+                        _ => (&bulk).write(&block),
+                    };
+                    while let Ok(size @ 1..) = pass() {
+                        passed.fetch_add(size as u64, Ordering::Relaxed);
+                    }
+                });
+                wait("the bulk stream flows", SOON, || {
+                    (passed.load(Ordering::Relaxed) > 50 * MB).then_some(())
+                });
+                let mut took: Vec<_> = (0..300).map(|_| round_trip(&mut visitor)).collect();
+                bulk.shutdown(Shutdown::Both).unwrap();
+                took.sort();
+                let (half, p99, worst) = (took[150], took[297], took[299]);
+                println!(
+                    "{scheme:?} beside a {kind}: median {half:?}, p99 {p99:?}, worst {worst:?}"
+                );
+                // A p99 of 5 ms is the bench's figure. Here four busy processes share two cores,
+                // and a queue of one window (16 MiB) in front of an echo would still be seen.
+                assert!(p99 < Duration::from_millis(100), "{took:?}");
+                assert!(worst < Duration::from_secs(1), "{took:?}");
+            });
+            assert!(passed.into_inner() > 100 * MB, "the bulk stream went on");
+        }
+    }
+}
+
+/// One byte there and back, after a moment in which the bulk stream has the path for itself.
+fn round_trip(visitor: &mut TcpStream) -> Duration {
+    std::thread::sleep(Duration::from_millis(3));
+    let start = Instant::now();
+    visitor.write_all(b"?").unwrap();
+    visitor.read_exact(&mut [0]).unwrap();
+    start.elapsed()
+}
+
 #[test]
 fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
     for scheme in Scheme::ALL {
@@ -118,7 +175,7 @@ fn garbage_is_closed_and_costs_few_lines() {
                 let mut stream = connect(running.server_port());
                 // It may close before everything is written.
                 drop(stream.write_all(bytes));
-                drop(stream.shutdown(std::net::Shutdown::Write));
+                drop(stream.shutdown(Shutdown::Write));
                 wait_closed(&mut stream);
             }
         }
@@ -173,6 +230,46 @@ fn an_idle_visitor_costs_at_most_2_kib_in_each_daemon() {
         visitor.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("hello from nginx\n"), "{answer}");
     }
+}
+
+/// Half a request each, silence, and then the one byte that completes it: nginx holds the other
+/// ends, so that neither it nor the daemons nor this process needs two descriptors per stream.
+#[test]
+fn ten_thousand_idle_streams_each_pass_their_next_byte() {
+    const COUNT: usize = 10_000;
+    let (_, hard) = raise_descriptor_limit();
+    let count = usize::try_from(hard).unwrap().saturating_sub(2_000).min(COUNT);
+    assert!(count >= 1_000, "a limit of {hard} descriptors is too low to measure anything");
+    let mut setup = Setup::alone(Scheme::Tcp);
+    setup.client_lines.push_str("connections: 3\n");
+    let nginx = Nginx::start(setup.dir(), "");
+    let mut running = setup.service("web", nginx.port).start();
+    running.wait_links(3);
+    let request = b"GET /small HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let (last, head) = request.split_last().unwrap();
+
+    let start = Instant::now();
+    let mut idle = visitors(running.public("web"), count);
+    for visitor in &mut idle {
+        visitor.write_all(head).unwrap();
+    }
+    let status = format!("http://127.0.0.1:{}/status", nginx.port);
+    wait_active(&status, |active| active >= count);
+    let opened = start.elapsed();
+    // Longer than the quiet time after which a stream gives everything back.
+    std::thread::sleep(Duration::from_secs(1));
+
+    let start = Instant::now();
+    for visitor in &mut idle {
+        visitor.write_all(&[*last]).unwrap();
+    }
+    for (number, mut visitor) in idle.into_iter().enumerate() {
+        let mut answer = String::new();
+        visitor.read_to_string(&mut answer).unwrap_or_else(|e| panic!("stream {number}: {e}"));
+        assert!(answer.ends_with("hello from nginx\n"), "stream {number}: {answer}");
+    }
+    println!("{count} streams opened in {opened:?}, one more byte each in {:?}", start.elapsed());
+    assert!(running.client().is_running());
 }
 
 fn visitors(port: u16, count: usize) -> Vec<TcpStream> {

@@ -30,6 +30,7 @@ const NEEDS: &[Need] = &[
     need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
+    need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("systemd-analyze", "systemd", "checks the units"),
 ];
 

@@ -106,7 +106,7 @@ fn examples(site: &Site) -> Result<Verdict> {
 }
 
 fn e2e(site: &Site) -> Result<Verdict> {
-    let software = ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync"];
+    let software = ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime"];
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }

@@ -37,6 +37,12 @@ pub(crate) fn run(command: &mut Command) -> Output {
     })
 }
 
+/// Whether a line has all these words, whatever their case.
+fn holds(line: &str, words: &[&str]) -> bool {
+    let line = line.to_lowercase();
+    words.iter().all(|word| line.contains(&word.to_lowercase()))
+}
+
 /// A running child.
 #[derive(Debug)]
 pub(crate) struct Daemon {
@@ -68,13 +74,18 @@ impl Daemon {
 
     /// The first line that holds all these words, whatever their case.
     pub(crate) fn wait_line(&self, words: &[&str], deadline: Duration) -> String {
-        let holds = |line: &str| {
-            let line = line.to_lowercase();
-            words.iter().all(|word| line.contains(&word.to_lowercase()))
-        };
         wait(&format!("{} prints a line with {words:?}", self.name), deadline, || {
-            self.log().lines().find(|line| holds(line)).map(str::to_owned)
+            self.log().lines().find(|line| holds(line, words)).map(str::to_owned)
         })
+    }
+
+    /// The one line about it: as [`Self::wait_line`], and there is no second one.
+    pub(crate) fn wait_one_line(&self, words: &[&str], deadline: Duration) {
+        let line = self.wait_line(words, deadline);
+        let log = self.log();
+        let count = log.lines().filter(|line| holds(line, words)).count();
+        assert_eq!(count, 1, "{words:?} in {log}");
+        println!("{line}");
     }
 
     /// Resident memory in bytes, without what it only maps from files.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 pub(crate) use daemon::{Daemon, run, tunnel};
 pub(crate) use origin::{Origin, reset_on_drop};
 pub(crate) use port::{free_port, is_listening, wait_listening};
-pub(crate) use software::{Nginx, program, start_iperf3, start_sshd};
+pub(crate) use software::{Clock, Nginx, program, start_iperf3, start_sshd};
 pub(crate) use tunnel::{Scheme, Setup, connect, try_connect};
 pub(crate) use wire::Wire;
 

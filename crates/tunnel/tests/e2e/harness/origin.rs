@@ -18,7 +18,15 @@ pub(crate) struct Origin {
 impl Origin {
     /// Serves each connection with `handler`. A panic in it fails the test at [`Self::wait_one`].
     pub(crate) fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::start_on("127.0.0.1:0", handler)
+    }
+
+    /// The same on an address of the caller's choice.
+    pub(crate) fn start_on(
+        address: &str,
+        handler: impl Fn(TcpStream) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         // As many connections as one test makes.
         let (report, ends) = sync_channel(4096);

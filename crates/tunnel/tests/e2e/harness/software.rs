@@ -1,5 +1,6 @@
 //! Software nobody here wrote.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,6 +66,47 @@ impl Drop for Nginx {
             self.process.terminate();
             self.process.wait_end(SOON);
         }
+    }
+}
+
+/// The wall clock of a process and its children, changed while they run. Clocks that only count
+/// stay what they are, as on a machine whose wall clock is set.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    file: PathBuf,
+}
+
+impl Clock {
+    /// The right time, until [`Self::set`] changes it.
+    pub(crate) fn right(dir: &Path, name: &str) -> Self {
+        let clock = Self { file: dir.join(format!("{name}.clock")) };
+        clock.set("+0");
+        clock
+    }
+
+    /// How wrong it is from now on: `+1h`, `-1h`.
+    pub(crate) fn set(&self, offset: &str) {
+        // In one step: it is read all the time.
+        let new = self.file.with_extension("new");
+        fs::write(&new, format!("{offset}\n")).unwrap();
+        fs::rename(new, &self.file).unwrap();
+    }
+
+    /// What a process needs to live by this clock.
+    pub(crate) fn env(&self) -> Vec<(&'static str, OsString)> {
+        // The library lies beside no program; its folder has the name of the machine's triple.
+        program("faketime");
+        let library = fs::read_dir("/usr/lib").unwrap().flatten().map(|folder| folder.path());
+        let library = library
+            .map(|folder| folder.join("faketime/libfaketimeMT.so.1"))
+            .find(|file| file.is_file())
+            .expect("libfaketime comes with faketime");
+        vec![
+            ("LD_PRELOAD", library.into()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.clone().into()),
+            ("FAKETIME_NO_CACHE", "1".into()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
+        ]
     }
 }
 

@@ -1,5 +1,6 @@
 //! A server and a client with their files. [`Setup`] says what is wanted, [`Running`] is alive.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
@@ -43,6 +44,13 @@ pub(crate) struct Setup {
     /// More top-level lines for the files.
     pub(crate) server_lines: String,
     pub(crate) client_lines: String,
+    /// Instead of the server's pin: the client's `tls`, a flow map.
+    pub(crate) client_tls: Option<String>,
+    /// More of the daemons' environment.
+    pub(crate) server_env: Vec<(&'static str, OsString)>,
+    pub(crate) client_env: Vec<(&'static str, OsString)>,
+    /// Where everybody listens and every target is.
+    host: &'static str,
     server_port: u16,
     wire: Option<Wire>,
     /// The last field: given up when everything else is gone.
@@ -72,6 +80,10 @@ impl Setup {
             allow: Vec::new(),
             server_lines: String::new(),
             client_lines: String::new(),
+            client_tls: None,
+            server_env: Vec::new(),
+            client_env: Vec::new(),
+            host: "127.0.0.1",
             server_port: free_port(),
             wire: None,
             _turn: turn,
@@ -102,10 +114,23 @@ impl Setup {
         self
     }
 
+    /// Everything on the loopback address of IPv6.
+    #[must_use]
+    pub(crate) fn on_ipv6(mut self) -> Self {
+        self.host = "[::1]";
+        self
+    }
+
     /// One connection, and a [`Wire`] on its way.
     #[must_use]
-    pub(crate) fn wired(mut self) -> Self {
-        self.client_lines.push_str("connections: 1\n");
+    pub(crate) fn wired(self) -> Self {
+        self.wired_with(1)
+    }
+
+    /// So many connections, all over one [`Wire`].
+    #[must_use]
+    pub(crate) fn wired_with(mut self, connections: usize) -> Self {
+        writeln!(self.client_lines, "connections: {connections}").unwrap();
         self.wire = Some(Wire::to(self.server_port));
         self
     }
@@ -123,23 +148,26 @@ impl Setup {
         fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
         let server = Running::spawn(&self, "server");
         wait_listening(self.server_port, SOON);
-        let pin = (self.scheme == Scheme::Tls).then(|| {
+        let pinned = self.scheme == Scheme::Tls && self.client_tls.is_none();
+        let pin = pinned.then(|| {
             let line = server.wait_line(&["sha256:"], SOON);
             let pin = line.split("sha256:").nth(1).unwrap();
             let end = |c: char| !c.is_ascii_alphanumeric() && !"+/=_-".contains(c);
-            format!("sha256:{}", pin.split(end).next().unwrap())
+            format!("{{ pin: \"sha256:{}\" }}", pin.split(end).next().unwrap())
         });
-        fs::write(self.dir().join("client.yaml"), self.client_yaml(pin.as_deref())).unwrap();
+        let tls = self.client_tls.clone().or(pin);
+        fs::write(self.dir().join("client.yaml"), self.client_yaml(tls.as_deref())).unwrap();
         Running { server, client: None, setup: self }
     }
 
     fn server_yaml(&self) -> String {
         let ports = self.services.iter().map(|service| service.2).chain(self.allow.iter().copied());
-        let ports: Vec<_> = ports.map(|port| format!("\"{port}\"")).collect();
-        let targets: Vec<_> =
-            self.forwards.iter().map(|forward| format!("\"127.0.0.1:{}\"", forward.1)).collect();
+        let ports: Vec<_> =
+            ports.map(|port| format!("\"{}\"", self.public_address(port))).collect();
+        let targets = self.forwards.iter().map(|forward| forward.1);
+        let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
         format!(
-            "listen: [\"{scheme}://127.0.0.1:{port}\"]\n\
+            "listen: [\"{scheme}://{host}:{port}\"]\n\
              state_dir: {dir}/state\n\
              control: {dir}/server.sock\n\
              clients:\n\
@@ -148,6 +176,7 @@ impl Setup {
              \x20   allow: {{ tcp: [{ports}], forward: [{targets}] }}\n\
              {more}",
             scheme = self.scheme.name(),
+            host = self.host,
             port = self.server_port,
             dir = self.dir().display(),
             token = self.token,
@@ -157,30 +186,39 @@ impl Setup {
         )
     }
 
-    fn client_yaml(&self, pin: Option<&str>) -> String {
+    /// With a host only where the default would be another.
+    fn public_address(&self, port: u16) -> String {
+        if self.host == "127.0.0.1" { port.to_string() } else { format!("{}:{port}", self.host) }
+    }
+
+    fn client_yaml(&self, tls: Option<&str>) -> String {
         let port = self.wire.as_ref().map_or(self.server_port, Wire::port);
         let mut yaml = format!(
-            "servers: [\"{scheme}://127.0.0.1:{port}\"]\n\
+            "servers: [\"{scheme}://{host}:{port}\"]\n\
              name: home\n\
              token: \"{token}\"\n\
              control: {dir}/client.sock\n\
              {more}",
             scheme = self.scheme.name(),
+            host = self.host,
             token = self.token,
             dir = self.dir().display(),
             more = self.client_lines,
         );
-        if let Some(pin) = pin {
-            writeln!(yaml, "tls: {{ pin: \"{pin}\" }}").unwrap();
+        if let Some(tls) = tls {
+            writeln!(yaml, "tls: {tls}").unwrap();
         }
+        let host = self.host;
         if !self.services.is_empty() {
             yaml.push_str("services:\n");
         }
         for (name, target, public) in &self.services {
+            let public = self.public_address(*public);
+            let colon = if public.contains(':') { "" } else { ":" };
             writeln!(
                 yaml,
-                "  - {{ name: {name}, target: \"tcp://127.0.0.1:{target}\", \
-                 public: \"tcp://:{public}\" }}"
+                "  - {{ name: {name}, target: \"tcp://{host}:{target}\", \
+                 public: \"tcp://{colon}{public}\" }}"
             )
             .unwrap();
         }
@@ -190,7 +228,7 @@ impl Setup {
         for (local, target) in &self.forwards {
             writeln!(
                 yaml,
-                "  - {{ listen: \"tcp://127.0.0.1:{local}\", target: \"tcp://127.0.0.1:{target}\" }}"
+                "  - {{ listen: \"tcp://{host}:{local}\", target: \"tcp://{host}:{target}\" }}"
             )
             .unwrap();
         }
@@ -208,10 +246,16 @@ pub(crate) struct Running {
 
 impl Running {
     fn spawn(setup: &Setup, role: &str) -> Daemon {
-        let file = setup.dir().join(format!("{role}.yaml"));
+        Self::spawn_as(setup, role, role)
+    }
+
+    /// A daemon of this role with `NAME.yaml`.
+    fn spawn_as(setup: &Setup, role: &str, name: &str) -> Daemon {
+        let env = if role == "server" { &setup.server_env } else { &setup.client_env };
+        let file = setup.dir().join(format!("{name}.yaml"));
         let mut command = tunnel(&[role, "--config"]);
-        command.arg(file).env("HOME", setup.dir());
-        Daemon::start(role, setup.dir(), &mut command)
+        command.arg(file).env("HOME", setup.dir()).envs(env.iter().cloned());
+        Daemon::start(name, setup.dir(), &mut command)
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -246,6 +290,30 @@ impl Running {
 
     pub(crate) fn start_client(&mut self) {
         self.client = Some(Self::spawn(&self.setup, "client"));
+    }
+
+    /// One more client process, with a file made from that of the first.
+    pub(crate) fn start_another_client(&self, edit: impl FnOnce(String) -> String) -> Daemon {
+        let text = fs::read_to_string(self.file("client.yaml")).unwrap();
+        let text = edit(text.replace("/client.sock", "/another.sock"));
+        fs::write(self.file("another.yaml"), text).unwrap();
+        Self::spawn_as(&self.setup, "client", "another")
+    }
+
+    /// What `tunnel status --json` says of a role.
+    pub(crate) fn status(&self, role: &str) -> Option<serde_json::Value> {
+        let socket = self.file(&format!("{role}.sock"));
+        let output = run(tunnel(&["status", "--json", "--control"]).arg(socket));
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// Waits until the client has so many live links.
+    pub(crate) fn wait_links(&self, count: usize) {
+        wait(&format!("{count} live links"), SOON, || {
+            let status = self.status("client")?;
+            let links = status["sessions"][0]["links"].as_array()?;
+            (links.iter().filter(|link| link["state"] == "up").count() == count).then_some(())
+        });
     }
 
     /// A new server process with the same files; the former must have ended.

@@ -1,0 +1,144 @@
+//! Sessions of several links, and several processes that claim one name.
+
+use std::io::{Error, ErrorKind, Read as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, try_connect, wait, wait_listening};
+
+/// Answers each connection with this byte.
+fn says(byte: u8) -> Origin {
+    Origin::start(move |mut stream| drop(stream.write_all(&[byte])))
+}
+
+/// What the service behind a port says, if it is reached.
+fn heard(port: u16) -> Option<u8> {
+    let (mut visitor, mut byte) = (try_connect(port).ok()?, [0]);
+    // Longer than a visitor is held. Turned away is an answer, silence is none.
+    visitor.set_read_timeout(Some(SOON * 3 / 2)).unwrap();
+    match visitor.read_exact(&mut byte) {
+        Ok(()) => Some(byte[0]),
+        Err(e) => {
+            assert_ne!(e.kind(), ErrorKind::WouldBlock, "a visitor hears nothing, not even an end");
+            None
+        }
+    }
+}
+
+#[test]
+fn three_links_come_back_after_the_server_was_killed() {
+    for scheme in Scheme::ALL {
+        let (echo, other) = (Origin::echo(), Origin::echo());
+        let mut setup = Setup::new(scheme).service("echo", echo.port()).forward(other.port());
+        setup.client_lines.push_str("connections: 3\n");
+        let mut running = setup.start();
+        let port = running.public("echo");
+        running.wait_links(3);
+        for _ in 0..2 {
+            running.server.kill();
+            running.start_server_again();
+            wait_listening(running.server_port(), SOON);
+            let listening = Instant::now();
+            running.wait_echo(port);
+            let took = listening.elapsed();
+            println!("{scheme:?}: served {took:?} after the server listened");
+            // 2 s on an idle machine.
+            assert!(took < SOON, "{took:?}");
+            running.wait_echo(running.local());
+            running.wait_links(3);
+        }
+        assert!(running.client().is_running());
+    }
+}
+
+#[test]
+fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    setup.client_lines.push_str("connections: 3\n");
+    let mut running = setup.start();
+    let port = running.public("echo");
+    for _ in 0..3 {
+        running.wait_links(3);
+        running.client().kill();
+        running.start_client();
+        running.wait_echo(port);
+    }
+    let logs = running.server.log() + &running.client().log();
+    assert!(!logs.to_lowercase().contains("in use"), "{logs}");
+}
+
+#[test]
+fn a_client_reconnects_to_a_server_that_was_told_to_end() {
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        setup.client_lines.push_str("connections: 3\n");
+        let mut running = setup.start();
+        let port = running.public("echo");
+        for _ in 0..2 {
+            running.wait_echo(port);
+            running.server.terminate();
+            assert!(running.server.wait_end(SOON).success());
+            running.start_server_again();
+            running.wait_echo(port);
+            running.wait_links(3);
+        }
+        assert!(running.client().is_running());
+    }
+}
+
+#[test]
+fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
+    for scheme in Scheme::ALL {
+        let (first, second) = (says(b'1'), says(b'2'));
+        let mut setup = Setup::new(scheme).service("who", first.port());
+        setup.client_lines.push_str("connections: 2\n");
+        let mut running = setup.start();
+        let port = running.public("who");
+        wait("the first client serves", SOON, || (heard(port) == Some(b'1')).then_some(()));
+
+        let (old, new) = (first.port().to_string(), second.port().to_string());
+        let served = AtomicBool::new(false);
+        let mut newer = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !served.load(Ordering::Relaxed) {
+                    // A visitor may lose the older one's streams, never the door.
+                    let refused = |e: &Error| e.kind() == ErrorKind::ConnectionRefused;
+                    let closed = try_connect(port).is_err_and(|e| refused(&e));
+                    assert!(!closed, "the port stays open while it changes hands");
+                    // No flood: the origin's queue of connections is short.
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            let newer = running.start_another_client(|text| text.replace(&old, &new));
+            let start = Instant::now();
+            let taken = std::panic::catch_unwind(|| {
+                while heard(port) != Some(b'2') && start.elapsed() < SOON {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            });
+            println!("{scheme:?}: taken over after {:?}", start.elapsed());
+            served.store(true, Ordering::Relaxed);
+            taken.unwrap();
+            newer
+        });
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(10) {
+            assert_eq!(heard(port), Some(b'2'), "the newest stays in charge");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let log = running.server.log();
+        assert_eq!(log.matches("takes over").count(), 1, "{log}");
+        running.client().wait_line(&["newer process"], SOON);
+        assert!(running.client().is_running() && newer.is_running());
+        let lines = running.client().log().lines().count();
+        assert!(lines < 20, "who was superseded said it in {lines} lines");
+
+        // Held visitors of the newest are none of the older one's business.
+        let mut visitor = connect(port);
+        running.client().kill();
+        visitor.read_exact(&mut [0]).unwrap();
+        assert_eq!(heard(port), Some(b'2'));
+    }
+}
