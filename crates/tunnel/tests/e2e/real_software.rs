@@ -88,8 +88,12 @@ fn iperf3_runs_both_ways_through_service_and_forward() {
             let received = &report["end"]["sum_received"];
             let (bytes, rate) = (&received["bytes"], received["bits_per_second"].as_f64());
             println!("port {port} {direction:?}: {:.2} Gbit/s", rate.unwrap() / 1e9);
-            // iperf3 stops between two of its own buffers of 128 KiB; `-R` counts what arrived.
-            assert!(bytes.as_u64().unwrap() >= 290 * 1024 * 1024, "{received}");
+            assert_eq!(report["end"]["sum_sent"]["bytes"], 300 << 20, "{report}");
+            // The sender says on another connection that it is done, and the receiver counts no
+            // more: what is under way then is missing. That is up to 6 MB without any tunnel
+            // between (iperf3 3.12 on loopback); here it is one window (16 MiB) and the kernel's
+            // buffers of three connections. Whether bytes are whole is for the tests of `survival`.
+            assert!(bytes.as_u64().unwrap() >= (300 - 16 - 3 * 6) << 20, "{received}");
         }
     }
 }
