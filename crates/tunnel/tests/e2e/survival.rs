@@ -201,9 +201,14 @@ fn a_half_closed_service_still_gets_10_mb() {
 #[test]
 fn a_reset_by_the_visitor_is_a_reset_at_the_service() {
     for scheme in Scheme::ALL {
-        let origin = Origin::start(|stream| bytes::expect_reset(&stream));
+        let origin = Origin::start(|mut stream| {
+            stream.write_all(b"!").unwrap();
+            bytes::expect_reset(&stream);
+        });
         let running = Setup::new(scheme).service("reset", origin.port()).start();
         let mut visitor = connect(running.public("reset"));
+        // Who leaves before the service was dialled is none of its business.
+        visitor.read_exact(&mut [0]).unwrap();
         visitor.write_all(b"before the end").unwrap();
         reset_on_drop(&visitor);
         drop(visitor);
