@@ -78,7 +78,6 @@ fn defaults() -> BTreeMap<String, String> {
     let [service] = &client.services[..] else { panic!("one service") };
     let key = |key: &str| format!("client: services[].{key}");
     put(key("name"), service.name.replace("10022", "PORT"));
-    put(key("resume"), service.resume.to_string());
     assert_eq!(service.priority, Priority::Normal);
     put(key("priority"), "normal".into());
     put(key("timeouts.dial"), service.timeouts.dial.to_string());

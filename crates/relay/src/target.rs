@@ -79,7 +79,8 @@ impl Future for Dialling {
                 let code = error.code();
                 let stats = &this.pipe.settings().stats;
                 stats.count_refused(code);
-                if stats.complaints.ready() {
+                // A denial is told by who denied it, with the right that is missing.
+                if code != ResetCode::Denied && stats.complaints.ready() {
                     let failures = stats.refused(code);
                     tracing::warn!(%error, failures, "a target cannot be reached");
                 } else {

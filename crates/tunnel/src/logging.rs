@@ -88,7 +88,7 @@ where
     Ok(match settings.format {
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Human => {
-            let layer = layer.with_target(false).with_ansi(io::stderr().is_terminal());
+            let layer = layer.with_target(false).with_ansi(colours());
             if journal {
                 layer.without_time().with_filter(filter).boxed()
             } else {
@@ -96,6 +96,11 @@ where
             }
         }
     })
+}
+
+/// Colours are for terminals, and for those who have not said no (no-color.org).
+fn colours() -> bool {
+    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 /// A panic ends one task; what it was must be found in the log, in the log's own format.

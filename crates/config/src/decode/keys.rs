@@ -43,8 +43,8 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "resume"],
-        &["balance", "shared", "health", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
+        &["name", "target", "public", "priority", "timeouts"],
+        &["resume", "balance", "shared", "health", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
           "host_rewrite", "headers", "path", "pass_through"]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target"], &["limits", "timeouts", "name"]);

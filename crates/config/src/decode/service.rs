@@ -63,7 +63,6 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let entries = entries(&s);
     let timeouts = timeouts(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
-    let resume = s.value("resume", boolean).unwrap_or(true);
     let name = s.value("name", common::name);
     let nameless = s.key("name").is_none();
     let published = publish(&s, &entries, seen);
@@ -98,7 +97,6 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         public,
         priority,
         timeouts,
-        resume,
     };
     if !wide {
         return Some(vec![make(names.pop()?, first, published)]);
@@ -117,14 +115,6 @@ fn priority(text: &str) -> Result<Priority, BadValue> {
         "normal" => Ok(Priority::Normal),
         "bulk" => Ok(Priority::Bulk),
         _ => Err(unknown(&format!("priority `{text}`"), text, &["interactive", "normal", "bulk"])),
-    }
-}
-
-fn boolean(text: &str) -> Result<bool, BadValue> {
-    match text {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(BadValue::new(format!("`{text}` is neither true nor false"))),
     }
 }
 

@@ -68,8 +68,6 @@ pub struct Service {
     pub priority: Priority,
     /// Time limits.
     pub timeouts: Timeouts,
-    /// Whether streams outlive their carrier.
-    pub resume: bool,
 }
 
 /// A public address.

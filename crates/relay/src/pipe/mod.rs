@@ -98,6 +98,26 @@ impl Pipe {
         }
     }
 
+    /// The far side could not or would not serve the stream: counted, and told now and then.
+    fn note_refusal(&self, code: ResetCode) {
+        match code {
+            ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal => return,
+            ResetCode::Refused
+            | ResetCode::Timeout
+            | ResetCode::Unreachable
+            | ResetCode::Denied
+            | ResetCode::Limit
+            | ResetCode::Unknown
+            | ResetCode::Other(_) => {}
+        }
+        let stats = &self.settings.stats;
+        stats.count_refused(code);
+        if stats.complaints.ready() {
+            let refused = stats.refused(code);
+            tracing::warn!(reason = %code, refused, "the other side refused a stream");
+        }
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake_by_ref();
@@ -139,6 +159,7 @@ impl Outlet for Pipe {
     }
 
     fn reset(&self, code: ResetCode) {
+        self.note_refusal(code);
         self.reset.set(Some(code));
         self.deaf.set(true);
         self.queue.take();

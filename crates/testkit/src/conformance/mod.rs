@@ -3,7 +3,7 @@
 //! [`check`] runs all of it against a [`Fixture`], each case on a runtime of its own thread and
 //! within [`DEADLINE`]. A transport's test is the fixture and one call:
 //!
-//! ```ignore
+//! ```text
 //! #[test]
 //! fn my_transport_conforms() {
 //!     testkit::conformance::check(&MyFixture::new());

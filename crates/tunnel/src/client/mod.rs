@@ -60,7 +60,6 @@ impl Client {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let ways: anyhow::Result<Vec<Way>> = config.servers.iter().map(Way::new).collect();
         let ways = ways?;
-        warn_of_plain(&config);
         let name = Name::new(&config.name).context("name")?;
         let token = Token::new(config.token.secret.reveal()).context("token")?;
         let session = Session::new(server_name(&ways), count.get());
@@ -144,17 +143,6 @@ fn keep_link(
 
 fn server_name(ways: &[Way]) -> &str {
     ways.first().map_or("", Way::host)
-}
-
-fn warn_of_plain(config: &ClientConfig) {
-    for path in &config.servers {
-        let endpoint = &path.endpoint;
-        if endpoint.transport == config::Transport::Tcp && !endpoint.host.is_loopback() {
-            tracing::warn!(
-                "{endpoint} carries everything in the clear; use tls:// beyond loopback"
-            );
-        }
-    }
 }
 
 fn bind(

@@ -80,7 +80,7 @@ impl ClientOwner {
     /// What the keeper of the link has to tell.
     pub(super) fn report(&self, report: &Report<'_>) {
         match report {
-            Report::Unreachable { path, error, pause } => {
+            Report::Unreachable { path, error, .. } => {
                 let text = format!("{}: {error}", path.url);
                 self.shared.published.note_trouble(Some(text.clone()));
                 let now = Instant::now();
@@ -90,7 +90,7 @@ impl ClientOwner {
                 });
                 // One of the N links speaks for all that fail alike.
                 if !known && self.shared.published.first_to_tell(&text, now, REPEAT) {
-                    tracing::warn!("{text}; trying again every {:.1} s", pause.as_secs_f64());
+                    tracing::warn!("{text}; trying again");
                 }
                 if !known {
                     *told = Some((text, now));
@@ -100,7 +100,7 @@ impl ClientOwner {
                 self.shared.published.note_trouble(None);
                 *self.told.borrow_mut() = None;
                 let what = if *resumed { "resumed over" } else { "connected to" };
-                tracing::info!(link = self.serial.get(), "{what} {}", path.url);
+                tracing::info!("{what} {}", path.url);
             }
         }
     }
@@ -142,7 +142,7 @@ fn spec(service: &config::Service) -> Option<ServiceSpec> {
         public: service.public.iter().map(ToString::to_string).collect(),
         priority,
         shared: false,
-        resume: service.resume,
+        resume: true,
     })
 }
 

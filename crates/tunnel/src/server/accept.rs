@@ -75,7 +75,11 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
         return;
     };
     let who = if name.is_empty() { String::new() } else { format!("client `{name}` ") };
-    tracing::warn!(suppressed, "{who}from {remote} did not log in: {why}");
+    if suppressed == 0 {
+        tracing::warn!("{who}from {remote} did not log in: {why}");
+    } else {
+        tracing::warn!("{who}from {remote} did not log in ({suppressed} times more): {why}");
+    }
 }
 
 /// On the link's worker.

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use config::{ServerConfig, Transport};
+use config::ServerConfig;
 use link::{Lease, ProcessBudget};
 use transport::tls::Identity;
 
@@ -88,9 +88,6 @@ impl Server {
             let address = sockets.first().context("no socket")?.local_addr()?;
             let url = format!("{}://{address}", transport.scheme());
             tracing::info!("listening for clients on {url}");
-            if transport == Transport::Tcp && !address.ip().is_loopback() {
-                tracing::warn!("{url} carries everything in the clear; use tls:// beyond loopback");
-            }
             listen.push(url);
             for (handle, socket) in workers.handles().iter().zip(sockets) {
                 let (registry, tls) = (Arc::clone(&registry), tls.clone());

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use link::{End, Link, Owner, State};
 use proto::control::{ControlMessage, Register};
@@ -12,6 +13,7 @@ use relay::{Allow, Settings, TargetAddr, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
+use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 
 /// Owner of one link of a client.
@@ -21,6 +23,8 @@ pub(super) struct ServerOwner {
     serial: u64,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
+    /// Which denials were told.
+    denied: Rc<RepeatLimit<(String, u16)>>,
 }
 
 impl fmt::Debug for ServerOwner {
@@ -31,7 +35,13 @@ impl fmt::Debug for ServerOwner {
 
 impl ServerOwner {
     pub(super) fn new(worker: Rc<Worker>, registry: Arc<Registry>, serial: u64) -> Rc<Self> {
-        Rc::new(Self { worker, registry, serial, settings: Rc::new(Settings::default()) })
+        Rc::new(Self {
+            worker,
+            registry,
+            serial,
+            settings: Rc::new(Settings::default()),
+            denied: Rc::new(RepeatLimit::new()),
+        })
     }
 
     /// A client asks for a target on this side. Rights are asked for the name and again for every
@@ -54,9 +64,10 @@ impl ServerOwner {
         let rights = client.forward.clone();
         let name = session.name.clone();
         let host = target.host.clone();
+        let denied = Rc::clone(&self.denied);
         let allow = Allow::new(move |ip: IpAddr, port| {
             let permitted = rights.permits(&host, ip, port);
-            if !permitted {
+            if !permitted && denied.pass((host.clone(), port), Instant::now()).is_some() {
                 tracing::warn!(
                     client = name,
                     "forward to {host}:{port} ({ip}) is not allowed; add it to allow.forward of \
@@ -72,7 +83,7 @@ impl ServerOwner {
         let (registry, serial, link) = (Arc::clone(&self.registry), self.serial, link.clone());
         tokio::task::spawn_local(async move {
             let Some(registered) = registry.register(serial, register).await else { return };
-            if !link.send_message(&ControlMessage::Registered(registered)) {
+            if !link.send_message(&ControlMessage::Registered(registered)) && !link.has_ended() {
                 tracing::warn!(link = serial, "the answer to a registration did not fit");
             }
         });
