@@ -28,9 +28,8 @@ pub fn take(capacity: usize) -> BytesMut {
 /// Gives a buffer back. Kept only if it is whole again: nobody else holds a part of it.
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
-    // A part that was split off, or begins behind one, reclaims the rest only if that is unused.
-    let larger = CLASSES.iter().rev().find(|&&c| c > buffer.capacity());
-    if larger.is_some_and(|_| !CLASSES.contains(&buffer.capacity())) {
+    if !CLASSES.contains(&buffer.capacity()) {
+        // A part reclaims the whole, largest class first, if nobody else uses the rest.
         let _ = CLASSES.iter().rev().any(|&c| buffer.try_reclaim(c));
     }
     let Some(class) = CLASSES.iter().position(|&c| c == buffer.capacity()) else { return };

@@ -66,22 +66,13 @@ pub(super) struct Placed {
     pub(super) serial: u64,
 }
 
-fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    // Without random bytes nothing is safe; the greeting's nonce has failed before this.
-    if getrandom::fill(&mut bytes).is_err() {
-        tracing::error!("the operating system has no random bytes");
-    }
-    bytes
-}
-
 impl Registry {
     pub(super) fn new(shared: Arc<Shared>, handles: Arc<[Handle]>) -> Self {
         Self {
             shared,
             handles,
             brake: Brake::new(),
-            generation: random(),
+            generation: link::random(),
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
             published: tokio::sync::Mutex::default(),
@@ -101,7 +92,7 @@ impl Registry {
     }
 
     pub(super) fn new_link_id(&self) -> LinkId {
-        LinkId::compose(self.generation, random())
+        LinkId::compose(self.generation, link::random())
     }
 
     pub(super) fn link_secret(
