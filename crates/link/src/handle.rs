@@ -37,7 +37,7 @@ pub(crate) struct Inner {
     pub(crate) ended: Cell<Option<End>>,
     going_away: Cell<bool>,
     /// Goodbye was said: the link ends with its carrier.
-    closing: Cell<bool>,
+    pub(crate) closing: Cell<bool>,
     notices: RefCell<Vec<Notice>>,
     notify: Notify,
     /// Received and sent payload bytes over all streams.

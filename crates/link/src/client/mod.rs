@@ -246,7 +246,13 @@ impl Keeper {
 
 /// The server takes no more streams: the link ends when its last stream does.
 fn leave(link: &Link) {
-    if link.stream_count() == 0 {
+    if link.stream_count() > 0 {
+        return;
+    }
+    if link.inner.closing.get() {
+        // We said goodbye ourselves: no other link follows.
+        link.inner.end(End::Closed);
+    } else {
         tracing::info!(link = link.serial(), "the server is going away");
         link.inner.end(End::ByPeer);
     }

@@ -74,6 +74,28 @@ fn a_client_that_closes_its_link_ends_it_on_the_server_at_once() {
 }
 
 #[test]
+fn a_client_that_says_goodbye_does_not_come_back_whenever_its_last_stream_ends() {
+    for turns in 0..40 {
+        virtually(async move {
+            let (_server, client, _) = couple().await;
+            let link = client.live().await;
+            let near = open(&link, "a", Appetite::ALL);
+            assert!(near.send_pattern(1000).await);
+            near.abort(ResetCode::Aborted);
+            near.refuse_more(ResetCode::Aborted);
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            link.say_goodbye();
+            until("the end", || link.has_ended()).await;
+            assert_eq!(link.ended(), Some(End::Closed), "after {turns} turns");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(client.links.get(), 1, "after {turns} turns");
+        });
+    }
+}
+
+#[test]
 fn a_server_that_goes_away_keeps_its_streams_and_gets_rid_of_the_link_after_the_last() {
     virtually(async {
         let (server, client, _) = couple().await;
