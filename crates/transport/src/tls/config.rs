@@ -97,7 +97,7 @@ fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError>
             if roots.is_empty() {
                 return Err(MaterialError::Setting(
                     "this system has no trusted certificates (install ca-certificates); or set \
-                     tls.ca or tls.pin"
+                     `tls.ca` or `tls.pin`, `--ca` or `--pin`"
                         .into(),
                 ));
             }

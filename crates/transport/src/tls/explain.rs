@@ -62,6 +62,9 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))
 }
 
+/// What to do where the name of a server's certificate is not the one that was dialled.
+const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
+
 fn certificate(why: &CertificateError, side: Side) -> CarrierError {
     let whose = match side {
         Side::Client => "the server's certificate",
@@ -86,18 +89,26 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
         CertificateError::NotValidYetContext { not_before, .. } => {
             format!("{whose} is not valid before {}; are the clocks right?", date(not_before))
         }
-        CertificateError::NotValidForName => format!("{whose} is for another name; set tls.sni"),
+        CertificateError::NotValidForName => {
+            format!("{whose} is for another name; {SNI}")
+        }
         CertificateError::NotValidForNameContext { expected, presented } => {
             let presented: Vec<_> = presented.iter().take(4).map(|name| plain(name)).collect();
             let presented =
                 if presented.is_empty() { "no name".into() } else { presented.join(", ") };
-            format!("{whose} is for {presented}, not for {}; set tls.sni", expected.to_str())
+            format!("{whose} is for {presented}, not for {}; {SNI}", expected.to_str())
         }
         CertificateError::UnknownIssuer => match side {
             Side::Client => {
-                format!("{whose} is of an unknown authority; set tls.ca to its file or tls.pin")
+                format!(
+                    "{whose} is of an unknown authority; set `tls.ca` or `--ca` to the authority's \
+                     file, or `tls.pin` or `--pin` to the server's key"
+                )
             }
-            Side::Server => format!("{whose} is of an authority that is not in tls.client_ca"),
+            Side::Server => format!(
+                "{whose} is of an authority that is not in the file of `tls.client_ca` or \
+                 `--client-ca`"
+            ),
         },
         other => format!("{whose} does not verify: {other}"),
     })
@@ -119,7 +130,9 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
     let refused = |why: &str| CarrierError::Certificate(format!("{peer} refused {ours}: {why}"));
     match alert {
         Alert::CertificateRequired => CarrierError::Certificate(
-            "the server asks for a client certificate; set tls.cert and tls.key".into(),
+            "the server asks for a client certificate; set `tls.cert` and `tls.key`, or `--cert` and \
+             `--key`"
+                .into(),
         ),
         Alert::UnknownCA => refused("it does not know the authority"),
         Alert::CertificateExpired => refused("it has expired or is not valid yet"),

@@ -99,7 +99,7 @@ pub fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Ma
     Ok(certificates)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
     fs::read(path).map_err(|error| MaterialError::file(path, error))
 }
 

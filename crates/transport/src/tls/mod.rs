@@ -5,9 +5,11 @@
 //! providers in one tree make rustls panic), hybrid post-quantum key exchange first, TLS 1.3 only.
 //! 0-RTT is off.
 
+mod authority;
 mod config;
 mod error;
 mod explain;
+mod host;
 mod identity;
 mod name;
 mod own;
@@ -18,9 +20,11 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
+pub use authority::{Authority, Issued};
 pub use config::{Trust, client_config, server_config};
 pub use error::MaterialError;
 pub use explain::{Side, explain, io_error};
+pub use host::{HostName, HostNameError};
 pub use identity::{Identity, load_certificates};
 pub use name::{certificate_name, server_name};
 pub use own::self_signed;

@@ -1,0 +1,283 @@
+//! An authority of one's own, and the certificates it issues: what `tunnel generate certs` makes.
+//!
+//! Keys are ECDSA on P-256: every TLS stack, browser and proxy of the last ten years takes them,
+//! which cannot be said of Ed25519, and a signature costs a hundredth of RSA's. Each certificate
+//! carries what RFC 5280 asks for (key identifiers, basic constraints, key usage), so that stricter
+//! verifiers than ours take it, too.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber,
+};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+use x509_parser::time::ASN1Time;
+
+use super::identity::{day, read};
+use super::{HostName, MaterialError, load_certificates};
+
+/// How long an authority lasts unless its certificates last longer: it is copied to every machine
+/// by hand, so it should outlive the hardware.
+const AUTHORITY_YEARS: u8 = 10;
+
+/// Of a common name (`ub-common-name` in RFC 5280, appendix A.1).
+const COMMON_NAME_MAX: usize = 64;
+
+/// The other machine's clock may be late.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A certificate authority with its key.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    ends: ASN1Time,
+}
+
+/// A certificate and its private key as PEM, and its last day.
+#[derive(Clone)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: String,
+    /// Its key, PKCS#8.
+    pub key: String,
+    /// The day it expires on, in UTC, as `2031-04-05`.
+    pub until: String,
+}
+
+impl Authority {
+    /// A new authority that outlasts certificates of so many years.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn create(years: u8) -> Result<(Self, Issued), MaterialError> {
+        // Two authorities of one name would be confused: a verifier finds the issuer by its name,
+        // and then tells of a bad signature instead of an unknown authority.
+        let [a, b, c, d] = random()?;
+        let name = format!("tunnel CA {a:02x}{b:02x}{c:02x}{d:02x}");
+        let mut params = parameters(&name)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let ends = years_from(&ASN1Time::now(), years.max(AUTHORITY_YEARS));
+        params.not_after = ends.to_datetime();
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.self_signed(&key).map_err(failed)?.pem();
+        let issued = Issued { certificate, key: key.serialize_pem(), until: day(&ends) };
+        Ok((Self { issuer: Issuer::new(params, key), ends }, issued))
+    }
+
+    /// Reads PEM files; a key of any kind that can sign.
+    ///
+    /// # Errors
+    /// Names the file: unreadable, no authority, expired, a key of another certificate.
+    pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
+        let problem = |what: &str| MaterialError::file(certificate, what);
+        let chain = load_certificates(certificate)?;
+        let first = chain.first().ok_or_else(|| problem("no certificate in it (PEM)"))?;
+        let (_, parsed) = X509Certificate::from_der(first)
+            .map_err(|_| problem("the certificate cannot be read"))?;
+        if !parsed.basic_constraints().ok().flatten().is_some_and(|c| c.value.ca) {
+            return Err(problem("this certificate is of no authority: it may not issue others"));
+        }
+        let ends = parsed.validity().not_after;
+        if ASN1Time::now() > ends {
+            let what = format!("the authority expired on {}; make a new one elsewhere", day(&ends));
+            return Err(problem(&what));
+        }
+        let text = String::from_utf8(read(key)?)
+            .map_err(|_| MaterialError::file(key, "no private key in it (PEM)"))?;
+        let pair = KeyPair::from_pem(&text).map_err(|error| {
+            MaterialError::file(key, format!("the private key cannot be used: {error}"))
+        })?;
+        if pair.subject_public_key_info() != parsed.public_key().raw {
+            let what =
+                format!("the key does not belong to the certificate {}", certificate.display());
+            return Err(MaterialError::file(key, what));
+        }
+        let issuer = Issuer::from_ca_cert_der(first, pair)
+            .map_err(|error| MaterialError::file(certificate, error))?;
+        Ok(Self { issuer, ends })
+    }
+
+    /// A server's certificate for `names`, at least one.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn server(&self, names: &[HostName], years: u8) -> Result<Issued, MaterialError> {
+        let first = names.first().map(ToString::to_string);
+        // A longer one is in the alternative names all the same, where verifiers look.
+        let common = first.filter(|name| name.len() <= COMMON_NAME_MAX);
+        let mut params = parameters(common.as_deref().unwrap_or("a tunnel server"))?;
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| match name {
+                HostName::Address(ip) => Ok(SanType::IpAddress(*ip)),
+                HostName::Name(name) => Ok(SanType::DnsName(name.as_str().try_into()?)),
+            })
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        self.issue(params, ExtendedKeyUsagePurpose::ServerAuth, years)
+    }
+
+    /// A client's certificate: it may log in under this name, of at most 64 characters.
+    ///
+    /// # Errors
+    /// The machine has no randomness.
+    pub fn client(&self, name: &str, years: u8) -> Result<Issued, MaterialError> {
+        // The common name alone: client names are no host names, they may have capitals and `_`.
+        self.issue(parameters(name)?, ExtendedKeyUsagePurpose::ClientAuth, years)
+    }
+
+    fn issue(
+        &self,
+        mut params: CertificateParams,
+        usage: ExtendedKeyUsagePurpose,
+        years: u8,
+    ) -> Result<Issued, MaterialError> {
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![usage];
+        params.use_authority_key_identifier_extension = true;
+        // What outlives its authority would fail without its own date saying why.
+        let ends = years_from(&ASN1Time::now(), years).min(self.ends);
+        params.not_after = ends.to_datetime();
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(failed)?.pem();
+        Ok(Issued { certificate, key: key.serialize_pem(), until: day(&ends) })
+    }
+}
+
+/// What all have in common: valid since yesterday, a random serial number of 127 bits.
+fn parameters(name: &str) -> Result<CertificateParams, MaterialError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.not_before = ASN1Time::now().to_datetime() - DAY;
+    let mut serial = random::<16>()?;
+    // A positive integer that begins with no zero byte (RFC 5280, section 4.1.2.2).
+    serial[0] = serial[0] & 0x7f | 0x40;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+/// The same day so many years later.
+fn years_from(now: &ASN1Time, years: u8) -> ASN1Time {
+    let now = now.to_datetime();
+    let then = now.replace_year(now.year() + i32::from(years));
+    // The 29th of February has no counterpart in most years.
+    ASN1Time::new(then.unwrap_or_else(|_| now + DAY * 365 * u32::from(years)))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], MaterialError> {
+    let mut bytes = [0; N];
+    rand::fill(&mut bytes)
+        .map_err(|_| MaterialError::Setting("the system gives no randomness".into()))?;
+    Ok(bytes)
+}
+
+fn failed(error: rcgen::Error) -> MaterialError {
+    MaterialError::Setting(format!("making a certificate: {error}"))
+}
+
+/// Without the key.
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("ends", &self.ends).finish_non_exhaustive()
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Issued {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issued").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    use super::*;
+
+    fn der(issued: &Issued) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_leaf_says_what_it_is_for_and_who_issued_it() {
+        let (authority, root) = Authority::create(2).unwrap();
+        let names = ["a.example", "::1"].map(|name| name.parse().unwrap());
+        let leaf = der(&authority.server(&names, 2).unwrap());
+        let (_, leaf) = X509Certificate::from_der(&leaf).unwrap();
+        let root = der(&root);
+        let (_, root) = X509Certificate::from_der(&root).unwrap();
+        assert_eq!(leaf.issuer(), root.subject());
+        assert!(!leaf.is_ca() && root.is_ca());
+        let usage = leaf.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.server_auth && !usage.client_auth);
+        assert!(leaf.key_usage().unwrap().unwrap().value.digital_signature());
+        assert_eq!(leaf.subject_alternative_name().unwrap().unwrap().value.general_names.len(), 2);
+    }
+
+    #[test]
+    fn names_and_serials_differ() {
+        let ((one, a), (_, b)) = (Authority::create(1).unwrap(), Authority::create(1).unwrap());
+        let subject = |issued: &Issued| {
+            X509Certificate::from_der(&der(issued)).unwrap().1.subject().to_string()
+        };
+        assert_ne!(subject(&a), subject(&b));
+        let serial = |issued: &Issued| {
+            X509Certificate::from_der(&der(issued)).unwrap().1.raw_serial().to_vec()
+        };
+        let two = [one.client("a", 1).unwrap(), one.client("a", 1).unwrap()];
+        assert_ne!(serial(&two[0]), serial(&two[1]));
+        assert_eq!(serial(&a).len(), 16);
+    }
+
+    #[test]
+    fn no_leaf_outlives_its_authority() {
+        let (authority, root) = Authority::create(2).unwrap();
+        assert_eq!(authority.client("a", 30).unwrap().until, root.until);
+        let (longer, root) = Authority::create(30).unwrap();
+        assert_eq!(longer.client("a", 30).unwrap().until, root.until);
+        assert!(longer.client("a", 2).unwrap().until < root.until);
+    }
+
+    #[test]
+    fn a_day_that_the_other_year_lacks_is_close_to_it() {
+        let leap = ASN1Time::from_timestamp(1_835_395_200).unwrap();
+        assert_eq!(day(&leap), "2028-02-29");
+        assert_eq!(day(&years_from(&leap, 2)), "2030-02-28");
+        assert_eq!(day(&years_from(&leap, 4)), "2032-02-29");
+    }
+
+    #[test]
+    fn an_authority_reads_back_and_a_wrong_pair_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let (authority, root) = Authority::create(2).unwrap();
+        let (_, other) = Authority::create(2).unwrap();
+        let leaf = authority.client("home", 2).unwrap();
+        fs::write(at("ca.crt"), &root.certificate).unwrap();
+        fs::write(at("ca.key"), &root.key).unwrap();
+        fs::write(at("other.key"), &other.key).unwrap();
+        fs::write(at("home.crt"), &leaf.certificate).unwrap();
+        fs::write(at("home.key"), &leaf.key).unwrap();
+        let again = Authority::load(&at("ca.crt"), &at("ca.key")).unwrap();
+        let issuer = |issued: &Issued| {
+            X509Certificate::from_der(&der(issued)).unwrap().1.issuer().to_string()
+        };
+        assert_eq!(issuer(&again.client("b", 1).unwrap()), issuer(&leaf));
+
+        let said =
+            |crt: &str, key: &str| Authority::load(&at(crt), &at(key)).unwrap_err().to_string();
+        assert!(said("ca.crt", "other.key").contains("other.key: the key does not belong to"));
+        assert!(said("home.crt", "home.key").contains("home.crt: this certificate is of no auth"));
+        assert!(said("ca.crt", "ca.crt").contains("ca.crt: the private key cannot be used"));
+        assert!(said("gone.crt", "ca.key").contains("gone.crt: No such file"));
+    }
+}

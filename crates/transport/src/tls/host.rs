@@ -1,0 +1,122 @@
+//! What a server's certificate can be for: the names and addresses by which clients dial it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A DNS name, perhaps with `*` as its first label, or an IP address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HostName {
+    /// In lower case, without a dot at its end.
+    Name(String),
+    /// IPv4 or IPv6.
+    Address(IpAddr),
+}
+
+/// The text is no [`HostName`]; says what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` {problem}")]
+pub struct HostNameError {
+    text: String,
+    problem: &'static str,
+}
+
+/// Longest name, and longest label of it (RFC 1035 section 2.3.4).
+const NAME_MAX: usize = 253;
+const LABEL_MAX: usize = 63;
+
+impl FromStr for HostName {
+    type Err = HostNameError;
+
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
+        let wrong = |problem| HostNameError { text: text.to_owned(), problem };
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        if let Ok(ip) = bare.parse() {
+            return Ok(Self::Address(ip));
+        }
+        if text.contains("://") || text.contains(':') || text.contains('/') {
+            return Err(wrong("is more than a name: leave scheme, port and path away"));
+        }
+        if !text.is_ascii() {
+            return Err(wrong("has letters beyond ASCII: write the name as DNS has it, xn--…"));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        let plain = match name.strip_prefix("*.") {
+            // `*.com` would stand for everybody; verifiers refuse it.
+            Some(rest) if !rest.contains('.') => {
+                return Err(wrong("stands for a whole top-level domain"));
+            }
+            Some(rest) => rest,
+            None => &name,
+        };
+        let label = |label: &str| {
+            (1..=LABEL_MAX).contains(&label.len())
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        };
+        let number = |label: &str| label.bytes().all(|b| b.is_ascii_digit());
+        let good = name.len() <= NAME_MAX
+            && plain.split('.').all(label)
+            && !plain.rsplit('.').next().is_none_or(number);
+        if good {
+            Ok(Self::Name(name))
+        } else {
+            Err(wrong("is neither a host name nor an IP address"))
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(ip) => ip.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_in_every_spelling() {
+        let cases = [
+            ("Example.COM.", "example.com"),
+            ("*.home.example.com", "*.home.example.com"),
+            ("localhost", "localhost"),
+            ("my_host.lan", "my_host.lan"),
+            ("192.0.2.2", "192.0.2.2"),
+            ("2001:DB8::1", "2001:db8::1"),
+            ("[::1]", "::1"),
+        ];
+        for (text, shown) in cases {
+            let host: HostName = text.parse().unwrap();
+            assert_eq!(host.to_string(), shown);
+            assert_eq!(matches!(host, HostName::Address(_)), shown.parse::<IpAddr>().is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_told_with_the_reason() {
+        let cases = [
+            ("tls://example.com:7000", "leave scheme, port"),
+            ("example.com:7000", "leave scheme, port"),
+            ("bücher.example", "xn--"),
+            ("*.com", "top-level"),
+            ("a.*.example", "neither"),
+            ("", "neither"),
+            ("a b", "neither"),
+            ("-a.example", "neither"),
+            ("a..example", "neither"),
+            ("300.1.1.1", "neither"),
+            ("10.0.0", "neither"),
+        ];
+        for (text, problem) in cases {
+            let said = text.parse::<HostName>().unwrap_err().to_string();
+            assert!(said.starts_with(&format!("`{text}` ")) && said.contains(problem), "{said}");
+        }
+        assert!(format!("{}.example", "a".repeat(64)).parse::<HostName>().is_err());
+    }
+}
