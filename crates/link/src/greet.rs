@@ -18,7 +18,7 @@ use crate::server::Verifier;
 #[derive(Debug, thiserror::Error)]
 pub enum GreetError {
     /// The connection failed under it.
-    #[error("connection lost during the greeting: {0}")]
+    #[error("the greeting was cut off: {0}")]
     Io(#[from] io::Error),
     /// Refused, unproved or malformed.
     #[error(transparent)]
@@ -163,7 +163,10 @@ async fn read(lane: &mut dyn Lane, input: &mut BytesMut) -> io::Result<()> {
     // The machine refuses what is longer before it has all arrived, so this is bounded.
     input.reserve(GREETING_MAX);
     match poll_fn(|cx| lane.poll_read(cx, input)).await? {
-        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        0 => {
+            let text = "the other side closed the connection";
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, text))
+        }
         _ => Ok(()),
     }
 }

@@ -56,7 +56,8 @@ async fn a_wrong_name_is_told_with_the_right_ones() {
     let said = said_of(|ca| ca.server(&["b.example", "10.0.0.1"]).unwrap()).await;
     assert_eq!(
         said,
-        "the server's certificate is for b.example, 10.0.0.1, not for a.example; set tls.sni"
+        "the server's certificate is for b.example, 10.0.0.1, not for a.example; dial that name, or \
+         set `sni` beside the `url` under `servers`"
     );
 }
 
@@ -65,7 +66,8 @@ async fn an_unknown_authority_is_told_on_both_sides() {
     let said = said_of(|_| Authority::new("Other").unwrap().server(&["a.example"]).unwrap()).await;
     assert_eq!(
         said,
-        "the server's certificate is of an unknown authority; set tls.ca to its file or tls.pin"
+        "the server's certificate is of an unknown authority; set `tls.ca` or `--ca` to the \
+         authority's file, or `tls.pin` or `--pin` to the server's key"
     );
     let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
     let other = Authority::new("Other").unwrap().server(&["a.example"]).unwrap();
@@ -89,7 +91,13 @@ async fn another_key_than_the_pinned_one_is_shown() {
 
 #[tokio::test]
 async fn a_server_without_tls_is_told() {
-    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "\0\0\0\0"] {
+    let other = "does not speak TLS on this port";
+    for (answer, said) in [
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", other),
+        ("SSH-2.0-OpenSSH_9.2\r\n", other),
+        ("\0\0\0\0", other),
+        ("TNL1\u{1}\0\0\u{20}", "this port of the server is tcp://, without TLS"),
+    ] {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let other = std::thread::spawn(move || {
@@ -99,7 +107,7 @@ async fn a_server_without_tls_is_told() {
             stream
         });
         let error = dial(address, Material::new().any_client(), "a.example").await.unwrap_err();
-        assert_eq!(error.to_string(), "TLS: the server does not speak TLS on this port");
+        assert!(error.to_string().contains(said), "{error}");
         drop(other.join());
     }
 }
@@ -110,11 +118,17 @@ async fn a_client_without_tls_is_told() {
     let server = server_config(&material.own("own"), None, &[ALPN]).unwrap();
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let mut listener = TcpListener::new(socket, Some(server)).unwrap();
-    let mut peer = std::net::TcpStream::connect(listener.local_addr()).unwrap();
-    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
-    let error = incoming.handshake().await.unwrap_err();
-    assert_eq!(error.to_string(), "TLS: the client does not speak TLS on this port");
+    for (text, said) in [
+        ("GET / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),
+        ("TRACE / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),
+        ("TNL1", "TLS: the client dials this port as tcp://, without TLS: it must say tls:// here"),
+    ] {
+        let mut peer = std::net::TcpStream::connect(listener.local_addr()).unwrap();
+        peer.write_all(text.as_bytes()).unwrap();
+        let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+        let error = incoming.handshake().await.unwrap_err();
+        assert_eq!(error.to_string(), said);
+    }
 }
 
 #[tokio::test]

@@ -83,7 +83,8 @@ async fn a_missing_client_certificate_is_told_on_both_sides() {
     let Ends { dialled, accepted } = ends(server, client, "x").await;
     assert_eq!(
         dialled.unwrap_err().to_string(),
-        "the server asks for a client certificate; set tls.cert and tls.key"
+        "the server asks for a client certificate; set `tls.cert` and `tls.key`, or `--cert` and \
+         `--key`"
     );
     assert_eq!(
         accepted.unwrap_err().to_string(),
@@ -101,7 +102,8 @@ async fn a_refused_client_certificate_is_told_on_both_sides() {
         (
             stranger,
             "the server refused our client certificate: it does not know the authority",
-            "the client's certificate is of an authority that is not in tls.client_ca",
+            "the client's certificate is of an authority that is not in the file of \
+             `tls.client_ca` or `--client-ca`",
         ),
         (
             expired,

@@ -11,7 +11,7 @@ pub enum CarrierError {
     /// The peer's public key is none of the pinned ones.
     #[error(
         "the server's key sha256:{presented} is not the pinned one; if the server was set up anew, \
-         put the new pin into tls.pin"
+         put the new pin into `tls.pin` or `--pin`"
     )]
     PinMismatch {
         /// Base64 of the SHA-256 of the presented SubjectPublicKeyInfo.

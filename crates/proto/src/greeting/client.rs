@@ -1,8 +1,8 @@
 //! The client's half.
 //!
 //! ```text
-//!   bound:    Hello, Proof sent at once -> Nonce -> Answer -> Signature -> Over
-//!   unbound:  Nonce (Hello, Proof sent) ----------> Answer -> Signature -> Over
+//!   bound:    Hello and Proof sent at once -> Nonce ------------> Answer -> Signature -> Over
+//!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
 
 use std::fmt;
@@ -131,7 +131,8 @@ impl ClientGreeting {
             inbound: Inbound::new(),
             transcript: Transcript::new(&setup.binding),
             state: State::Nonce,
-            output: None,
+            // At once, whatever else waits for the nonce: it tells a port of TLS what we are.
+            output: Some(Bytes::from_static(&MAGIC)),
             outcome: None,
         };
         if bound {
@@ -195,9 +196,10 @@ impl ClientGreeting {
 
     /// Sends hello and proof, which covers everything the transcript has so far.
     fn say_hello(&mut self) {
-        let mut out = BytesMut::from(&MAGIC[..]);
+        let mut out = BytesMut::from(self.output.take().unwrap_or_default());
+        let hello_start = out.len();
         self.hello.write(&mut out);
-        self.transcript.push(&out[MAGIC.len()..]);
+        self.transcript.push(&out[hello_start..]);
         let hash = self.transcript.hash();
         let proof = Macs {
             credential: self.keys.proof(&hash),

@@ -9,6 +9,12 @@ pub enum GreetingError {
     /// The first bytes are another protocol's. Nothing is answered.
     #[error("the other side does not speak the tunnel protocol: check address and port")]
     Magic,
+    /// The first byte is that of a TLS record (RFC 8446 section 5.1). Nothing is answered.
+    #[error(
+        "the other side speaks TLS on this connection and we do not: client and server must both \
+         say tls://, or both tcp://"
+    )]
+    Tls,
     /// The peer's messages exceed [`GREETING_MAX`]. Found in the head, before the body arrives.
     #[error("the greeting is longer than {GREETING_MAX} bytes")]
     TooLong,
@@ -37,7 +43,7 @@ impl GreetingError {
     /// What a server tells the peer; `None` where it says nothing.
     pub(super) const fn refusal(self) -> Option<Refusal> {
         match self {
-            Self::Magic => None,
+            Self::Magic | Self::Tls => None,
             Self::Refused(refusal) => Some(refusal),
             Self::TooLong
             | Self::Malformed(_)

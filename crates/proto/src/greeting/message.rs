@@ -17,6 +17,11 @@ pub(super) const ACCEPT: u8 = 4;
 pub(super) const SIGNATURE: u8 = 5;
 pub(super) const REFUSED: u8 = 6;
 
+/// First bytes of a peer that was told `tls://` where we were told `tcp://`: the types of records a
+/// TLS handshake may begin with (RFC 8446 section 5.1).
+const TLS_ALERT: u8 = 21;
+const TLS_HANDSHAKE: u8 = 22;
+
 const FLAG_BOUND: u8 = 1;
 const FLAG_TAKEOVER: u8 = 2;
 const FLAG_CERTIFICATE: u8 = 4;
@@ -287,7 +292,10 @@ impl Inbound {
         if !self.magic_seen {
             let arrived = input.len().min(MAGIC.len());
             if input[..arrived] != MAGIC[..arrived] {
-                return Err(GreetingError::Magic);
+                return Err(match input[0] {
+                    TLS_ALERT | TLS_HANDSHAKE => GreetingError::Tls,
+                    _ => GreetingError::Magic,
+                });
             }
             if arrived < MAGIC.len() {
                 return Ok(None);

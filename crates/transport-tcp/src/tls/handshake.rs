@@ -63,9 +63,9 @@ async fn shake<S: Session>(
         }
         let before = heard;
         heard += receive::<S>(&socket, &mut engine).await?;
+        // rustls would say so too, but only after a whole record by a length that is none.
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
-            // rustls would say so too, but only after a whole record by a length that is none.
-            return Err(not_tls(S::SIDE));
+            return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
         if heard > INPUT {
             let text = format!("the handshake is longer than {INPUT} bytes");
@@ -117,7 +117,21 @@ fn looks_like_tls(start: &[u8]) -> bool {
     typed && start.get(1).is_none_or(|&major| major == 3)
 }
 
-fn not_tls(side: Side) -> CarrierError {
-    let peer = if side == Side::Client { "server" } else { "client" };
-    CarrierError::Tls(format!("the {peer} does not speak TLS on this port"))
+/// First bytes of every greeting (SPEC.md, "Greeting"). Here they are a peer that was told `tcp://`.
+const GREETING: &[u8] = b"TNL1";
+
+fn not_tls(side: Side, start: &[u8]) -> CarrierError {
+    let greeting = start.iter().zip(GREETING).all(|(a, b)| a == b);
+    CarrierError::Tls(match (side, greeting) {
+        (Side::Client, true) => {
+            "this port of the server is tcp://, without TLS: dial the one that \
+             its file has under `listen` as tls://"
+                .into()
+        }
+        (Side::Server, true) => "the client dials this port as tcp://, without TLS: it must say \
+             tls:// here"
+            .into(),
+        (Side::Client, false) => "the server does not speak TLS on this port".into(),
+        (Side::Server, false) => "the client does not speak TLS on this port".into(),
+    })
 }
