@@ -28,7 +28,7 @@ pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::fuzz;
-pub use load::{Loaded, Role, Text, load_client, load_server};
+pub use load::{Loaded, Role, Text, load_client, load_server, locate};
 pub use model::{
     ClientConfig, ClientGrant, Common, Forward, KeyPair, LogFormat, LogLevel, Path, Priority,
     Public, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,

@@ -46,6 +46,27 @@ impl Role {
     }
 }
 
+/// Where the value of a key path such as `servers[0].tls.ca` stands in a text: line and column, both
+/// from 1. For what shows only when the model meets the machine.
+#[must_use]
+pub fn locate(text: &str, key_path: &str) -> Option<(usize, usize)> {
+    let mut node = parse("", text).ok()?;
+    for step in key_path.split(['.', '[']) {
+        node = match (&node.kind, step.strip_suffix(']')) {
+            (Kind::List(items), Some(index)) => items.get(index.parse::<usize>().ok()?)?,
+            (Kind::Map(entries), None) => &entries.iter().find(|entry| entry.key == step)?.value,
+            // One value stands for a list of one.
+            (Kind::Scalar { .. } | Kind::Map(_), Some("0")) => &node,
+            _ => return None,
+        }
+        .clone();
+    }
+    match node.at {
+        At::Text { line, column } => Some((line, column)),
+        At::Flag(_) => None,
+    }
+}
+
 /// A file's name, as it appears in problems, and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
@@ -128,4 +149,22 @@ fn overlay(base: &Rc<Node>, flags: Vec<Entry>) -> Rc<Node> {
         entries.push(flag);
     }
     Node::new(Kind::Map(entries), base.at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_path_is_found_where_it_stands() {
+        let text = "servers:\n  - { url: \"tls://a:1\", tls: { ca: a.pem } }\n  - tls://b:1\n\
+                    tls:\n  cert: c.pem\n";
+        assert_eq!(locate(text, "tls.cert"), Some((5, 9)));
+        assert_eq!(locate(text, "servers[0].tls.ca"), Some((2, 36)));
+        assert_eq!(locate(text, "servers[1]"), Some((3, 5)));
+        for absent in ["tls.key", "servers[2]", "servers[1].tls.ca", "tls[1]", "", "["] {
+            assert_eq!(locate(text, absent), None, "{absent}");
+        }
+        assert_eq!(locate("servers: tls://b:1\n", "servers[0]"), Some((1, 10)));
+    }
 }

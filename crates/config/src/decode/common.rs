@@ -176,9 +176,8 @@ fn token(s: &Section<'_>, item: &Item, from_file: bool) -> Option<Token> {
         if !from_file {
             return Ok(Token { secret: check(text)?, file: None });
         }
-        let read = (s.cx.sources.read)(Path::new(text)).map(Secret::new).map_err(|why| {
-            BadValue::new(format!("cannot read the file{}: {why}", secrecy::file(text)))
-        })?;
+        let read = (s.cx.sources.read)(Path::new(text)).map(Secret::new);
+        let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
         Ok(Token { secret: check(read.reveal().trim_end())?, file: Some(PathBuf::from(text)) })
     })
 }

@@ -47,14 +47,26 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     BadValue { message, hint: bad.hint }
 }
 
-/// ` PATH` where the text is written like a path, else nothing: it may be the token.
-pub(super) fn file(text: &str) -> String {
+/// A `token_file` that cannot be read. It is named where the text is written like a path and no word
+/// of it like a secret: it may be the token itself.
+pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     let path = Path::new(text);
-    if path.is_absolute() || path.extension().is_some() {
-        format!(" {text}")
-    } else {
-        String::new()
+    let like_a_path = path.is_absolute() || path.extension().is_some();
+    if !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(scrambled) {
+        return BadValue::new(format!("cannot read the file: {why}"))
+            .hint("it is not named here, for it may be a token: that one belongs under `token`");
     }
+    let bad = BadValue::new(format!("cannot read the file {text}: {why}"));
+    if path.is_absolute() { bad } else { bad.hint("a path in a file is relative to that file") }
+}
+
+/// Whether a word is longer, or changes more often between capitals, small letters and digits, than
+/// those that people name files with. Words of a path that only look like it cost no more than
+/// their mention.
+fn scrambled(word: &str) -> bool {
+    let kind = |b: &u8| (b.is_ascii_uppercase(), b.is_ascii_digit());
+    let runs = word.as_bytes().chunk_by(|a, b| kind(a) == kind(b)).count();
+    word.len() >= 24 || word.len() >= 8 && runs * 3 > word.len()
 }
 
 #[cfg(test)]
@@ -79,8 +91,21 @@ mod tests {
 
     #[test]
     fn a_file_is_shown_where_it_is_written_like_one() {
-        assert_eq!(file("/etc/tunnel/home"), " /etc/tunnel/home");
-        assert_eq!(file("home.token"), " home.token");
-        assert_eq!(file("q7Xb2LmZ0aKc9RtYv4WnPs"), "");
+        let said = |text: &str| unreadable(text, "gone").message;
+        for path in ["/etc/tunnel/home", "home.token", "/run/credentials/home-2026-11-21/token01"] {
+            assert_eq!(said(path), format!("cannot read the file {path}: gone"));
+        }
+        for token in [
+            "q7Xb2LmZ0aKc9RtYv4WnPs",
+            // Base64 has `/`, and other signs are allowed.
+            "/q7Xb2LmZ0aKc9RtYv4WnPs",
+            "q7Xb2LmZ0a/Kc9RtYv4WnPs=",
+            "q7Xb2LmZ0aK.c9RtYv4WnPs",
+            "/home/me/q7Xb2LmZ0aKc9RtYv4WnPs",
+            "3f9a1c0be47d2586.c1d07e52ab8f4936",
+            "a.thequickbrownfoxjumpsoverthelazydog",
+        ] {
+            assert_eq!(said(token), "cannot read the file: gone");
+        }
     }
 }
