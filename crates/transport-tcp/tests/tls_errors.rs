@@ -39,7 +39,10 @@ async fn said_of(leaf: impl Fn(&Authority) -> Leaf) -> String {
 #[tokio::test]
 async fn an_expired_certificate_is_told_with_its_day() {
     let said = said_of(|ca| ca.flawed_server(&["a.example"], Flaw::Expired).unwrap()).await;
-    assert_eq!(said, "the server's certificate expired on 2019-12-31; renew it");
+    assert_eq!(
+        said,
+        "the server's certificate expired on 2019-12-31; renew it, or is the clock here wrong?"
+    );
 }
 
 #[tokio::test]
@@ -62,19 +65,70 @@ async fn a_wrong_name_is_told_with_the_right_ones() {
 }
 
 #[tokio::test]
-async fn an_unknown_authority_is_told_on_both_sides() {
+async fn an_unknown_authority_is_told() {
     let said = said_of(|_| Authority::new("Other").unwrap().server(&["a.example"]).unwrap()).await;
     assert_eq!(
         said,
         "the server's certificate is of an unknown authority; set `tls.ca` or `--ca` to the \
          authority's file, or `tls.pin` or `--pin` to the server's key"
     );
-    let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
-    let other = Authority::new("Other").unwrap().server(&["a.example"]).unwrap();
-    let ends = ends(server(&material, &other), trusting(&material, &ca), "a.example").await;
+}
+
+#[tokio::test]
+async fn what_a_client_has_against_a_server_s_certificate_is_told_there_too() {
+    let material = Material::new();
+    let ca = Authority::new("Test CA").unwrap();
+    let [stranger, namesake] = ["Other", "Test CA"].map(|name| Authority::new(name).unwrap());
+    let name = &["a.example"];
+    let cases = [
+        (
+            ca.flawed_server(name, Flaw::Expired),
+            "it has expired or is not valid yet; renew the file of `tls.cert`, or are the clocks \
+             right?",
+        ),
+        (
+            ca.flawed_server(name, Flaw::NotYetValid),
+            "it has expired or is not valid yet; renew the file of `tls.cert`, or are the clocks \
+             right?",
+        ),
+        (
+            ca.server(&["b.example"]),
+            "it is not for the name that the client dials, most likely; issue one that is, or have \
+             `sni` set there",
+        ),
+        (
+            stranger.server(name),
+            "it does not know the authority; `tls.ca` of the client must hold it, or `tls.pin` our \
+             key",
+        ),
+        (
+            namesake.server(name),
+            "its authority has the name of one that is trusted, but another key",
+        ),
+        (
+            ca.client(name, "a client", Flaw::None),
+            "it is not made for servers (extended key usage)",
+        ),
+    ];
+    for (leaf, why) in cases {
+        let server = server(&material, &leaf.unwrap());
+        let ends = ends(server, trusting(&material, &ca), "a.example").await;
+        let said = ends.accepted.unwrap_err().to_string();
+        assert_eq!(said, format!("the client refused our certificate: {why}"));
+    }
+}
+
+#[tokio::test]
+async fn an_authority_of_the_same_name_and_a_client_s_certificate_are_told_as_such() {
+    let namesake = Authority::new("Test CA").unwrap();
     assert_eq!(
-        ends.accepted.unwrap_err().to_string(),
-        "the client refused our certificate: it does not know the authority"
+        said_of(|_| namesake.server(&["a.example"]).unwrap()).await,
+        "the server's certificate is of an authority that has the name of one we trust, but another \
+         key; was the authority made anew?"
+    );
+    assert_eq!(
+        said_of(|ca| ca.client(&["a.example"], "a client", Flaw::None).unwrap()).await,
+        "the server's certificate is not made for servers (extended key usage); issue one that is"
     );
 }
 

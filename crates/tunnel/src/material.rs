@@ -76,11 +76,22 @@ fn anchor(path: &mut PathBuf, folder: &Path) {
     *path = folder.join(&*path);
 }
 
+/// Tells of a certificate that peers will refuse by its dates.
+pub(crate) fn warn_of_dates(identity: &Identity, certificate: &Path) {
+    if let Some(problem) = identity.out_of_date() {
+        tracing::warn!("{}: {problem}", certificate.display());
+    }
+}
+
 /// The server's certificate: the configured one, else a self-signed one of the state directory.
 pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
     match &tls.identity {
-        Some(pair) => Identity::load(&pair.cert, &pair.key)
-            .map_err(|e| WrongConfig::one(format!("tls: {e}")).into()),
+        Some(pair) => {
+            let identity = Identity::load(&pair.cert, &pair.key)
+                .map_err(|e| WrongConfig::one(format!("tls: {e}")))?;
+            warn_of_dates(&identity, &pair.cert);
+            Ok(identity)
+        }
         None => {
             let identity = self_signed(state.path(), &[]).context("the server's certificate")?;
             tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");

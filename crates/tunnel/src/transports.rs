@@ -12,6 +12,8 @@ use transport::tls::{Identity, Trust};
 use transport::{ALPN, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
+use crate::material;
+
 /// TLS of a server's listeners.
 pub(crate) type ServerSide = Arc<transport::tls::ServerConfig>;
 
@@ -97,6 +99,9 @@ fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
     };
     let identity =
         path.identity.as_ref().map(|pair| Identity::load(&pair.cert, &pair.key)).transpose()?;
+    if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
+        material::warn_of_dates(identity, &pair.cert);
+    }
     let config = transport::tls::client_config(&trust, identity.as_ref(), &[ALPN])?;
     let name = transport::tls::server_name(path.sni.as_deref().unwrap_or(host))?;
     Ok(TlsClient { config, name })

@@ -8,7 +8,7 @@ use std::fmt;
 /// `Display` is one line for the logs of both ends: what, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// Unknown name, wrong token or wrong certificate; deliberately one code.
+    /// Unknown name, wrong token or missing certificate; deliberately one code.
     BadCredential,
     /// A newer process of this client took over and lives.
     Superseded,
@@ -28,6 +28,9 @@ pub enum Refusal {
     Binding,
     /// Another process uses the name and does not give way.
     NameTaken,
+    /// The client's verified certificate has another name than the client gave. Found before
+    /// anybody looks for the name, so it tells nothing of who is known.
+    CertificateName,
     /// A code of a newer server.
     Other(u16),
 }
@@ -47,6 +50,7 @@ impl Refusal {
             Self::Unavailable => 8,
             Self::Binding => 9,
             Self::NameTaken => 10,
+            Self::CertificateName => 11,
             Self::Other(n) => n,
         }
     }
@@ -65,6 +69,7 @@ impl Refusal {
             8 => Self::Unavailable,
             9 => Self::Binding,
             10 => Self::NameTaken,
+            11 => Self::CertificateName,
             n => Self::Other(n),
         }
     }
@@ -105,6 +110,10 @@ impl fmt::Display for Refusal {
             }
             Self::NameTaken => {
                 "another process uses this client name: stop it or choose another name"
+            }
+            Self::CertificateName => {
+                "the client's certificate is for another name than the client gives: set its `name` \
+                 to the one in the certificate, or its `tls.cert` to the certificate of its name"
             }
             Self::Other(n) => return write!(f, "refused with code {n}: upgrade the client"),
         })

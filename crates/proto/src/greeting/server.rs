@@ -26,7 +26,8 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 pub struct ServerSetup {
     /// The TLS session of the connection, if there is one end to end.
     pub binding: Binding,
-    /// The name in the client's verified certificate. A client with one may use no other name.
+    /// The name in the client's verified certificate. A client with one may use no other name; an
+    /// empty one, of a certificate without a name, fits nobody.
     pub certificate_name: Option<String>,
     /// What it talks; [`Versions::OURS`].
     pub versions: Versions,
@@ -311,9 +312,10 @@ impl ServerGreeting {
                 let hello = *hello;
                 let proof = Macs::read(message.body(), hello.attach.is_some())?;
                 let named = self.setup.certificate_name.as_deref();
-                if named.is_some_and(|named| named != hello.name.as_str())
-                    || hello.certificate && !(hello.bound && named.is_some())
-                {
+                if named.is_some_and(|named| named != hello.name.as_str()) {
+                    return Err(GreetingError::Refused(Refusal::CertificateName));
+                }
+                if hello.certificate && !(hello.bound && named.is_some()) {
                     return Err(GreetingError::Refused(Refusal::BadCredential));
                 }
                 let hash = self.transcript.hash();

@@ -85,7 +85,9 @@ async fn shake<S: Session>(
     }
     let certificate_name = match S::SIDE {
         Side::Client => None,
-        Side::Server => state.peer_certificates().and_then(<[_]>::first).and_then(certificate_name),
+        // A certificate without a name is for nobody; it is not as good as none.
+        Side::Server => (state.peer_certificates().and_then(<[_]>::first))
+            .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
     let peer = Peer { address, transport: Transport::Tls, exporter, certificate_name };
     Ok(Carrier { peer, lane: Box::new(TlsLane::new(engine, socket)) })

@@ -65,6 +65,9 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
 /// What to do where the name of a server's certificate is not the one that was dialled.
 const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
 
+/// What to do about a certificate that has expired here and now.
+const RENEW: &str = "renew it, or is the clock here wrong?";
+
 fn certificate(why: &CertificateError, side: Side) -> CarrierError {
     let whose = match side {
         Side::Client => "the server's certificate",
@@ -81,9 +84,9 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
             }
             format!("{whose} does not verify: {}", other.0)
         }
-        CertificateError::Expired => format!("{whose} has expired; renew it"),
+        CertificateError::Expired => format!("{whose} has expired; {RENEW}"),
         CertificateError::ExpiredContext { not_after, .. } => {
-            format!("{whose} expired on {}; renew it", date(not_after))
+            format!("{whose} expired on {}; {RENEW}", date(not_after))
         }
         CertificateError::NotValidYet => format!("{whose} is not valid yet; are the clocks right?"),
         CertificateError::NotValidYetContext { not_before, .. } => {
@@ -110,6 +113,15 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
                  `--client-ca`"
             ),
         },
+        // The issuer was found by its name, and is another one.
+        CertificateError::BadSignature => format!(
+            "{whose} is of an authority that has the name of one we trust, but another key; was the \
+             authority made anew?"
+        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            let role = if side == Side::Client { "servers" } else { "clients" };
+            format!("{whose} is not made for {role} (extended key usage); issue one that is")
+        }
         other => format!("{whose} does not verify: {other}"),
     })
 }
@@ -123,23 +135,19 @@ fn plain(name: &str) -> &str {
 
 fn alerted(alert: Alert, side: Side) -> CarrierError {
     let peer = side.peer();
-    let ours = match side {
-        Side::Client => "our client certificate",
-        Side::Server => "our certificate",
-    };
-    let refused = |why: &str| CarrierError::Certificate(format!("{peer} refused {ours}: {why}"));
+    if let Some(why) = refused(alert, side) {
+        let ours = match side {
+            Side::Client => "our client certificate",
+            Side::Server => "our certificate",
+        };
+        return CarrierError::Certificate(format!("{peer} refused {ours}: {why}"));
+    }
     match alert {
         Alert::CertificateRequired => CarrierError::Certificate(
             "the server asks for a client certificate; set `tls.cert` and `tls.key`, or `--cert` and \
              `--key`"
                 .into(),
         ),
-        Alert::UnknownCA => refused("it does not know the authority"),
-        Alert::CertificateExpired => refused("it has expired or is not valid yet"),
-        Alert::CertificateRevoked => refused("it was revoked"),
-        Alert::BadCertificate | Alert::UnsupportedCertificate | Alert::CertificateUnknown => {
-            refused("it does not verify")
-        }
         Alert::NoApplicationProtocol => {
             CarrierError::Tls(format!("{peer} does not speak tunnel/1 on this port"))
         }
@@ -147,4 +155,42 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
         Alert::UnrecognisedName => CarrierError::Tls(format!("{peer} does not know this name")),
         other => CarrierError::Tls(format!("{peer} ended the handshake: {other:?}")),
     }
+}
+
+/// What the peer had against our certificate. An alert is a number (RFC 8446 section 6.2), so this
+/// is what it mostly means; the peer's own log is exact.
+const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
+    Some(match (alert, side) {
+        (Alert::UnknownCA, Side::Client) => {
+            "its authority is not in the file of `tls.client_ca` of the server; add it there, or \
+             show a certificate of one that is"
+        }
+        (Alert::UnknownCA, Side::Server) => {
+            "it does not know the authority; `tls.ca` of the client must hold it, or `tls.pin` our \
+             key"
+        }
+        (Alert::CertificateExpired, _) => {
+            "it has expired or is not valid yet; renew the file of `tls.cert`, or are the clocks \
+             right?"
+        }
+        (Alert::BadCertificate, Side::Server) => {
+            "it is not for the name that the client dials, most likely; issue one that is, or have \
+             `sni` set there"
+        }
+        (Alert::CertificateUnknown, Side::Server) => {
+            "`tls.pin` of the client is of another key, most likely"
+        }
+        (Alert::DecryptError, _) => {
+            "its authority has the name of one that is trusted, but another key"
+        }
+        (Alert::UnsupportedCertificate, Side::Client) => {
+            "it is not made for clients (extended key usage)"
+        }
+        (Alert::UnsupportedCertificate, Side::Server) => {
+            "it is not made for servers (extended key usage)"
+        }
+        (Alert::CertificateRevoked, _) => "it was revoked",
+        (Alert::BadCertificate | Alert::CertificateUnknown, Side::Client) => "it does not verify",
+        _ => return None,
+    })
 }

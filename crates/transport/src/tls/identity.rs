@@ -23,29 +23,8 @@ pub struct Identity {
 impl Identity {
     /// Loads PEM files. `certificate` holds the chain, leaf first; `key` a PKCS#8, PKCS#1 or SEC1
     /// key. An error names the file and says what is wrong: unreadable, nothing in it, a key of
-    /// another certificate, expired, not valid yet.
+    /// another certificate. Dates are not looked at: see [`Identity::out_of_date`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
-        let identity = Self::load_at_any_time(certificate, key)?;
-        let leaf = identity.key.cert.first().map_or(&[][..], |leaf| leaf.as_ref());
-        let (_, parsed) = X509Certificate::from_der(leaf)
-            .map_err(|_| MaterialError::file(certificate, "the certificate cannot be read"))?;
-        let (now, validity) = (ASN1Time::now(), parsed.validity());
-        if now > validity.not_after {
-            let problem = format!("the certificate expired on {}", day(&validity.not_after));
-            return Err(MaterialError::file(certificate, problem));
-        }
-        if now < validity.not_before {
-            let problem = format!(
-                "the certificate is not valid before {}; is the clock right?",
-                day(&validity.not_before)
-            );
-            return Err(MaterialError::file(certificate, problem));
-        }
-        Ok(identity)
-    }
-
-    /// As [`Identity::load`], whatever the dates.
-    pub(super) fn load_at_any_time(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         let chain = load_certificates(certificate)?;
         let text = read(key)?;
         let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
@@ -74,6 +53,24 @@ impl Identity {
     #[must_use]
     pub const fn pin(&self) -> Pin {
         self.pin
+    }
+
+    /// What is wrong with the dates of the leaf by this machine's clock, and what to do.
+    ///
+    /// It is for a warning and no reason to stay down: a machine without a battery starts in 1970,
+    /// a peer that pins the key looks at no date, and whoever does will refuse it by itself.
+    #[must_use]
+    pub fn out_of_date(&self) -> Option<String> {
+        let (_, leaf) = X509Certificate::from_der(self.key.cert.first()?).ok()?;
+        let (now, validity) = (ASN1Time::now(), leaf.validity());
+        let (first, last) = (day(&validity.not_before), day(&validity.not_after));
+        if now > validity.not_after {
+            Some(format!("the certificate expired on {last}; renew it"))
+        } else if now < validity.not_before {
+            Some(format!("the certificate is not valid before {first}; is the clock right?"))
+        } else {
+            None
+        }
     }
 
     pub(super) const fn key(&self) -> &Arc<CertifiedKey> {

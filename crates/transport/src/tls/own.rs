@@ -26,7 +26,7 @@ pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, Material
     if !certificate.exists() {
         make(&certificate, &key, names)?;
     }
-    Identity::load_at_any_time(&certificate, &key)
+    Identity::load(&certificate, &key)
 }
 
 fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), MaterialError> {

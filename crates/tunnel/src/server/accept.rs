@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::Link;
 use link::server::{Greeted, greet};
+use link::{GreetError, Link};
+use proto::greeting::Refusal;
 use tokio::task::spawn_local;
 use transport::{Incoming, Listener};
 
@@ -56,6 +57,7 @@ async fn welcome(
     let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
         .await
         .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
+    auth.note_certificate(carrier.peer.certificate_name.as_deref());
     let mut greeted = greet(carrier, auth).await?;
     let Some(placed) = registry.place(&greeted, worker.index) else {
         anyhow::bail!("the link ended during the greeting");
@@ -74,12 +76,31 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Instant::now()) else {
         return;
     };
-    let who = if name.is_empty() { String::new() } else { format!("client `{name}` ") };
+    let who = match auth.certificate() {
+        _ if !name.is_empty() => format!("client `{name}` "),
+        Some(shown) if shown.is_empty() => "a client with a certificate without a name ".to_owned(),
+        Some(shown) => format!("a client with the certificate of {shown:?} "),
+        None => String::new(),
+    };
+    let why = reason(registry, &name, why);
     if suppressed == 0 {
         tracing::warn!("{who}from {remote} did not log in: {why}");
     } else {
         tracing::warn!("{who}from {remote} did not log in ({suppressed} times more): {why}");
     }
+}
+
+/// Why, in more words than the client is told: to it an unknown name and a wrong token look alike.
+fn reason(registry: &Registry, name: &str, why: &anyhow::Error) -> String {
+    let refusal = why.downcast_ref::<GreetError>().and_then(GreetError::refusal);
+    if refusal != Some(Refusal::BadCredential) || name.is_empty() {
+        return why.to_string();
+    }
+    if registry.shared().clients.find(name).is_none() {
+        return "no entry under `clients` has this name; add one if it shall come in".to_owned();
+    }
+    "wrong token: `token` or `token_file` of the client must be that of its entry under `clients`"
+        .to_owned()
 }
 
 /// On the link's worker.

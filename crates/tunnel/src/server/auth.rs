@@ -34,7 +34,6 @@ pub(crate) struct Client {
 
 impl Clients {
     pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let by_certificate = config.tls.client_ca.is_some();
         let mut clients = HashMap::new();
         for grant in &config.clients {
             let credentials: anyhow::Result<Vec<_>> = grant
@@ -46,12 +45,14 @@ impl Clients {
                     Ok(token.stored())
                 })
                 .collect();
+            let credentials = credentials?;
             let client = Client {
-                credentials: credentials?,
+                // Beside a token the certificate is asked for as well, not instead.
+                by_certificate: config.tls.client_ca.is_some() && credentials.is_empty(),
+                credentials,
                 tcp: grant.tcp.clone(),
                 forward: grant.forward.clone(),
                 gate: Gate::new(grant.streams.map(std::num::NonZeroU32::get)),
-                by_certificate,
             };
             clients.insert(grant.name.clone(), client);
         }
@@ -67,11 +68,22 @@ impl Clients {
 pub(super) struct Auth<'a> {
     registry: &'a Registry,
     claimed: RefCell<Option<String>>,
+    certificate: RefCell<Option<String>>,
 }
 
 impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
-        Self { registry, claimed: RefCell::default() }
+        Self { registry, claimed: RefCell::default(), certificate: RefCell::default() }
+    }
+
+    /// The name in the certificate that the client showed.
+    pub(super) fn note_certificate(&self, name: Option<&str>) {
+        *self.certificate.borrow_mut() = name.map(str::to_owned);
+    }
+
+    /// As [`Self::note_certificate`] noted it.
+    pub(super) fn certificate(&self) -> Option<String> {
+        self.certificate.borrow().clone()
     }
 
     /// The name that the client gave, proved or not; it has the form of one.
@@ -112,5 +124,24 @@ impl Verifier for Auth<'_> {
 
     fn penalty(&self, name: &Name, peer: &Peer) -> Duration {
         self.registry.brake().penalty(name.as_str(), peer.address.ip(), Instant::now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{ServerFlags, Sources, Text, load_server};
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_does_not_stand_in_for_the_token_of_a_client_that_has_one() {
+        let text = "listen: tls://127.0.0.1:7000\n\
+                    tls: { cert: a, key: b, client_ca: c }\n\
+                    clients: [{ name: home, token: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]\n";
+        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+        let text = Some(Text { name: "server.yaml", text });
+        let loaded = load_server(text, &ServerFlags::default(), &sources).unwrap();
+        let clients = Clients::new(&loaded.config).unwrap();
+        assert!(!clients.find("home").unwrap().by_certificate);
     }
 }

@@ -153,7 +153,7 @@ fn a_certificate_alone_is_enough_only_where_the_server_says_so() {
 
     let bad = Refusal::BadCredential;
     talk(client(), server(Some("home")), &Knowledge::default()).refused(bad);
-    talk(client(), server(Some("other")), &yes).refused(bad);
+    talk(client(), server(Some("other")), &yes).refused(Refusal::CertificateName);
     talk(client(), server(None), &yes).refused(bad);
     let unbound = ClientSetup { identity: Identity::Certificate, ..client_setup(Binding::None) };
     assert_eq!(ClientGreeting::new(unbound).err(), Some(GreetingError::CertificateUnbound));
@@ -164,8 +164,22 @@ fn the_name_of_a_certificate_is_the_name_of_the_client() {
     let server =
         |name: &str| ServerSetup { certificate_name: Some(name.to_owned()), ..server_setup(BOUND) };
     talk(client_setup(BOUND), server("home"), &Knowledge::default()).accepted();
-    talk(client_setup(BOUND), server("Home"), &Knowledge::default())
-        .refused(Refusal::BadCredential);
+    for other in ["Home", "home ", "homer", ""] {
+        talk(client_setup(BOUND), server(other), &Knowledge::default())
+            .refused(Refusal::CertificateName);
+    }
+}
+
+#[test]
+fn the_name_of_a_certificate_is_compared_before_anybody_looks_for_the_client() {
+    let setup = ServerSetup { certificate_name: Some("other".into()), ..server_setup(BOUND) };
+    let mut server = ServerGreeting::new(setup);
+    let mut client = ClientGreeting::new(client_setup(BOUND)).unwrap();
+    server.handle_input(&mut BytesMut::from(&client.poll_output().unwrap()[..]));
+    assert!(matches!(
+        server.poll_event(),
+        Some(ServerEvent::Failed(GreetingError::Refused(Refusal::CertificateName)))
+    ));
 }
 
 #[test]
@@ -236,4 +250,5 @@ fn refusals_keep_their_numbers_and_fit_a_log_line() {
     }
     assert_eq!(Refusal::BadCredential.raw(), 1);
     assert_eq!(Refusal::NameTaken.raw(), 10);
+    assert_eq!(Refusal::CertificateName.raw(), 11);
 }
