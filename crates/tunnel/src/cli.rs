@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
+use transport::tls::HostName;
 
 use crate::logging::Format;
 
@@ -26,6 +27,13 @@ Examples:
     … --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
   Everything in a file:
     tunnel client --config client.yaml";
+
+const CERTS_EXAMPLES: &str = "\
+Examples:
+  An authority, a certificate for a server of these names, and one for client `home`:
+    tunnel generate certs -s example.com 192.0.2.2 -o certs
+  Two more clients of the same authority:
+    tunnel generate certs -o certs --client laptop phone";
 
 /// Publishes TCP services behind NAT through a public server.
 #[derive(Debug, Parser)]
@@ -54,7 +62,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Print a commented configuration, or a token
+    /// Make certificates, print a commented configuration or a token
     #[command(subcommand)]
     Generate(Generate),
     /// Show what a running tunnel does
@@ -85,6 +93,25 @@ pub(crate) enum Generate {
         #[arg(short)]
         no_newline: bool,
     },
+    /// An authority and certificates of it, for a server and its clients
+    #[command(after_help = CERTS_EXAMPLES)]
+    Certs(CertsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsArgs {
+    /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
+    #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client")]
+    pub(crate) server: Vec<HostName>,
+    /// Clients by their names [default: home, with a new authority]
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) client: Vec<String>,
+    /// How long the certificates last, 1 to 30; a new authority lasts 10 at least
+    #[arg(short, long, default_value = "2", value_parser = years)]
+    pub(crate) years: u8,
+    /// Folder; an authority that is in it (ca.crt, ca.key) issues them
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    pub(crate) output: PathBuf,
 }
 
 /// The two ends.
@@ -221,6 +248,16 @@ fn pair(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// A certificate cannot be called back but by leaving its authority, so none lasts for ever.
+const YEARS_MAX: u8 = 30;
+
+fn years(text: &str) -> Result<u8, String> {
+    match text.parse() {
+        Ok(years @ 1..=YEARS_MAX) => Ok(years),
+        _ => Err(format!("a certificate lasts 1 to {YEARS_MAX} whole years")),
+    }
+}
+
 /// A level, or directives. A word alone that is no level is a directive, too: for the part of that
 /// name, which silences all others. Nobody means that.
 fn levels(text: &str) -> Result<String, String> {
@@ -250,7 +287,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
-        for example in [EXAMPLES, CLIENT_EXAMPLES] {
+        for example in [EXAMPLES, CLIENT_EXAMPLES, CERTS_EXAMPLES] {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {
                     let command = command.split("   ").next().unwrap();
@@ -275,6 +312,15 @@ mod tests {
     }
 
     #[test]
+    fn names_of_a_certificate_may_follow_one_flag_or_several() {
+        for line in ["-s a.example 10.0.0.1 ::1 -y 5", "-s a.example -s 10.0.0.1 -s ::1 -y5"] {
+            let cli = parse(&format!("tunnel generate certs {line}")).unwrap();
+            let Command::Generate(Generate::Certs(args)) = cli.command else { panic!("{line}") };
+            assert_eq!((args.server.len(), args.years), (3, 5));
+        }
+    }
+
+    #[test]
     fn mistakes_are_explained() {
         let wrong = |line| parse(line).unwrap_err();
         assert!(wrong("tunnel client --config c --publish 10022").contains("two addresses"));
@@ -288,5 +334,13 @@ mod tests {
         assert!(wrong("tunnel server --config c --name x").contains("cannot be used with"));
         assert!(wrong("tunnel server --token a --token-file b").contains("cannot be used with"));
         assert!(wrong("tunnel generate config proxy").contains("server, client"));
+        assert!(wrong("tunnel generate certs").contains("--server"));
+        for years in ["0", "31", "-1", "1.5", "ten", "256"] {
+            let line = format!("tunnel generate certs -s a.example -y={years}");
+            let said = parse(&line).unwrap_err();
+            assert!(said.contains("lasts 1 to 30 whole years"), "{said}");
+        }
+        let said = wrong("tunnel generate certs -s tls://a.example:7000");
+        assert!(said.contains("leave scheme, port and path away"), "{said}");
     }
 }

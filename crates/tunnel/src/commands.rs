@@ -9,6 +9,7 @@ use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::Place;
 use crate::daemon::{self, Frame};
 use crate::first_start::{self, Invitation};
+use crate::generate::Order;
 use crate::load::{self, Either, Loaded};
 use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
@@ -36,6 +37,12 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             } else {
                 term::out(token)
             }
+            Ok(())
+        }
+        Command::Generate(Generate::Certs(args)) => {
+            let (server, clients) = (args.server.as_slice(), args.client.as_slice());
+            let order = Order { server, clients, years: args.years, folder: &args.output };
+            term::out(generate::certs(&order)?);
             Ok(())
         }
         Command::Status { which, json } => instances::status(which, *json),

@@ -1,4 +1,4 @@
-//! `tunnel generate`: what one needs before the first start.
+//! A token for a client to log in with.
 
 use anyhow::Context;
 use base64::Engine;

@@ -1,0 +1,98 @@
+//! What `generate certs` says when it is done: which file is what, and the lines of both
+//! configurations, to be pasted as they are.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use transport::tls::HostName;
+
+use super::certs::Made;
+
+/// The whole text.
+pub(super) fn text(folder: &Path, made: &Made) -> String {
+    let mut lines = list(folder, made);
+    lines.extend(server(made));
+    for (name, _) in &made.clients {
+        lines.extend(client(made, name));
+    }
+    for (name, _) in &made.clients {
+        lines.push(format!(
+            "\nThe token of {name}, one file for both machines:\n\n\
+             (umask 077; tunnel generate token > {name}.token)"
+        ));
+    }
+    lines.join("\n")
+}
+
+fn list(folder: &Path, made: &Made) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut row = |file: &str, what: String| {
+        rows.push(vec![folder.join(file).display().to_string(), what]);
+    };
+    if let Some(root) = &made.authority {
+        row("ca.crt", format!("new authority, until {}", root.until));
+        row("ca.key", "its key: who has it can let anybody in; keep it off both machines".into());
+    }
+    if let Some((names, issued)) = &made.server {
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        row("server.crt", format!("server {}, until {}", names.join(", "), issued.until));
+        row("server.key", "its key, for the server alone".into());
+    }
+    for (name, issued) in &made.clients {
+        row(&format!("{name}.crt"), format!("client {name}, until {}", issued.until));
+        row(&format!("{name}.key"), "its key, for that client alone".into());
+    }
+    let table = crate::term::table(&rows);
+    table.lines().map(str::to_owned).collect()
+}
+
+fn server(made: &Made) -> Vec<String> {
+    let mut lines = Vec::new();
+    if made.server.is_some() {
+        let beside = "ca.crt, server.crt and server.key";
+        lines.push(format!("\nIn the file of the server, with {beside} beside it:\n"));
+        lines.push("tls: { cert: server.crt, key: server.key, client_ca: ca.crt }".to_owned());
+    } else if made.authority.is_some() {
+        // Its own certificate comes from elsewhere.
+        lines.push("\nIn the file of the server, with ca.crt beside it:\n".to_owned());
+        lines.push("tls: { client_ca: ca.crt }".to_owned());
+    } else {
+        lines.push("\nIn the file of the server, one more entry:\n".to_owned());
+    }
+    if !made.clients.is_empty() {
+        lines.push("clients:".to_owned());
+    }
+    for (name, _) in &made.clients {
+        let token = format!("token_file: \"{name}.token\"");
+        let allow = "allow: { tcp: \"10000-10100\" }";
+        lines.push(format!("  - {{ name: \"{name}\", {token}, {allow} }}"));
+    }
+    lines
+}
+
+fn client(made: &Made, name: &str) -> Vec<String> {
+    let files = format!("{name}.crt and {name}.key");
+    let identity = format!("cert: \"{name}.crt\", key: \"{name}.key\"");
+    // Of an authority made for clients alone the server has no certificate.
+    let (files, tls) = if made.server.is_none() && made.authority.is_some() {
+        (files, identity)
+    } else {
+        (format!("ca.crt, {files}"), format!("ca: ca.crt, {identity}"))
+    };
+    let mut lines = vec![format!("\nIn the file of client {name}, with {files} beside it:\n")];
+    lines.extend(dialled(made).map(|host| format!("servers: \"tls://{host}:7000\"")));
+    lines.push(format!("name: \"{name}\""));
+    lines.push(format!("token_file: \"{name}.token\""));
+    lines.push(format!("tls: {{ {tls} }}"));
+    lines
+}
+
+/// The server as the first of its names that can be dialled; one with an asterisk cannot.
+fn dialled(made: &Made) -> Option<String> {
+    let (names, _) = made.server.as_ref()?;
+    names.iter().find_map(|name| match name {
+        HostName::Name(name) => (!name.starts_with('*')).then(|| name.clone()),
+        HostName::Address(IpAddr::V6(ip)) => Some(format!("[{ip}]")),
+        HostName::Address(IpAddr::V4(ip)) => Some(ip.to_string()),
+    })
+}

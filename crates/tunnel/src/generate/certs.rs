@@ -1,0 +1,188 @@
+//! Certificates for both ends: an authority, a server's, and one for each client.
+//!
+//! An authority that is in the folder already issues what is asked for now; so clients are added
+//! one by one, on the machine that keeps `ca.key`.
+
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use proto::greeting::Name;
+use transport::tls::{Authority, HostName, Issued};
+
+use super::advice;
+use super::folder::{self, File};
+
+/// Files of the authority and of the server; clients have their own names.
+pub(super) const CA: &str = "ca";
+pub(super) const SERVER: &str = "server";
+
+/// The client of a new authority when none is named; as in `tunnel server` without a file.
+const FIRST_CLIENT: &str = "home";
+
+/// A chain has to fit a handshake, of which peers take some 64 KiB.
+const NAMES_MAX: usize = 100;
+
+/// What to make.
+#[derive(Debug)]
+pub(crate) struct Order<'a> {
+    /// Names and addresses of a server; none: no server's certificate.
+    pub(crate) server: &'a [HostName],
+    /// Names of clients.
+    pub(crate) clients: &'a [String],
+    /// How long server and clients may use theirs.
+    pub(crate) years: u8,
+    /// Where.
+    pub(crate) folder: &'a Path,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) authority: Option<Issued>,
+    pub(super) server: Option<(Vec<HostName>, Issued)>,
+    pub(super) clients: Vec<(String, Issued)>,
+}
+
+/// Makes what is ordered and returns what to tell: the files, and the lines of the configuration.
+/// Nothing is written when a file exists already.
+pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
+    let folder = order.folder;
+    let known = known_authority(folder)?;
+    let mut clients: Vec<&str> = order.clients.iter().map(String::as_str).collect();
+    if clients.is_empty() && known.is_none() {
+        clients.push(FIRST_CLIENT);
+    }
+    check(order, &clients)?;
+
+    let (authority, root) = match known {
+        Some(authority) => (authority, None),
+        None => {
+            let (authority, root) = Authority::create(order.years)?;
+            (authority, Some(root))
+        }
+    };
+    let mut names = Vec::new();
+    for name in order.server {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    let server = if names.is_empty() {
+        None
+    } else {
+        let issued = authority.server(&names, order.years)?;
+        Some((names, issued))
+    };
+    let issue = |name: &str| Ok((name.to_owned(), authority.client(name, order.years)?));
+    let clients = clients.into_iter().map(issue).collect::<anyhow::Result<_>>()?;
+    let made = Made { authority: root, server, clients };
+    folder::write(folder, &files(&made))?;
+    Ok(advice::text(folder, &made))
+}
+
+/// The authority of this folder, if it has one.
+fn known_authority(folder: &Path) -> anyhow::Result<Option<Authority>> {
+    let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
+    let (missing, there) = match (folder::exists(&certificate)?, folder::exists(&key)?) {
+        (false, false) => return Ok(None),
+        (true, true) => return Ok(Some(Authority::load(&certificate, &key)?)),
+        (true, false) => (&key, &certificate),
+        (false, true) => (&certificate, &key),
+    };
+    bail!(
+        "{} is here, {} is not: bring it back, or choose another folder with -o for a new authority",
+        there.display(),
+        missing.display()
+    )
+}
+
+fn check(order: &Order<'_>, clients: &[&str]) -> anyhow::Result<()> {
+    let most = order.server.len().max(clients.len());
+    ensure!(most <= NAMES_MAX, "{most} names at once; at most {NAMES_MAX}");
+    for (n, name) in clients.iter().enumerate() {
+        Name::new(name).with_context(|| format!("client `{name}`"))?;
+        // Its files would be those of the authority or the server.
+        let taken = [CA, SERVER].iter().any(|taken| name.eq_ignore_ascii_case(taken));
+        ensure!(!taken, "client `{name}`: its files would be those of the {name}; choose another");
+        ensure!(!clients[..n].contains(name), "client `{name}` is named twice");
+    }
+    Ok(())
+}
+
+fn files(made: &Made) -> Vec<File<'_>> {
+    let mut files = Vec::new();
+    let mut add = |name: &str, issued| files.extend(File::pair(name, issued));
+    if let Some(root) = &made.authority {
+        add(CA, root);
+    }
+    if let Some((_, issued)) = &made.server {
+        add(SERVER, issued);
+    }
+    for (name, issued) in &made.clients {
+        add(name, issued);
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn order(folder: &Path, server: &[&str], clients: &[&str]) -> anyhow::Result<String> {
+        let server: Vec<HostName> = server.iter().map(|name| name.parse().unwrap()).collect();
+        let clients: Vec<String> = clients.iter().map(|&name| name.to_owned()).collect();
+        certs(&Order { server: &server, clients: &clients, years: 2, folder })
+    }
+
+    fn listing(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_first_call_makes_all_three_and_a_second_adds_a_client_of_the_same_authority() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("certs");
+        order(&folder, &["a.example"], &[]).unwrap();
+        let first = ["ca.crt", "ca.key", "home.crt", "home.key", "server.crt", "server.key"];
+        assert_eq!(listing(&folder), first);
+        let root = fs::read(folder.join("ca.crt")).unwrap();
+        order(&folder, &[], &["laptop", "phone"]).unwrap();
+        assert_eq!(listing(&folder).len(), 10);
+        assert_eq!(fs::read(folder.join("ca.crt")).unwrap(), root);
+    }
+
+    #[test]
+    fn nothing_is_written_over_and_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        order(dir.path(), &["a.example"], &[]).unwrap();
+        let before = listing(dir.path());
+        let said = order(dir.path(), &["a.example"], &["laptop"]).unwrap_err().to_string();
+        assert!(said.contains("server.crt") && said.contains("server.key"), "{said}");
+        assert_eq!(listing(dir.path()), before);
+    }
+
+    #[test]
+    fn half_an_authority_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        order(dir.path(), &["a.example"], &[]).unwrap();
+        fs::remove_file(dir.path().join("ca.key")).unwrap();
+        let said = order(dir.path(), &[], &["laptop"]).unwrap_err().to_string();
+        assert!(said.contains("ca.key is not: bring it back"), "{said}");
+    }
+
+    #[test]
+    fn names_that_no_client_can_have_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |clients: &[&str]| format!("{:#}", order(dir.path(), &[], clients).unwrap_err());
+        assert!(said(&["a/b"]).contains("`a/b`: a name is 1 to 64"));
+        assert!(said(&["CA"]).contains("choose another"));
+        assert!(said(&["a", "a"]).contains("twice"));
+        assert!(listing(dir.path()).is_empty());
+    }
+}
