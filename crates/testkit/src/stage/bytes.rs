@@ -21,42 +21,72 @@ fn fill(block: &mut [u8], offset: u64) {
 }
 
 /// Writes the first `total` bytes.
-pub(crate) fn send(mut to: impl Write, total: u64) {
+pub fn send(to: impl Write, total: u64) {
+    try_send(to, total).unwrap_or_else(|complaint| panic!("{complaint}"));
+}
+
+/// Reads the first `total` bytes and compares.
+pub fn expect(from: impl Read, total: u64) {
+    try_expect(from, total).unwrap_or_else(|complaint| panic!("{complaint}"));
+}
+
+/// The peer closed cleanly and sent nothing more.
+pub fn expect_end(from: impl Read) {
+    try_expect_end(from).unwrap_or_else(|complaint| panic!("{complaint}"));
+}
+
+/// As [`send`], for whom a failure is no panic.
+///
+/// # Errors
+///
+/// Where writing failed, and why.
+pub fn try_send(mut to: impl Write, total: u64) -> Result<(), String> {
     let (mut block, mut offset) = (vec![0; BLOCK], 0);
     while offset < total {
         let size = BLOCK.min(usize::try_from(total - offset).unwrap());
         fill(&mut block[..size], offset);
-        to.write_all(&block[..size]).unwrap_or_else(|e| panic!("writing at {offset}: {e}"));
+        to.write_all(&block[..size]).map_err(|e| format!("writing at {offset}: {e}"))?;
         offset += size as u64;
     }
+    Ok(())
 }
 
-/// Reads the first `total` bytes and compares.
-pub(crate) fn expect(mut from: impl Read, total: u64) {
+/// As [`expect`], for whom a failure is no panic.
+///
+/// # Errors
+///
+/// Where reading failed, or the first byte that differs.
+pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), String> {
     let (mut block, mut wanted, mut offset) = (vec![0; BLOCK], vec![0; BLOCK], 0);
     while offset < total {
         let size = BLOCK.min(usize::try_from(total - offset).unwrap());
         from.read_exact(&mut block[..size])
-            .unwrap_or_else(|e| panic!("reading the block at {offset} of {total}: {e}"));
+            .map_err(|e| format!("reading the block at {offset} of {total}: {e}"))?;
         fill(&mut wanted[..size], offset);
         let good = block[..size].iter().zip(&wanted).take_while(|(a, b)| a == b).count();
-        assert_eq!(good, size, "byte {} differs", offset + good as u64);
+        if good < size {
+            return Err(format!("byte {} differs", offset + good as u64));
+        }
         offset += size as u64;
     }
+    Ok(())
 }
 
-/// The peer closed cleanly and sent nothing more.
-pub(crate) fn expect_end(mut from: impl Read) {
-    let mut stray = [0; 16];
-    match from.read(&mut stray) {
-        Ok(0) => {}
-        Ok(n) => panic!("{n} stray bytes"),
-        Err(e) => panic!("a clean end was due: {e}"),
+/// As [`expect_end`], for whom a failure is no panic.
+///
+/// # Errors
+///
+/// Stray bytes, or an end that is not clean.
+pub fn try_expect_end(mut from: impl Read) -> Result<(), String> {
+    match from.read(&mut [0; 16]) {
+        Ok(0) => Ok(()),
+        Ok(n) => Err(format!("{n} stray bytes")),
+        Err(e) => Err(format!("a clean end was due: {e}")),
     }
 }
 
 /// The peer aborted; a clean end would hide that bytes are missing.
-pub(crate) fn expect_reset(mut from: impl Read) {
+pub fn expect_reset(mut from: impl Read) {
     let mut scratch = vec![0; BLOCK];
     loop {
         match from.read(&mut scratch) {

@@ -1,38 +1,46 @@
-//! The stage of the end-to-end tests.
+//! The stage of tests with real processes: the end-to-end tests of `tunnel`, chaos and soak.
 //!
 //! | module | what |
 //! |---|---|
-//! | `tunnel` | a server and a client with their files: [`Setup`] describes, [`Running`] is alive |
-//! | `daemon` | a child process with its log |
-//! | `wire` | a TCP path between client and server that can be killed, frozen, slowed |
-//! | `origin` | services of our own, a thread per connection |
+//! | `setup` | [`Setup`]: a server and a client with their files |
+//! | `running` | [`Running`]: both alive, and visitors |
+//! | `daemon` | [`Daemon`]: a child process with its log |
+//! | `origin` | [`Origin`]: services of our own, a thread per connection |
 //! | `bytes` | endless bytes that know their offset |
 //! | `software` | nginx, sshd and other programs nobody here wrote |
 //! | `port` | free ports, and who listens |
+//!
+//! What cannot be set up, and a check that fails, is a panic: the verdict of a test.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "in a test a panic is the verdict, and figures are for people"
+)]
 
-pub(crate) mod bytes;
+pub mod bytes;
 mod daemon;
 mod origin;
 mod port;
+mod running;
+mod setup;
 mod software;
-mod tunnel;
-mod wire;
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-pub(crate) use daemon::{Daemon, run, tunnel};
-pub(crate) use origin::{Origin, reset_on_drop};
-pub(crate) use port::{free_port, is_listening, wait_listening};
-pub(crate) use software::{Clock, Nginx, program, start_iperf3, start_sshd};
-pub(crate) use tunnel::{Scheme, Setup, connect, try_connect};
-pub(crate) use wire::Wire;
+pub use daemon::{Daemon, run, run_within, tunnel};
+pub use origin::Origin;
+pub use port::{free_port, is_listening, wait_listening};
+pub use running::{Running, connect, try_connect};
+pub use setup::{Scheme, Setup};
+pub use software::{Clock, Nginx, program, start_iperf3, start_sshd};
 
 /// For what takes well under a second on an idle machine.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub const SOON: Duration = Duration::from_secs(10);
 
 /// For transfers of some hundred megabytes, interruptions included.
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+pub const LONG: Duration = Duration::from_secs(120);
 
 /// Tests run beside each other, except those that measure.
 static STAGE: RwLock<()> = RwLock::new(());
@@ -56,7 +64,7 @@ impl Turn {
 }
 
 /// Asks until there is an answer. Panics with `what` at the deadline.
-pub(crate) fn wait<T>(what: &str, deadline: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+pub fn wait<T>(what: &str, deadline: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(answer) = ask() {

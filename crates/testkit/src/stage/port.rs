@@ -14,7 +14,7 @@ const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
 /// A port nobody uses on any address.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     // Two runs at a time start at different places.
     let start = u16::try_from(std::process::id() % u32::from(COUNT / 64)).unwrap() * 64;
@@ -29,7 +29,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Whether a socket listens on this port, on any address.
-pub(crate) fn is_listening(port: u16) -> bool {
+pub fn is_listening(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
         let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
@@ -48,7 +48,7 @@ fn listener(line: &str) -> Option<u16> {
 }
 
 /// Waits until somebody listens on this port.
-pub(crate) fn wait_listening(port: u16, deadline: Duration) {
+pub fn wait_listening(port: u16, deadline: Duration) {
     wait(&format!("somebody listens on port {port}"), deadline, || {
         is_listening(port).then_some(())
     });

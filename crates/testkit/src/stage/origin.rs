@@ -10,22 +10,19 @@ use super::LONG;
 /// A listener on a loopback port with a thread per connection. A handler's end is reported, so
 /// that a test can wait for it; it lives as long as the test process.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub struct Origin {
     port: u16,
     ends: Receiver<Result<(), String>>,
 }
 
 impl Origin {
     /// Serves each connection with `handler`. A panic in it fails the test at [`Self::wait_one`].
-    pub(crate) fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
+    pub fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_on("127.0.0.1:0", handler)
     }
 
     /// The same on an address of the caller's choice.
-    pub(crate) fn start_on(
-        address: &str,
-        handler: impl Fn(TcpStream) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn start_on(address: &str, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(address).unwrap();
         let port = listener.local_addr().unwrap().port();
         // As many connections as one test makes.
@@ -44,19 +41,19 @@ impl Origin {
     }
 
     /// Sends back what it gets.
-    pub(crate) fn echo() -> Self {
+    pub fn echo() -> Self {
         Self::start(|stream| {
             // A visitor that goes away is none of the echo's business.
             drop(std::io::copy(&mut &stream, &mut &stream));
         })
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Waits until one more connection was served to its end without a complaint.
-    pub(crate) fn wait_one(&self, deadline: Duration) {
+    pub fn wait_one(&self, deadline: Duration) {
         let end = self.ends.recv_timeout(deadline).expect("a connection is served to its end");
         if let Err(complaint) = end {
             panic!("the origin says: {complaint}");
@@ -72,9 +69,4 @@ fn serve(stream: TcpStream, handler: &dyn Fn(TcpStream), report: &SyncSender<Res
     });
     // Nobody may be waiting.
     drop(report.try_send(end));
-}
-
-/// Closing this socket sends RST instead of FIN.
-pub(crate) fn reset_on_drop(stream: &TcpStream) {
-    rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
 }

@@ -11,29 +11,33 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{LONG, wait};
 
-/// The binary under test.
-const TUNNEL: &str = env!("CARGO_BIN_EXE_tunnel");
-
-/// `tunnel` with these arguments, and nothing of this machine's configuration.
-pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
-    let mut command = Command::new(TUNNEL);
+/// The binary `tunnel` with these arguments, and nothing of this machine's configuration.
+pub fn tunnel<S: AsRef<std::ffi::OsStr>>(binary: &Path, args: &[S]) -> Command {
+    let mut command = Command::new(binary);
     command.args(args).env_remove("STATE_DIRECTORY").env_remove("RUNTIME_DIRECTORY");
     command.env_remove("NOTIFY_SOCKET").env_remove("RUST_LOG").env("NO_COLOR", "1");
     command
 }
 
 /// Runs to the end and returns what was printed. Killed when it takes longer than [`LONG`].
-pub(crate) fn run(command: &mut Command) -> Output {
+pub fn run(command: &mut Command) -> Output {
+    run_within(command.stdin(Stdio::null()), LONG)
+        .unwrap_or_else(|| panic!("{command:?} did not end in {LONG:?}"))
+}
+
+/// The same with another deadline and the standard input that the caller chose; `None` when it was
+/// killed.
+pub fn run_within(command: &mut Command, deadline: Duration) -> Option<Output> {
     let (out, err) = (Stdio::piped(), Stdio::piped());
-    let child = command.stdin(Stdio::null()).stdout(out).stderr(err).spawn();
+    let child = command.stdout(out).stderr(err).spawn();
     let child = child.unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let pid = Pid::from_child(&child);
     let (report, output) = sync_channel(1);
     std::thread::spawn(move || report.send(child.wait_with_output()));
-    output.recv_timeout(LONG).map(Result::unwrap).unwrap_or_else(|_| {
+    output.recv_timeout(deadline).map(Result::unwrap).ok().or_else(|| {
         // It still runs, so the number is still its own.
         kill_process(pid, Signal::KILL).unwrap();
-        panic!("{command:?} did not end in {LONG:?}")
+        None
     })
 }
 
@@ -45,7 +49,7 @@ fn holds(line: &str, words: &[&str]) -> bool {
 
 /// A running child.
 #[derive(Debug)]
-pub(crate) struct Daemon {
+pub struct Daemon {
     name: String,
     child: Child,
     /// An open file, so that it can be shown after its folder is gone.
@@ -54,7 +58,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts it; both its output channels append to `NAME.log` in `dir`.
-    pub(crate) fn start(name: &str, dir: &Path, command: &mut Command) -> Self {
+    pub fn start(name: &str, dir: &Path, command: &mut Command) -> Self {
         let path = dir.join(format!("{name}.log"));
         let log = File::options().create(true).read(true).append(true).open(path).unwrap();
         let (out, err) = (log.try_clone().unwrap(), log.try_clone().unwrap());
@@ -64,7 +68,7 @@ impl Daemon {
     }
 
     /// Everything it (and whoever had its name before) printed.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         let mut text = Vec::new();
         // Its writers append, so that nobody minds where a reader is.
         (&self.log).rewind().unwrap();
@@ -73,14 +77,14 @@ impl Daemon {
     }
 
     /// The first line that holds all these words, whatever their case.
-    pub(crate) fn wait_line(&self, words: &[&str], deadline: Duration) -> String {
+    pub fn wait_line(&self, words: &[&str], deadline: Duration) -> String {
         wait(&format!("{} prints a line with {words:?}", self.name), deadline, || {
             self.log().lines().find(|line| holds(line, words)).map(str::to_owned)
         })
     }
 
     /// The one line about it: as [`Self::wait_line`], and there is no second one.
-    pub(crate) fn wait_one_line(&self, words: &[&str], deadline: Duration) {
+    pub fn wait_one_line(&self, words: &[&str], deadline: Duration) {
         let line = self.wait_line(words, deadline);
         let log = self.log();
         let count = log.lines().filter(|line| holds(line, words)).count();
@@ -89,29 +93,29 @@ impl Daemon {
     }
 
     /// Resident memory in bytes, without what it only maps from files.
-    pub(crate) fn resident(&self) -> u64 {
+    pub fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 
-    pub(crate) fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
     /// Waits for its end.
-    pub(crate) fn wait_end(&mut self, deadline: Duration) -> ExitStatus {
+    pub fn wait_end(&mut self, deadline: Duration) -> ExitStatus {
         let what = format!("{} ends", self.name);
         wait(&what, deadline, || self.child.try_wait().unwrap())
     }
 
     /// SIGTERM.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
 
     /// SIGKILL, and waits until the kernel has cleaned up.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

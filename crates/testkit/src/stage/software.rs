@@ -8,7 +8,7 @@ use std::process::Command;
 use super::{Daemon, SOON, free_port, run, wait_listening};
 
 /// Where a program is; daemons live in folders that are not on everyone's path.
-pub(crate) fn program(name: &str) -> PathBuf {
+pub fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
@@ -19,14 +19,14 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// An nginx in the foreground with one worker.
 #[derive(Debug)]
-pub(crate) struct Nginx {
-    pub(crate) port: u16,
+pub struct Nginx {
+    pub port: u16,
     process: Daemon,
 }
 
 impl Nginx {
     /// `locations` goes into its one server block; `dir/www` is served.
-    pub(crate) fn start(dir: &Path, locations: &str) -> Self {
+    pub fn start(dir: &Path, locations: &str) -> Self {
         let port = free_port();
         let www = dir.join("www");
         fs::create_dir_all(&www).unwrap();
@@ -72,20 +72,20 @@ impl Drop for Nginx {
 /// The wall clock of a process and its children, changed while they run. Clocks that only count
 /// stay what they are, as on a machine whose wall clock is set.
 #[derive(Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     file: PathBuf,
 }
 
 impl Clock {
     /// The right time, until [`Self::set`] changes it.
-    pub(crate) fn right(dir: &Path, name: &str) -> Self {
+    pub fn right(dir: &Path, name: &str) -> Self {
         let clock = Self { file: dir.join(format!("{name}.clock")) };
         clock.set("+0");
         clock
     }
 
     /// How wrong it is from now on: `+1h`, `-1h`.
-    pub(crate) fn set(&self, offset: &str) {
+    pub fn set(&self, offset: &str) {
         // In one step: it is read all the time.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{offset}\n")).unwrap();
@@ -93,7 +93,7 @@ impl Clock {
     }
 
     /// What a process needs to live by this clock.
-    pub(crate) fn env(&self) -> Vec<(&'static str, OsString)> {
+    pub fn env(&self) -> Vec<(&'static str, OsString)> {
         // The library lies beside no program; its folder has the name of the machine's triple.
         program("faketime");
         let library = fs::read_dir("/usr/lib").unwrap().flatten().map(|folder| folder.path());
@@ -111,7 +111,7 @@ impl Clock {
 }
 
 /// `iperf3 -s` on a loopback port.
-pub(crate) fn start_iperf3(dir: &Path) -> (u16, Daemon) {
+pub fn start_iperf3(dir: &Path) -> (u16, Daemon) {
     let port = free_port();
     let mut command = Command::new(program("iperf3"));
     command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
@@ -122,7 +122,7 @@ pub(crate) fn start_iperf3(dir: &Path) -> (u16, Daemon) {
 
 /// An sshd for whoever runs the test, with keys of its own. Returns its port and the options that
 /// make `ssh` use the right key and ask nothing.
-pub(crate) fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
+pub fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
     let port = free_port();
     for key in ["host_key", "user_key"] {
         let mut command = Command::new(program("ssh-keygen"));

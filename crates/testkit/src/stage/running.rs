@@ -1,0 +1,166 @@
+//! A server and a client that are alive, and their visitors.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Daemon, LONG, SOON, Setup, run, tunnel, wait, wait_listening};
+use crate::wire::Wire;
+
+/// Processes that are alive until dropped, and their files.
+#[derive(Debug)]
+pub struct Running {
+    pub server: Daemon,
+    client: Option<Daemon>,
+    setup: Setup,
+}
+
+impl Running {
+    /// The client has yet to come.
+    pub(super) fn of_server(server: Daemon, setup: Setup) -> Self {
+        Self { server, client: None, setup }
+    }
+
+    pub(super) fn spawn(setup: &Setup, role: &str) -> Daemon {
+        Self::spawn_as(setup, role, role)
+    }
+
+    /// A daemon of this role with `NAME.yaml`.
+    fn spawn_as(setup: &Setup, role: &str, name: &str) -> Daemon {
+        let env = if role == "server" { &setup.server_env } else { &setup.client_env };
+        let file = setup.dir().join(format!("{name}.yaml"));
+        let mut command = tunnel(&setup.binary, &[role, "--config"]);
+        command.arg(file).env("HOME", setup.dir()).envs(env.iter().cloned());
+        if role == "client" {
+            command = started_by(&setup.client_starter, command);
+        }
+        Daemon::start(name, setup.dir(), &mut command)
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.setup.dir()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    pub fn client(&mut self) -> &mut Daemon {
+        self.client.as_mut().unwrap()
+    }
+
+    pub fn wire(&self) -> &Wire {
+        self.setup.wire.as_ref().unwrap()
+    }
+
+    pub fn server_port(&self) -> u16 {
+        self.setup.server_port
+    }
+
+    /// The public port of a service.
+    pub fn public(&self, name: &str) -> u16 {
+        self.setup.services.iter().find(|service| service.0 == name).unwrap().2
+    }
+
+    /// The first forward's local port.
+    pub fn local(&self) -> u16 {
+        self.setup.forwards[0].0
+    }
+
+    /// The local port of the forward that leads to this port.
+    #[must_use]
+    pub fn local_to(&self, target: u16) -> u16 {
+        self.setup.forwards.iter().find(|forward| forward.1 == target).unwrap().0
+    }
+
+    /// A client with the same files; the former must have ended.
+    pub fn start_client(&mut self) {
+        self.client = Some(Self::spawn(&self.setup, "client"));
+    }
+
+    /// One more client process, with a file made from that of the first.
+    pub fn start_another_client(&self, edit: impl FnOnce(String) -> String) -> Daemon {
+        let text = fs::read_to_string(self.file("client.yaml")).unwrap();
+        let text = edit(text.replace("/client.sock", "/another.sock"));
+        fs::write(self.file("another.yaml"), text).unwrap();
+        Self::spawn_as(&self.setup, "client", "another")
+    }
+
+    /// What `tunnel status --json` says of a role.
+    pub fn status(&self, role: &str) -> Option<serde_json::Value> {
+        let socket = self.file(&format!("{role}.sock"));
+        let output =
+            run(tunnel(&self.setup.binary, &["status", "--json", "--control"]).arg(socket));
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
+    }
+
+    /// Waits until the client has so many live links.
+    pub fn wait_links(&self, count: usize) {
+        wait(&format!("{count} live links"), SOON, || {
+            let status = self.status("client")?;
+            let links = status["sessions"][0]["links"].as_array()?;
+            (links.iter().filter(|link| link["state"] == "up").count() == count).then_some(())
+        });
+    }
+
+    /// A new server process with the same files; the former must have ended.
+    pub fn start_server_again(&mut self) {
+        self.server = Self::spawn(&self.setup, "server");
+    }
+
+    /// Waits until every public and local port is listening.
+    pub fn wait_ready(&self) {
+        let public = self.setup.services.iter().map(|service| service.2);
+        for port in public.chain(self.setup.forwards.iter().map(|forward| forward.0)) {
+            wait_listening(port, SOON);
+        }
+    }
+
+    /// Waits until a visitor of this echo service gets an answer: links live end to end.
+    pub fn wait_echo(&self, port: u16) {
+        wait("an echo through the tunnel", SOON, || {
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+            // Longer than any pause while a link resumes.
+            stream.set_read_timeout(Some(SOON / 2)).unwrap();
+            io::Write::write_all(&mut stream, b"?").ok()?;
+            io::Read::read_exact(&mut stream, &mut [0]).ok()
+        });
+    }
+
+    /// Writes another file over `client.yaml`, made from the present one.
+    pub fn edit_client(&self, edit: impl FnOnce(String) -> String) {
+        let file = self.file("client.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, edit(text)).unwrap();
+    }
+}
+
+/// The same command with these words before it.
+fn started_by(words: &[std::ffi::OsString], command: Command) -> Command {
+    let [program, args @ ..] = words else { return command };
+    let mut whole = Command::new(program);
+    whole.args(args).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => whole.env(name, value),
+            None => whole.env_remove(name),
+        };
+    }
+    whole
+}
+
+/// A visitor. Nothing it does takes longer than [`LONG`].
+pub fn connect(port: u16) -> TcpStream {
+    try_connect(port).unwrap_or_else(|e| panic!("connecting to port {port}: {e}"))
+}
+
+/// A visitor that may be turned away.
+pub fn try_connect(port: u16) -> io::Result<TcpStream> {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let stream = TcpStream::connect_timeout(&address, SOON)?;
+    stream.set_read_timeout(Some(LONG))?;
+    stream.set_write_timeout(Some(LONG))?;
+    Ok(stream)
+}

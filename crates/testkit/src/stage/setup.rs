@@ -1,0 +1,285 @@
+//! What a server and a client shall be: their files, made from a few wishes.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{Running, SOON, Turn, free_port, run, tunnel, wait_listening};
+use crate::wire::Wire;
+
+/// The transport between client and server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    Tls,
+    Tcp,
+}
+
+impl Scheme {
+    pub const ALL: [Self; 2] = [Self::Tls, Self::Tcp];
+
+    /// As in a URL.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls => "tls",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// A test's wishes. The files can be changed between [`Setup::new`] and [`Setup::start`].
+#[derive(Debug)]
+pub struct Setup {
+    pub(super) binary: PathBuf,
+    scheme: Scheme,
+    dir: Place,
+    token: String,
+    /// Name, port of the target, public port.
+    pub(super) services: Vec<(String, u16, u16)>,
+    /// Local port of the client, port of the target on the server's side.
+    pub(super) forwards: Vec<(u16, u16)>,
+    /// Ports the server allows beside those of the services.
+    pub allow: Vec<u16>,
+    /// More top-level lines for the files.
+    pub server_lines: String,
+    pub client_lines: String,
+    /// Instead of the server's pin: the client's `tls`, a flow map.
+    pub client_tls: Option<String>,
+    /// More of the daemons' environment.
+    pub server_env: Vec<(&'static str, OsString)>,
+    pub client_env: Vec<(&'static str, OsString)>,
+    /// Who starts the client: these words go before the command.
+    pub client_starter: Vec<OsString>,
+    /// `HOST:PORT` where the client looks for the server, instead of the server or the wire.
+    pub server_address: Option<String>,
+    /// Where everybody listens and every target is.
+    host: &'static str,
+    pub(super) server_port: u16,
+    pub(super) wire: Option<Wire>,
+    /// The last field: given up when everything else is gone.
+    _turn: Option<Turn>,
+}
+
+/// Where files and logs lie.
+#[derive(Debug)]
+enum Place {
+    Temporary(TempDir),
+    Kept(PathBuf),
+}
+
+impl Setup {
+    /// For the end-to-end tests: the binary beside the test program, in a folder of its own.
+    #[must_use]
+    pub fn new(scheme: Scheme) -> Self {
+        let turn = Some(Turn::beside_others());
+        Self::build(&beside_this_program(), scheme, temporary(), turn)
+    }
+
+    /// For tests that measure: nothing else runs meanwhile.
+    #[must_use]
+    pub fn alone(scheme: Scheme) -> Self {
+        Self::build(&beside_this_program(), scheme, temporary(), Some(Turn::alone()))
+    }
+
+    /// For programs: this binary, and a folder that stays. It must exist.
+    #[must_use]
+    pub fn kept(binary: &Path, scheme: Scheme, dir: &Path) -> Self {
+        Self::build(binary, scheme, Place::Kept(dir.to_owned()), None)
+    }
+
+    fn build(binary: &Path, scheme: Scheme, dir: Place, turn: Option<Turn>) -> Self {
+        let output = run(&mut tunnel(binary, &["generate", "token"]));
+        assert!(output.status.success(), "generate token: {output:?}");
+        let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        Self {
+            binary: binary.to_owned(),
+            scheme,
+            dir,
+            token,
+            services: Vec::new(),
+            forwards: Vec::new(),
+            allow: Vec::new(),
+            server_lines: String::new(),
+            client_lines: String::new(),
+            client_tls: None,
+            server_env: Vec::new(),
+            client_env: Vec::new(),
+            client_starter: Vec::new(),
+            server_address: None,
+            host: "127.0.0.1",
+            server_port: free_port(),
+            wire: None,
+            _turn: turn,
+        }
+    }
+
+    /// Where its files, logs and control sockets are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        match &self.dir {
+            Place::Temporary(dir) => dir.path(),
+            Place::Kept(dir) => dir,
+        }
+    }
+
+    /// Where the server listens for clients.
+    #[must_use]
+    pub fn server_port(&self) -> u16 {
+        self.server_port
+    }
+
+    /// Publishes this loopback port on a free public port.
+    #[must_use]
+    pub fn service(self, name: &str, target: u16) -> Self {
+        self.service_on(name, target, free_port())
+    }
+
+    /// Publishes this loopback port.
+    #[must_use]
+    pub fn service_on(mut self, name: &str, target: u16, public: u16) -> Self {
+        self.services.push((name.to_owned(), target, public));
+        self
+    }
+
+    /// Opens a local port on the client that leads to this loopback port on the server's side.
+    #[must_use]
+    pub fn forward(mut self, target: u16) -> Self {
+        self.forwards.push((free_port(), target));
+        self
+    }
+
+    /// Everything on the loopback address of IPv6.
+    #[must_use]
+    pub fn on_ipv6(mut self) -> Self {
+        self.host = "[::1]";
+        self
+    }
+
+    /// One connection, and a [`Wire`] on its way.
+    #[must_use]
+    pub fn wired(self) -> Self {
+        self.wired_with(1)
+    }
+
+    /// So many connections, all over one [`Wire`].
+    #[must_use]
+    pub fn wired_with(mut self, connections: usize) -> Self {
+        writeln!(self.client_lines, "connections: {connections}").unwrap();
+        self.wire = Some(Wire::to(self.server_port));
+        self
+    }
+
+    /// Starts both and waits until every port is there.
+    pub fn start(self) -> Running {
+        let mut running = self.start_server();
+        running.start_client();
+        running.wait_ready();
+        running
+    }
+
+    /// Writes `server.yaml` and starts the server. The client has yet to come.
+    pub fn start_server(self) -> Running {
+        fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
+        let server = Running::spawn(&self, "server");
+        wait_listening(self.server_port, SOON);
+        let pinned = self.scheme == Scheme::Tls && self.client_tls.is_none();
+        let pin = pinned.then(|| {
+            let line = server.wait_line(&["sha256:"], SOON);
+            let pin = line.split("sha256:").nth(1).unwrap();
+            let end = |c: char| !c.is_ascii_alphanumeric() && !"+/=_-".contains(c);
+            format!("{{ pin: \"sha256:{}\" }}", pin.split(end).next().unwrap())
+        });
+        let tls = self.client_tls.clone().or(pin);
+        fs::write(self.dir().join("client.yaml"), self.client_yaml(tls.as_deref())).unwrap();
+        Running::of_server(server, self)
+    }
+
+    fn server_yaml(&self) -> String {
+        let ports = self.services.iter().map(|service| service.2).chain(self.allow.iter().copied());
+        let ports: Vec<_> =
+            ports.map(|port| format!("\"{}\"", self.public_address(port))).collect();
+        let targets = self.forwards.iter().map(|forward| forward.1);
+        let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
+        format!(
+            "listen: [\"{scheme}://{host}:{port}\"]\n\
+             state_dir: {dir}/state\n\
+             control: {dir}/server.sock\n\
+             clients:\n\
+             \x20 - name: home\n\
+             \x20   token: \"{token}\"\n\
+             \x20   allow: {{ tcp: [{ports}], forward: [{targets}] }}\n\
+             {more}",
+            scheme = self.scheme.name(),
+            host = self.host,
+            port = self.server_port,
+            dir = self.dir().display(),
+            token = self.token,
+            ports = ports.join(", "),
+            targets = targets.join(", "),
+            more = self.server_lines,
+        )
+    }
+
+    /// With a host only where the default would be another.
+    fn public_address(&self, port: u16) -> String {
+        if self.host == "127.0.0.1" { port.to_string() } else { format!("{}:{port}", self.host) }
+    }
+
+    fn client_yaml(&self, tls: Option<&str>) -> String {
+        let port = self.wire.as_ref().map_or(self.server_port, Wire::port);
+        let server = self.server_address.clone();
+        let server = server.unwrap_or_else(|| format!("{}:{port}", self.host));
+        let mut yaml = format!(
+            "servers: [\"{scheme}://{server}\"]\n\
+             name: home\n\
+             token: \"{token}\"\n\
+             control: {dir}/client.sock\n\
+             {more}",
+            scheme = self.scheme.name(),
+            token = self.token,
+            dir = self.dir().display(),
+            more = self.client_lines,
+        );
+        if let Some(tls) = tls {
+            writeln!(yaml, "tls: {tls}").unwrap();
+        }
+        let host = self.host;
+        if !self.services.is_empty() {
+            yaml.push_str("services:\n");
+        }
+        for (name, target, public) in &self.services {
+            let public = self.public_address(*public);
+            let colon = if public.contains(':') { "" } else { ":" };
+            writeln!(
+                yaml,
+                "  - {{ name: {name}, target: \"tcp://{host}:{target}\", \
+                 public: \"tcp://{colon}{public}\" }}"
+            )
+            .unwrap();
+        }
+        if !self.forwards.is_empty() {
+            yaml.push_str("forwards:\n");
+        }
+        for (local, target) in &self.forwards {
+            writeln!(
+                yaml,
+                "  - {{ listen: \"tcp://{host}:{local}\", target: \"tcp://{host}:{target}\" }}"
+            )
+            .unwrap();
+        }
+        yaml
+    }
+}
+
+fn temporary() -> Place {
+    Place::Temporary(tempfile::tempdir().unwrap())
+}
+
+/// Cargo puts test programs into `deps` and the binaries that they test one level up.
+fn beside_this_program() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    program.parent().and_then(Path::parent).unwrap().join("tunnel")
+}

@@ -1,0 +1,15 @@
+//! The stage of these tests is that of `testkit`, which chaos and soak share; here is only what
+//! knows the binary under test.
+
+use std::process::Command;
+
+pub(crate) use testkit::stage::{
+    Clock, LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening,
+    program, run, start_iperf3, start_sshd, try_connect, wait, wait_listening,
+};
+pub(crate) use testkit::wire::reset_on_drop;
+
+/// `tunnel` with these arguments, and nothing of this machine's configuration.
+pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
+    testkit::stage::tunnel(env!("CARGO_BIN_EXE_tunnel").as_ref(), args)
+}
