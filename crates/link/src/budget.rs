@@ -7,14 +7,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use proto::Budget;
 
-/// What a worker takes from the process at a time, and how much more than that it keeps.
+/// What a worker takes from the process at a time, and how much more than that it keeps: so much
+/// of a large budget, this part of a small one.
 const PIECE: i64 = 1 << 20;
+const PIECES: i64 = 64;
 
 /// Memory for windows and replay of all links of the process.
 #[derive(Debug)]
 pub struct ProcessBudget {
     left: AtomicI64,
     total: i64,
+    piece: i64,
 }
 
 impl ProcessBudget {
@@ -22,7 +25,8 @@ impl ProcessBudget {
     #[must_use]
     pub fn new(bytes: u64) -> Arc<Self> {
         let total = i64::try_from(bytes).unwrap_or(i64::MAX);
-        Arc::new(Self { left: AtomicI64::new(total), total })
+        let piece = (total / PIECES).clamp(1, PIECE);
+        Arc::new(Self { left: AtomicI64::new(total), total, piece })
     }
 
     /// Bytes that no worker has leased; negative when more is in use than allowed.
@@ -53,13 +57,17 @@ impl Lease {
     }
 
     fn refill(&self, wanted: i64) -> bool {
-        let piece = wanted.saturating_sub(self.held.get()).max(PIECE);
+        let missing = wanted.saturating_sub(self.held.get());
+        self.lease(missing.max(self.process.piece)) || self.lease(missing)
+    }
+
+    fn lease(&self, bytes: i64) -> bool {
         // Another worker may be faster: then nothing is taken.
-        let taken = self.process.left.fetch_sub(piece, Ordering::Relaxed) >= piece;
+        let taken = self.process.left.fetch_sub(bytes, Ordering::Relaxed) >= bytes;
         if taken {
-            self.held.set(self.held.get() + piece);
+            self.held.set(self.held.get() + bytes);
         } else {
-            self.process.left.fetch_add(piece, Ordering::Relaxed);
+            self.process.left.fetch_add(bytes, Ordering::Relaxed);
         }
         taken
     }
@@ -83,18 +91,23 @@ impl Budget for Lease {
 
     fn release(&self, bytes: u64) {
         let held = self.held.get().saturating_add_unsigned(bytes);
-        if held > 2 * PIECE {
-            self.process.left.fetch_add(held - PIECE, Ordering::Relaxed);
-            self.held.set(PIECE);
+        let piece = self.process.piece;
+        if held > 2 * piece {
+            self.process.left.fetch_add(held - piece, Ordering::Relaxed);
+            self.held.set(piece);
         } else {
             self.held.set(held);
         }
     }
 
-    fn is_spent(&self) -> bool {
-        // Not even one byte more: what is owed comes first.
-        let held = self.held.get();
-        held <= 0 && self.process.left() < PIECE.max(1 - held)
+    fn left(&self) -> u64 {
+        // What this worker owes comes first; what others hold is theirs.
+        let left = self.held.get().saturating_add(self.process.left().max(0));
+        u64::try_from(left).unwrap_or(0)
+    }
+
+    fn total(&self) -> u64 {
+        u64::try_from(self.process.total).unwrap_or(0)
     }
 }
 
@@ -128,7 +141,7 @@ mod tests {
         let process = ProcessBudget::new(1 << 20);
         let lease = Lease::new(process.clone());
         lease.charge(3 << 20);
-        assert!(lease.is_spent());
+        assert_eq!(lease.left(), 0);
         lease.release(3 << 20);
         drop(lease);
         assert_eq!(process.left(), 1 << 20);

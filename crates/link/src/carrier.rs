@@ -15,6 +15,7 @@ use proto::CarrierNumber;
 use tokio::task::AbortHandle;
 use transport::{Lane, Peer};
 
+use crate::charge::Charge;
 use crate::handle::Inner;
 use crate::owner::End;
 use crate::{reader, writer};
@@ -28,6 +29,16 @@ pub(crate) struct Io {
     pub(crate) lane: RefCell<Box<dyn Lane>>,
     /// Frames handed out by the machine and not yet taken by the lane.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
+    /// Capacity of the reader's buffer.
+    pub(crate) reading: Cell<usize>,
+    charge: Charge,
+}
+
+impl Io {
+    /// Tells the budget what the buffers of this carrier take. At the end of a turn of its tasks.
+    pub(crate) fn account(&self) {
+        self.charge.set(self.reading.get() + self.lane.borrow().held());
+    }
 }
 
 /// The tasks of a carrier; dropping it ends them and closes the connection.
@@ -53,7 +64,13 @@ impl Running {
         carrier: transport::Carrier,
         leftover: BytesMut,
     ) {
-        let io = Rc::new(Io { number, lane: RefCell::new(carrier.lane), out: RefCell::default() });
+        let io = Rc::new(Io {
+            number,
+            lane: RefCell::new(carrier.lane),
+            out: RefCell::default(),
+            reading: Cell::new(0),
+            charge: Charge::new(Rc::clone(&link.budget)),
+        });
         let reading = {
             let (inner, io) = (Rc::clone(link), Rc::clone(&io));
             async move {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::control::{ControlDecoder, ControlMessage};
-use proto::{Attach, CarrierNumber, Event, Open, ResetCode, StreamId, StreamKey, Violation};
+use proto::{
+    Attach, Budget, CarrierNumber, Event, Open, ResetCode, StreamId, StreamKey, Violation,
+};
 use tokio::sync::Notify;
 use transport::{Connector, Inlet, OpenError, Outlet};
 
@@ -25,6 +27,7 @@ pub struct Link {
 pub(crate) struct Inner {
     pub(crate) serial: u64,
     pub(crate) machine: RefCell<proto::Link>,
+    pub(crate) budget: Rc<dyn Budget>,
     /// By the index of their keys; the id tells a stream from a later one in its place.
     outlets: RefCell<Vec<Slot>>,
     owner: Rc<dyn Owner>,
@@ -60,7 +63,8 @@ impl Link {
         let Settings { side, config, budget, serial } = settings;
         let inner = Rc::new(Inner {
             serial,
-            machine: RefCell::new(proto::Link::new(side, config, budget, crate::now())),
+            machine: RefCell::new(proto::Link::new(side, config, Rc::clone(&budget), crate::now())),
+            budget,
             outlets: RefCell::default(),
             owner,
             control: RefCell::new(ControlDecoder::new()),

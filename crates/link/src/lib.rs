@@ -13,6 +13,7 @@
 mod backoff;
 mod budget;
 mod carrier;
+mod charge;
 pub mod client;
 mod dial;
 mod greet;

@@ -37,7 +37,13 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io, leftover: BytesMut) -> Outcom
     if let Err(violation) = process(link, io, &mut buf) {
         return Outcome::Violation(violation);
     }
-    poll_fn(|cx| poll(cx, link, io, &mut buf, &mut size)).await
+    poll_fn(|cx| {
+        let polled = poll(cx, link, io, &mut buf, &mut size);
+        io.reading.set(buf.capacity());
+        io.account();
+        polled
+    })
+    .await
 }
 
 fn poll(

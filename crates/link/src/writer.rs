@@ -17,29 +17,35 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
     let mut limit = 0;
     poll_fn(|cx| {
         link.wakers.enter(io.number, cx);
-        let mut budget = BUDGET;
-        loop {
-            match fill_and_write(cx, link, io) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(e)) => return Poll::Ready(e),
-                Poll::Ready(Ok(0)) => {
-                    // Nothing to send: nothing may stay behind either.
-                    let flushed = io.lane.borrow_mut().poll_flush(cx);
-                    return match flushed {
-                        Poll::Ready(Err(e)) => Poll::Ready(e),
-                        Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
-                    };
-                }
-                Poll::Ready(Ok(n)) if n >= budget => {
-                    cx.waker().wake_by_ref();
-                    return Poll::Pending;
-                }
-                Poll::Ready(Ok(n)) => budget -= n,
-            }
-            set_send_limit(link, io, &mut limit);
-        }
+        let polled = turn(cx, link, io, &mut limit);
+        io.account();
+        polled
     })
     .await
+}
+
+fn turn(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io, limit: &mut usize) -> Poll<io::Error> {
+    let mut budget = BUDGET;
+    loop {
+        match fill_and_write(cx, link, io) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(e)) => return Poll::Ready(e),
+            Poll::Ready(Ok(0)) => {
+                // Nothing to send: nothing may stay behind either.
+                let flushed = io.lane.borrow_mut().poll_flush(cx);
+                return match flushed {
+                    Poll::Ready(Err(e)) => Poll::Ready(e),
+                    Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                };
+            }
+            Poll::Ready(Ok(n)) if n >= budget => {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(n)) => budget -= n,
+        }
+        set_send_limit(link, io, limit);
+    }
 }
 
 /// Sends all that the machine has for this carrier, then ends our direction.

@@ -1,5 +1,11 @@
-//! Where memory for windows and replay comes from. The process has one budget; workers lease
-//! pieces of it, links draw from their worker's lease.
+//! Where memory for streams, windows and replay comes from. The process has one budget; workers
+//! lease pieces of it, links draw from their worker's lease.
+//!
+//! What limits a stream is what is *left*, not a share fixed beforehand: the dynamic threshold of
+//! Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet Switches",
+//! IEEE/ACM Transactions on Networking 6(2), 1998). One busy stream may have half of the budget; of
+//! many greedy ones each has about as much as the others, and a part is always left for those that
+//! come next.
 
 use std::fmt;
 
@@ -7,12 +13,14 @@ use std::fmt;
 pub trait Budget: fmt::Debug {
     /// Takes `bytes` if they are there.
     fn draw(&self, bytes: u64) -> bool;
-    /// Takes `bytes` that are already in use, even beyond the limit; then [`Budget::is_spent`].
+    /// Takes `bytes` that are already in use, even beyond the limit; then nothing is left.
     fn charge(&self, bytes: u64);
     /// Gives back what was drawn or charged.
     fn release(&self, bytes: u64);
-    /// Whether nothing is left: streams then hold no more than their implicit window.
-    fn is_spent(&self) -> bool;
+    /// Bytes that may still be drawn.
+    fn left(&self) -> u64;
+    /// The whole budget.
+    fn total(&self) -> u64;
 }
 
 /// A budget without limit, for tests and tools.
@@ -25,7 +33,10 @@ impl Budget for Unlimited {
     }
     fn charge(&self, _bytes: u64) {}
     fn release(&self, _bytes: u64) {}
-    fn is_spent(&self) -> bool {
-        false
+    fn left(&self) -> u64 {
+        u64::MAX
+    }
+    fn total(&self) -> u64 {
+        u64::MAX
     }
 }

@@ -42,6 +42,11 @@ pub trait Lane: Send + fmt::Debug {
     /// interactive stream from waiting behind a bulk one. A hint; the default ignores it.
     fn set_send_limit(&mut self, _bytes: usize) {}
 
+    /// Bytes of buffers that the lane holds right now, for the memory budget. The default has none.
+    fn held(&self) -> usize {
+        0
+    }
+
     /// Leaves the runtime of this thread, so that the lane can be sent to another worker. Nothing
     /// but [`Lane::attach`] may be called until then. No byte is lost.
     fn detach(&mut self) -> io::Result<()>;

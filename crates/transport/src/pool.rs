@@ -8,11 +8,28 @@ use bytes::{Bytes, BytesMut};
 /// Buffers kept per size class. More are in flight at most; a burst's surplus is freed.
 const KEPT: usize = 8;
 
+/// The most that the pool of a thread keeps, bytes; see [`limit`].
+pub const KEPT_BYTES: usize = KEPT * (CLASSES[0] + CLASSES[1] + CLASSES[2]);
+
 /// Capacities of the size classes: a first read, a busy stream, a bulk stream alone.
 const CLASSES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 
+struct Pool {
+    classes: [Vec<BytesMut>; 3],
+    kept: usize,
+    limit: usize,
+}
+
 thread_local! {
-    static POOL: RefCell<[Vec<BytesMut>; 3]> = const { RefCell::new([Vec::new(), Vec::new(), Vec::new()]) };
+    static POOL: RefCell<Pool> = const {
+        RefCell::new(Pool { classes: [Vec::new(), Vec::new(), Vec::new()], kept: 0, limit: KEPT_BYTES })
+    };
+}
+
+/// The pool of this thread keeps at most so many bytes from now on: a process with little memory
+/// cannot leave 5 MiB of it with each worker.
+pub fn limit(bytes: usize) {
+    POOL.with_borrow_mut(|pool| pool.limit = bytes);
 }
 
 /// An empty buffer with at least `capacity` bytes (at most 512 KiB are pooled).
@@ -21,8 +38,12 @@ pub fn take(capacity: usize) -> BytesMut {
     let Some(class) = CLASSES.iter().position(|&c| c >= capacity) else {
         return BytesMut::with_capacity(capacity);
     };
-    POOL.with_borrow_mut(|pool| pool[class].pop())
-        .unwrap_or_else(|| BytesMut::with_capacity(CLASSES[class]))
+    let pooled = POOL.with_borrow_mut(|pool| {
+        let buffer = pool.classes[class].pop()?;
+        pool.kept -= CLASSES[class];
+        Some(buffer)
+    });
+    pooled.unwrap_or_else(|| BytesMut::with_capacity(CLASSES[class]))
 }
 
 /// Gives a buffer back. Kept only if it is whole again: nobody else holds a part of it.
@@ -34,8 +55,10 @@ pub fn give(mut buffer: BytesMut) {
     }
     let Some(class) = CLASSES.iter().position(|&c| c == buffer.capacity()) else { return };
     POOL.with_borrow_mut(|pool| {
-        if pool[class].len() < KEPT {
-            pool[class].push(buffer);
+        let kept = pool.kept + CLASSES[class];
+        if pool.classes[class].len() < KEPT && kept <= pool.limit {
+            pool.kept = kept;
+            pool.classes[class].push(buffer);
         }
     });
 }
@@ -76,6 +99,18 @@ mod tests {
         let mut other = take(1000);
         other.extend_from_slice(b"xyz");
         assert_eq!(&held[..], b"abc");
+    }
+
+    #[test]
+    fn a_pool_with_a_limit_keeps_no_more() {
+        limit(100 << 10);
+        let buffers = [take(64 << 10), take(64 << 10), take(16 << 10), take(16 << 10)];
+        let addresses = buffers.each_ref().map(|buffer| buffer.as_ptr());
+        buffers.into_iter().for_each(give);
+        assert_eq!(take(64 << 10).as_ptr(), addresses[0]);
+        assert_eq!(take(16 << 10).as_ptr(), addresses[3]);
+        assert_eq!(take(16 << 10).as_ptr(), addresses[2]);
+        POOL.with_borrow(|pool| assert_eq!(pool.kept, 0));
     }
 
     #[test]

@@ -1,10 +1,18 @@
 //! From the configuration's sizes and times to those of links.
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
 use config::Common;
-use proto::LinkConfig;
+use link::{Lease, ProcessBudget};
+use proto::{Budget, LinkConfig};
+use transport::pool;
 
 /// The least budget worth the name: a few streams at full window.
 const BUDGET_MIN: u64 = 16 << 20;
+
+/// The buffers that all workers keep for their next reads take at most this part of the budget.
+const POOL_SHARE: u64 = 8;
 
 /// Settings of the links of this process.
 pub(crate) fn link_config(common: &Common) -> LinkConfig {
@@ -23,6 +31,17 @@ pub(crate) fn link_config(common: &Common) -> LinkConfig {
 pub(crate) fn budget(common: &Common) -> u64 {
     let configured = common.memory_budget.map(config::Size::bytes);
     configured.unwrap_or_else(|| available() / 4).max(BUDGET_MIN)
+}
+
+/// The lease of one of `workers`; to be made on its thread. The buffers that the worker keeps are
+/// charged to it once and for all.
+pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease {
+    let lease = Lease::new(Arc::clone(budget));
+    let share = lease.total() / POOL_SHARE / workers.get() as u64;
+    let kept = usize::try_from(share).map_or(pool::KEPT_BYTES, |n| n.min(pool::KEPT_BYTES));
+    pool::limit(kept);
+    lease.charge(kept as u64);
+    lease
 }
 
 /// Memory that this process may use: the machine's, or less by a cgroup (v2, then v1).

@@ -19,19 +19,20 @@ const CONTROL_PIECE: usize = 16 << 10;
 
 impl Link {
     /// Opens a stream. The OPEN travels with the first bytes. `None` when the link opens no more
-    /// or the target's name is too long.
+    /// (an exhausted memory budget included) or the target's name is too long.
     pub fn open(&mut self, open: &Open) -> Option<StreamKey> {
-        if self.is_going_away() {
+        if self.is_going_away() || !Stream::is_affordable(&*self.budget) {
             return None;
         }
         let id = self.next_id?;
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.config.window_initial, &*self.budget);
         let Some(frame) = encode_open(id, open, stream.recv.granted()) else {
-            stream.recv.release(&*self.budget);
+            stream.settle(&*self.budget);
             return None;
         };
         stream.open = Some(frame.freeze());
+        stream.account(&*self.budget);
         self.next_id = id.next();
         if self.next_id.is_none() {
             self.retire();
@@ -46,14 +47,15 @@ impl Link {
     /// [`Link::poll_room`] when there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {
         let limit = self.frame_limit(key);
-        let spent = self.budget.is_spent();
+        let left = self.budget.left();
         let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
-        let outstanding = stream.send.outstanding();
-        let share = if spent { IMPLICIT_WINDOW } else { self.config.replay_per_stream };
         let room = if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             0
         } else {
-            stream.send.credit().min(share.saturating_sub(outstanding)).min(length(limit))
+            // Nobody keeps more for replay than is left for all others: the greediest wait first.
+            let fair = left.saturating_add(IMPLICIT_WINDOW).saturating_sub(stream.send.memory());
+            let share = self.config.replay_per_stream.saturating_sub(stream.send.outstanding());
+            stream.send.credit().min(share).min(fair).min(length(limit))
         };
         stream.wants_room = room == 0;
         memory(room)
@@ -71,9 +73,8 @@ impl Link {
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
-        let payload = stream.send.push(Kind::Data, key.id, frame, &mut self.small);
-        self.retained += payload;
-        self.budget.charge(payload);
+        stream.send.push(Kind::Data, key.id, frame, &mut self.small);
+        stream.account(&*self.budget);
         self.schedule.make_ready(key, stream);
     }
 
@@ -90,10 +91,9 @@ impl Link {
             let mut buf = BytesMut::with_capacity(HEAD_ROOM + piece.len());
             buf.resize(HEAD_ROOM, 0);
             buf.extend_from_slice(piece);
-            let payload = stream.send.push(Kind::Control, key.id, &mut buf, &mut self.small);
-            self.retained += payload;
-            self.budget.charge(payload);
+            stream.send.push(Kind::Control, key.id, &mut buf, &mut self.small);
         }
+        stream.account(&*self.budget);
         self.schedule.make_ready(key, stream);
         true
     }
@@ -109,9 +109,10 @@ impl Link {
     /// Aborts our direction.
     pub fn reset(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
-        let Some(dropped) = stream.send.reset(code) else { return };
-        self.schedule.signal(key, stream);
-        self.release_retained(dropped);
+        if stream.send.reset(code) {
+            stream.account(&*self.budget);
+            self.schedule.signal(key, stream);
+        }
     }
 
     /// Wants no more bytes of the peer.
@@ -121,20 +122,23 @@ impl Link {
             self.schedule.signal(key, stream);
         }
         stream.recv.release_unused(&*self.budget);
+        stream.account(&*self.budget);
         self.try_forget(key);
     }
 
     /// `bytes` of what [`super::Event::Data`] brought have left the application.
     pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
-        if bytes == 0 {
-            return;
-        }
         let due = stream.recv.consume(length(bytes));
         if stream.recv.has_ended() {
             // Nothing more is granted. The stream may have stayed for these bytes only.
             stream.recv.release_unused(&*self.budget);
+            stream.account(&*self.budget);
             return self.try_forget(key);
+        }
+        stream.account(&*self.budget);
+        if bytes == 0 {
+            return;
         }
         match due {
             Due::Now => {

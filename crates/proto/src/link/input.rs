@@ -235,13 +235,14 @@ impl Link {
         if self.going_away {
             return self.refuse(id, ResetCode::Shutdown);
         }
-        if self.stream_count() >= self.config.streams_max {
+        if self.stream_count() >= self.config.streams_max || !Stream::is_affordable(&*self.budget) {
             return self.refuse(id, ResetCode::Limit);
         }
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.config.window_initial, &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.spent).map_err(Violation::link)?;
+        stream.account(&*self.budget);
         // Tells the opener its credit, and that the OPEN was seen.
         stream.credit_due = true;
         let key = StreamKey { index: self.streams.insert(stream), id };
@@ -298,6 +299,7 @@ impl Link {
 
     fn acknowledge_end(&mut self, key: StreamKey, event: Option<Event>) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
+        stream.account(&*self.budget);
         stream.credit_due = true;
         self.schedule.signal(key, stream);
         // One who said STOP does not care how it ended.
@@ -313,10 +315,11 @@ impl Link {
         let code = ResetCode::decode(body).unwrap_or(ResetCode::Internal);
         let Some(key) = self.known_stream(id)? else { return Ok(()) };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
-        let Some(dropped) = stream.send.reset(code) else { return Ok(()) };
-        self.schedule.signal(key, stream);
-        self.events.push_back(Event::Stopped { key, code });
-        self.release_retained(dropped);
+        if stream.send.reset(code) {
+            stream.account(&*self.budget);
+            self.schedule.signal(key, stream);
+            self.events.push_back(Event::Stopped { key, code });
+        }
         Ok(())
     }
 
@@ -331,15 +334,15 @@ impl Link {
         let Some(credit) = Credit::decode(flags, body) else { return Ok(()) };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.open = None;
-        let mut consumed = stream
+        let consumed = stream
             .send
             .acknowledge(credit.limit, credit.consumed, &mut self.spent)
             .map_err(Violation::link)?;
         self.rate.sample(now, consumed);
         if credit.ack_end && id != StreamId::CONTROL {
-            consumed += stream.send.end_acknowledged();
+            stream.send.end_acknowledged();
         }
-        self.release_retained(consumed);
+        stream.account(&*self.budget);
         self.tell_room(key);
         self.try_forget(key);
         Ok(())

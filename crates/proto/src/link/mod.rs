@@ -72,8 +72,6 @@ pub struct Link {
     /// Streams with consumption that no CREDIT has told.
     dirty: Vec<StreamKey>,
     sweep_at: Option<Instant>,
-    /// Payload bytes retained for replay over all streams.
-    retained: u64,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
     /// We said GOAWAY, and say it again after a resume.
@@ -91,8 +89,9 @@ impl Link {
     #[must_use]
     pub fn new(side: Side, config: LinkConfig, budget: Rc<dyn Budget>, now: Instant) -> Self {
         let mut streams = Slab::new();
-        let control =
-            streams.insert(Stream::new(StreamId::CONTROL, Priority::Interactive, CONTROL_WINDOW));
+        let mut control = Stream::new(StreamId::CONTROL, Priority::Interactive, CONTROL_WINDOW);
+        control.account(&*budget);
+        let control = streams.insert(control);
         let mut ids = Ids::default();
         ids.insert(StreamId::CONTROL, control);
         Self {
@@ -112,7 +111,6 @@ impl Link {
             spent: Vec::new(),
             dirty: Vec::new(),
             sweep_at: None,
-            retained: 0,
             going_away: false,
             said_goodbye: false,
             is_aborted: false,
@@ -133,10 +131,10 @@ impl Link {
         self.streams.len() - 1
     }
 
-    /// Payload bytes kept for replay.
+    /// Payload bytes kept for replay, counted over all streams.
     #[must_use]
-    pub const fn retained(&self) -> u64 {
-        self.retained
+    pub fn retained(&self) -> u64 {
+        self.streams.iter().map(|(_, stream)| stream.send.outstanding()).sum()
     }
 
     /// The least round-trip time seen on the active carrier.
@@ -236,25 +234,17 @@ impl Link {
 
     fn forget(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
-        stream.recv.release(&*self.budget);
-        let dropped = stream.send.abandon();
+        stream.settle(&*self.budget);
         self.events.push_back(Event::Closed { key });
-        self.release_retained(dropped);
         self.ids.remove(key.id);
         self.streams.remove(key.index);
-    }
-
-    fn release_retained(&mut self, bytes: u64) {
-        self.retained -= bytes;
-        self.budget.release(bytes);
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.budget.release(self.retained);
         for (_, stream) in &mut self.streams {
-            stream.recv.release(&*self.budget);
+            stream.settle(&*self.budget);
         }
     }
 }

@@ -116,15 +116,15 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.is_listed = true;
         stream.open = None;
-        let mut consumed = stream
+        stream
             .send
             .acknowledge(entry.limit, entry.consumed, &mut self.spent)
             .map_err(Violation::link)?;
         stream.send.resume(entry.received, entry.end_seen).map_err(Violation::link)?;
         if entry.end_seen {
-            consumed += stream.send.end_acknowledged();
+            stream.send.end_acknowledged();
         }
-        self.release_retained(consumed);
+        stream.account(&*self.budget);
         Ok(())
     }
 
@@ -146,6 +146,7 @@ impl Link {
             } else if key.id.opener() == Some(self.side) && key.id > highest {
                 stream.recv.resume();
                 stream.rewind();
+                stream.account(&*self.budget);
                 self.schedule.opens.push_back(key);
             } else {
                 self.lose_stream(key);
@@ -185,8 +186,8 @@ impl Link {
             self.events.push_back(Event::Stopped { key, code });
         }
         stream.credit_due = false;
-        let dropped = stream.send.abandon();
-        self.release_retained(dropped);
+        stream.send.abandon();
+        stream.account(&*self.budget);
         self.try_forget(key);
     }
 }

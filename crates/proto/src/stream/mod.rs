@@ -23,13 +23,18 @@ pub(crate) use small::SmallFrames;
 
 use crate::frame::Entry;
 use crate::offset::Offset;
-use crate::{Priority, StreamId};
+use crate::{Budget, Priority, StreamId};
 
 /// Credit of both sides before any CREDIT.
 pub(crate) const IMPLICIT_WINDOW: u64 = 16 << 10;
 
 /// Credit of the control stream, fixed: the largest set of services fits.
 pub(crate) const CONTROL_WINDOW: u64 = 2 << 20;
+
+/// What a stream costs beside its bytes, charged to the budget: the state of both directions, its
+/// place in the tables, a socket with its registration, and the tasks that serve it. Measured with
+/// 18,000 visitors: under 2 KiB of resident memory each.
+const STREAM_MEMORY: u64 = 2 << 10;
 
 /// One stream of a link.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ pub(crate) struct Stream {
     pub(crate) is_dirty: bool,
     /// The peer's current RESUME lists it.
     pub(crate) is_listed: bool,
+    /// What the budget was told of its memory.
+    charged: u64,
 }
 
 impl Stream {
@@ -68,7 +75,31 @@ impl Stream {
             credit_due: false,
             is_dirty: false,
             is_listed: false,
+            charged: 0,
         }
+    }
+
+    /// Whether the budget has room for one more stream.
+    pub(crate) fn is_affordable(budget: &dyn Budget) -> bool {
+        budget.left() >= STREAM_MEMORY
+    }
+
+    /// Tells the budget what the memory of the stream has become. To be called after each change
+    /// of it; windows draw for themselves before they grant.
+    pub(crate) fn account(&mut self, budget: &dyn Budget) {
+        let memory = STREAM_MEMORY + self.send.memory() + self.recv.memory();
+        if memory > self.charged {
+            budget.charge(memory - self.charged);
+        } else if memory < self.charged {
+            budget.release(self.charged - memory);
+        }
+        self.charged = memory;
+    }
+
+    /// The stream is forgotten: the budget gets everything back.
+    pub(crate) fn settle(&mut self, budget: &dyn Budget) {
+        self.recv.release(budget);
+        budget.release(std::mem::take(&mut self.charged));
     }
 
     /// Whether both sides and the application are done with it.

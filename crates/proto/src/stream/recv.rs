@@ -15,6 +15,11 @@ const CREDIT_EVERY: u64 = 256 << 10;
 /// seconds of the stream's rate, which no path needs.
 const QUIET: Duration = Duration::from_secs(1);
 
+/// A first window takes at most this part of the budget's upper half, as far as that is left.
+/// Streams whose bytes are never read, however many, leave the lower half to those that proved that
+/// theirs are.
+const UNPROVEN: u64 = 32;
+
 /// How the peer's direction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
@@ -186,16 +191,22 @@ impl Recv {
         }
     }
 
-    /// Sets the window before the first grant; `false` when the budget refuses and it stays.
-    pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) -> bool {
-        let extra = window.saturating_sub(self.implicit).saturating_sub(self.drawn);
+    /// Sets the window before the first grant: `window`, or less when little of the budget is left.
+    pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) {
+        let upper = budget.left().saturating_sub(budget.total() / 2);
+        let window = window.min(upper / UNPROVEN).max(self.implicit);
+        let extra = window - self.implicit;
         if !budget.draw(extra) {
-            return false;
+            return;
         }
-        self.drawn += extra;
-        self.window = self.window.max(window);
-        self.granted = self.granted.max(self.consumed.plus(self.window));
-        true
+        self.drawn = extra;
+        self.window = window;
+        self.granted = self.consumed.plus(window);
+    }
+
+    /// Bytes of memory held beyond what was drawn for the window: what waits in the implicit one.
+    pub(crate) fn memory(&self) -> u64 {
+        self.held().saturating_sub(self.drawn).min(self.implicit)
     }
 
     /// The CREDIT to send now. Grows the window when half of it was used within two round trips,
@@ -208,6 +219,7 @@ impl Recv {
         budget: &dyn Budget,
     ) -> Credit {
         self.tune(now, round_trip, *range.start(), *range.end());
+        self.yield_to_others(budget);
         self.grant(budget);
         self.told = self.consumed;
         Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
@@ -232,6 +244,13 @@ impl Recv {
             self.window = (self.window * 2).min(max).max(self.window);
         }
         self.tuning = Some((now, self.consumed));
+    }
+
+    /// No window takes more of the budget than it leaves: one above that meets what is left
+    /// half-way, credit by credit. What was granted is kept, so it takes as much consumption.
+    fn yield_to_others(&mut self, budget: &dyn Budget) {
+        let fair = self.implicit.saturating_add(self.drawn / 2 + budget.left() / 2);
+        self.window = self.window.min(fair);
     }
 
     fn grant(&mut self, budget: &dyn Budget) {
@@ -345,12 +364,16 @@ mod tests {
             }
             fn charge(&self, _: u64) {}
             fn release(&self, _: u64) {}
-            fn is_spent(&self) -> bool {
-                true
+            fn left(&self) -> u64 {
+                0
+            }
+            fn total(&self) -> u64 {
+                0
             }
         }
         let mut recv = Recv::new(IMPLICIT_WINDOW);
-        assert!(!recv.open_window(1 << 18, &Empty));
+        recv.open_window(1 << 18, &Empty);
+        assert_eq!(recv.granted(), Offset::new(IMPLICIT_WINDOW));
         recv.advance(100);
         recv.consume(100);
         let credit = recv.credit(crate::testing::epoch(), None, 0..=1 << 24, &Empty);

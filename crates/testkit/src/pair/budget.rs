@@ -56,7 +56,11 @@ impl Budget for Purse {
         self.used.set(left);
     }
 
-    fn is_spent(&self) -> bool {
-        self.used.get() >= self.limit
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used.get())
+    }
+
+    fn total(&self) -> u64 {
+        self.limit
     }
 }

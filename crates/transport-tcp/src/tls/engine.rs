@@ -74,7 +74,6 @@ impl<S: Session> Engine<S> {
     }
 
     /// Bytes of buffers that are held right now.
-    #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.incoming.capacity() + self.surplus.capacity() + self.outgoing.capacity()
     }

@@ -151,6 +151,10 @@ impl<S: Session> Lane for TlsLane<S> {
         self.socket.set_send_limit(bytes);
     }
 
+    fn held(&self) -> usize {
+        self.engine.held()
+    }
+
     fn detach(&mut self) -> io::Result<()> {
         self.socket.detach()
     }

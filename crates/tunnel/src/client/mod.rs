@@ -69,7 +69,7 @@ impl Client {
             forwards.push(bind(forward, count, &session)?);
         }
         let budget = ProcessBudget::new(memory::budget(&config.common));
-        let workers = Workers::start(count, move |_| State::new(Lease::new(Arc::clone(&budget))))
+        let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let mut entrances = Vec::new();
         for (entrance, sockets) in forwards {

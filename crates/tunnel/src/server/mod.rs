@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use config::ServerConfig;
-use link::{Lease, ProcessBudget};
+use link::ProcessBudget;
 use transport::tls::Identity;
 
 use crate::daemon::Role;
@@ -80,7 +80,7 @@ impl Server {
             groups.push((endpoint.transport, bind(endpoint, count)?));
         }
         let budget = ProcessBudget::new(memory::budget(&config.common));
-        let workers = Workers::start(count, move |_| State::new(Lease::new(Arc::clone(&budget))))
+        let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
         let mut listen = Vec::new();

@@ -1,0 +1,147 @@
+//! What streams take from the memory budget, and how they share it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use proto::Side::{Client, Server};
+use proto::{
+    Attach, Budget, CarrierNumber, HEAD_ROOM, Link, LinkConfig, ResetCode, StreamId, Unlimited,
+};
+use testkit::netem::Conditions;
+use testkit::pair::{Pair, Purse, epoch, open};
+
+/// What a stream is charged beside its bytes.
+const STREAM: u64 = 2 << 10;
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[test]
+fn a_window_is_given_back_when_its_bytes_are_read_and_not_before() {
+    for how in ["read", "stopped", "reset by the peer"] {
+        // The first window takes at most a 64th of it.
+        let purse = Purse::new(64 << 20);
+        let budgets: [Rc<dyn Budget>; 2] = [Rc::new(Purse::new(64 << 20)), Rc::new(purse.clone())];
+        let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+        pair.reconnect();
+        pair.end_mut(Server).automatic = false;
+        let idle = purse.used();
+        let unread = |kib: u64| idle + STREAM + (kib << 10);
+        let id = pair.open(Client, &open("x"));
+        pair.feed(Client, id, 200 << 10);
+        pair.run();
+        if how != "reset by the peer" {
+            pair.finish(Client, id);
+        } else {
+            pair.reset(Client, id, ResetCode::Aborted);
+        }
+        pair.finish(Server, id);
+        pair.run();
+        let key = pair.seen(Server, id).key;
+        if how != "reset by the peer" {
+            let seen = pair.seen(Server, id);
+            assert!(seen.finished && !seen.closed, "{how}");
+            assert_eq!(purse.used(), unread(200), "{how}: every unread byte, and the stream");
+            // The peer has forgotten the stream: that changes nothing here.
+            pair.kill();
+            pair.reconnect();
+            pair.run();
+            assert_eq!(purse.used(), unread(200), "{how}");
+            pair.consume(Server, id, 100 << 10);
+            assert_eq!(purse.used(), unread(100), "{how}");
+        }
+        match how {
+            "read" => pair.consume(Server, id, 100 << 10),
+            "stopped" => pair.end_mut(Server).link.stop(key, ResetCode::Aborted),
+            _ => {}
+        }
+        pair.run();
+        assert_eq!(purse.used(), idle, "{how}");
+        assert!(pair.seen(Server, id).closed && pair.seen(Client, id).closed, "{how}");
+        assert_eq!(pair.seen(Server, id).stopped, None, "{how}");
+    }
+}
+
+#[test]
+fn a_retained_frame_costs_the_buffer_that_it_keeps() {
+    let purse = Purse::new(64 << 20);
+    let now = epoch();
+    let mut link = Link::new(Client, LinkConfig::default(), Rc::new(purse.clone()), now);
+    link.attach(now, CarrierNumber(1), Attach::New);
+    let key = link.open(&open("x")).expect("it opens");
+    let before = purse.used();
+    let mut buf = BytesMut::with_capacity(64 << 10);
+    for (n, payload) in [(1, 5000), (2, 6000)] {
+        buf.resize(HEAD_ROOM + payload, 7);
+        link.send(key, &mut buf);
+        let frames = purse.used() - before - (64 << 10);
+        assert!((n..n * 200).contains(&frames), "one buffer and {n} frames' state: {frames}");
+    }
+    // Small ones are copied out of theirs.
+    let before = purse.used();
+    let mut buf = BytesMut::with_capacity(64 << 10);
+    buf.resize(HEAD_ROOM + 100, 7);
+    link.send(key, &mut buf);
+    assert!((100..300).contains(&(purse.used() - before)));
+    drop(link);
+    assert_eq!(purse.used(), 0);
+}
+
+#[test]
+fn a_budget_is_shared_out_by_what_is_left_of_it() {
+    const TOTAL: u64 = 32 << 20;
+    let purse = Purse::new(TOTAL);
+    let budgets: [Rc<dyn Budget>; 2] = [Rc::new(Unlimited), Rc::new(purse.clone())];
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.conditions = Conditions::path(ms(20), 1000);
+    pair.reconnect();
+    pair.end_mut(Server).automatic = false;
+    // Five hundred that are never read.
+    for _ in 0..500 {
+        let id = pair.open(Client, &open("x"));
+        pair.feed(Client, id, 1 << 20);
+    }
+    pair.run_for(ms(500));
+    let implicit = 500 * ((16 << 10) + STREAM);
+    assert!(purse.used() <= TOTAL / 2 + implicit, "they do not get it all: {}", purse.used());
+    // One that is read takes what it needs of the rest, and no more than it leaves.
+    let before = purse.used();
+    let id = pair.open(Client, &open("x"));
+    pair.feed(Client, id, 64 << 20);
+    for _ in 0..400 {
+        pair.run_for(ms(5));
+        pair.consume(Server, id, usize::MAX);
+    }
+    let taken = purse.used() - before;
+    assert!(taken > 256 << 10, "{taken}");
+    assert!(taken <= TOTAL - purse.used() + (64 << 10), "{taken} of {}", purse.used());
+    assert!(purse.most() <= TOTAL);
+}
+
+#[test]
+fn windows_stay_within_the_budget_and_all_is_given_back() {
+    let purses = [Purse::new(8 << 20), Purse::new(2 << 20)];
+    let budgets = purses.clone().map(|purse| Rc::new(purse) as Rc<dyn Budget>);
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.conditions = Conditions::path(ms(20), 1000);
+    pair.reconnect();
+    pair.end_mut(Server).automatic = false;
+    let ids: Vec<StreamId> = (0..40).map(|_| pair.open(Client, &open("x"))).collect();
+    for id in &ids {
+        pair.feed(Client, *id, 4 << 20);
+    }
+    for _ in 0..100 {
+        pair.run_for(ms(10));
+        for id in &ids {
+            pair.consume(Server, *id, 40 << 10);
+        }
+    }
+    println!("most: client {}, server {}", purses[0].most(), purses[1].most());
+    assert!(purses[1].most() <= 2 << 20, "a receiver grants no more than its budget");
+    // A sender may go over by what one stream is always allowed, per stream.
+    assert!(purses[0].most() <= (8 << 20) + 40 * (16 << 10));
+    drop(pair);
+    assert_eq!(purses.map(|purse| purse.used()), [0, 0]);
+}
