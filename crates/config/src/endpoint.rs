@@ -1,9 +1,12 @@
-//! Addresses as people write them: `tls://example.com:7000`, `tcp://[::1]:22`, `tcp://:10022`.
+//! Addresses as people write them: `tls://example.com:7000`, `tcp://[::1]:22`, `tcp://:10022`,
+//! `unix:///run/app.sock`.
 //! A scheme always says what is spoken there, `host:port` always in that order.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
+
+use proto::{UnixAddr, UnixAddrError};
 
 use crate::BadValue;
 
@@ -154,18 +157,61 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// `tcp://host:port` or `tcp://host:a-b`: what a service or forward dials.
+/// `tcp://host:port` or `unix:///path`: what a service or forward dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// Name or address.
-    pub host: Host,
-    /// TCP port, at least 1.
-    pub port: u16,
+pub enum Target {
+    /// Over TCP.
+    Tcp {
+        /// Name or address.
+        host: Host,
+        /// At least 1.
+        port: u16,
+    },
+    /// A Unix socket where the dialling is done.
+    Unix(UnixAddr),
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tcp://{}:{}", self.host, self.port)
+        match self {
+            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Self::Unix(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Where a forward listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// A TCP address; port 0 lets the system choose.
+    Tcp(SocketAddr),
+    /// A Unix socket, its file made with these permission bits.
+    Unix {
+        /// Where.
+        address: UnixAddr,
+        /// `0o600`, say: who may connect (unix(7)).
+        mode: u32,
+    },
+}
+
+impl fmt::Display for Local {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "tcp://{address}"),
+            Self::Unix { address, .. } => address.fmt(f),
+        }
+    }
+}
+
+/// A Unix socket, if that is the scheme.
+pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
+    match text.parse() {
+        Ok(address) => Some(Ok(address)),
+        Err(UnixAddrError::Scheme) => None,
+        Err(rule) => {
+            let bad = BadValue::new(format!("`{text}` is not a Unix socket"));
+            Some(Err(bad.hint(rule.to_string())))
+        }
     }
 }
 
@@ -213,7 +259,7 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     Ok((first, last))
 }
 
-/// `tcp://[host]:a[-b]` of services and forwards.
+/// `tcp://[host]:a[-b]` of services and forwards; where a Unix socket may be, ask [`unix`] first.
 pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
     let hint = "for example tcp://127.0.0.1:22";
     let Some((scheme, rest)) = text.split_once("://") else {
@@ -221,7 +267,7 @@ pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
     };
     match scheme {
         "tcp" => {}
-        "udp" | "http" | "https" | "tls" | "unix" | "socks5" | "file" | "stdio" | "tun" => {
+        "udp" | "http" | "https" | "tls" | "socks5" | "file" | "stdio" | "tun" => {
             return Err(BadValue::new(format!(
                 "scheme {scheme} is not in this build yet; use tcp://"
             )));

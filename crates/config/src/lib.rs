@@ -24,7 +24,7 @@ mod units;
 mod yaml;
 
 pub use decode::{Sources, keys};
-pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Target, Transport};
+pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Local, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::fuzz;

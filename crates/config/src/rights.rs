@@ -6,6 +6,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use proto::UnixAddr;
+
 use crate::BadValue;
 use crate::endpoint::{Host, ports, split};
 
@@ -91,13 +93,20 @@ enum Place {
     Net { ip: IpAddr, prefix: u8 },
 }
 
-/// One entry of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`.
+/// One entry of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
+/// `unix:/run/app.sock`, `unix:@name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForwardRight {
-    place: Place,
-    /// Both included; `*` is 1-65535.
-    first: u16,
-    last: u16,
+pub struct ForwardRight(Reach);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reach {
+    Tcp {
+        place: Place,
+        /// Both included; `*` is 1-65535.
+        first: u16,
+        last: u16,
+    },
+    Unix(UnixAddr),
 }
 
 impl FromStr for ForwardRight {
@@ -106,6 +115,15 @@ impl FromStr for ForwardRight {
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let hint = "a forward right is host:port, address/prefix:ports or *: 10.0.0.0/8:*, db.internal:5432";
         let bad = || BadValue::new(format!("`{text}` is not a forward right")).hint(hint);
+        if let Some(place) = text.strip_prefix("unix:") {
+            // The target's own way to write it, `unix:///run/app.sock`, is as clear.
+            let address = UnixAddr::new(place.strip_prefix("//").unwrap_or(place));
+            return match address {
+                Ok(address) => Ok(Self(Reach::Unix(address))),
+                Err(rule) => Err(BadValue::new(format!("`{text}` is not a forward right"))
+                    .hint(format!("{rule}; as a right unix:/run/app.sock or unix:@name"))),
+            };
+        }
         let (place, range) = text.rsplit_once(':').ok_or_else(bad)?;
         let (first, last) = if range == "*" { (1, u16::MAX) } else { ports(range)? };
         if first == 0 {
@@ -120,7 +138,7 @@ impl FromStr for ForwardRight {
             (Host::Name(_), Some(_)) => return Err(bad()),
             (Host::Ip(ip), prefix) => net(ip, prefix).ok_or_else(bad)?,
         };
-        Ok(Self { place, first, last })
+        Ok(Self(Reach::Tcp { place, first, last }))
     }
 }
 
@@ -156,11 +174,15 @@ fn within(ip: IpAddr, net: IpAddr, prefix: u8) -> bool {
 
 impl fmt::Display for ForwardRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
+        let (place, first, last) = match &self.0 {
+            Reach::Unix(address) => return write!(f, "unix:{}", address.place()),
+            Reach::Tcp { place, first, last } => (place, *first, *last),
+        };
+        match place {
             Place::Name(name) => write!(f, "{name}:")?,
             Place::Net { ip, prefix } => write!(f, "{}/{prefix}:", Host::Ip(*ip))?,
         }
-        match (self.first, self.last) {
+        match (first, last) {
             (1, u16::MAX) => f.write_str("*"),
             (a, b) if a == b => write!(f, "{a}"),
             (a, b) => write!(f, "{a}-{b}"),
@@ -180,13 +202,19 @@ impl ForwardRights {
     pub fn permits(&self, asked: &str, resolved: IpAddr, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
         let ip = resolved.to_canonical();
-        self.0.iter().any(|right| {
-            (right.first..=right.last).contains(&port)
-                && match &right.place {
-                    Place::Name(allowed) => allowed.eq_ignore_ascii_case(name),
-                    Place::Net { ip: net, prefix } => within(ip, *net, *prefix),
-                }
+        self.0.iter().any(|ForwardRight(right)| match right {
+            Reach::Unix(_) => false,
+            Reach::Tcp { first, last, .. } if !(*first..=*last).contains(&port) => false,
+            Reach::Tcp { place: Place::Name(allowed), .. } => allowed.eq_ignore_ascii_case(name),
+            Reach::Tcp { place: Place::Net { ip: net, prefix }, .. } => within(ip, *net, *prefix),
         })
+    }
+
+    /// Whether a dial to this Unix socket is allowed. What is written is compared; where a link in
+    /// the file system leads is the server's owner's to decide.
+    #[must_use]
+    pub fn permits_unix(&self, address: &UnixAddr) -> bool {
+        self.0.iter().any(|right| matches!(&right.0, Reach::Unix(allowed) if allowed == address))
     }
 }
 
@@ -236,6 +264,28 @@ mod tests {
             );
         }
         assert!(!ForwardRights::default().permits("a", "127.0.0.1".parse().unwrap(), 1));
+    }
+
+    #[test]
+    fn a_right_to_a_unix_socket_is_to_that_one_only() {
+        for text in ["unix:/run/app.sock", "unix:///run/app.sock"] {
+            let right: ForwardRight = text.parse().unwrap();
+            assert_eq!(right.to_string(), "unix:/run/app.sock");
+            let rights = ForwardRights(vec![right]);
+            let permits = |place| rights.permits_unix(&UnixAddr::new(place).unwrap());
+            assert!(permits("/run/app.sock"));
+            for other in ["/run/app.sockx", "/run/app", "/run/App.sock", "@/run/app.sock"] {
+                assert!(!permits(other), "{other}");
+            }
+            assert!(!rights.permits("/run/app.sock", "127.0.0.1".parse().unwrap(), 1));
+        }
+        let all = ForwardRights(vec!["0.0.0.0/0:*".parse().unwrap(), "[::]/0:*".parse().unwrap()]);
+        assert!(!all.permits_unix(&UnixAddr::new("@app").unwrap()));
+        let named = ForwardRights(vec!["unix:@app".parse().unwrap()]);
+        assert!(named.permits_unix(&UnixAddr::new("@app").unwrap()));
+        for bad in ["unix:", "unix:app", "unix:/a/../b", "unix:/a/", "unix:@"] {
+            assert!(bad.parse::<ForwardRight>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What a right file or right flags give: expansion, precedence, ranges, flags as the only source.
 
 use config::{
-    ClientConfig, ClientFlags, Problem, Secret, ServerConfig, ServerFlags, Sources, Text, Trust,
-    load_client, load_server,
+    ClientConfig, ClientFlags, Local, Problem, Secret, ServerConfig, ServerFlags, Sources, Text,
+    Trust, load_client, load_server,
 };
 
 const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
@@ -118,6 +118,32 @@ fn a_range_becomes_a_service_for_each_port() {
             "service any: tcp://:0, tcp://:0 -> tcp://d:22",
         ]
     );
+}
+
+#[test]
+fn unix_sockets_are_targets_and_listeners() {
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n\
+         - {{name: app, target: 'unix:///run/app.sock', public: 'tcp://:1-2'}}\n\
+         forwards:\n\
+         - {{listen: 'unix:///run/db.sock', target: 'tcp://db:5432', mode: 0660}}\n\
+         - {{listen: 'unix://@db', target: 'unix:///run/postgresql/.s.PGSQL.5432'}}\n"
+    );
+    let config = client(&text).unwrap();
+    assert_eq!(
+        config.summary()[1..],
+        [
+            "service app-1: tcp://:1 -> unix:///run/app.sock",
+            "service app-2: tcp://:2 -> unix:///run/app.sock",
+            "forward unix:///run/db.sock -> tcp://db:5432 (dialled by the server)",
+            "forward unix://@db -> unix:///run/postgresql/.s.PGSQL.5432 (dialled by the server)",
+        ]
+    );
+    let modes = config.forwards.iter().map(|forward| match forward.listen {
+        Local::Unix { mode, .. } => mode,
+        Local::Tcp(_) => panic!("not a Unix socket"),
+    });
+    assert_eq!(modes.collect::<Vec<_>>(), [0o660, 0o600]);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod open;
 mod stream;
 #[cfg(test)]
 mod testing;
+mod unix;
 mod violation;
 mod wire;
 
@@ -22,6 +23,7 @@ pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
 pub use link::{Attach, Event, GOAWAY_CLOSED, Link, LinkConfig, StreamKey};
 pub use open::{Open, Priority, Target};
+pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
 
 /// Bytes that a DATA frame's head takes in front of its payload. Read buffers leave this room, so

@@ -19,7 +19,8 @@ pub enum Priority {
 pub enum Target {
     /// A service that the far side published, by name.
     Service(String),
-    /// A target that the far side is to dial on our behalf: `tcp://host:port`.
+    /// A target that the far side is to dial on our behalf: `tcp://host:port`, or `unix:///path`
+    /// (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
 }
 
@@ -28,7 +29,8 @@ pub enum Target {
 pub struct Open {
     /// Where to.
     pub target: Target,
-    /// The visitor's address, for logs and limits of the far side; `None` when it has none.
+    /// The visitor's address, for logs and limits of the far side; `None` when it has none:
+    /// whoever comes over a Unix socket.
     pub visitor: Option<SocketAddr>,
     /// The stream's class in both directions.
     pub priority: Priority,

@@ -101,6 +101,16 @@ fn every_example_of_a_frame_is_what_the_code_sends() {
 }
 
 #[test]
+fn the_example_of_an_open_over_unix_sockets_is_what_the_code_sends() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    let target = Target::Forward("unix:///run/app.sock".into());
+    let open = Open { target, visitor: None, priority: Priority::Normal };
+    client.open(&open).unwrap();
+    assert_sent("open-unix", &mut client);
+}
+
+#[test]
 fn the_example_of_a_resume_is_what_the_code_sends() {
     let (mut client, _) = opener();
     sent(&mut client, FIRST);

@@ -12,27 +12,32 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`mod@listen`] | the accept loop of one listening socket, and the guard that ends it |
+//! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | `socket` | TCP or Unix, one type for both halves |
 //! | [`visitor`], [`target`] | the two ends made of the above |
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
 pub mod dial;
 pub mod listen;
+mod listen_unix;
 mod pipe;
 mod settings;
+mod socket;
 pub mod stats;
 pub mod target;
 mod throttle;
 pub mod visitor;
 
 pub use admit::{Gate, Permit};
-pub use dial::{Allow, DialError, TargetAddr};
+pub use dial::{Allow, Destination, DialError, TargetAddr};
 pub use listen::{Handler, Listening, listen};
+pub use listen_unix::{ListeningUnix, listen_unix};
 pub use settings::{Settings, Timeouts};
+pub use socket::{Detached, Socket};
 pub use stats::Stats;
 pub use target::{connect_stream, refuse_stream};
 pub use visitor::{refuse_socket, serve_visitor};

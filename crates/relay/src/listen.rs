@@ -11,10 +11,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
+use crate::Socket;
 use crate::throttle::Throttle;
 
 /// Sockets accepted per turn before others run; about 64 times 10 µs.
@@ -27,8 +28,8 @@ const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 /// What becomes of accepted visitors.
 pub trait Handler: fmt::Debug {
     /// Takes a visitor's socket. Must not block; a visitor that can go nowhere is to be given to
-    /// [`crate::refuse_socket`].
-    fn handle(&self, socket: TcpStream, peer: SocketAddr);
+    /// [`crate::refuse_socket`]. One of a Unix socket has no address.
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>);
 }
 
 /// Accepts from `listener` in a task of this thread until the guard is dropped. One call per
@@ -40,9 +41,11 @@ pub fn listen(listener: std::net::TcpListener, handler: Rc<dyn Handler>) -> io::
     let socket = Rc::new(RefCell::new(Some(listener)));
     let source = Rc::clone(&socket);
     let accept = move |cx: &mut Context<'_>| {
-        source.borrow().as_ref().map_or(Poll::Pending, |listener| listener.poll_accept(cx))
+        let source = source.borrow();
+        let Some(listener) = source.as_ref() else { return Poll::Pending };
+        listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(peer)))
     };
-    let task = tokio::task::spawn_local(AcceptLoop::new(accept, address, handler));
+    let task = tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler));
     Ok(Listening { address, socket, task: task.abort_handle() })
 }
 
@@ -70,23 +73,23 @@ impl Drop for Listening {
     }
 }
 
-struct AcceptLoop<A> {
+pub(crate) struct AcceptLoop<A> {
     accept: A,
-    address: SocketAddr,
+    address: String,
     handler: Rc<dyn Handler>,
     pause: Option<Pin<Box<Sleep>>>,
     complaints: Throttle,
 }
 
 impl<A> AcceptLoop<A> {
-    fn new(accept: A, address: SocketAddr, handler: Rc<dyn Handler>) -> Self {
+    pub(crate) fn new(accept: A, address: String, handler: Rc<dyn Handler>) -> Self {
         Self { accept, address, handler, pause: None, complaints: Throttle::default() }
     }
 }
 
 impl<A> Future for AcceptLoop<A>
 where
-    A: FnMut(&mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> + Unpin,
+    A: FnMut(&mut Context<'_>) -> Poll<io::Result<(Socket, Option<SocketAddr>)>> + Unpin,
 {
     type Output = ();
 
@@ -143,7 +146,7 @@ mod tests {
     struct Nobody;
 
     impl Handler for Nobody {
-        fn handle(&self, _socket: TcpStream, _peer: SocketAddr) {}
+        fn handle(&self, _socket: Socket, _peer: Option<SocketAddr>) {}
     }
 
     /// Runs the loop over these errors and returns how long it took to get past them.
@@ -158,7 +161,7 @@ mod tests {
                 Poll::Pending
             }
         };
-        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let address = "127.0.0.1:1".to_owned();
         let begin = Instant::now();
         let accepting = AcceptLoop::new(accept, address, Rc::new(Nobody));
         let _ = tokio::time::timeout(Duration::from_secs(10), accepting).await;

@@ -80,7 +80,7 @@ impl Future for Dialling {
                 let stats = &this.pipe.settings().stats;
                 stats.count_refused(code);
                 // A denial is told by who denied it, with the right that is missing.
-                if code != ResetCode::Denied && stats.complaints.ready() {
+                if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
                     let failures = stats.refused(code);
                     tracing::warn!(%error, failures, "a target cannot be reached");
                 } else {

@@ -3,19 +3,18 @@
 use std::rc::Rc;
 
 use proto::{Open, ResetCode};
-use tokio::net::TcpStream;
 use transport::{Connector, OpenError};
 
 use crate::pipe::{Pipe, Pump};
 use crate::stats::open_error_code;
-use crate::{Permit, Settings};
+use crate::{Permit, Settings, Socket};
 
 /// Opens a stream for `socket` and spawns its pump on this thread's local runtime. The pump owns
 /// socket and permit, and ends with the stream; a link that ends resets its streams.
 ///
-/// On an error the visitor is refused by RST and counted; the error says why, for the log.
+/// On an error the visitor is refused ([`refuse_socket`]) and counted; the error says why, for the log.
 pub fn serve_visitor(
-    socket: TcpStream,
+    socket: Socket,
     connector: &dyn Connector,
     open: Open,
     settings: &Rc<Settings>,
@@ -36,9 +35,9 @@ pub fn serve_visitor(
 }
 
 /// Turns a visitor away: counted under `code`, and reset, because a clean end would look like an
-/// empty answer of the service.
-pub fn refuse_socket(socket: TcpStream, settings: &Settings, code: ResetCode) {
+/// empty answer of the service. (A Unix socket has nothing but that.)
+pub fn refuse_socket(socket: Socket, settings: &Settings, code: ResetCode) {
     settings.stats.count_refused(code);
-    let _ = socket.set_zero_linger();
+    socket.reset_on_close();
     drop(socket);
 }

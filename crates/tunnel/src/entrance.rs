@@ -8,7 +8,10 @@
 //!                              | none
 //!                              +--> held, at most 10 s and so many, until one comes back
 //! ```
+//!
+//! Of a Unix socket one worker accepts all visitors, and hands them to the workers in turn.
 
+use std::cell::Cell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -18,10 +21,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use proto::{Priority, ResetCode, Target};
-use relay::{Gate, Handler, Listening, Settings, Timeouts};
-use tokio::net::TcpStream;
+use relay::{Detached, Gate, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
 
+use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Session, Worker};
+use crate::socket_file::SocketFile;
 
 /// How long a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);
@@ -34,8 +38,8 @@ const HELD_MAX: u32 = 1024;
 pub(crate) struct Entrance {
     /// Unique in this process.
     pub(crate) id: u64,
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
+    /// Where it listens, as a URL.
+    pub(crate) address: String,
     /// Its name in logs and status.
     pub(crate) name: String,
     /// What the far side is asked for.
@@ -61,41 +65,60 @@ pub(crate) fn next_id() -> u64 {
 pub(crate) struct Open {
     /// What it is.
     pub(crate) entrance: Arc<Entrance>,
-    /// Closes the listener on drop.
-    _listening: Listening,
+    _listening: Option<Guard>,
     /// Shared by its streams on this worker.
     pub(crate) settings: Rc<Settings>,
 }
 
-/// Starts to accept on this worker.
-pub(crate) fn open(
+/// Closes the listener on drop.
+#[derive(Debug)]
+enum Guard {
+    Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
+    /// The file first: whoever comes meanwhile finds nothing rather than a dead end.
+    Unix(
+        #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
+        #[expect(dead_code, reason = "held for its drop")] ListeningUnix,
+    ),
+}
+
+/// Starts to accept on this worker, or to take visitors that another one accepts.
+fn open(
     worker: &Rc<Worker>,
     entrance: Arc<Entrance>,
-    listener: std::net::TcpListener,
+    listener: Option<Listener>,
 ) -> std::io::Result<()> {
     let settings = Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&entrance),
         settings: Rc::clone(&settings),
+        turn: Cell::new(0),
     });
-    let listening = relay::listen(listener, door)?;
+    let listening = match listener {
+        None => None,
+        Some(Listener::Tcp(socket)) => Some(Guard::Tcp(relay::listen(socket, door)?)),
+        Some(Listener::Unix(unix)) => {
+            let listening = relay::listen_unix(unix.socket, &entrance.address, door)?;
+            Some(Guard::Unix(unix.file, listening))
+        }
+    };
     let id = entrance.id;
     let open = Open { entrance, _listening: listening, settings };
     worker.state.entrances.borrow_mut().insert(id, open);
     Ok(())
 }
 
-/// Opens an entrance on all workers, one socket of the group each.
+/// Opens an entrance on all workers.
 pub(crate) async fn open_everywhere(
     handles: &[Handle],
     entrance: &Arc<Entrance>,
-    sockets: Vec<std::net::TcpListener>,
+    listeners: Listeners,
 ) -> std::io::Result<()> {
-    for (handle, socket) in handles.iter().zip(sockets) {
+    // The last first: who accepts for others finds them ready.
+    for (handle, listener) in handles.iter().zip(listeners.by_worker(handles.len())).rev() {
         let entrance = Arc::clone(entrance);
         handle
-            .call(move |worker| open(worker, entrance, socket))
+            .call(move |worker| open(worker, entrance, listener))
             .await
             .map_err(std::io::Error::other)??;
     }
@@ -117,6 +140,7 @@ struct Door {
     worker: Rc<Worker>,
     entrance: Arc<Entrance>,
     settings: Rc<Settings>,
+    turn: Cell<usize>,
 }
 
 impl fmt::Debug for Door {
@@ -126,24 +150,63 @@ impl fmt::Debug for Door {
 }
 
 impl Handler for Door {
-    fn handle(&self, socket: TcpStream, peer: SocketAddr) {
-        enter(&self.worker, &self.entrance, &self.settings, socket, peer);
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+        let worker = &self.worker;
+        let to = match socket {
+            Socket::Tcp(_) => None,
+            Socket::Unix(_) => self.next_worker(),
+        };
+        match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
+            None => enter(worker, &self.entrance, &self.settings, socket, peer),
+            Some(handle) => {
+                let Some(visitor) = Visitor::new(&self.entrance, socket, peer) else { return };
+                let handle = handle.clone();
+                tokio::task::spawn_local(hand_over(handle, visitor));
+            }
+        }
+    }
+}
+
+impl Door {
+    /// Where a visitor of a socket that only this worker accepts from belongs.
+    fn next_worker(&self) -> Option<usize> {
+        let turn = self.turn.get();
+        self.turn.set(turn.wrapping_add(1));
+        self.entrance.session.load().live_worker(turn % self.worker.peers.len())
     }
 }
 
 /// A visitor on its way.
 struct Visitor {
     entrance: Arc<Entrance>,
-    socket: std::net::TcpStream,
-    peer: SocketAddr,
+    socket: Detached,
+    peer: Option<SocketAddr>,
+}
+
+impl Visitor {
+    /// Ready to leave this thread.
+    fn new(entrance: &Arc<Entrance>, socket: Socket, peer: Option<SocketAddr>) -> Option<Self> {
+        match socket.detach() {
+            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer }),
+            Err(error) => {
+                tracing::debug!(service = entrance.name, %error, "visitor lost");
+                None
+            }
+        }
+    }
+}
+
+async fn hand_over(to: Handle, visitor: Visitor) {
+    // A worker that is gone takes the socket with it.
+    let _ = to.run(|worker| arrive(worker, visitor)).await;
 }
 
 fn enter(
     worker: &Rc<Worker>,
     entrance: &Arc<Entrance>,
     settings: &Rc<Settings>,
-    socket: TcpStream,
-    peer: SocketAddr,
+    socket: Socket,
+    peer: Option<SocketAddr>,
 ) {
     let session = entrance.session.load();
     if let Some(link) = worker.state.live_link(&session) {
@@ -153,7 +216,7 @@ fn enter(
         };
         let open = proto::Open {
             target: entrance.target.clone(),
-            visitor: Some(peer),
+            visitor: peer,
             priority: entrance.priority,
         };
         if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
@@ -161,12 +224,8 @@ fn enter(
         }
         return;
     }
-    match socket.into_std() {
-        Ok(socket) => {
-            let visitor = Visitor { entrance: Arc::clone(entrance), socket, peer };
-            tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
-        }
-        Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
+    if let Some(visitor) = Visitor::new(entrance, socket, peer) {
+        tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
     }
 }
 
@@ -178,8 +237,7 @@ async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
         return refuse(&worker, visitor);
     };
     let Some(handle) = worker.peers.get(to) else { return };
-    // A worker that is gone takes the socket with it.
-    let _ = handle.run(|worker| arrive(worker, visitor)).await;
+    hand_over(handle.clone(), visitor).await;
 }
 
 async fn live_worker(
@@ -231,7 +289,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     let Visitor { entrance, socket, peer } = visitor;
     let settings = settings_of(worker, &entrance);
     let Some(settings) = settings else { return };
-    match TcpStream::from_std(socket) {
+    match socket.attach() {
         Ok(socket) => enter(worker, &entrance, &settings, socket, peer),
         Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
     }
@@ -239,7 +297,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
 
 fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
     let Some(settings) = settings_of(worker, &visitor.entrance) else { return };
-    if let Ok(socket) = TcpStream::from_std(visitor.socket) {
+    if let Ok(socket) = visitor.socket.attach() {
         relay::refuse_socket(socket, &settings, ResetCode::Shutdown);
     }
 }

@@ -55,7 +55,7 @@ fn part(worker: &Rc<Worker>) -> Part {
         };
         list.push(status::Service {
             name: entrance.name.clone(),
-            address: format!("tcp://{}", entrance.address),
+            address: entrance.address.clone(),
             target,
             state: "up".to_owned(),
             streams: stats.live(),

@@ -1,20 +1,26 @@
 //! client.yaml.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
+
+use proto::UnixAddr;
 
 use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, service};
-use crate::endpoint::tcp;
+use crate::endpoint::{tcp, unix};
 use crate::model::{ClientConfig, Forward, KeyPair, Path, Trust};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, Host, Span, Target, Transport};
+use crate::{BadValue, Endpoint, Host, Local, Span, Transport};
 
 /// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
 const RETRY_MIN: u64 = 200;
 
 /// Longest pause in milliseconds: back within two seconds of the network.
 const RETRY_MAX: u64 = 1500;
+
+/// Who may connect to the Unix socket of a forward: only its user, as with ssh's forwards.
+const SOCKET_MODE: u32 = 0o600;
 
 /// `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
@@ -36,7 +42,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let token = common::tokens(&s, 1).pop();
     let services = service::services(&s);
     let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
-    let mut taken = Taken::default();
+    let mut taken = Listeners::default();
     let forwards = forwards.into_iter().filter_map(|i| forward(cx, i, &mut taken)).collect();
     if s.key("services").is_none() && s.key("forwards").is_none() {
         cx.warn(s.at(), "", BadValue::new("neither services nor forwards: nothing to do"));
@@ -133,40 +139,75 @@ fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> O
     Some(Path { endpoint, trust, identity, sni })
 }
 
-fn forward(cx: &Cx<'_>, item: Item, taken: &mut Taken) -> Option<Forward> {
+/// Where forwards listen so far.
+#[derive(Default)]
+struct Listeners {
+    tcp: Taken,
+    unix: BTreeSet<UnixAddr>,
+}
+
+fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     let s = Section::open(cx, item, &FORWARD)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }
-    let listen = s.value("listen", |text| match tcp(text)? {
+    let mode = s.value("mode", mode);
+    let listen = s.value("listen", |text| match unix(text) {
+        Some(address) => {
+            address.map(|address| Local::Unix { address, mode: mode.unwrap_or(SOCKET_MODE) })
+        }
+        None => listen_tcp(text).map(Local::Tcp),
+    });
+    if let Some(bad) = listen.as_ref().and_then(|listen| clash(listen, taken)) {
+        s.bad("listen", bad.hint("one forward per address"));
+    }
+    let file = |listen: &Local| match listen {
+        Local::Unix { address, .. } => address.abstract_name().is_none(),
+        Local::Tcp(_) => false,
+    };
+    if s.key("mode").is_some() && !listen.as_ref().is_none_or(file) {
+        let bad = BadValue::new("only the file of a Unix socket has a mode");
+        s.bad("mode", bad.hint("remove it, or listen on unix:///path"));
+    }
+    let target = service::target(&s)?.one();
+    if target.is_none() {
+        let bad = BadValue::new("a range is not in this build yet");
+        s.bad("target", bad.hint("one forward per port"));
+    }
+    Some(Forward { listen: listen?, target: target? })
+}
+
+fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {
+    match tcp(text)? {
         (_, a, b) if a != b => {
             Err(BadValue::new("a range is not in this build yet").hint("one forward per port"))
         }
         (Some(Host::Ip(ip)), port, _) => Ok(SocketAddr::new(ip, port)),
         _ => Err(BadValue::new(format!("`{text}` has no address"))
             .hint("for example tcp://127.0.0.1:5203")),
-    });
-    if let Some(listen) = listen
-        && let Some(clash) = taken.take(Bind::Ip(listen.ip()), listen.port())
-    {
-        let bad = match clash {
-            Clash::Same => BadValue::new(format!("a second forward listens on {listen}")),
+    }
+}
+
+/// What is wrong with a second listener there.
+fn clash(listen: &Local, taken: &mut Listeners) -> Option<BadValue> {
+    let same = || BadValue::new(format!("a second forward listens on {listen}"));
+    match listen {
+        Local::Unix { address, .. } => (!taken.unix.insert(address.clone())).then(same),
+        Local::Tcp(at) => taken.tcp.take(Bind::Ip(at.ip()), at.port()).map(|clash| match clash {
+            Clash::Same => same(),
             Clash::Covers(other) => {
-                BadValue::new(format!("tcp://{listen} and {} overlap", other.tcp(listen.port())))
+                BadValue::new(format!("{listen} and {} overlap", other.tcp(at.port())))
             }
-        };
-        s.bad("listen", bad.hint("one forward per port"));
+        }),
     }
-    match (service::target(&s)?, listen) {
-        ((host, port, last), listen) if port == last => {
-            Some(Forward { listen: listen?, target: Target { host, port } })
-        }
-        _ => {
-            s.bad(
-                "target",
-                BadValue::new("a range is not in this build yet").hint("one forward per port"),
-            );
-            None
-        }
-    }
+}
+
+/// Permission bits in octal, as chmod(1) takes them.
+fn mode(text: &str) -> Result<u32, BadValue> {
+    let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits <= 0o777);
+    bits.ok_or_else(|| {
+        BadValue::new(format!("`{text}` is not a file mode"))
+            .hint("three octal digits as for chmod: \"660\" is for user and group")
+    })
 }

@@ -47,7 +47,7 @@ mod tables {
         &["resume", "balance", "shared", "health", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
           "host_rewrite", "headers", "path", "pass_through"]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target"], &["limits", "timeouts", "name"]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode"], &["limits", "timeouts", "name"]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);

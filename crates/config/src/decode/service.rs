@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use proto::UnixAddr;
 use proto::control::{ADDRESSES_MAX, MESSAGE_MAX, SERVICES_MAX};
 
 use super::keys::{SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
 use super::{Item, Section, common, unknown};
-use crate::endpoint::tcp;
+use crate::endpoint::{tcp, unix};
 use crate::model::{Priority, Public, Service, Timeouts};
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Span, Target};
@@ -79,9 +80,11 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         };
         check_names(&s, &names, seen);
     }
-    let (host, first, last) = target?;
+    let target = target?;
     let published = published?;
-    if last > first {
+    if let Targets::Tcp(_, first, last) = target
+        && last > first
+    {
         match entries.as_slice() {
             [Some(e)] if e.last - e.first == last - first => {}
             _ => {
@@ -91,22 +94,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
             }
         }
     }
-    let make = |name, port, public| Service {
-        name,
-        target: Target { host: host.clone(), port },
-        public,
-        priority,
-        timeouts,
-    };
+    let make =
+        |name, nth, public| Service { name, target: target.nth(nth), public, priority, timeouts };
     if !wide {
-        return Some(vec![make(names.pop()?, first, published)]);
+        return Some(vec![make(names.pop()?, 0, published)]);
     }
-    let targets = |port: u16| match ports.first_key_value() {
-        Some((lowest, _)) if last > first => first.saturating_add(port - lowest),
-        _ => first,
-    };
+    let lowest = ports.first_key_value().map_or(0, |(port, _)| *port);
     let made = ports.iter().zip(names);
-    Some(made.map(|((port, public), name)| make(name, targets(*port), public.clone())).collect())
+    Some(made.map(|((port, public), name)| make(name, port - lowest, public.clone())).collect())
 }
 
 fn priority(text: &str) -> Result<Priority, BadValue> {
@@ -129,8 +124,36 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
     }
 }
 
-/// Host, first and last port of `target`.
-pub(super) fn target(s: &Section<'_>) -> Option<(Host, u16, u16)> {
+/// What `target` names.
+pub(super) enum Targets {
+    /// Host, first and last port.
+    Tcp(Host, u16, u16),
+    Unix(UnixAddr),
+}
+
+impl Targets {
+    /// That of the nth port of a range; one target serves all of them.
+    fn nth(&self, n: u16) -> Target {
+        match self {
+            Self::Tcp(host, first, last) => {
+                let port = if last > first { first.saturating_add(n) } else { *first };
+                Target::Tcp { host: host.clone(), port }
+            }
+            Self::Unix(address) => Target::Unix(address.clone()),
+        }
+    }
+
+    /// The one that it is, unless it is a range.
+    pub(super) fn one(&self) -> Option<Target> {
+        match self {
+            Self::Tcp(_, first, last) if last > first => None,
+            Self::Tcp(..) | Self::Unix(_) => Some(self.nth(0)),
+        }
+    }
+}
+
+/// `None` after a problem.
+pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
     let Some(item) = s.key("target") else {
         s.missing("target", "for example tcp://127.0.0.1:22");
         return None;
@@ -142,14 +165,21 @@ pub(super) fn target(s: &Section<'_>) -> Option<(Host, u16, u16)> {
         );
         return None;
     }
-    s.cx.value(&item, |text| match tcp(text)? {
+    s.cx.value(&item, |text| match unix(text) {
+        Some(address) => address.map(Targets::Unix),
+        None => tcp_target(text),
+    })
+}
+
+fn tcp_target(text: &str) -> Result<Targets, BadValue> {
+    match tcp(text)? {
         (None, ..) => {
             Err(BadValue::new(format!("`{text}` has no host"))
                 .hint("for example tcp://127.0.0.1:22"))
         }
         (_, 0, _) => Err(BadValue::new("port 0 cannot be dialled")),
-        (Some(host), a, b) => Ok((host, a, b)),
-    })
+        (Some(host), a, b) => Ok(Targets::Tcp(host, a, b)),
+    }
 }
 
 /// An entry of `public`.
@@ -178,6 +208,10 @@ fn entries(s: &Section<'_>) -> Vec<Option<Entry>> {
 }
 
 fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
+    if unix(text).is_some() {
+        return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
+            .hint("tcp://127.0.0.1:10022 is for programs on the server alone"));
+    }
     let (bind, first, last) = match tcp(text)? {
         (None, a, b) => (Bind::Public, a, b),
         (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),

@@ -1,12 +1,12 @@
 //! The side behind NAT.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{Common, KeyPair, Token};
-use crate::{Endpoint, Host, Span, Target};
+use crate::{Endpoint, Host, Local, Span, Target};
 
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ pub struct Timeouts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// Where, on the client's side.
-    pub listen: SocketAddr,
+    pub listen: Local,
     /// What the server dials.
     pub target: Target,
 }
@@ -140,7 +140,7 @@ impl ClientConfig {
         }
         for forward in &self.forwards {
             lines.push(format!(
-                "forward tcp://{} -> {} (dialled by the server)",
+                "forward {} -> {} (dialled by the server)",
                 forward.listen, forward.target
             ));
         }

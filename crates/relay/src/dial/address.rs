@@ -1,27 +1,37 @@
-//! A target as a person or a peer writes it: `tcp://host:port`.
+//! A target as a person or a peer writes it: `tcp://host:port` or `unix:///path`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
+use proto::{UnixAddr, UnixAddrError};
+
 /// Longest name of a host (RFC 1035 section 2.3.4, with the final dot).
 const HOST_MAX: usize = 254;
 
-/// Host and port of a TCP target.
+/// What is to be dialled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TargetAddr {
-    /// A name or an address; IPv6 without brackets.
-    pub host: String,
-    /// 1 to 65535.
-    pub port: u16,
+pub enum TargetAddr {
+    /// Over TCP.
+    Tcp {
+        /// A name or an address; IPv6 without brackets.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
+    /// A Unix socket of this machine.
+    Unix(UnixAddr),
 }
 
 /// Why a text is no target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Only TCP targets exist.
-    #[error("a target begins with tcp://")]
+    /// Neither of the two that exist.
+    #[error("a target begins with tcp:// or unix://")]
     Scheme,
+    /// Not one way to write the address of a Unix socket.
+    #[error(transparent)]
+    Unix(UnixAddrError),
     /// Missing, or not a number from 1 to 65535.
     #[error("a target ends with a port from 1 to 65535")]
     Port,
@@ -34,7 +44,13 @@ impl FromStr for TargetAddr {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let rest = text.strip_prefix("tcp://").ok_or(TargetError::Scheme)?;
+        let Some(rest) = text.strip_prefix("tcp://") else {
+            return match text.parse() {
+                Ok(address) => Ok(Self::Unix(address)),
+                Err(UnixAddrError::Scheme) => Err(TargetError::Scheme),
+                Err(error) => Err(TargetError::Unix(error)),
+            };
+        };
         let (host, port) = rest.rsplit_once(':').ok_or(TargetError::Port)?;
         if !port.bytes().all(|b| b.is_ascii_digit()) {
             return Err(TargetError::Port);
@@ -52,16 +68,16 @@ impl FromStr for TargetAddr {
         if !valid {
             return Err(TargetError::Host);
         }
-        Ok(Self { host: bracketed.unwrap_or(host).to_owned(), port })
+        Ok(Self::Tcp { host: bracketed.unwrap_or(host).to_owned(), port })
     }
 }
 
 impl fmt::Display for TargetAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "tcp://[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "tcp://{}:{}", self.host, self.port)
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Self::Unix(address) => address.fmt(f),
         }
     }
 }
@@ -72,7 +88,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_what_is_read() {
-        for text in ["tcp://example.com:80", "tcp://10.0.0.1:65535", "tcp://[::1]:5201"] {
+        for text in [
+            "tcp://example.com:80",
+            "tcp://10.0.0.1:65535",
+            "tcp://[::1]:5201",
+            "unix:///run/app.sock",
+            "unix://@app",
+        ] {
             assert_eq!(text.parse::<TargetAddr>().map(|t| t.to_string()).as_deref(), Ok(text));
         }
     }
@@ -82,6 +104,8 @@ mod tests {
         for (text, error) in [
             ("udp://a:1", TargetError::Scheme),
             ("a:1", TargetError::Scheme),
+            ("unix://a", TargetError::Unix(UnixAddrError::Relative)),
+            ("unix:///a/../b", TargetError::Unix(UnixAddrError::Detour)),
             ("tcp://a", TargetError::Port),
             ("tcp://a:0", TargetError::Port),
             ("tcp://a:65536", TargetError::Port),

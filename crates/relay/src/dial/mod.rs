@@ -1,6 +1,7 @@
 //! Connecting to a target: resolve, check, race, within one deadline.
 
 mod address;
+mod unix;
 
 use std::fmt;
 use std::io;
@@ -8,32 +9,41 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use proto::ResetCode;
+use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
-use socket2::SockRef;
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, lookup_host};
 use transport::LocalFuture;
 use transport::race::{ADDRESS_STAGGER, interleave, race};
 
+use crate::Socket;
 pub use address::{TargetAddr, TargetError};
 
 /// Addresses tried at most. A name with more is a pool whose first eight do as well; the bound
 /// keeps one stream from opening sockets by the hundred.
 const ADDRESSES: usize = 8;
 
+/// What a dial leads to in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<'a> {
+    /// Address and port; IPv4-mapped addresses are IPv4 here.
+    Tcp(IpAddr, u16),
+    /// A Unix socket, as it was written.
+    Unix(&'a UnixAddr),
+}
+
 /// Asked about each address a name resolved to, after resolution: a permitted name may point to a
-/// forbidden address. IPv4-mapped addresses are asked about as IPv4.
+/// forbidden address.
 #[derive(Clone)]
-pub struct Allow(Rc<dyn Fn(IpAddr, u16) -> bool>);
+pub struct Allow(Rc<dyn Fn(Destination<'_>) -> bool>);
 
 impl Allow {
-    /// Permission by a rule over address and port.
-    pub fn new(rule: impl Fn(IpAddr, u16) -> bool + 'static) -> Self {
+    /// Permission by a rule over destinations.
+    pub fn new(rule: impl Fn(Destination<'_>) -> bool + 'static) -> Self {
         Self(Rc::new(rule))
     }
 
-    fn permits(&self, address: &SocketAddr) -> bool {
-        (self.0)(address.ip().to_canonical(), address.port())
+    fn permits(&self, destination: Destination<'_>) -> bool {
+        (self.0)(destination)
     }
 }
 
@@ -84,16 +94,16 @@ impl DialError {
 
 /// A connection of which it is not yet known whether it is wanted. One that is dropped - it lost
 /// the race, or its visitor left meanwhile - was perhaps accepted already: its target is told by RST
-/// that nothing will come, where a clean end would be an empty request.
+/// that nothing will come, where a clean end would be an empty request. (The service behind a Unix
+/// socket sees that clean end.)
 #[derive(Debug)]
-pub struct Dialled(TcpStream);
+pub struct Dialled(Socket);
 
 impl Dialled {
     /// It is wanted: from now on closing it is a clean end.
     #[must_use]
-    pub fn keep(self) -> TcpStream {
-        // On failure the far end sees RST where FIN was meant, after all its bytes.
-        let _ = SockRef::from(&self.0).set_linger(None);
+    pub fn keep(self) -> Socket {
+        self.0.end_on_close();
         self.0
     }
 }
@@ -105,21 +115,31 @@ pub async fn dial(
     allow: Option<&Allow>,
     deadline: Duration,
 ) -> Result<Dialled, DialError> {
+    let permits = |destination: Destination<'_>| allow.is_none_or(|a| a.permits(destination));
     let attempt = async {
-        let mut addresses = resolve(target).await?;
-        if let Some(allow) = allow {
-            addresses.retain(|address| allow.permits(address));
-            if addresses.is_empty() {
+        let outcome = match target {
+            TargetAddr::Tcp { host, port } => {
+                let mut addresses = resolve(host, *port).await?;
+                addresses.retain(|address| {
+                    permits(Destination::Tcp(address.ip().to_canonical(), address.port()))
+                });
+                if addresses.is_empty() {
+                    return Err(DialError::Denied(target.clone()));
+                }
+                let addresses = interleave(addresses, ADDRESSES);
+                let start = |address| -> LocalFuture<'static, _> { Box::pin(connect(address)) };
+                // The error told is that of the first address to fail.
+                let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
+                raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+            }
+            TargetAddr::Unix(address) if !permits(Destination::Unix(address)) => {
                 return Err(DialError::Denied(target.clone()));
             }
-        }
-        let addresses = interleave(addresses, ADDRESSES);
-        let start = |address| -> LocalFuture<'static, _> { Box::pin(connect(address)) };
-        // The error told is that of the first address to fail.
-        let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
-        raced
-            .unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
-            .map_err(|source| DialError::Connect { target: target.clone(), source })
+            TargetAddr::Unix(address) => {
+                unix::connect(address).await.map(|socket| Dialled(socket.into()))
+            }
+        };
+        outcome.map_err(|source| DialError::Connect { target: target.clone(), source })
     };
     match tokio::time::timeout(deadline, attempt).await {
         Ok(outcome) => outcome,
@@ -130,13 +150,12 @@ pub async fn dial(
 async fn connect(address: SocketAddr) -> io::Result<Dialled> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
     socket.set_zero_linger()?;
-    Ok(Dialled(socket.connect(address).await?))
+    Ok(Dialled(socket.connect(address).await?.into()))
 }
 
-async fn resolve(target: &TargetAddr) -> Result<Vec<SocketAddr>, DialError> {
-    let failed = |source| DialError::Resolve { host: target.host.clone(), source };
-    let found: Vec<_> =
-        lookup_host((target.host.as_str(), target.port)).await.map_err(failed)?.collect();
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
+    let failed = |source| DialError::Resolve { host: host.to_owned(), source };
+    let found: Vec<_> = lookup_host((host, port)).await.map_err(failed)?.collect();
     if found.is_empty() {
         return Err(failed(io::Error::from(io::ErrorKind::NotFound)));
     }
@@ -163,7 +182,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn local(port: u16) -> TargetAddr {
-        TargetAddr { host: "127.0.0.1".into(), port }
+        TargetAddr::Tcp { host: "127.0.0.1".into(), port }
     }
 
     fn free_port() -> u16 {
@@ -200,13 +219,13 @@ mod tests {
     async fn a_permission_is_asked_after_resolution_and_in_ipv4_form() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let deny = Allow::new(|ip, _| !ip.is_loopback());
+        let deny = Allow::new(|to| matches!(to, Destination::Tcp(ip, _) if !ip.is_loopback()));
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
-            let target = TargetAddr { host: host.into(), port };
+            let target = TargetAddr::Tcp { host: host.into(), port };
             let error = dial(&target, Some(&deny), 5 * SECOND).await.unwrap_err();
             assert_eq!(error.code(), ResetCode::Denied, "{host}");
         }
-        let allow = Allow::new(move |_, p| p == port);
+        let allow = Allow::new(move |to| matches!(to, Destination::Tcp(_, p) if p == port));
         dial(&local(port), Some(&allow), 5 * SECOND).await.unwrap();
     }
 

@@ -17,10 +17,9 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use proto::ResetCode;
-use tokio::net::TcpStream;
-use transport::{Outlet, socket};
+use transport::Outlet;
 
-use crate::Settings;
+use crate::{Settings, Socket};
 pub(crate) use pump::Pump;
 use queue::Queue;
 
@@ -28,7 +27,7 @@ use queue::Queue;
 pub(crate) struct Pipe {
     /// `None` while it is being dialled and after the end. Shared, because the watch for errors
     /// borrows it for as long as it waits.
-    socket: RefCell<Option<Rc<TcpStream>>>,
+    socket: RefCell<Option<Rc<Socket>>>,
     queue: RefCell<Queue>,
     /// The task that looks after this stream: the dial, then the pump.
     waker: Cell<Option<Waker>>,
@@ -59,9 +58,8 @@ impl Pipe {
         })
     }
 
-    pub(crate) fn connect(&self, socket: TcpStream) {
-        // Frames are the batches here; Nagle's delay on top would only add latency.
-        let _ = socket.set_nodelay(true);
+    pub(crate) fn connect(&self, socket: Socket) {
+        socket.without_delay();
         *self.socket.borrow_mut() = Some(Rc::new(socket));
         self.settings.stats.count_opened();
     }
@@ -86,7 +84,7 @@ impl Pipe {
     }
 
     /// Closes the socket and lets everything go; the link may hold the pipe a little longer.
-    /// With `abort` the far end of the socket sees RST, otherwise whatever close(2) sends.
+    /// With `abort` the far end of a TCP socket sees RST, otherwise whatever close(2) sends.
     pub(crate) fn close(&self, abort: bool) {
         self.deaf.set(true);
         self.waker.take();
@@ -94,7 +92,7 @@ impl Pipe {
         if let Some(socket) = self.socket.take()
             && abort
         {
-            let _ = socket.set_zero_linger();
+            socket.reset_on_close();
         }
     }
 
@@ -136,7 +134,7 @@ impl Outlet for Pipe {
         if self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()
         {
-            match socket::write_from(socket, &mut data) {
+            match socket.write_from(&mut data) {
                 Ok(n) => written = n.unwrap_or(0),
                 Err(_) => {
                     self.deaf.set(true);
@@ -200,7 +198,7 @@ mod tests {
         // One idle visitor may cost 1 KiB of RSS in all: two state structs of the link, the socket's
         // registration in tokio (about 350 bytes) and the task's header take the rest.
         assert!(size_of::<Pipe>() <= 128, "{}", size_of::<Pipe>());
-        assert!(size_of::<TcpStream>() <= 32, "{}", size_of::<TcpStream>());
+        assert!(size_of::<Socket>() <= 40, "{}", size_of::<Socket>());
         assert!(size_of::<Pump>() <= 64, "{}", size_of::<Pump>());
     }
 }

@@ -14,7 +14,6 @@
 use std::fmt;
 use std::future::Future;
 use std::io::ErrorKind;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -22,15 +21,12 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::{HEAD_ROOM, ResetCode};
-use socket2::SockRef;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
-use transport::{Inlet, LocalFuture, pool, socket};
+use transport::{Inlet, LocalFuture, pool};
 
 use super::Pipe;
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
-use crate::Permit;
+use crate::{Permit, Socket};
 
 /// Bytes moved per direction and poll before others have their turn: 256 KiB take some 50 µs, the
 /// time a neighbour may have to wait. tokio's own budget does not count these calls' bytes.
@@ -111,7 +107,7 @@ impl Pump {
 
     /// Writes what is queued, then the FIN that was asked for. Returns whether more is to be
     /// written than the budget allows.
-    fn write(&mut self, socket: &TcpStream, cx: &mut Context<'_>) -> bool {
+    fn write(&mut self, socket: &Socket, cx: &mut Context<'_>) -> bool {
         if self.writing != Writing::Open {
             return false;
         }
@@ -141,8 +137,7 @@ impl Pump {
             self.pipe.deaf.set(true);
             self.inlet.stop(ResetCode::Aborted);
         } else if !left && self.pipe.finish.get() {
-            // An error means that the socket is dead, which reading it will tell.
-            let _ = SockRef::from(socket).shutdown(Shutdown::Write);
+            socket.finish();
             self.writing = Writing::Ended;
             self.pipe.deaf.set(true);
         }
@@ -150,7 +145,7 @@ impl Pump {
     }
 
     /// Reads while there is room, bytes and budget. An error of the socket is `Err`.
-    fn read(&mut self, socket: &TcpStream, cx: &mut Context<'_>) -> Result<Pause, ()> {
+    fn read(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Result<Pause, ()> {
         if self.reading == Reading::Open && self.pipe.stop.get() {
             self.reading = Reading::Stopped;
             self.inlet.reset(ResetCode::Aborted);
@@ -168,7 +163,7 @@ impl Pump {
     fn read_into(
         &mut self,
         buffer: &mut BytesMut,
-        socket: &TcpStream,
+        socket: &Socket,
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
         let (mut moved, mut frames) = (0, 0);
@@ -191,7 +186,7 @@ impl Pump {
             }
             buffer.resize(HEAD_ROOM, 0);
             let limit = room.min(wanted - HEAD_ROOM);
-            match socket::read(socket, buffer, limit) {
+            match socket.read(buffer, limit) {
                 // Readiness was cleared: the next poll_read_ready waits for news.
                 Ok(None) => buffer.clear(),
                 Ok(Some(0)) => {
@@ -213,7 +208,7 @@ impl Pump {
         }
     }
 
-    /// Ends both directions, the socket by RST.
+    /// Ends both directions, a TCP socket by RST.
     fn abort(&mut self, code: ResetCode) -> Poll<()> {
         // All of this is a no-op for a direction that has ended already.
         if self.reading == Reading::Open {
@@ -243,16 +238,14 @@ impl Pump {
 
     /// Whether the socket failed while it is not read. One that takes no more bytes has failed
     /// already and is only read to its end.
-    fn failed(&mut self, socket: &Rc<TcpStream>, cx: &mut Context<'_>) -> bool {
+    fn failed(&mut self, socket: &Rc<Socket>, cx: &mut Context<'_>) -> bool {
         if self.writing == Writing::Broken {
             self.watch = None;
             return false;
         }
         let watch = self.watch.get_or_insert_with(|| {
             let socket = Rc::clone(socket);
-            Box::pin(async move {
-                let _ = socket.ready(Interest::ERROR).await;
-            })
+            Box::pin(async move { socket.failed().await })
         });
         watch.as_mut().poll(cx).is_ready()
     }
@@ -283,7 +276,7 @@ impl Pump {
     }
 
     /// Reads and throws away a bounded amount, to see the end of the socket.
-    fn discard(&mut self, socket: &TcpStream, cx: &mut Context<'_>) -> Pause {
+    fn discard(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Pause {
         let mut buffer = BytesMut::new();
         let pause = loop {
             if self.discarded as usize >= DISCARD {
@@ -298,7 +291,7 @@ impl Pump {
                 buffer = pool::take(self.size.wanted(usize::MAX));
             }
             buffer.clear();
-            match socket::read(socket, &mut buffer, DISCARD) {
+            match socket.read(&mut buffer, DISCARD) {
                 Ok(Some(0)) | Err(_) => break Pause::Ended,
                 // The limit and one buffer more are far below the end of u32.
                 Ok(n) => self.discarded += n.unwrap_or(0) as u32,

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::TcpStream;
-use transport::{pool, socket};
+use transport::pool;
+
+use crate::Socket;
 
 /// A slice below this is copied out of the read buffer it was cut from. The buffers of a carrier
 /// that serves several streams are 64 KiB, so a slice that stays pins at most four times its size;
@@ -45,7 +46,7 @@ impl Queue {
     }
 
     /// Writes what the socket takes in one call; `None` when it is full. The queue is not empty.
-    pub(crate) fn write(&mut self, stream: &TcpStream) -> io::Result<Option<usize>> {
+    pub(crate) fn write(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
         let mut slices = [IoSlice::new(&[]); GATHER];
         let (mut count, mut total) = (0, 0);
         let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
@@ -54,7 +55,7 @@ impl Queue {
             count += 1;
             total += bytes.len();
         }
-        let written = socket::write(stream, &slices[..count], total)?;
+        let written = socket.write(&slices[..count], total)?;
         self.advance(written.unwrap_or(0));
         Ok(written)
     }

@@ -11,3 +11,4 @@ mod flow;
 mod life;
 mod link;
 mod rig;
+mod unix;

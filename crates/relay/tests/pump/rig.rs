@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Gate, Handler, Listening, Settings, TargetAddr, Timeouts, connect_stream, listen,
+    Gate, Handler, Listening, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
     refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
 use testkit::origins::{Digest, Pattern};
-use tokio::net::TcpStream;
 
 use super::link::{Link, Opener};
 
@@ -29,6 +28,8 @@ pub(crate) struct Rig {
     pub(crate) link: Rc<Link>,
     pub(crate) visitors: Rc<Settings>,
     pub(crate) targets: Rc<Settings>,
+    /// For another listener that leads to the same target.
+    pub(crate) door: Rc<dyn Handler>,
     _listening: Listening,
 }
 
@@ -44,19 +45,30 @@ impl Rig {
         timeouts: Timeouts,
         gate: Option<Arc<Gate>>,
     ) -> Self {
+        let target = TargetAddr::Tcp { host: target.ip().to_string(), port: target.port() };
+        Self::to(target, window, frame, timeouts, gate)
+    }
+
+    pub(crate) fn to(
+        target: TargetAddr,
+        window: usize,
+        frame: usize,
+        timeouts: Timeouts,
+        gate: Option<Arc<Gate>>,
+    ) -> Self {
         let settings = || Rc::new(Settings { timeouts, ..Settings::default() });
         let (visitors, targets) = (settings(), settings());
-        let target = TargetAddr { host: target.ip().to_string(), port: target.port() };
         let of_targets = Rc::clone(&targets);
         let accept = Box::new(move |_open: Open, inlet| {
             connect_stream(target.clone(), None, inlet, &of_targets, None)
         });
         let link = Link::new(window, frame, accept);
-        let handler =
-            Visitors { opener: Opener(Rc::clone(&link)), settings: Rc::clone(&visitors), gate };
+        let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));
+        let door: Rc<dyn Handler> = Rc::new(Visitors { opener, settings, gate });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let listening = listen(listener, Rc::new(handler)).unwrap();
-        Self { address: listening.local_addr(), link, visitors, targets, _listening: listening }
+        let listening = listen(listener, Rc::clone(&door)).unwrap();
+        let address = listening.local_addr();
+        Self { address, link, visitors, targets, door, _listening: listening }
     }
 
     /// Runs `f` on a thread of its own with a connection to the rig.
@@ -81,7 +93,7 @@ struct Visitors {
 }
 
 impl Handler for Visitors {
-    fn handle(&self, socket: TcpStream, peer: SocketAddr) {
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let permit = match &self.gate {
             None => None,
             Some(gate) => match gate.admit() {
@@ -91,7 +103,7 @@ impl Handler for Visitors {
         };
         let open = Open {
             target: Target::Service("test".into()),
-            visitor: Some(peer),
+            visitor: peer,
             priority: Priority::default(),
         };
         let _ = serve_visitor(socket, &self.opener, open, &self.settings, permit);
@@ -136,7 +148,7 @@ pub(crate) async fn until(condition: impl Fn() -> bool) {
 }
 
 /// Writes the first `length` bytes of the pattern.
-pub(crate) fn send(mut socket: &std::net::TcpStream, length: u64) -> io::Result<()> {
+pub(crate) fn send(mut socket: impl Write, length: u64) -> io::Result<()> {
     let pattern = Pattern;
     let mut sent = 0;
     while sent < length {
@@ -148,7 +160,7 @@ pub(crate) fn send(mut socket: &std::net::TcpStream, length: u64) -> io::Result<
 }
 
 /// Reads to the end.
-pub(crate) fn receive(mut socket: &std::net::TcpStream) -> io::Result<Digest> {
+pub(crate) fn receive(mut socket: impl Read) -> io::Result<Digest> {
     let mut digest = Digest::default();
     let mut buffer = vec![0; 64 << 10];
     loop {

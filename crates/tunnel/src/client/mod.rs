@@ -22,6 +22,7 @@ use relay::{Gate, Timeouts};
 use crate::daemon::Role;
 use crate::entrance::{self, Entrance};
 use crate::life::Life;
+use crate::listeners::{self, Listeners};
 use crate::session::{Session, State, Worker, Workers};
 use crate::status::{self, SendFuture, Status, StatusSource};
 use crate::transports::{self, Way};
@@ -149,23 +150,19 @@ fn bind(
     forward: &config::Forward,
     count: NonZeroUsize,
     session: &Arc<Session>,
-) -> anyhow::Result<(Arc<Entrance>, Vec<std::net::TcpListener>)> {
-    let sockets = transport::listen_group(forward.listen, count.get()).map_err(|e| {
-        let advice = transports::bind_advice(e.kind());
-        anyhow::anyhow!("cannot listen on tcp://{}: {e}{advice}", forward.listen)
-    })?;
-    let address = sockets.first().context("no socket")?.local_addr()?;
+) -> anyhow::Result<(Arc<Entrance>, Listeners)> {
+    let (address, listeners) = listeners::bind(&forward.listen, count)?;
     let entrance = Entrance {
         id: entrance::next_id(),
+        name: format!("{address} -> {}", forward.target),
         address,
-        name: format!("tcp://{address} -> {}", forward.target),
         target: Target::Forward(forward.target.to_string()),
         priority: Priority::Normal,
         session: ArcSwap::new(Arc::clone(session)),
         gate: Gate::new(None),
         timeouts: Timeouts::default(),
     };
-    Ok((Arc::new(entrance), sockets))
+    Ok((Arc::new(entrance), listeners))
 }
 
 impl StatusSource for Client {

@@ -49,10 +49,6 @@ impl ClientOwner {
         let services = shared.config.services.iter();
         let services = services
             .map(|service| {
-                let host = match &service.target.host {
-                    config::Host::Ip(ip) => ip.to_string(),
-                    config::Host::Name(name) => name.clone(),
-                };
                 let timeouts = Timeouts {
                     dial: service.timeouts.dial.duration(),
                     idle: service.timeouts.idle.duration(),
@@ -60,7 +56,7 @@ impl ClientOwner {
                 };
                 let counted = worker.state.service_stats(&service.name);
                 let local = Local {
-                    target: TargetAddr { host, port: service.target.port },
+                    target: target(&service.target),
                     settings: Rc::new(Settings { timeouts, stats: counted }),
                 };
                 (service.name.clone(), Rc::new(local))
@@ -102,6 +98,19 @@ impl ClientOwner {
                 let what = if *resumed { "resumed over" } else { "connected to" };
                 tracing::info!("{what} {}", path.url);
             }
+        }
+    }
+}
+
+fn target(target: &config::Target) -> TargetAddr {
+    match target {
+        config::Target::Unix(address) => TargetAddr::Unix(address.clone()),
+        config::Target::Tcp { host, port } => {
+            let host = match host {
+                config::Host::Ip(ip) => ip.to_string(),
+                config::Host::Name(name) => name.clone(),
+            };
+            TargetAddr::Tcp { host, port: *port }
         }
     }
 }

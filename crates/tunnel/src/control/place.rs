@@ -1,10 +1,9 @@
 //! Where control sockets lie and which of them are alive.
 
 use std::fs;
-use std::io;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use crate::socket_file::probe;
 use crate::state::{Places, StateError};
 
 /// How the files are called, so that they can be found again.
@@ -82,19 +81,6 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 
 fn is_socket_name(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.ends_with(SUFFIX))
-}
-
-/// Whether a daemon listens there. False when the file is missing or was left over by a crash.
-pub(super) fn probe(path: &Path) -> io::Result<bool> {
-    match UnixStream::connect(path) {
-        Ok(_) => Ok(true),
-        Err(e)
-            if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
-        {
-            Ok(false)
-        }
-        Err(e) => Err(e),
-    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,19 @@
 //! The daemon's end of the control socket.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixListener as StdListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, chmod};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use super::place::{Place, probe};
+use super::place::Place;
 use super::{Answer, Request};
 use crate::life::Life;
+use crate::socket_file::{self, PRIVATE, SocketFile};
 use crate::state::create_private;
 use crate::status::StatusSource;
 
@@ -30,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Workers answer within a turn; one that does not is worth an error rather than a wait.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Connections at a time.
+/// Connections at a time, and as many that wait.
 const CONNECTIONS: usize = 16;
 
 /// A bound control socket; the file goes when the value does.
@@ -40,59 +36,40 @@ pub(crate) struct ControlSocket {
     file: SocketFile,
 }
 
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode: another daemon may have put its own file there meanwhile.
-    identity: (u64, u64),
-}
-
 impl ControlSocket {
     /// Binds with mode 0600 and replaces what a dead daemon left behind. Inside a runtime.
     ///
     /// # Errors
     /// Names the path, and says whether another daemon or another kind of file is in the way.
     pub(crate) fn bind(place: &Place) -> io::Result<Self> {
-        let mut path = place.path.clone();
+        let path = &place.path;
         let named = |path: &Path, e: io::Error| {
             io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()))
         };
         if let Some(folder) = path.parent() {
-            create_private(folder).map_err(|e| named(&path, e))?;
+            create_private(folder).map_err(|e| named(path, e))?;
         }
-        if probe(&path).map_err(|e| named(&path, e))? {
-            if place.fixed {
+        match Self::listen(path) {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && place.fixed => {
                 let taken = "another running tunnel has it; give this one another with --control";
-                return Err(named(&path, io::Error::new(io::ErrorKind::AddrInUse, taken)));
+                Err(named(path, io::Error::new(io::ErrorKind::AddrInUse, taken)))
             }
-            path = place.beside();
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+                let path = place.beside();
+                Self::listen(&path).map_err(|e| named(&path, e))
+            }
+            made => made.map_err(|e| named(path, e)),
         }
-        Self::replace(path.clone()).map_err(|e| named(&path, e))
     }
 
-    fn replace(path: PathBuf) -> io::Result<Self> {
-        match fs::symlink_metadata(&path) {
-            Ok(file) if file.file_type().is_socket() => fs::remove_file(&path)?,
-            Ok(_) => return Err(io::Error::other("the file there is not a socket")),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            Err(e) => return Err(e),
-        }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-        // Before `listen`: nobody can connect while the mode is what the umask made of it.
-        chmod(&path, Mode::RUSR | Mode::WUSR)?;
-        rustix::net::listen(&socket, 16)?;
-        let file = fs::symlink_metadata(&path)?;
-        let identity = (file.dev(), file.ino());
-        let listener = UnixListener::from_std(StdListener::from(socket))?;
-        Ok(Self { listener, file: SocketFile { path, identity } })
+    fn listen(path: &Path) -> io::Result<Self> {
+        let (socket, file) = socket_file::listen(path, PRIVATE, CONNECTIONS as i32)?;
+        Ok(Self { listener: UnixListener::from_std(socket)?, file })
     }
 
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
-        &self.file.path
+        self.file.path()
     }
 
     /// Answers until dropped.
@@ -117,16 +94,6 @@ impl ControlSocket {
                 }
             }
             while conversations.try_join_next().is_some() {}
-        }
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
-        if ours {
-            drop(fs::remove_file(&self.path));
         }
     }
 }
@@ -171,7 +138,9 @@ async fn answer(line: &[u8], source: &dyn StatusSource, life: &Life) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener as StdListener;
 
     use super::super::{Instance, ask};
     use super::*;

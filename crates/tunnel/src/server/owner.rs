@@ -1,7 +1,6 @@
 //! What a server does with what its links say.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +8,7 @@ use std::time::Instant;
 use link::{End, Link, Owner, State};
 use proto::control::{ControlMessage, Register};
 use proto::{Open, ResetCode, Target};
-use relay::{Allow, Settings, TargetAddr, connect_stream, refuse_stream};
+use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
@@ -24,7 +23,7 @@ pub(super) struct ServerOwner {
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
     /// Which denials were told.
-    denied: Rc<RepeatLimit<(String, u16)>>,
+    denied: Rc<RepeatLimit<TargetAddr>>,
 }
 
 impl fmt::Debug for ServerOwner {
@@ -63,15 +62,23 @@ impl ServerOwner {
         };
         let rights = client.forward.clone();
         let name = session.name.clone();
-        let host = target.host.clone();
+        let asked = target.clone();
         let denied = Rc::clone(&self.denied);
-        let allow = Allow::new(move |ip: IpAddr, port| {
-            let permitted = rights.permits(&host, ip, port);
-            if !permitted && denied.pass((host.clone(), port), Instant::now()).is_some() {
+        let allow = Allow::new(move |destination| {
+            let (permitted, right) = match (&asked, destination) {
+                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _)) => {
+                    (rights.permits(host, ip, *port), format!("{host}:{port} ({ip})"))
+                }
+                (TargetAddr::Unix(address), Destination::Unix(_)) => {
+                    (rights.permits_unix(address), format!("unix:{}", address.place()))
+                }
+                (TargetAddr::Tcp { .. }, Destination::Unix(_))
+                | (TargetAddr::Unix(_), Destination::Tcp(..)) => (false, String::new()),
+            };
+            if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
                 tracing::warn!(
                     client = name,
-                    "forward to {host}:{port} ({ip}) is not allowed; add it to allow.forward of \
-                     this client"
+                    "forward to {right} is not allowed; add it to allow.forward of this client"
                 );
             }
             permitted

@@ -21,3 +21,4 @@ mod neighbours;
 mod real_software;
 mod sessions;
 mod survival;
+mod unix_sockets;

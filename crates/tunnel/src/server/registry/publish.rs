@@ -13,6 +13,7 @@ use proto::control::{
 use relay::{Gate, Timeouts};
 
 use crate::entrance::{self, Entrance};
+use crate::listeners::Listeners;
 use crate::session::{Handle, Session};
 use crate::status;
 use crate::transports::bind_advice;
@@ -193,10 +194,10 @@ impl Published {
         address: SocketAddr,
         chosen: bool,
     ) -> io::Result<SocketAddr> {
-        let sockets = transport::listen_group(address, to.handles.len())?;
+        let sockets = Listeners::Tcp(transport::listen_group(address, to.handles.len())?);
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
-            address,
+            address: format!("tcp://{address}"),
             name: spec.name.as_str().to_owned(),
             target: Target::Service(spec.name.as_str().to_owned()),
             priority: spec.priority,

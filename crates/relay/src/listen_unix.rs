@@ -1,0 +1,49 @@
+//! The accept loop of a Unix socket. There is no `SO_REUSEPORT` for these: one worker accepts, and
+//! its handler spreads the visitors.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::unix::net::UnixListener as StdListener;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::net::UnixListener;
+use tokio::task::AbortHandle;
+
+use crate::Handler;
+use crate::listen::AcceptLoop;
+
+/// Accepts from `listener` in a task of this thread until the guard is dropped. `name` is for the
+/// log. The socket's file is the caller's.
+pub fn listen_unix(
+    listener: StdListener,
+    name: &str,
+    handler: Rc<dyn Handler>,
+) -> io::Result<ListeningUnix> {
+    listener.set_nonblocking(true)?;
+    let socket = Rc::new(RefCell::new(Some(UnixListener::from_std(listener)?)));
+    let source = Rc::clone(&socket);
+    let accept = move |cx: &mut Context<'_>| {
+        let source = source.borrow();
+        let Some(listener) = source.as_ref() else { return Poll::Pending };
+        // Visitors of Unix sockets have no address worth the name: most are unbound.
+        listener.poll_accept(cx).map_ok(|(socket, _)| (socket.into(), None))
+    };
+    let task = tokio::task::spawn_local(AcceptLoop::new(accept, name.to_owned(), handler));
+    Ok(ListeningUnix { socket, task: task.abort_handle() })
+}
+
+/// A live listener. Dropping it closes the socket there and then.
+#[derive(Debug)]
+pub struct ListeningUnix {
+    socket: Rc<RefCell<Option<UnixListener>>>,
+    task: AbortHandle,
+}
+
+impl Drop for ListeningUnix {
+    fn drop(&mut self) {
+        // Aborting alone would keep the socket until the runtime gets to it.
+        drop(self.socket.take());
+        self.task.abort();
+    }
+}

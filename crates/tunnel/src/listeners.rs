@@ -1,0 +1,91 @@
+//! What an entrance accepts from: a group of TCP sockets, one per worker, or one Unix socket.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use anyhow::Context;
+use config::Local;
+
+use crate::socket_file::{self, SocketFile};
+use crate::transports::bind_advice;
+
+/// Connections that may wait for the one worker that accepts; the kernel lowers it to `somaxconn`.
+/// As for TCP.
+const BACKLOG: i32 = 4096;
+
+/// Sockets that listen.
+#[derive(Debug)]
+pub(crate) enum Listeners {
+    /// A group, one for each worker.
+    Tcp(Vec<std::net::TcpListener>),
+    /// One for all workers: Unix sockets have no `SO_REUSEPORT`.
+    Unix(Unix),
+}
+
+/// One of them, for one worker.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(Unix),
+}
+
+/// A Unix socket that listens, and its file where there is one.
+#[derive(Debug)]
+pub(crate) struct Unix {
+    pub(crate) socket: UnixListener,
+    pub(crate) file: Option<SocketFile>,
+}
+
+impl Listeners {
+    /// By worker: the Unix socket belongs to the first.
+    pub(crate) fn by_worker(self, workers: usize) -> Vec<Option<Listener>> {
+        let mut all: Vec<_> = match self {
+            Self::Tcp(group) => group.into_iter().map(|one| Some(Listener::Tcp(one))).collect(),
+            Self::Unix(unix) => vec![Some(Listener::Unix(unix))],
+        };
+        all.resize_with(workers, || None);
+        all
+    }
+}
+
+/// Listens where a forward shall; also the URL of that, with the port that the system chose.
+pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
+    match local {
+        Local::Tcp(address) => {
+            let group = transport::listen_group(*address, workers.get()).map_err(|e| {
+                let advice = bind_advice(e.kind());
+                anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
+            })?;
+            let bound = group.first().context("no socket")?.local_addr()?;
+            Ok((format!("tcp://{bound}"), Listeners::Tcp(group)))
+        }
+        Local::Unix { address, mode } => {
+            let unix = match address.abstract_name() {
+                Some(name) => {
+                    socket_file::listen_abstract(name).map(|socket| Unix { socket, file: None })
+                }
+                None => socket_file::listen(Path::new(address.place()), *mode, BACKLOG)
+                    .map(|(socket, file)| Unix { socket, file: Some(file) }),
+            };
+            let unix = unix.map_err(|e| {
+                anyhow::anyhow!("cannot listen on {local}: {e}{}", unix_advice(e.kind()))
+            })?;
+            Ok((local.to_string(), Listeners::Unix(unix)))
+        }
+    }
+}
+
+/// What to do about it, as the end of a line.
+fn unix_advice(kind: io::ErrorKind) -> &'static str {
+    if kind == io::ErrorKind::NotFound {
+        " (make the folder first)"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        " (this user may not write to the folder, or another user's socket is there)"
+    } else if kind == io::ErrorKind::AddrInUse {
+        " (choose another path)"
+    } else {
+        ""
+    }
+}

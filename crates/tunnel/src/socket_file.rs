@@ -1,0 +1,169 @@
+//! A listening Unix socket and its file: private before anybody can connect, replaced where a crash
+//! left it behind, never taken from a living process, removed at the end.
+
+use std::fs;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, chmod};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// Who may connect to the file of a socket: its user alone.
+pub(crate) const PRIVATE: u32 = 0o600;
+
+/// Removes the file when dropped.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another process may have put its own file there meanwhile.
+    identity: (u64, u64),
+}
+
+impl SocketFile {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|now| now == self.identity) {
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// Listens at `path`, non-blocking, the file with these permission bits; `backlog` connections wait.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] when somebody listens there. A file that is no socket is not touched.
+pub(crate) fn listen(
+    path: &Path,
+    mode: u32,
+    backlog: i32,
+) -> io::Result<(UnixListener, SocketFile)> {
+    if probe(path)? {
+        return Err(in_use());
+    }
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.file_type().is_socket() => fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::other("the file there is not a socket")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(e),
+    }
+    let socket = socket()?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
+    // Before `listen`: nobody can connect while the mode is what the umask made of it.
+    chmod(path, Mode::from_raw_mode(mode))?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok((socket.into(), file))
+}
+
+/// Listens in the abstract namespace: no file, no permissions, gone with the process.
+pub(crate) fn listen_abstract(name: &str) -> io::Result<UnixListener> {
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
+    let listener =
+        listener.map_err(|e| if e.kind() == io::ErrorKind::AddrInUse { in_use() } else { e })?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another process listens there")
+}
+
+fn socket() -> io::Result<std::os::fd::OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
+}
+
+/// Whether somebody listens there. False when the file is missing, was left over by a crash, or is
+/// no socket at all.
+pub(crate) fn probe(path: &Path) -> io::Result<bool> {
+    match rustix::net::connect(&socket()?, &SocketAddrUnix::new(path)?) {
+        // A full queue belongs to a living process.
+        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn the_file_has_its_mode_and_goes_with_its_guard() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [PRIVATE, 0o660, 0o666] {
+            let path = dir.path().join("x");
+            let (_listener, file) = listen(&path, mode, 1).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, mode);
+            UnixStream::connect(&path).unwrap();
+            drop(file);
+            assert!(!path.exists());
+        }
+    }
+
+    #[test]
+    fn a_stale_file_is_replaced_and_that_of_a_living_process_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        drop(UnixListener::bind(&path).unwrap());
+        let (listener, _file) = listen(&path, PRIVATE, 0).unwrap();
+        // Also when it does not come to accept: the queue is full now.
+        let _first = UnixStream::connect(&path).unwrap();
+        for _ in 0..2 {
+            assert_eq!(listen(&path, PRIVATE, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        }
+        drop(listener);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        fs::write(&path, "precious").unwrap();
+        let error = listen(&path, PRIVATE, 1).unwrap_err();
+        assert_eq!(error.to_string(), "the file there is not a socket");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        assert!(listen(dir.path(), PRIVATE, 1).is_err());
+        let missing = listen(&dir.path().join("no/x"), PRIVATE, 1).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_that_replaced_ours_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        let (_listener, file) = listen(&path, PRIVATE, 1).unwrap();
+        // Kept, so that its inode is not used again.
+        fs::rename(&path, dir.path().join("old")).unwrap();
+        let _theirs = UnixListener::bind(&path).unwrap();
+        drop(file);
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn an_abstract_name_is_taken_once() {
+        let name = format!("tunnel-socket-file-{}", std::process::id());
+        let listener = listen_abstract(&name).unwrap();
+        assert_eq!(listen_abstract(&name).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        listen_abstract(&name).unwrap();
+    }
+}
