@@ -112,13 +112,13 @@ async fn a_refused_client_certificate_is_told_on_both_sides() {
             "the server refused our client certificate: its authority is not in the file of \
              `tls.client_ca` of the server; add it there, or show a certificate of one that is",
             "the client's certificate is of an authority that is not in the file of \
-             `tls.client_ca` or `--client-ca`",
+             `tls.client_ca` or `--client-ca`; add it there if the client shall come in",
         ),
         (
             expired,
             "the server refused our client certificate: it has expired or is not valid yet; renew \
-             the file of `tls.cert`, or are the clocks right?",
-            "the client's certificate expired on 2019-12-31; renew it, or is the clock here wrong?",
+             the file of `tls.cert`, unless a clock is wrong",
+            "the client's certificate expired on 2019-12-31; renew it, unless the clock here is wrong",
         ),
         (
             namesake,
@@ -130,7 +130,7 @@ async fn a_refused_client_certificate_is_told_on_both_sides() {
         (
             of_a_server,
             "the server refused our client certificate: it is not made for clients (extended key \
-             usage)",
+             usage); show one that is",
             "the client's certificate is not made for clients (extended key usage); issue one that \
              is",
         ),

@@ -66,7 +66,7 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
 const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
 
 /// What to do about a certificate that has expired here and now.
-const RENEW: &str = "renew it, or is the clock here wrong?";
+const RENEW: &str = "renew it, unless the clock here is wrong";
 
 fn certificate(why: &CertificateError, side: Side) -> CarrierError {
     let whose = match side {
@@ -88,9 +88,9 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
         CertificateError::ExpiredContext { not_after, .. } => {
             format!("{whose} expired on {}; {RENEW}", date(not_after))
         }
-        CertificateError::NotValidYet => format!("{whose} is not valid yet; are the clocks right?"),
+        CertificateError::NotValidYet => format!("{whose} is not valid yet; check the clocks"),
         CertificateError::NotValidYetContext { not_before, .. } => {
-            format!("{whose} is not valid before {}; are the clocks right?", date(not_before))
+            format!("{whose} is not valid before {}; check the clocks", date(not_before))
         }
         CertificateError::NotValidForName => {
             format!("{whose} is for another name; {SNI}")
@@ -110,7 +110,7 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
             }
             Side::Server => format!(
                 "{whose} is of an authority that is not in the file of `tls.client_ca` or \
-                 `--client-ca`"
+                 `--client-ca`; add it there if the client shall come in"
             ),
         },
         // The issuer was found by its name, and is another one.
@@ -170,8 +170,7 @@ const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
              key"
         }
         (Alert::CertificateExpired, _) => {
-            "it has expired or is not valid yet; renew the file of `tls.cert`, or are the clocks \
-             right?"
+            "it has expired or is not valid yet; renew the file of `tls.cert`, unless a clock is wrong"
         }
         (Alert::BadCertificate, Side::Server) => {
             "it is not for the name that the client dials, most likely; issue one that is, or have \
@@ -184,10 +183,10 @@ const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
             "its authority has the name of one that is trusted, but another key"
         }
         (Alert::UnsupportedCertificate, Side::Client) => {
-            "it is not made for clients (extended key usage)"
+            "it is not made for clients (extended key usage); show one that is"
         }
         (Alert::UnsupportedCertificate, Side::Server) => {
-            "it is not made for servers (extended key usage)"
+            "it is not made for servers (extended key usage); show one that is"
         }
         (Alert::CertificateRevoked, _) => "it was revoked",
         (Alert::BadCertificate | Alert::CertificateUnknown, Side::Client) => "it does not verify",

@@ -17,6 +17,7 @@ mod clocks;
 mod errors;
 mod harness;
 mod mixed;
+mod mtls;
 mod neighbours;
 mod real_software;
 mod sessions;
