@@ -9,6 +9,7 @@ mod hostile;
 mod kills;
 mod log_in;
 mod paths;
+mod replay;
 mod rig;
 mod silence;
 mod storm;
