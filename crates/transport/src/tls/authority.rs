@@ -71,7 +71,7 @@ impl Authority {
     /// Reads PEM files; a key of any kind that can sign.
     ///
     /// # Errors
-    /// Names the file: unreadable, no authority, expired, a key of another certificate.
+    /// Names the file: unreadable, no authority, expired, a key encrypted or of another certificate.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         let problem = |what: &str| MaterialError::file(certificate, what);
         let chain = load_certificates(certificate)?;
@@ -88,6 +88,10 @@ impl Authority {
         }
         let text = String::from_utf8(read(key)?)
             .map_err(|_| MaterialError::file(key, "no private key in it (PEM)"))?;
+        if text.contains("ENCRYPTED") {
+            let what = "the private key is encrypted; write it in the clear for this: openssl pkey";
+            return Err(MaterialError::file(key, what));
+        }
         let pair = KeyPair::from_pem(&text).map_err(|error| {
             MaterialError::file(key, format!("the private key cannot be used: {error}"))
         })?;
@@ -99,6 +103,12 @@ impl Authority {
         let issuer = Issuer::from_ca_cert_der(first, pair)
             .map_err(|error| MaterialError::file(certificate, error))?;
         Ok(Self { issuer, ends })
+    }
+
+    /// The day it expires on, in UTC; nothing it issues lasts longer.
+    #[must_use]
+    pub fn until(&self) -> String {
+        day(&self.ends)
     }
 
     /// A server's certificate for `names`, at least one.
@@ -265,6 +275,8 @@ mod tests {
         fs::write(at("ca.crt"), &root.certificate).unwrap();
         fs::write(at("ca.key"), &root.key).unwrap();
         fs::write(at("other.key"), &other.key).unwrap();
+        let locked = "-----BEGIN ENCRYPTED PRIVATE KEY-----\n";
+        fs::write(at("locked.key"), locked).unwrap();
         fs::write(at("home.crt"), &leaf.certificate).unwrap();
         fs::write(at("home.key"), &leaf.key).unwrap();
         let again = Authority::load(&at("ca.crt"), &at("ca.key")).unwrap();
@@ -278,6 +290,7 @@ mod tests {
         assert!(said("ca.crt", "other.key").contains("other.key: the key does not belong to"));
         assert!(said("home.crt", "home.key").contains("home.crt: this certificate is of no auth"));
         assert!(said("ca.crt", "ca.crt").contains("ca.crt: the private key cannot be used"));
+        assert!(said("ca.crt", "locked.key").contains("locked.key: the private key is encrypted"));
         assert!(said("gone.crt", "ca.key").contains("gone.crt: No such file"));
     }
 }

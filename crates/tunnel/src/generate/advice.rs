@@ -27,7 +27,13 @@ pub(super) fn text(folder: &Path, made: &Made) -> String {
 fn list(folder: &Path, made: &Made) -> Vec<String> {
     let mut rows = Vec::new();
     let mut row = |file: &str, what: String| {
-        rows.push(vec![folder.join(file).display().to_string(), what]);
+        let path = if folder == Path::new(".") { file.into() } else { folder.join(file) };
+        rows.push(vec![path.display().to_string(), what]);
+    };
+    let until = |day: &str| {
+        // Perhaps sooner than was asked for.
+        let why = if day == made.ends { ", when its authority ends" } else { "" };
+        format!("until {day}{why}")
     };
     if let Some(root) = &made.authority {
         row("ca.crt", format!("new authority, until {}", root.until));
@@ -35,11 +41,11 @@ fn list(folder: &Path, made: &Made) -> Vec<String> {
     }
     if let Some((names, issued)) = &made.server {
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-        row("server.crt", format!("server {}, until {}", names.join(", "), issued.until));
+        row("server.crt", format!("server {}, {}", names.join(", "), until(&issued.until)));
         row("server.key", "its key, for the server alone".into());
     }
     for (name, issued) in &made.clients {
-        row(&format!("{name}.crt"), format!("client {name}, until {}", issued.until));
+        row(&format!("{name}.crt"), format!("client {name}, {}", until(&issued.until)));
         row(&format!("{name}.key"), "its key, for that client alone".into());
     }
     let table = crate::term::table(&rows);

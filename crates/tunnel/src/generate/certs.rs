@@ -38,7 +38,10 @@ pub(crate) struct Order<'a> {
 /// What was made.
 #[derive(Debug)]
 pub(super) struct Made {
+    /// If it is new.
     pub(super) authority: Option<Issued>,
+    /// The authority's last day.
+    pub(super) ends: String,
     pub(super) server: Option<(Vec<HostName>, Issued)>,
     pub(super) clients: Vec<(String, Issued)>,
 }
@@ -75,7 +78,7 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     };
     let issue = |name: &str| Ok((name.to_owned(), authority.client(name, order.years)?));
     let clients = clients.into_iter().map(issue).collect::<anyhow::Result<_>>()?;
-    let made = Made { authority: root, server, clients };
+    let made = Made { authority: root, ends: authority.until(), server, clients };
     folder::write(folder, &files(&made))?;
     Ok(advice::text(folder, &made))
 }

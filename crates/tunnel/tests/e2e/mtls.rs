@@ -40,7 +40,7 @@ fn line<'a>(block: &'a str, start: &str) -> &'a str {
 fn generated() -> Setup {
     let mut setup = Setup::new(Scheme::Tls);
     // The second call finds the authority of the first.
-    let first = generate(setup.dir(), "-s 127.0.0.1 localhost --client other");
+    let first = generate(setup.dir(), "-s 127.0.0.1 ::1 localhost --client other");
     let second = generate(setup.dir(), "--client home");
     let server = block(&first, "In the file of the server");
     setup.server_lines.push_str(&format!("{}\n", line(&server, "tls:")));
@@ -104,7 +104,7 @@ fn openssl_takes_generated_certificates_in_its_strictest_mood() {
         command.current_dir(running.dir()).args(["verify", "-x509_strict", "-CAfile", "ca.crt"]);
         output(command.args(words.split_whitespace()))
     };
-    for name in ["-verify_ip 127.0.0.1", "-verify_hostname localhost"] {
+    for name in ["-verify_ip 127.0.0.1", "-verify_ip ::1", "-verify_hostname localhost"] {
         assert!(verify(&format!("-purpose sslserver {name} server.crt")).contains("OK"));
     }
     let clients = verify("-purpose sslclient home.crt other.crt");
@@ -120,6 +120,28 @@ fn openssl_takes_generated_certificates_in_its_strictest_mood() {
     let said = String::from_utf8_lossy(&answer.stderr);
     assert!(said.contains("Verification: OK"), "{said}");
     assert!(answer.stdout.windows(4).any(|window| window == b"TNL1"), "{answer:?}");
+}
+
+#[test]
+fn an_authority_that_openssl_made_issues_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let openssl = || {
+        let mut command = Command::new(program("openssl"));
+        command.current_dir(dir.path());
+        command
+    };
+    let mut make = openssl();
+    make.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "400", "-utf8"]);
+    make.args(["-subj", "/O=Müller & Co/CN=Root", "-addext", "keyUsage=critical,keyCertSign"]);
+    output(make.args(["-keyout", "ca.key", "-out", "ca.crt"]));
+    let said = generate(dir.path(), "-s a.example --client home -y 5");
+    assert_eq!(said.matches("when its authority ends").count(), 2, "{said}");
+    assert!(!said.contains("new authority"), "{said}");
+    for words in ["sslserver -verify_hostname a.example server.crt", "sslclient home.crt"] {
+        let mut verify = openssl();
+        verify.args(["verify", "-x509_strict", "-CAfile", "ca.crt", "-purpose"]);
+        assert!(output(verify.args(words.split_whitespace())).contains(": OK"));
+    }
 }
 
 /// Ready-made certificates of one authority for both sides, which a test makes wrong in one way.
