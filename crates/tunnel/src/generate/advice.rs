@@ -63,9 +63,10 @@ fn server(made: &Made) -> Vec<String> {
         lines.push("\nIn the file of the server, with ca.crt beside it:\n".to_owned());
         lines.push("tls: { client_ca: ca.crt }".to_owned());
     } else {
-        lines.push("\nIn the file of the server, one more entry:\n".to_owned());
+        lines.push("\nIn the file of the server, under `clients`:\n".to_owned());
     }
-    if !made.clients.is_empty() {
+    // The other clients of an authority that was there before have an entry already.
+    if !made.clients.is_empty() && (made.server.is_some() || made.authority.is_some()) {
         lines.push("clients:".to_owned());
     }
     for (name, _) in &made.clients {
