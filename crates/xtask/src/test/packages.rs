@@ -31,6 +31,7 @@ const NEEDS: &[Need] = &[
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
+    need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
     need("systemd-analyze", "systemd", "checks the units"),
 ];
 

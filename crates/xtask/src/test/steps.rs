@@ -114,7 +114,8 @@ fn examples(site: &Site) -> Result<Verdict> {
 }
 
 fn e2e(site: &Site) -> Result<Verdict> {
-    let software = ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime"];
+    let software =
+        ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime", "openssl"];
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }
