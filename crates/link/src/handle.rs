@@ -10,6 +10,7 @@ use proto::control::{ControlDecoder, ControlMessage};
 use proto::{
     Attach, Budget, CarrierNumber, Event, Open, ResetCode, StreamId, StreamKey, Violation,
 };
+use proto::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 use tokio::sync::Notify;
 use transport::{Connector, Inlet, OpenError, Outlet};
 
@@ -38,11 +39,18 @@ pub(crate) struct Inner {
     pub(crate) wakers: Wakers,
     pub(crate) timer: Timer,
     pub(crate) ended: Cell<Option<End>>,
+    /// The link is to retire.
+    told_to_go: Cell<bool>,
+    /// The owner knows that no more streams are taken.
     going_away: Cell<bool>,
+    /// The peer has no stream left and opens none.
+    peer_done: Cell<bool>,
     /// Goodbye was said: the link ends with its carrier.
     pub(crate) closing: Cell<bool>,
     notices: RefCell<Vec<Notice>>,
     notify: Notify,
+    /// Tells whoever keeps links one after the other that this one is not to be used any more.
+    fate: Notify,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
@@ -73,10 +81,13 @@ impl Link {
             wakers: Wakers::default(),
             timer: Timer::default(),
             ended: Cell::new(None),
+            told_to_go: Cell::new(false),
             going_away: Cell::new(false),
+            peer_done: Cell::new(false),
             closing: Cell::new(false),
             notices: RefCell::default(),
             notify: Notify::new(),
+            fate: Notify::new(),
             received: Cell::new(0),
             sent: Cell::new(0),
             resumes: Cell::new(0),
@@ -181,11 +192,22 @@ impl Link {
         taken
     }
 
-    /// Opens no more streams, and asks the peer to open none.
+    /// Lets the link retire; its streams go on until they end, and the link with the last of them.
+    /// A server asks its client for another link by that; a client has it, and opens no more
+    /// streams on this one.
     pub fn go_away(&self) {
-        self.inner.going_away.set(true);
+        if self.has_ended() {
+            return;
+        }
         self.inner.machine.borrow_mut().go_away();
+        self.inner.note_going_away();
         self.inner.wake();
+    }
+
+    /// Whether it takes no new streams.
+    #[must_use]
+    pub fn is_going_away(&self) -> bool {
+        self.inner.machine.borrow().is_going_away()
     }
 
     /// Tells the peer that the link ends now; [`Link::close`] follows when that had time to leave.
@@ -193,12 +215,29 @@ impl Link {
         self.inner.going_away.set(true);
         self.inner.closing.set(true);
         self.inner.machine.borrow_mut().close();
+        self.inner.fate.notify_one();
         self.inner.wake();
     }
 
     /// Ends the link at once; its streams are reset on both sides.
     pub fn close(&self) {
         self.inner.end(End::Closed);
+    }
+
+    /// Ready when the link is to be replaced: it was told to go, or it has ended. One task waits
+    /// for this or [`Link::closed_here`].
+    pub(crate) async fn told_to_go(&self) {
+        let inner = &self.inner;
+        while !self.has_ended() && (inner.closing.get() || !inner.told_to_go.get()) {
+            inner.fate.notified().await;
+        }
+    }
+
+    /// Ready when this end has said goodbye.
+    pub(crate) async fn closed_here(&self) {
+        while !self.inner.closing.get() && self.ended() != Some(End::Closed) {
+            self.inner.fate.notified().await;
+        }
     }
 
     pub(crate) async fn notice(&self) -> Notice {
@@ -222,6 +261,10 @@ impl Connector for Link {
         }
         let key = self.inner.machine.borrow_mut().open(&open).ok_or(OpenError::Closed)?;
         self.inner.put_outlet(key, outlet);
+        if self.is_going_away() {
+            // That was the last id: the owner must know before the next visitor comes.
+            self.inner.tell_all(crate::now());
+        }
         self.inner.wake();
         Ok(Box::new(StreamInlet::new(Rc::clone(&self.inner), key)))
     }
@@ -326,9 +369,7 @@ impl Inner {
             }
             Event::Closed { key } => {
                 drop(self.take_outlet(key));
-                if self.going_away.get() && self.machine.borrow().stream_count() == 0 {
-                    self.tell(Notice::GoingAway);
-                }
+                self.end_if_over();
             }
             Event::Control(bytes) => self.control(bytes),
             Event::Resumed => {
@@ -337,16 +378,38 @@ impl Inner {
             }
             Event::ProbeNextPath => self.tell(Notice::Probe),
             Event::CarrierDead(number) => self.carrier_ended(number),
-            Event::GoingAway(0) => {
-                self.going_away.set(true);
-                self.owner.changed(&self.handle(), State::GoingAway);
-                self.tell(Notice::GoingAway);
+            Event::GoingAway(code @ (GOAWAY_RETIRE | GOAWAY_DONE)) => {
+                self.told_to_go.set(true);
+                self.peer_done.set(self.peer_done.get() || code == GOAWAY_DONE);
+                self.note_going_away();
+                self.fate.notify_one();
+                self.end_if_over();
             }
             // Both may say goodbye at once.
-            Event::GoingAway(proto::GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
-            Event::GoingAway(proto::GOAWAY_CLOSED) => self.end(End::ByPeer),
+            Event::GoingAway(GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
+            Event::GoingAway(GOAWAY_CLOSED) => self.end(End::ByPeer),
             Event::GoingAway(code) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
+        }
+    }
+
+    /// Tells the owner once that no more streams are taken.
+    fn note_going_away(self: &Rc<Self>) {
+        let goes = self.machine.borrow().is_going_away();
+        if goes && !self.going_away.replace(true) {
+            self.owner.changed(&self.handle(), State::GoingAway);
+        }
+    }
+
+    /// The last stream of a link that was to end after it may be gone.
+    fn end_if_over(self: &Rc<Self>) {
+        if self.machine.borrow().stream_count() > 0 {
+            return;
+        }
+        if self.closing.get() {
+            self.end(End::Closed);
+        } else if self.peer_done.get() {
+            self.end(End::Retired);
         }
     }
 
@@ -417,6 +480,7 @@ impl Inner {
             self.wakers.wake();
         }
         self.tell(Notice::Ended(end));
+        self.fate.notify_one();
         let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
         for (_, outlet) in outlets.into_iter().flatten() {
             outlet.reset(ResetCode::Shutdown);
@@ -428,7 +492,7 @@ impl Inner {
     fn leave_word(&self, end: End) -> bool {
         let mut machine = self.machine.borrow_mut();
         match end {
-            End::Closed | End::Panicked => machine.close(),
+            End::Closed | End::Retired | End::Panicked => machine.close(),
             End::Violation(violation) => machine.abort(violation),
             End::ByPeer | End::Accused(_) | End::Expired | End::Forgotten => return false,
         }

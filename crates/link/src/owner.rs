@@ -29,7 +29,7 @@ pub enum State {
     Live,
     /// No carrier: streams wait, sockets stay open.
     Stalled,
-    /// The peer opens no more streams; those that live go on.
+    /// It takes no new streams; those that live go on.
     GoingAway,
     /// Over; all its streams were reset.
     Ended(End),
@@ -41,6 +41,9 @@ pub enum End {
     /// This end closed it.
     #[error("closed")]
     Closed,
+    /// It was told to go, another link took its place, and its last stream has ended.
+    #[error("retired")]
+    Retired,
     /// The far end closed it.
     #[error("closed by the other side")]
     ByPeer,
@@ -79,8 +82,6 @@ pub(crate) enum Notice {
     CarrierLost,
     /// Long silence: try the next path beside the present one.
     Probe,
-    /// The peer opens no more streams; told again when the last one has ended.
-    GoingAway,
     /// The link is over.
     Ended(End),
 }

@@ -23,7 +23,7 @@ pub(crate) struct Session {
     pub(crate) id: u64,
     /// The client's name.
     pub(crate) name: String,
-    /// Live links by worker.
+    /// Links that take streams, by worker.
     live: Box<[AtomicU32]>,
     /// A link became live.
     pub(crate) revived: Notify,
@@ -106,13 +106,15 @@ impl State {
         self.links.borrow_mut().entry(session.id).or_default().push(member);
     }
 
-    /// Whether frames flow on a link changed.
+    /// Whether a link can take streams changed. One that is going away cannot, also when it comes
+    /// back on another carrier.
     pub(crate) fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
         let mut links = self.links.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
         let Some(member) = members.iter_mut().find(|member| member.link.serial() == serial) else {
             return;
         };
+        let live = live && !member.link.is_going_away();
         if member.live == live {
             return;
         }
@@ -175,10 +177,9 @@ impl State {
         services.iter().map(count).collect()
     }
 
-    /// All links of this worker with their sessions.
-    pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link, bool)> {
+    /// All links of this worker with their sessions, those that go away included.
+    pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.borrow();
-        let all = links.values().flatten();
-        all.map(|m| (Arc::clone(&m.session), m.link.clone(), m.live)).collect()
+        links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()
     }
 }

@@ -63,7 +63,8 @@ pub(crate) struct Link {
     pub(crate) serial: u64,
     /// The worker it lives on.
     pub(crate) worker: usize,
-    /// `up`, or `stalled` while it has no carrier.
+    /// `up`, `stalled` while it has no carrier, or `going away`: it takes no new streams, another
+    /// link does.
     pub(crate) state: String,
     /// Open at the moment.
     pub(crate) streams: u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ::link::Link;
 use proto::Target;
 
 use crate::session::{Handle, Session, Worker};
@@ -16,6 +17,15 @@ const DRAIN_LOOK: Duration = Duration::from_millis(50);
 /// How long the last frames of a closing link may take.
 const FAREWELL: Duration = Duration::from_millis(100);
 
+/// A link in one word or two.
+fn state(link: &Link) -> &'static str {
+    match (link.is_live(), link.is_going_away()) {
+        (true, false) => "up",
+        (true, true) => "going away",
+        (false, _) => "stalled",
+    }
+}
+
 /// One worker's part.
 #[derive(Default)]
 struct Part {
@@ -24,14 +34,14 @@ struct Part {
 
 fn part(worker: &Rc<Worker>) -> Part {
     let mut part = Part::default();
-    for (session, link, live) in worker.state.all_links() {
+    for (session, link) in worker.state.all_links() {
         let carriers = link.carriers();
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
         let entry = part.entry(&session);
         entry.links.push(status::Link {
             serial: link.serial(),
             worker: worker.index,
-            state: if live { "up" } else { "stalled" }.to_owned(),
+            state: state(&link).to_owned(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             carriers: carriers
                 .into_iter()
@@ -120,7 +130,7 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
         let mut streams = 0;
         for handle in handles {
             let count = |worker: &Rc<Worker>| -> usize {
-                worker.state.all_links().iter().map(|(_, link, _)| link.stream_count()).sum()
+                worker.state.all_links().iter().map(|(_, link)| link.stream_count()).sum()
             };
             streams += handle.call(count).await.unwrap_or(0);
         }
@@ -136,7 +146,7 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
 pub(crate) async fn say_goodbye(handles: &[Handle]) {
     for handle in handles {
         let tell = |worker: &Rc<Worker>| {
-            for (_, link, _) in worker.state.all_links() {
+            for (_, link) in worker.state.all_links() {
                 link.say_goodbye();
             }
         };

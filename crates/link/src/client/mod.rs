@@ -2,34 +2,43 @@
 //! and go.
 //!
 //! ```text
-//!   connect --> greet, new link --> supervise --carrier lost--> connect, greet, attach --+
-//!      ^                               |  ^-------------------------------------------- -+
-//!      +--ended, expired, forgotten----+  |--silence of 3 s: the next path replaces it
-//!                                         +--every 60 s: a preferred path replaces it
+//!   connect --> greet, new link --> watch --carrier lost--> connect, greet, attach --+
+//!      ^                             |  ^------------------------------------------- +
+//!      +--ended, expired, forgotten--+  |--silence of 3 s: the next path replaces it
+//!      |                             |  +--every 60 s: a preferred path replaces it
+//!      +--told to go away------------+
+//!           the old link is watched on, until its last stream ends
 //! ```
+//! A link that is told to go takes streams until its successor lives, so that there is always one
+//! that does.
 
 mod attempt;
+mod watch;
 
 use std::cell::Cell;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proto::greeting::{Identity, Name};
-use proto::{Attach, Budget, CarrierNumber, InstanceId, LinkConfig, Side};
+use proto::{Attach, Budget, InstanceId, LinkConfig, Side};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use attempt::DialError;
 
 use crate::backoff::{Backoff, Failure};
-use crate::owner::{End, Notice};
+use crate::carrier::guarded;
+use crate::owner::End;
 use crate::{Link, Owner, Path, Retry, Settings};
-use attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
+use attempt::{Answer, Attempt, Connected, Known, dismiss};
+use watch::Watch;
 
-/// How often a preferred path is tried while another one carries the link.
-const PREFER_EVERY: Duration = Duration::from_secs(60);
+/// Links of one keeper that live at a time: the one in use and those whose last streams have not
+/// ended. With so many the last one stays in use until one is gone, for a server that asks for
+/// links again and again shall not gather them. An upgrade every day of a fortnight fits.
+const LIVING_MAX: usize = 16;
 
 /// What a client needs to keep one link to one server.
 #[derive(Clone, Debug)]
@@ -44,6 +53,8 @@ pub struct Client {
     pub instance: InstanceId,
     /// Whether this process has logged in before; shared by all its links.
     pub logged_in: Arc<AtomicBool>,
+    /// Set when this process is about to end: no further link is made, those that live go on.
+    pub leaving: Arc<AtomicBool>,
     /// Pauses between attempts.
     pub retry: Retry,
     /// Windows and times. `resume_timeout` and `keepalive` are the server's to say.
@@ -77,54 +88,69 @@ pub enum Report<'a> {
     },
 }
 
-/// Told which link is in use; `None` between two.
+/// Told which link is to be used from now on; `None` when that one has ended.
 pub type OnLink = dyn Fn(Option<&Link>);
 
-/// Keeps a link until this end closes it. `current` always holds the link in use. Dropping the
-/// future closes it.
+/// Keeps a link until this end closes it, and the ones before it until their last streams end.
+/// `current` holds the link to be used. Dropping the future closes them all.
 pub async fn run(
     client: Client,
     owner: Rc<dyn Owner>,
     current: Rc<OnLink>,
     report: Rc<dyn Fn(Report<'_>)>,
 ) {
-    let keeper = Keeper { client, owner, report };
+    let keeper = Rc::new(Keeper { client, owner, report });
     let mut serial = keeper.client.serial;
     let mut backoff = Backoff::new(keeper.client.retry);
+    let mut living = JoinSet::new();
+    // Told to go, and in use until it has a successor.
+    let mut former: Option<Link> = None;
     loop {
-        let (connected, trials) = keeper.connect_new().await;
+        let Some(connected) = unless_closed(former.as_ref(), keeper.connect_new()).await else {
+            return;
+        };
+        let Some((connected, trials)) = connected else { break };
         let began = Instant::now();
-        let Some(secret) = connected.accepted.secret.clone() else { continue };
-        let claimed = Cell::new(connected.number.0);
-        let known = Known { id: connected.accepted.link, secret, claimed };
-        let mut config = keeper.client.link;
-        config.resume_timeout = connected.accepted.resume_timeout;
-        config.keepalive = connected.accepted.keepalive;
-        let budget = Rc::clone(&keeper.client.budget);
-        let settings = Settings { side: Side::Client, config, budget, serial };
+        let Some(watch) = keeper.begin(connected, trials, serial, &*current) else { continue };
         serial += keeper.client.serials;
-        let link = Link::new(settings, Rc::clone(&keeper.owner));
-        let _closed_on_drop = CloseOnDrop(link.clone());
-        current(Some(&link));
-        if let Some(path) = keeper.client.paths.get(connected.path) {
-            // Not before: the owner tells it with the link.
-            (keeper.report)(Report::Connected { path, resumed: false });
+        let link = watch.link.clone();
+        living.spawn_local(guarded(Rc::downgrade(&link.inner), watch.run()));
+        if let Some(former) = former.take() {
+            tracing::info!(link = former.serial(), successor = link.serial(), "link retires");
+            former.go_away();
         }
-        link.attach(connected.number, Attach::New, connected.carrier, connected.leftover);
-        keeper.supervise(&link, &known, connected.path, trials).await;
-        current(None);
-        if link.ended() == Some(End::Closed) {
+        link.told_to_go().await;
+        match link.ended() {
+            Some(End::Closed) => return,
+            Some(_) => current(None),
+            None => former = Some(link),
+        }
+        if keeper.is_leaving() {
+            break;
+        }
+        // A server that sends each link away at once is not asked for the next without a pause.
+        let pause = tokio::time::sleep(backoff.after(began.elapsed()));
+        let room = async {
+            pause.await;
+            while living.try_join_next().is_some() {}
+            while living.len() >= LIVING_MAX {
+                living.join_next().await;
+            }
+        };
+        if unless_closed(former.as_ref(), room).await.is_none() {
             return;
         }
-        tokio::time::sleep(backoff.after(began.elapsed())).await;
     }
+    while living.join_next().await.is_some() {}
 }
 
-struct CloseOnDrop(Link);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.close();
+/// `None` when this end closed the link meanwhile: no other follows.
+async fn unless_closed<T>(link: Option<&Link>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(link) = link else { return Some(work.await) };
+    tokio::select! {
+        biased;
+        () = link.closed_here() => None,
+        done = work => Some(done),
     }
 }
 
@@ -135,85 +161,35 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Until the link has ended.
-    async fn supervise(
-        &self,
-        link: &Link,
-        known: &Known,
-        mut path: usize,
-        mut trials: Vec<Attempt>,
-    ) {
-        let mut backoff = Backoff::new(self.client.retry);
-        let mut attached = Instant::now();
-        let mut prefer_at = attached + PREFER_EVERY;
-        while !link.has_ended() {
-            let answer = tokio::select! {
-                notice = link.notice() => match notice {
-                    Notice::Ended(_) => return,
-                    Notice::GoingAway => {
-                        leave(link);
-                        continue;
-                    }
-                    Notice::CarrierLost => {
-                        // Later numbers win over whatever becomes of these.
-                        trials.clear();
-                        let pause = backoff.after(attached.elapsed());
-                        let Some((answer, rest)) = self.reattach(link, known, pause).await else {
-                            return;
-                        };
-                        trials = rest;
-                        answer
-                    }
-                    Notice::Probe => {
-                        // The present carrier may yet wake up: until another one is greeted.
-                        let next = (path + 1) % self.client.paths.len().max(1);
-                        self.try_beside(&mut trials, next, link, known);
-                        continue;
-                    }
-                },
-                Ok(answer) = finished(&mut trials), if !trials.is_empty() => answer,
-                () = tokio::time::sleep_until(prefer_at), if path > 0 => {
-                    prefer_at = Instant::now() + PREFER_EVERY;
-                    self.try_beside(&mut trials, 0, link, known);
-                    continue;
-                }
-            };
-            match answer {
-                Answer::Forgotten => return link.inner.end(End::Forgotten),
-                Answer::Greeted(connected) if connected.accepted.link != known.id => {
-                    dismiss(*connected).await;
-                }
-                Answer::Greeted(connected) => {
-                    path = connected.path;
-                    attached = Instant::now();
-                    prefer_at = attached + PREFER_EVERY;
-                    attach(link, *connected);
-                }
-            }
-        }
+    fn is_leaving(&self) -> bool {
+        self.client.leaving.load(Ordering::Relaxed)
     }
 
-    fn try_beside(&self, trials: &mut Vec<Attempt>, path: usize, link: &Link, known: &Known) {
-        if trials.is_empty() {
-            let claim = known.claim(1).next().map(|number| (link, known, number));
-            trials.push(self.try_path(path, claim));
+    /// Starts a link on its first carrier.
+    fn begin(
+        self: &Rc<Self>,
+        connected: Connected,
+        trials: Vec<Attempt>,
+        serial: u64,
+        current: &OnLink,
+    ) -> Option<Watch> {
+        let Connected { path, number, carrier, accepted, leftover } = connected;
+        let secret = accepted.secret?;
+        let known = Known { id: accepted.link, secret, claimed: Cell::new(number.0) };
+        let mut config = self.client.link;
+        config.resume_timeout = accepted.resume_timeout;
+        config.keepalive = accepted.keepalive;
+        let budget = Rc::clone(&self.client.budget);
+        let settings = Settings { side: Side::Client, config, budget, serial };
+        let link = Link::new(settings, Rc::clone(&self.owner));
+        let watch = Watch { keeper: Rc::clone(self), link: link.clone(), known, path, trials };
+        current(Some(&link));
+        if let Some(path) = self.client.paths.get(path) {
+            // Not before: the owner tells it with the link.
+            (self.report)(Report::Connected { path, resumed: false });
         }
-    }
-
-    /// Finds a new carrier for a link that has none; `None` when the link is over.
-    async fn reattach(&self, link: &Link, known: &Known, pause: Duration) -> Option<Won> {
-        let mut backoff = Backoff::new(self.client.retry);
-        while_alive(link, tokio::time::sleep(pause)).await?;
-        loop {
-            match while_alive(link, self.connect(Some((link, known)))).await? {
-                Ok(won) => return Some(won),
-                Err((path, error)) => {
-                    let pause = backoff.failed(error.failure());
-                    self.tell_failure(path, &error, pause);
-                    while_alive(link, tokio::time::sleep(pause)).await?;
-                }
-            }
-        }
+        link.attach(number, Attach::New, carrier, leftover);
+        Some(watch)
     }
 
     fn tell_failure(&self, path: usize, error: &DialError, pause: Duration) {
@@ -222,14 +198,18 @@ impl Keeper {
         }
     }
 
-    /// Retries for ever.
-    async fn connect_new(&self) -> (Connected, Vec<Attempt>) {
+    /// Retries for ever; `None` when this process is about to end.
+    async fn connect_new(&self) -> Option<(Connected, Vec<Attempt>)> {
         let mut backoff = Backoff::new(self.client.retry);
-        loop {
+        while !self.is_leaving() {
             let pause = match self.connect(None).await {
+                Ok((Answer::Greeted(connected), _)) if self.is_leaving() => {
+                    dismiss(*connected).await;
+                    break;
+                }
                 Ok((Answer::Greeted(connected), rest)) => {
                     self.client.logged_in.store(true, Ordering::Relaxed);
-                    return (*connected, rest);
+                    return Some((*connected, rest));
                 }
                 // Of no meaning: no link was named.
                 Ok((Answer::Forgotten, _)) => backoff.failed(Failure::Network),
@@ -241,42 +221,6 @@ impl Keeper {
             };
             tokio::time::sleep(pause).await;
         }
-    }
-}
-
-/// The server takes no more streams: the link ends when its last stream does.
-fn leave(link: &Link) {
-    if link.stream_count() > 0 {
-        return;
-    }
-    if link.inner.closing.get() {
-        // We said goodbye ourselves: no other link follows.
-        link.inner.end(End::Closed);
-    } else {
-        tracing::info!(link = link.serial(), "the server is going away");
-        link.inner.end(End::ByPeer);
-    }
-}
-
-fn attach(link: &Link, connected: Connected) {
-    let Connected { number, carrier, leftover, .. } = connected;
-    let last = CarrierNumber(number.0.saturating_sub(1));
-    if !link.attach(number, Attach::Replaces(last), carrier, leftover) {
-        tracing::debug!(link = link.serial(), carrier = number.0, "a late carrier is dropped");
-    }
-}
-
-/// Works on until the link is over; then `None`.
-async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
-    let mut work = pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return (!link.has_ended()).then_some(done),
-            notice = link.notice() => match notice {
-                Notice::Ended(_) => return None,
-                Notice::GoingAway => leave(link),
-                Notice::CarrierLost | Notice::Probe => {}
-            },
-        }
+        None
     }
 }

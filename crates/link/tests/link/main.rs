@@ -14,3 +14,4 @@ mod rig;
 mod silence;
 mod storm;
 mod streams;
+mod succession;

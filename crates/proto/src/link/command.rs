@@ -4,15 +4,11 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Event, Link, SWEEP, StreamKey, lookup, rate};
+use super::{Link, SWEEP, StreamKey, lookup, rate};
 use crate::frame::{Kind, encode_open};
 use crate::offset::{length, memory};
 use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
 use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
-
-/// GOAWAY: the sender ends the link now. 0 is "no further streams", the numbers of violations
-/// begin at 0x101.
-pub const GOAWAY_CLOSED: u16 = 1;
 
 /// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
 const CONTROL_PIECE: usize = 16 << 10;
@@ -33,9 +29,9 @@ impl Link {
         };
         stream.open = Some(frame.freeze());
         stream.account(&*self.budget);
-        self.next_id = id.next();
+        self.next_id = id.next().filter(|next| *next <= self.config.last_id);
         if self.next_id.is_none() {
-            self.retire();
+            self.ids_used_up();
         }
         let key = StreamKey { index: self.streams.insert(stream), id };
         self.ids.insert(id, key.index);
@@ -152,39 +148,6 @@ impl Link {
             }
             Due::Soon => {}
         }
-    }
-
-    /// Opens no more streams and asks the peer to open none; those that live go on.
-    pub fn go_away(&mut self) {
-        self.going_away = true;
-        self.say_goodbye();
-    }
-
-    /// Our ids are used up: both ends are to use another link from now on. The peer's OPENs that
-    /// cross this are taken.
-    fn retire(&mut self) {
-        self.say_goodbye();
-        self.events.push_back(Event::GoingAway(0));
-    }
-
-    fn say_goodbye(&mut self) {
-        if !self.said_goodbye {
-            self.said_goodbye = true;
-            self.farewell = Some(0);
-        }
-    }
-
-    /// Ends the link: GOAWAY with [`GOAWAY_CLOSED`] is the last frame.
-    pub fn close(&mut self) {
-        self.going_away = true;
-        self.farewell = Some(GOAWAY_CLOSED);
-    }
-
-    /// Ends the link for a violation: GOAWAY with its code is the last frame.
-    pub fn abort(&mut self, violation: crate::Violation) {
-        self.going_away = true;
-        self.is_aborted = true;
-        self.farewell = Some(violation.code.raw());
     }
 
     /// For tests and tools: a payload in one call. True when there was room for all of it.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::StreamId;
+
 /// Settings of a link; checked by `config`, the same on both sides or not.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkConfig {
@@ -14,6 +16,9 @@ pub struct LinkConfig {
     pub replay_per_stream: u64,
     /// Streams the peer may have open at once; more are refused with `Limit`.
     pub streams_max: usize,
+    /// The link retires when this end has used its ids up to this one. The protocol's limit is
+    /// [`StreamId::LAST`]; a smaller one wears links out sooner.
+    pub last_id: StreamId,
     /// A PING is sent after so long a silence.
     pub keepalive: Duration,
     /// A link without carrier is kept so long.
@@ -27,6 +32,7 @@ impl Default for LinkConfig {
             window_max: 16 << 20,
             replay_per_stream: 16 << 20,
             streams_max: 1 << 20,
+            last_id: StreamId::LAST,
             keepalive: Duration::from_secs(15),
             resume_timeout: Duration::from_mins(1),
         }

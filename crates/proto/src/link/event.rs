@@ -83,8 +83,9 @@ pub enum Event {
     ProbeNextPath,
     /// The carrier was given up or replaced: close it.
     CarrierDead(CarrierNumber),
-    /// With 0 no more streams are opened: the peer asks for that, or the ids of this end are used
-    /// up. With another code the peer ended the link.
+    /// With [`GOAWAY_RETIRE`](super::GOAWAY_RETIRE) the link is to retire: the peer says so, or the
+    /// ids of this end are used up. With [`GOAWAY_DONE`](super::GOAWAY_DONE) the server has no
+    /// stream left. With another code the peer ended the link.
     GoingAway(u16),
     /// No carrier for `resume_timeout`: the link has ended.
     Expired,

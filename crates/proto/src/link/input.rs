@@ -163,9 +163,7 @@ impl Link {
             Kind::Credit => self.handle_credit(now, head.stream, head.flags, body)?,
             Kind::Ping | Kind::Pong => self.handle_ping(now, number, kind, body),
             Kind::GoAway => {
-                self.going_away = true;
-                let code = ResetCode::decode(body).map_or(0, ResetCode::raw);
-                self.events.push_back(Event::GoingAway(code));
+                self.handle_goaway(ResetCode::decode(body).map_or(0, ResetCode::raw));
             }
             Kind::Resume => self.handle_resume(number, head.flags, body)?,
             Kind::Data | Kind::Control => {}

@@ -11,12 +11,13 @@
 //!
 //! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
 //! `carrier.rs`, decoding in `input.rs`, taking turns in `schedule.rs` and `output.rs`, what
-//! happens after a carrier died in `resume.rs`, silence in `liveness.rs`.
+//! happens after a carrier died in `resume.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
 mod config;
 mod event;
+mod goaway;
 mod ids;
 mod input;
 mod liveness;
@@ -32,14 +33,15 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use slab::Slab;
 
-pub use command::GOAWAY_CLOSED;
 pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
+pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use resume::Attach;
 
 use crate::stream::{CONTROL_WINDOW, SmallFrames, Stream};
 use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
 use carrier::Carriers;
+use goaway::Said;
 use ids::Ids;
 use rate::Rate;
 use schedule::Schedule;
@@ -74,8 +76,10 @@ pub struct Link {
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
-    /// We said GOAWAY, and say it again after a resume.
-    said_goodbye: bool,
+    /// Of a server: the client opens no more streams here.
+    client_left: bool,
+    /// What we said about our end, to be said again after a resume.
+    said: Said,
     /// The link broke and ends: GOAWAY is all that is still sent.
     is_aborted: bool,
     /// Frames of the link are encoded here; the memory is used again once sent.
@@ -112,7 +116,8 @@ impl Link {
             dirty: Vec::new(),
             sweep_at: None,
             going_away: false,
-            said_goodbye: false,
+            client_left: false,
+            said: Said::Nothing,
             is_aborted: false,
             scratch: BytesMut::new(),
             farewell: None,
@@ -153,12 +158,6 @@ impl Link {
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {
         self.carriers.active().map(|carrier| carrier.number)
-    }
-
-    /// Whether no stream may be opened any more.
-    #[must_use]
-    pub const fn is_going_away(&self) -> bool {
-        self.going_away || self.next_id.is_none()
     }
 
     /// The next event; see also [`Link::handle_input`].
@@ -230,6 +229,7 @@ impl Link {
             return;
         }
         self.forget(key);
+        self.say_done();
     }
 
     fn forget(&mut self, key: StreamKey) {
@@ -285,6 +285,10 @@ mod tests {
             }
             assert!(link.is_going_away() && link.open(&open).is_none());
             assert_eq!(link.poll_event(), Some(Event::GoingAway(0)), "the driver is told");
+            // A client says GOAWAY when it has another link, a server asks for that link.
+            if side == Side::Client {
+                link.go_away();
+            }
             // GOAWAY is behind the OPENs. An OPEN that crosses it is still taken.
             let crossing = peer.open(&open).expect("it has not heard yet").id();
             let mut input = BytesMut::from(&sent(&mut peer)[..]);
@@ -298,7 +302,7 @@ mod tests {
             let [Event::Opened { .. }, Event::Opened { .. }, Event::GoingAway(0)] = news[..] else {
                 panic!("{news:?}");
             };
-            assert!(peer.open(&open).is_none());
+            assert_eq!(peer.open(&open).is_none(), side == Side::Client);
         }
     }
 }

@@ -161,9 +161,7 @@ impl Link {
         if let Some(carrier) = self.carriers.find(number) {
             carrier.phase = Phase::Live;
         }
-        if self.said_goodbye && !self.is_aborted {
-            self.farewell = Some(0);
-        }
+        self.repeat_goaway();
         self.events.push_back(Event::Resumed);
         for key in keys {
             self.tell_room(key);

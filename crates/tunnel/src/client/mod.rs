@@ -3,11 +3,13 @@
 
 mod owner;
 mod published;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,7 +18,7 @@ use config::ClientConfig;
 use link::client::Client as Keeper;
 use link::{Lease, ProcessBudget, Retry};
 use proto::greeting::{Identity, Name, Token};
-use proto::{InstanceId, Priority, Target};
+use proto::{InstanceId, LinkConfig, Priority, Target};
 use relay::{Gate, Timeouts};
 
 use crate::daemon::Role;
@@ -49,6 +51,8 @@ struct Shared {
     session: Arc<Session>,
     published: Published,
     entrances: Vec<u64>,
+    /// This process is on its way out: nothing is published, no link begins.
+    leaving: Arc<AtomicBool>,
 }
 
 /// Starts workers, links and the listeners of forwards.
@@ -58,6 +62,12 @@ pub(crate) async fn start(config: ClientConfig, _life: Life) -> anyhow::Result<A
 
 impl Client {
     pub(crate) async fn start(config: ClientConfig) -> anyhow::Result<Self> {
+        let link = memory::link_config(&config.common);
+        Self::start_with(config, link).await
+    }
+
+    /// With links of other settings than those of the configuration.
+    pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let ways: anyhow::Result<Vec<Way>> = config.servers.iter().map(Way::new).collect();
         let ways = ways?;
@@ -82,7 +92,8 @@ impl Client {
         let published = Published::new(server);
         let links =
             config.connections.map_or_else(|| count.get().max(LINKS_MIN), NonZeroUsize::get);
-        let shared = Arc::new(Shared { config, session, published, entrances });
+        let leaving = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared { config, session, published, entrances, leaving });
 
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
@@ -96,7 +107,7 @@ impl Client {
             let handle = &workers.handles()[n % count.get()];
             let (shared, who, ways) = (Arc::clone(&shared), who.clone(), ways.clone());
             let numbers = (n as u64 + 1, links as u64);
-            handle.run(move |worker| keep_link(worker, &shared, who, &ways, numbers)).await?;
+            handle.run(move |worker| keep_link(worker, &shared, who, &ways, link, numbers)).await?;
         }
         Ok(Self { workers, shared, started: Instant::now() })
     }
@@ -116,6 +127,7 @@ fn keep_link(
     shared: &Arc<Shared>,
     who: Who,
     ways: &[Way],
+    link: LinkConfig,
     (serial, serials): (u64, u64),
 ) {
     let config = &shared.config;
@@ -125,8 +137,9 @@ fn keep_link(
         identity: Identity::Token(who.token),
         instance: who.instance,
         logged_in: who.logged_in,
+        leaving: Arc::clone(&shared.leaving),
         retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
-        link: memory::link_config(&config.common),
+        link,
         budget: Rc::<Lease>::clone(&worker.state.budget),
         serial,
         serials,
@@ -219,6 +232,7 @@ impl Role for Client {
 
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
+            self.shared.leaving.store(true, Ordering::Relaxed);
             for &id in &self.shared.entrances {
                 entrance::close_everywhere(self.workers.handles(), id).await;
             }

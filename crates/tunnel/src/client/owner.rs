@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use link::client::Report;
@@ -70,7 +71,7 @@ impl ClientOwner {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
         self.worker.state.add_link(&self.shared.session, link);
-        register(link, &self.shared, GENERATION);
+        register(link, &self.shared);
     }
 
     /// What the keeper of the link has to tell.
@@ -121,11 +122,11 @@ const GENERATION: u64 = 1;
 /// The generation that withdraws everything.
 const WITHDRAWAL: u64 = GENERATION + 1;
 
-fn register(link: &Link, shared: &Shared, generation: u64) {
-    let services = if generation == WITHDRAWAL {
-        Vec::new()
+fn register(link: &Link, shared: &Shared) {
+    let (generation, services) = if shared.leaving.load(Ordering::Relaxed) {
+        (WITHDRAWAL, Vec::new())
     } else {
-        shared.config.services.iter().filter_map(spec).collect()
+        (GENERATION, shared.config.services.iter().filter_map(spec).collect())
     };
     let message = ControlMessage::Register(Register { generation, services });
     if !link.send_message(&message) {
@@ -187,6 +188,7 @@ impl Owner for ClientOwner {
             State::Ended(end) => {
                 match end {
                     End::Closed => tracing::debug!(link = serial, "link closed"),
+                    End::Retired => tracing::info!(link = serial, "link retired"),
                     End::ByPeer | End::Expired | End::Forgotten => {
                         tracing::warn!(link = serial, "link ended: {end}; its streams were reset");
                     }
@@ -211,14 +213,15 @@ pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
     all
 }
 
-/// Takes all services back, so that the server accepts no more visitors for them.
+/// Takes all services back, so that the server accepts no more visitors for them. For a client that
+/// is leaving.
 pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<Shared>) {
     for handle in handles {
         let shared = Arc::clone(shared);
         let told = handle.call(move |worker| {
-            for (_, link, live) in worker.state.all_links() {
-                if live {
-                    register(&link, &shared, WITHDRAWAL);
+            for (_, link) in worker.state.all_links() {
+                if link.is_live() {
+                    register(&link, &shared);
                 }
             }
         });

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use config::ServerConfig;
 use link::ProcessBudget;
+use proto::LinkConfig;
 use transport::tls::Identity;
 
 use crate::daemon::Role;
@@ -46,7 +47,7 @@ pub(crate) struct Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
-    pub(crate) link: proto::LinkConfig,
+    pub(crate) link: LinkConfig,
     pub(crate) public_bind: std::net::IpAddr,
 }
 
@@ -64,6 +65,16 @@ impl Server {
         config: ServerConfig,
         identity: Option<Identity>,
     ) -> anyhow::Result<Self> {
+        let link = memory::link_config(&config.common);
+        Self::start_with(config, identity, link).await
+    }
+
+    /// With links of other settings than those of the configuration.
+    pub(crate) async fn start_with(
+        config: ServerConfig,
+        identity: Option<Identity>,
+        link: LinkConfig,
+    ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let tls = identity
             .as_ref()
@@ -71,7 +82,7 @@ impl Server {
             .transpose()?;
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
-            link: memory::link_config(&config.common),
+            link,
             public_bind: config.public_bind,
         });
         // Ports first: one that is taken is told before anything runs.
@@ -101,6 +112,12 @@ impl Server {
             }
         }
         Ok(Self { workers, registry, listen, started: Instant::now() })
+    }
+
+    /// The ways to its workers.
+    #[cfg(test)]
+    pub(crate) fn handles(&self) -> &Arc<[crate::session::Handle]> {
+        self.workers.handles()
     }
 
     /// Where it waits for clients.

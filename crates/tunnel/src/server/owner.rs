@@ -124,10 +124,13 @@ impl Owner for ServerOwner {
                 tracing::info!(client = session.name, link = serial, "carrier lost; waiting");
                 worker.state.set_live(worker.index, &session, serial, false);
             }
-            State::GoingAway => {}
+            State::GoingAway => {
+                tracing::info!(client = session.name, link = serial, "link takes no more streams");
+                worker.state.set_live(worker.index, &session, serial, false);
+            }
             State::Ended(end) => {
                 match end {
-                    End::Closed | End::ByPeer | End::Expired | End::Forgotten => {
+                    End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
                         tracing::info!(client = session.name, link = serial, "link ended: {end}");
                     }
                     End::Violation(_) | End::Accused(_) | End::Panicked => {

@@ -43,6 +43,8 @@ pub(crate) struct Keeper {
     pub(crate) greeted: Cell<usize>,
     /// Drops each carrier at once when its greeting is done.
     pub(crate) drops_greeted: Cell<bool>,
+    /// Tells each new link at once to go away.
+    pub(crate) sends_away: Cell<bool>,
     pub(crate) refused_carriers: Cell<usize>,
     pub(crate) errors: RefCell<Vec<GreetError>>,
 }
@@ -57,6 +59,7 @@ impl Server {
             ids: Cell::new(0),
             greeted: Cell::new(0),
             drops_greeted: Cell::new(false),
+            sends_away: Cell::new(false),
             refused_carriers: Cell::new(0),
             errors: RefCell::default(),
         });
@@ -80,6 +83,11 @@ impl Server {
         let mut links = self.links();
         assert_eq!(links.len(), 1);
         links.remove(0)
+    }
+
+    /// The latest.
+    pub(crate) fn newest(&self) -> Link {
+        self.links().into_iter().max_by_key(Link::serial).expect("a link")
     }
 
     /// As after a restart: nothing is known of any link.
@@ -127,6 +135,7 @@ impl Keeper {
             return;
         }
         let id = greeted.accepted.link;
+        let is_new = greeted.accepted.secret.is_some();
         let link = match greeted.accepted.secret.clone() {
             Some(secret) => {
                 let settings = Settings {
@@ -148,6 +157,9 @@ impl Keeper {
         };
         if !greeted.attach_to(&link) {
             self.refused_carriers.set(self.refused_carriers.get() + 1);
+        }
+        if is_new && self.sends_away.get() {
+            link.go_away();
         }
     }
 }

@@ -147,6 +147,12 @@ impl Tap {
         self.with(|inlet| inlet.stop(code));
     }
 
+    /// What waits leaves at once.
+    pub(crate) fn take_queued(&self) {
+        let queued = self.queued.take();
+        self.with(|inlet| inlet.consumed(queued));
+    }
+
     pub(crate) fn leave(&self) {
         *self.inlet.borrow_mut() = None;
         self.fed.notify_one();

@@ -151,7 +151,7 @@ impl Registry {
                 let Some(handle) = handles.get(worker) else { continue };
                 let closing = handle.run(move |worker| {
                     let all = worker.state.all_links();
-                    if let Some((_, link, _)) = all.iter().find(|(_, l, _)| l.serial() == serial) {
+                    if let Some((_, link)) = all.iter().find(|(_, l)| l.serial() == serial) {
                         link.close();
                     }
                 });

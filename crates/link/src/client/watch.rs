@@ -1,0 +1,134 @@
+//! Watches over one link until it has ended: finds it a new carrier when it has lost one, another
+//! path when it is silent, a better path when there is one. A link that retires is watched beside
+//! its successor.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use proto::{Attach, CarrierNumber};
+use tokio::time::Instant;
+
+use super::Keeper;
+use super::attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
+use crate::Link;
+use crate::backoff::Backoff;
+use crate::owner::{End, Notice};
+
+/// How often a preferred path is tried while another one carries the link.
+const PREFER_EVERY: Duration = Duration::from_secs(60);
+
+/// One link and what is needed to keep it. Dropping it closes the link.
+pub(super) struct Watch {
+    pub(super) keeper: Rc<Keeper>,
+    pub(super) link: Link,
+    pub(super) known: Known,
+    /// The path of its carrier.
+    pub(super) path: usize,
+    /// Attempts that may still be answered.
+    pub(super) trials: Vec<Attempt>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        // After a panic the link ends when all is unwound.
+        if !std::thread::panicking() {
+            self.link.close();
+        }
+    }
+}
+
+impl Watch {
+    /// Until the link has ended.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::new(self.keeper.client.retry);
+        let mut attached = Instant::now();
+        let mut prefer_at = attached + PREFER_EVERY;
+        while !self.link.has_ended() {
+            let answer = tokio::select! {
+                notice = self.link.notice() => match notice {
+                    Notice::Ended(_) => return,
+                    Notice::CarrierLost => {
+                        // Later numbers win over whatever becomes of these.
+                        self.trials.clear();
+                        let pause = backoff.after(attached.elapsed());
+                        let Some((answer, rest)) = self.reattach(pause).await else { return };
+                        self.trials = rest;
+                        answer
+                    }
+                    Notice::Probe => {
+                        // The present carrier may yet wake up: until another one is greeted.
+                        let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
+                        self.try_beside(next);
+                        continue;
+                    }
+                },
+                Ok(answer) = finished(&mut self.trials), if !self.trials.is_empty() => answer,
+                () = tokio::time::sleep_until(prefer_at), if self.path > 0 => {
+                    prefer_at = Instant::now() + PREFER_EVERY;
+                    self.try_beside(0);
+                    continue;
+                }
+            };
+            match answer {
+                Answer::Forgotten => return self.link.inner.end(End::Forgotten),
+                Answer::Greeted(connected) if connected.accepted.link != self.known.id => {
+                    dismiss(*connected).await;
+                }
+                Answer::Greeted(connected) => {
+                    self.path = connected.path;
+                    attached = Instant::now();
+                    prefer_at = attached + PREFER_EVERY;
+                    attach(&self.link, *connected);
+                }
+            }
+        }
+    }
+
+    fn try_beside(&mut self, path: usize) {
+        if self.trials.is_empty() {
+            let (link, known) = (&self.link, &self.known);
+            let claim = known.claim(1).next().map(|number| (link, known, number));
+            self.trials.push(self.keeper.try_path(path, claim));
+        }
+    }
+
+    /// Finds a new carrier for a link that has none; `None` when the link is over.
+    async fn reattach(&self, pause: Duration) -> Option<Won> {
+        let (link, known) = (&self.link, &self.known);
+        let mut backoff = Backoff::new(self.keeper.client.retry);
+        while_alive(link, tokio::time::sleep(pause)).await?;
+        loop {
+            match while_alive(link, self.keeper.connect(Some((link, known)))).await? {
+                Ok(won) => return Some(won),
+                Err((path, error)) => {
+                    let pause = backoff.failed(error.failure());
+                    self.keeper.tell_failure(path, &error, pause);
+                    while_alive(link, tokio::time::sleep(pause)).await?;
+                }
+            }
+        }
+    }
+}
+
+fn attach(link: &Link, connected: Connected) {
+    let Connected { number, carrier, leftover, .. } = connected;
+    let last = CarrierNumber(number.0.saturating_sub(1));
+    if !link.attach(number, Attach::Replaces(last), carrier, leftover) {
+        tracing::debug!(link = link.serial(), carrier = number.0, "a late carrier is dropped");
+    }
+}
+
+/// Works on until the link is over; then `None`.
+async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return (!link.has_ended()).then_some(done),
+            notice = link.notice() => match notice {
+                Notice::Ended(_) => return None,
+                Notice::CarrierLost | Notice::Probe => {}
+            },
+        }
+    }
+}

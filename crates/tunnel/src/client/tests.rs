@@ -1,0 +1,213 @@
+//! Links that wear out under real visitors: a client and a server as in two processes, over
+//! loopback, with links that retire after a few streams.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
+use proto::StreamId;
+use testkit::origins::Origin;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::*;
+use crate::server::Server;
+
+const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
+
+/// Milliseconds are needed; a visitor is held for 10 s.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Streams of one opener on a link that wears out.
+const STREAMS: u32 = 20;
+
+struct Tunnel {
+    server: Server,
+    client: Client,
+    public: SocketAddr,
+    forward: SocketAddr,
+    _origin: Origin,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Worn {
+    client: bool,
+    server: bool,
+}
+
+impl Tunnel {
+    async fn start(worn: Worn) -> Self {
+        let origin = Origin::echo().unwrap();
+        let (public, forward, target) = (free_port(), free_port(), origin.address());
+        let text = format!(
+            "listen: tcp://127.0.0.1:0\nworkers: 2\npublic_bind: 127.0.0.1\nclients:\n  - {{ name: \
+             home, token: {TOKEN}, allow: {{ tcp: {}, forward: \"{target}\" }} }}\n",
+            public.port()
+        );
+        let text = Text { name: "server.yaml", text: &text };
+        let config = loaded(config::load_server(Some(text), &ServerFlags::default(), &sources()));
+        let link = link_config(&config.common, worn.server);
+        let server = Server::start_with(config, None, link).await.unwrap();
+        let url = server.listen().first().unwrap();
+        let text = format!(
+            "servers: {url}\nname: home\ntoken: {TOKEN}\nworkers: 2\nconnections: 2\nretry: {{ min: \
+             5ms, max: 20ms }}\nservices:\n  - {{ name: echo, target: \"tcp://{target}\", public: \
+             \"tcp://:{}\" }}\nforwards:\n  - {{ listen: \"tcp://{forward}\", target: \
+             \"tcp://{target}\" }}\n",
+            public.port()
+        );
+        let text = Text { name: "client.yaml", text: &text };
+        let config = loaded(config::load_client(Some(text), &ClientFlags::default(), &sources()));
+        let link = link_config(&config.common, worn.client);
+        let client = Client::start_with(config, link).await.unwrap();
+        let tunnel = Self { server, client, public, forward, _origin: origin };
+        tunnel.wait_states("two links", |states| states == ["up", "up"]).await;
+        tunnel.wait("the service", |client, _| client.sessions[0].services[0].state == "up").await;
+        tunnel
+    }
+
+    async fn wait(&self, what: &str, is_so: impl Fn(&Status, &Status) -> bool) {
+        let poll = async {
+            loop {
+                let both = (self.client.status().await, self.server.status().await);
+                if is_so(&both.0, &both.1) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let found = timeout(SOON, poll).await;
+        assert!(found.is_ok(), "never: {what}; {:?}", self.client.status().await.sessions);
+    }
+
+    /// Waits until both ends show links of such states.
+    async fn wait_states(&self, what: &str, is_so: impl Fn(&[&str]) -> bool) {
+        self.wait(what, |client, server| {
+            [client, server].into_iter().all(|status| {
+                let links = status.sessions.iter().flat_map(|session| &session.links);
+                let mut states: Vec<_> = links.map(|link| link.state.as_str()).collect();
+                states.sort_unstable();
+                is_so(&states)
+            })
+        })
+        .await;
+    }
+
+    /// The highest number of a link so far.
+    async fn links_ever(&self) -> u64 {
+        let sessions = self.server.status().await.sessions;
+        sessions.iter().flat_map(|session| &session.links).map(|link| link.serial).max().unwrap()
+    }
+
+    async fn stop(self) {
+        self.client.close().await;
+        self.server.close().await;
+    }
+}
+
+fn link_config(common: &config::Common, worn: bool) -> LinkConfig {
+    let last_id = if worn { StreamId::new(2 * STREAMS) } else { StreamId::LAST };
+    LinkConfig { last_id, ..memory::link_config(common) }
+}
+
+fn sources() -> Sources<'static> {
+    Sources { env: &|_: &str| None, read: &|_: &Path| Err("no files".to_owned()) }
+}
+
+fn loaded<C>(outcome: Result<Loaded<C>, Vec<Problem>>) -> C {
+    outcome.unwrap().config
+}
+
+fn free_port() -> SocketAddr {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// Comes through the tunnel and hears its own words.
+async fn visit(door: SocketAddr, word: &str) -> TcpStream {
+    let mut visitor = TcpStream::connect(door).await.unwrap();
+    converse(&mut visitor, word).await;
+    visitor
+}
+
+async fn converse(visitor: &mut TcpStream, word: &str) {
+    let mut heard = vec![0; word.len()];
+    let talk = async {
+        visitor.write_all(word.as_bytes()).await?;
+        visitor.read_exact(&mut heard).await
+    };
+    let outcome = timeout(SOON, talk).await;
+    assert!(matches!(outcome, Ok(Ok(_))), "visitor {word} was turned away: {outcome:?}");
+    assert_eq!(heard, word.as_bytes());
+}
+
+/// Some visitors come and go, every tenth stays.
+async fn crowd(door: SocketAddr, first: u32) -> Vec<(String, TcpStream)> {
+    let mut staying = Vec::new();
+    for n in first..first + 50 {
+        let word = format!("{door} {n}");
+        let visitor = visit(door, &word).await;
+        if n % 10 == 0 {
+            staying.push((word, visitor));
+        }
+    }
+    staying
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn links_whose_ids_are_used_up_turn_no_visitor_away_and_keep_those_who_stay() {
+    for (client, server) in [(true, false), (false, true), (true, true)] {
+        let tunnel = Tunnel::start(Worn { client, server }).await;
+        let doors = [tunnel.public, tunnel.forward];
+        let crowds = doors.into_iter().flat_map(|door| (0..3).map(move |n| (door, n * 50)));
+        let crowds: Vec<_> = crowds.map(|(door, n)| tokio::spawn(crowd(door, n))).collect();
+        let mut staying = Vec::new();
+        for crowd in crowds {
+            staying.extend(crowd.await.unwrap());
+        }
+        let ever = tunnel.links_ever().await;
+        println!("client {client}, server {server}: {ever} links, {} stay", staying.len());
+        assert!(ever >= 8, "{ever} links for 150 visitors of each door");
+        tunnel
+            .wait_states("old links beside new ones", |states| {
+                states.contains(&"going away")
+                    && states.iter().filter(|state| **state == "up").count() == 2
+            })
+            .await;
+        for (word, visitor) in &mut staying {
+            converse(visitor, word).await;
+        }
+        drop(staying);
+        tunnel.wait_states("the new links only", |states| states == ["up", "up"]).await;
+        visit(tunnel.public, "again").await;
+        tunnel.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_told_to_stop_makes_no_further_link() {
+    let tunnel = Tunnel::start(Worn { client: false, server: true }).await;
+    let mut stays = visit(tunnel.public, "stays").await;
+    let before = tunnel.links_ever().await;
+    let drained = tunnel.client.drain();
+    let meanwhile = async {
+        // Links ask to be replaced while the last visitor is still there.
+        for handle in tunnel.server.handles().iter() {
+            let all = |worker: &Rc<Worker>| {
+                worker.state.all_links().iter().for_each(|(_, link)| link.go_away());
+            };
+            handle.call(all).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(tunnel.links_ever().await, before);
+        converse(&mut stays, "still here").await;
+        drop(stays);
+    };
+    let (drained, ()) = tokio::join!(timeout(SOON, drained), meanwhile);
+    drained.unwrap();
+    tunnel.client.close().await;
+    tunnel.wait("no session", |_, server| server.sessions.is_empty()).await;
+    tunnel.stop().await;
+}
