@@ -260,7 +260,7 @@ fn years(text: &str) -> Result<u8, String> {
 
 /// A level, or directives. A word alone that is no level is a directive, too: for the part of that
 /// name, which silences all others. Nobody means that.
-fn levels(text: &str) -> Result<String, String> {
+pub(crate) fn levels(text: &str) -> Result<String, String> {
     for directive in text.split(',') {
         let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
         if level.parse::<LevelFilter>().is_err() {

@@ -103,7 +103,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
 }
 
 fn run_demo(once: bool) -> anyhow::Result<()> {
-    logging::start(&logging::Settings::choose(None, 0, Some("warn"), None))?;
+    logging::start(&logging::Settings::choose(None, 0, Some("warn"), None)?)?;
     descriptors::raise_limit();
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(demo::demo(once, demo::assemble));
@@ -112,7 +112,7 @@ fn run_demo(once: bool) -> anyhow::Result<()> {
 }
 
 fn check(path: &Path) -> anyhow::Result<()> {
-    let (summary, warnings) = match load::file(path)? {
+    let (summary, warnings) = match load::file_and_what_it_names(path)? {
         Either::Server(loaded) => (loaded.config.summary(), loaded.warnings),
         Either::Client(loaded) => (loaded.config.summary(), loaded.warnings),
     };
@@ -153,7 +153,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     });
     let file = Some(common.log_level.name());
     let flag = args.log_level.as_deref();
-    logging::start(&logging::Settings::choose(flag, args.verbose, file, Some(format)))?;
+    logging::start(&logging::Settings::choose(flag, args.verbose, file, Some(format))?)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }

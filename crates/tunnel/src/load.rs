@@ -10,6 +10,7 @@ use config::{
 };
 
 use crate::cli::{ClientArgs, ServerArgs};
+use crate::examine::{self, Fault};
 use crate::first_start;
 use crate::material;
 
@@ -74,7 +75,13 @@ pub(crate) fn server(
         // The flag may hold directives, which only the log understands.
         log_level: None,
     };
-    let mut loaded = server_file(args.daemon.config.as_deref(), &flags)?;
+    let (mut loaded, input) = server_file(args.daemon.config.as_deref(), &flags)?;
+    let given = [
+        ("tls.cert", "--cert", args.cert.is_some()),
+        ("tls.key", "--key", args.key.is_some()),
+        ("tls.client_ca", "--client-ca", args.client_ca.is_some()),
+    ];
+    input.refuse(&examine::server(&loaded.config), &given)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     Ok(loaded)
 }
@@ -103,7 +110,13 @@ pub(crate) fn client(args: &ClientArgs) -> Result<Loaded<ClientConfig>, WrongCon
         control: flag_path(args.daemon.control.as_deref())?,
         log_level: None,
     };
-    let mut loaded = client_file(args.daemon.config.as_deref(), &flags)?;
+    let (mut loaded, input) = client_file(args.daemon.config.as_deref(), &flags)?;
+    let given = [
+        ("tls.ca", "--ca", args.ca.is_some()),
+        ("tls.cert", "--cert", args.cert.is_some()),
+        ("tls.key", "--key", args.key.is_some()),
+    ];
+    input.refuse(&examine::client(&loaded.config), &given)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     Ok(loaded)
 }
@@ -117,13 +130,29 @@ pub(crate) enum Either {
 
 /// Reads a file by itself, without flags.
 pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
+    read_either(path).map(|(either, _)| either)
+}
+
+/// As [`file`], and opens the certificates and keys that it names, too.
+pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig> {
+    let (either, input) = read_either(path)?;
+    let faults = match &either {
+        Either::Server(loaded) => examine::server(&loaded.config),
+        Either::Client(loaded) => examine::client(&loaded.config),
+    };
+    input.refuse(&faults, &[])?;
+    Ok(either)
+}
+
+fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let role = Role::of(&read(path)?);
     if role == Some(Role::Client) {
-        return client_file(Some(path), &ClientFlags::default()).map(Either::Client);
+        let (loaded, input) = client_file(Some(path), &ClientFlags::default())?;
+        return Ok((Either::Client(loaded), input));
     }
     let server = server_file(Some(path), &ServerFlags::default());
     match (role, server) {
-        (Some(_), Ok(loaded)) => Ok(Either::Server(loaded)),
+        (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded), input)),
         // One problem without a key is about the text as a whole: not YAML.
         (None, Err(WrongConfig(problems))) if problems.len() == 1 => Err(WrongConfig(problems)),
         (Some(_), Err(wrong)) => Err(wrong),
@@ -138,26 +167,28 @@ pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
 fn server_file(
     path: Option<&Path>,
     flags: &ServerFlags,
-) -> Result<Loaded<ServerConfig>, WrongConfig> {
+) -> Result<(Loaded<ServerConfig>, Input), WrongConfig> {
     let input = Input::read(path)?;
+    input.must_be(Role::Server)?;
     let loaded = input.with(|text, sources| config::load_server(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_server(&mut config, &input.folder);
     let tokens: Vec<&Token> = config.clients.iter().flat_map(|client| &client.tokens).collect();
     let warnings = input.warnings(&loaded.warnings, &tokens);
-    Ok(Loaded { config, warnings })
+    Ok((Loaded { config, warnings }, input))
 }
 
 fn client_file(
     path: Option<&Path>,
     flags: &ClientFlags,
-) -> Result<Loaded<ClientConfig>, WrongConfig> {
+) -> Result<(Loaded<ClientConfig>, Input), WrongConfig> {
     let input = Input::read(path)?;
+    input.must_be(Role::Client)?;
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
     let warnings = input.warnings(&loaded.warnings, &[&config.token]);
-    Ok(Loaded { config, warnings })
+    Ok((Loaded { config, warnings }, input))
 }
 
 /// A file's text and the folder that its paths are relative to.
@@ -184,11 +215,49 @@ impl Input {
         let text = self.file.as_ref().map(|(name, text)| Text { name, text });
         let env = |name: &str| env::var(name).ok();
         let read = |path: &Path| {
-            let at = self.folder.join(path);
-            let place = if at == path { String::new() } else { format!("{}: ", at.display()) };
-            material::read_token(&at).map_err(|e| format!("{place}{e}"))
+            // Without the path, which may be a token in the wrong place.
+            material::read_token(&self.folder.join(path)).map_err(|e| e.to_string())
         };
         Ok(load(text, &Sources { env: &env, read: &read })?)
+    }
+
+    /// The other role's file would have a problem for each of its keys.
+    fn must_be(&self, wanted: Role) -> Result<(), WrongConfig> {
+        let Some((name, text)) = &self.file else { return Ok(()) };
+        let role = match Role::of(text) {
+            Some(Role::Server) if wanted != Role::Server => "server",
+            Some(Role::Client) if wanted != Role::Client => "client",
+            _ => return Ok(()),
+        };
+        Err(WrongConfig::one(format!(
+            "{name}: this is a {role}'s file (hint: tunnel {role} --config {name})"
+        )))
+    }
+
+    /// Tells all faults with their places. `given` are keys, the flags that stand for them, and
+    /// whether those were given and so win over the file.
+    fn refuse(&self, faults: &[Fault], given: &[(&str, &str, bool)]) -> Result<(), WrongConfig> {
+        let mut lines: Vec<String> = Vec::new();
+        for Fault { keys, problem } in faults {
+            let flag = given.iter().find(|(key, _, is)| *is && keys.iter().any(|k| k == key));
+            let in_file = self.file.as_ref().and_then(|(name, text)| {
+                // A path of its own settings is beyond the flags, which stand for those of all.
+                let keys = keys.iter().filter(|key| flag.is_none_or(|(flag, ..)| key != flag));
+                let mut places = keys.filter_map(|key| Some((key, config::locate(text, key)?)));
+                let (key, (line, column)) = places.next()?;
+                Some(format!("{name}:{line}:{column}: {key}: {problem}"))
+            });
+            let line = in_file.unwrap_or_else(|| match (flag, keys.last(), &self.file) {
+                (Some((_, flag, _)), ..) => format!("{flag}: {problem}"),
+                (None, Some(key), Some((name, _))) => format!("{name}: {key}: {problem}"),
+                (None, ..) => problem.clone(),
+            });
+            // Several paths to one server share their settings.
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
+        if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
     }
 
     /// The parser's warnings, and those about who may read the secrets.
@@ -244,7 +313,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::{Cli, Command};
+    use crate::cli::{Cli, Command, DaemonArgs};
     use crate::generate;
 
     fn client_args(line: &str) -> ClientArgs {
@@ -331,6 +400,74 @@ mod tests {
         assert!(file(&path).unwrap_err().to_string().contains("neither"));
         let text = file(&dir.path().join("none")).unwrap_err().to_string();
         assert!(text.contains("none: cannot read"), "{text}");
+    }
+
+    #[test]
+    fn a_file_of_the_other_role_is_one_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("it.yaml");
+        let daemon = || DaemonArgs { config: Some(path.clone()), ..DaemonArgs::default() };
+        fs::write(&path, config::sample::SERVER).unwrap();
+        let args = ClientArgs { daemon: daemon(), ..ClientArgs::default() };
+        let WrongConfig(said) = client(&args).unwrap_err();
+        assert!(said[0].contains("a server's file (hint: tunnel server --config "), "{said:?}");
+        assert_eq!(said.len(), 1);
+        fs::write(&path, config::sample::CLIENT).unwrap();
+        let args = ServerArgs { daemon: daemon(), ..ServerArgs::default() };
+        let WrongConfig(said) = server(&args, None).unwrap_err();
+        assert!(said[0].contains("a client's file (hint: tunnel client --config "), "{said:?}");
+        assert_eq!(said.len(), 1);
+    }
+
+    #[test]
+    fn what_a_file_names_is_opened_and_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("t"), generate::token().unwrap()).unwrap();
+        fs::write(dir.path().join("empty.pem"), "").unwrap();
+        let path = dir.path().join("it.yaml");
+        let said = |text: &str| {
+            fs::write(&path, text).unwrap();
+            file_and_what_it_names(&path).unwrap_err().0
+        };
+        let problems = said(
+            "servers: [{ url: \"tls://a:1\", tls: { ca: no.pem } }, tls://b:1, tls://c:1]\n\
+             name: home\ntoken_file: t\ntls: { ca: empty.pem, cert: no.crt, key: no.key }\n",
+        );
+        let [first, second, third, fourth] = &problems[..] else { panic!("{problems:?}") };
+        assert!(first.contains("it.yaml:1:42: servers[0].tls.ca: "), "{first}");
+        assert!(second.contains("it.yaml:4:12: tls.ca: "), "{second}");
+        assert!(second.contains("no certificate in it"), "{second}");
+        assert!(third.contains("it.yaml:4:29: tls.cert: "), "{third}");
+        assert!(fourth.contains("it.yaml:4:42: tls.key: "), "{fourth}");
+
+        for name in ["one", "two"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            transport::tls::self_signed(&dir.path().join(name), &[]).unwrap();
+        }
+        let server = |pair: &str| {
+            format!(
+                "listen: tls://[::]:7000\ntls: {pair}\nclients: [{{ name: a, token_file: t }}]\n"
+            )
+        };
+        let pair = "{ cert: one/cert.pem, key: two/key.pem, client_ca: no.pem }";
+        let problems = said(&server(pair));
+        let [key, ca] = &problems[..] else { panic!("{problems:?}") };
+        assert!(key.contains("it.yaml:2:33: tls.key: "), "{key}");
+        assert!(key.contains("two/key.pem: the key does not belong to the certificate "), "{key}");
+        assert!(ca.contains("tls.client_ca: ") && ca.contains("no.pem: No such file"), "{ca}");
+        fs::write(&path, server("{ cert: one/cert.pem, key: one/key.pem }")).unwrap();
+        file_and_what_it_names(&path).unwrap();
+    }
+
+    #[test]
+    fn a_flag_that_names_a_wrong_file_is_the_place_of_the_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("client.yaml");
+        let token = generate::token().unwrap();
+        fs::write(&file, "servers: tls://a:1\nname: a\ntls: { ca: b }\n").unwrap();
+        let line = format!("tunnel client --config {} --token {token} --ca c", file.display());
+        let said = client(&client_args(&line)).unwrap_err().to_string();
+        assert!(said.starts_with("--ca: ") && said.contains("/c: No such file"), "{said}");
     }
 
     #[test]

@@ -12,6 +12,9 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry};
 
+use crate::cli;
+use crate::load::WrongConfig;
+
 /// Environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 
@@ -37,17 +40,18 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts `-v`.
+    ///
+    /// # Errors
+    /// The variable names no level: taken at its word it would silence the log.
     pub(crate) fn choose(
         flag: Option<&str>,
         verbose: u8,
         file: Option<&str>,
         format: Option<Format>,
-    ) -> Self {
+    ) -> Result<Self, WrongConfig> {
         let variable = env::var(VARIABLE).ok();
-        Self {
-            filter: filter(flag, verbose, variable.as_deref(), file).to_owned(),
-            format: format.unwrap_or_default(),
-        }
+        let filter = filter(flag, verbose, variable.as_deref(), file);
+        Ok(Self { filter: checked(filter)?, format: format.unwrap_or_default() })
     }
 }
 
@@ -63,6 +67,11 @@ fn filter<'a>(
         _ => Some("trace"),
     };
     flag.or(verbose).or_else(|| variable.filter(|v| !v.is_empty())).or(file).unwrap_or("info")
+}
+
+/// What is wrong here stands in the variable: flag and file were looked at where they came in.
+fn checked(filter: &str) -> Result<String, WrongConfig> {
+    cli::levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
 }
 
 /// Starts logging. Once per process.
@@ -159,6 +168,14 @@ mod tests {
             tracing::info!(link = 3, "up");
         });
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_variable_that_names_no_level_is_refused_unless_a_flag_wins() {
+        let said = checked(filter(None, 0, Some("inof"), None)).unwrap_err().to_string();
+        assert!(said.starts_with("TUNNEL_LOG: `inof` is no level: error, warn, info"), "{said}");
+        checked(filter(Some("info"), 0, Some("inof"), None)).unwrap();
+        checked(filter(None, 0, Some("warn,link=trace"), None)).unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod descriptors;
 mod entrance;
+mod examine;
 mod first_start;
 mod generate;
 mod instances;

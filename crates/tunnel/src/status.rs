@@ -96,7 +96,7 @@ pub(crate) struct Service {
     pub(crate) address: String,
     /// Where it leads, as far as this side knows.
     pub(crate) target: String,
-    /// `up`, or why not.
+    /// [`UP`], [`WAITING`], [`SUPERSEDED`], or why it is refused.
     pub(crate) state: String,
     /// Open at the moment.
     pub(crate) streams: u64,
@@ -108,6 +108,15 @@ pub(crate) struct Service {
     pub(crate) bytes_out: u64,
 }
 
+/// A service or forward that visitors reach.
+pub(crate) const UP: &str = "up";
+
+/// A service that no live link can carry, or whose registration is not answered yet.
+pub(crate) const WAITING: &str = "waiting for the server";
+
+/// A service of a client in whose place a newer process of the same name serves.
+pub(crate) const SUPERSEDED: &str = "superseded";
+
 /// For people: a head line and a table per session.
 pub(crate) fn render(status: &Status) -> String {
     let Status { role, name, version, pid, uptime_seconds, state, listen, sessions } = status;
@@ -118,12 +127,13 @@ pub(crate) fn render(status: &Status) -> String {
         text.push_str(&format!("listening on {address}\n"));
     }
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
-    text.push_str(&format!("{} sessions, {links} links\n", sessions.len()));
+    let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
+    text.push_str(&format!("{}, {}\n", count(sessions.len(), "session"), count(links, "link")));
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&indent(&links_table(&session.links)));
-        text.push_str(&indent(&services_table("service", &session.services)));
-        text.push_str(&indent(&services_table("forward", &session.forwards)));
+        text.push_str(&indent(&services_table(&session.services)));
+        text.push_str(&indent(&forwards_table(&session.forwards)));
     }
     text
 }
@@ -145,22 +155,50 @@ fn links_table(links: &[Link]) -> String {
     table(&rows)
 }
 
-fn services_table(kind: &str, services: &[Service]) -> String {
-    let heads = [kind, "address", "target", "state", "streams", "total", "in", "out"];
+fn services_table(services: &[Service]) -> String {
+    let heads = ["service", "address", "target", "state", "streams", "total", "in", "out"];
     let mut rows = vec![titles(&heads)];
     for service in services {
-        rows.push(vec![
-            dash(&service.name),
-            dash(&service.address),
-            dash(&service.target),
-            service.state.clone(),
-            service.streams.to_string(),
-            service.streams_total.to_string(),
-            bytes(service.bytes_in),
-            bytes(service.bytes_out),
-        ]);
+        rows.push([dash(&service.name)].into_iter().chain(cells(service)).collect());
     }
+    let mut text = table(&rows);
+    for Service { name, state, .. } in services.iter().filter(|s| brief(&s.state) == REFUSED) {
+        text.push_str(&format!("{name} is not published: {state}\n"));
+    }
+    text
+}
+
+/// Without the name, which for a forward is address and target once more.
+fn forwards_table(forwards: &[Service]) -> String {
+    let heads = ["forward", "target", "state", "streams", "total", "in", "out"];
+    let mut rows = vec![titles(&heads)];
+    rows.extend(forwards.iter().map(|forward| cells(forward).collect()));
     table(&rows)
+}
+
+fn cells(service: &Service) -> impl Iterator<Item = String> {
+    [
+        dash(&service.address),
+        dash(&service.target),
+        brief(&service.state).to_owned(),
+        service.streams.to_string(),
+        service.streams_total.to_string(),
+        bytes(service.bytes_in),
+        bytes(service.bytes_out),
+    ]
+    .into_iter()
+}
+
+/// In the table for a reason, which has a line of its own below.
+const REFUSED: &str = "refused";
+
+/// The state of a service in a word, as one long cell would widen the table for all.
+fn brief(state: &str) -> &str {
+    match state {
+        UP | SUPERSEDED => state,
+        WAITING => "waiting",
+        _ => REFUSED,
+    }
 }
 
 /// Nothing at all when only the titles are there.
@@ -260,7 +298,7 @@ pub(crate) mod tests {
         let expected = "\
 tunnel server 0.1.0, running, up 1h1m, process 42
 listening on tls://0.0.0.0:7000
-1 sessions, 2 links
+1 session, 2 links
 
 home: up
   link  worker  state    streams  carrier  peer             rtt
@@ -270,6 +308,25 @@ home: up
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";
         assert_eq!(render(&sample()), expected);
+    }
+
+    #[test]
+    fn a_reason_does_not_widen_the_table() {
+        let service = |name: &str, state: &str| Service {
+            name: name.into(),
+            state: state.into(),
+            ..Service::default()
+        };
+        let why = "tcp://:22: port 22 is not among the ports that this client may publish";
+        let services = [service("a", why), service("b", WAITING), service("c", SUPERSEDED)];
+        let expected = "\
+service  address  target  state       streams  total  in   out
+a        -        -       refused     0        0      0 B  0 B
+b        -        -       waiting     0        0      0 B  0 B
+c        -        -       superseded  0        0      0 B  0 B
+a is not published: tcp://:22: port 22 is not among the ports that this client may publish
+";
+        assert_eq!(services_table(&services), expected);
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             name: entrance.name.clone(),
             address: entrance.address.clone(),
             target,
-            state: "up".to_owned(),
+            state: status::UP.to_owned(),
             streams: stats.live(),
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),

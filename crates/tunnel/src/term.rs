@@ -25,6 +25,11 @@ fn line(mut to: impl Write, text: impl Display) {
     drop(writeln!(to, "{text}").and_then(|()| to.flush()));
 }
 
+/// `1 link`, `2 links`: for words whose plural is made by an `s`.
+pub(crate) fn count(n: u64, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+}
+
 /// Lines up columns: each cell as wide as the widest of its column, two spaces in between.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -47,6 +52,11 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "link")), ["0 links", "1 link", "2 links"]);
+    }
 
     #[test]
     fn columns_line_up_and_no_line_ends_in_blanks() {

@@ -107,6 +107,23 @@ fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
     Ok(TlsClient { config, name })
 }
 
+/// All of them, or a line for each that could not be had: who runs into one taken port shall not
+/// find the next one only at the next start.
+pub(crate) fn all_bound<T>(
+    each: impl Iterator<Item = anyhow::Result<T>>,
+) -> anyhow::Result<Vec<T>> {
+    let (mut bound, mut failed) = (Vec::new(), Vec::new());
+    for outcome in each {
+        match outcome {
+            Ok(group) => bound.push(group),
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
+    // Each line as the first one will be written.
+    anyhow::ensure!(failed.is_empty(), "{}", failed.join("\ntunnel: "));
+    Ok(bound)
+}
+
 /// What to do about a listener that does not bind, as the end of a line.
 pub(crate) fn bind_advice(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::AddrInUse {

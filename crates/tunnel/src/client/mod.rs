@@ -5,6 +5,7 @@ mod owner;
 mod published;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ use crate::listeners::{self, Listeners};
 use crate::session::{Session, State, Worker, Workers};
 use crate::status::{self, SendFuture, Status, StatusSource};
 use crate::transports::{self, Way};
-use crate::{memory, survey, workers};
+use crate::{memory, survey, term, workers};
 use owner::ClientOwner;
 use published::Published;
 
@@ -75,10 +76,9 @@ impl Client {
         let token = Token::new(config.token.secret.reveal()).context("token")?;
         let session = Session::new(server_name(&ways), count.get());
 
-        let mut forwards = Vec::new();
-        for forward in &config.forwards {
-            forwards.push(bind(forward, count, &session)?);
-        }
+        // Before anything is registered, and all of them: who cannot have a port mends it first.
+        let forwards = config.forwards.iter().map(|forward| bind(forward, count, &session));
+        let forwards = transports::all_bound(forwards)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
@@ -192,7 +192,11 @@ impl StatusSource for Client {
             if let Some(error) = shared.published.trouble() {
                 session.state = error;
             }
-            session.services = shared.published.services(&shared.config.services);
+            let live = shared.session.live() > 0;
+            session.services = shared.published.services(&shared.config.services, live);
+            for forward in &mut session.forwards {
+                shared.published.reached(live).clone_into(&mut forward.state);
+            }
             let counts = owner::counts(self.workers.handles()).await;
             for service in &mut session.services {
                 if let Some(count) = counts.iter().find(|count| count.name == service.name) {
@@ -217,12 +221,13 @@ impl StatusSource for Client {
 impl Role for Client {
     fn summary(&self) -> String {
         let config = &self.shared.config;
+        let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
         format!(
-            "client {} of {}: {} services, {} forwards",
+            "client {} of {}: {}, {}",
             config.name,
             self.shared.session.name,
-            config.services.len(),
-            config.forwards.len()
+            count(config.services.len(), "service"),
+            count(config.forwards.len(), "forward")
         )
     }
 

@@ -17,6 +17,7 @@ use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::Shared;
+use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
 use crate::{status, survey};
 
@@ -78,8 +79,9 @@ impl ClientOwner {
     pub(super) fn report(&self, report: &Report<'_>) {
         match report {
             Report::Unreachable { path, error, .. } => {
-                let text = format!("{}: {error}", path.url);
-                self.shared.published.note_trouble(Some(text.clone()));
+                let trouble = Trouble::new(&path.url, error);
+                let text = trouble.text.clone();
+                self.shared.published.note_trouble(Some(trouble));
                 let now = Instant::now();
                 let mut told = self.told.borrow_mut();
                 let known = told.as_ref().is_some_and(|(last, at)| {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use proto::control::Registered;
 
+use super::trouble::Trouble;
 use crate::status;
 
 #[derive(Debug)]
@@ -20,7 +21,7 @@ struct Known {
     /// By service: where it is reached, or why not.
     services: HashMap<String, Result<Vec<String>, String>>,
     /// Why the server is not reached, if it is not.
-    trouble: Option<String>,
+    trouble: Option<Trouble>,
     told: Option<(String, Instant)>,
 }
 
@@ -62,7 +63,7 @@ impl Published {
         }
     }
 
-    pub(super) fn note_trouble(&self, trouble: Option<String>) {
+    pub(super) fn note_trouble(&self, trouble: Option<Trouble>) {
         let mut known = self.known();
         if trouble.is_none() {
             known.told = None;
@@ -71,7 +72,7 @@ impl Published {
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
-        self.known().trouble.clone()
+        self.known().trouble.as_ref().map(|trouble| trouble.text.clone())
     }
 
     /// Whether this text was not told by another link within `pause`.
@@ -87,19 +88,34 @@ impl Published {
         !told
     }
 
-    /// The services for a status.
-    pub(super) fn services(&self, services: &[config::Service]) -> Vec<status::Service> {
+    /// The state of what this side offers and the server has taken.
+    pub(super) fn reached(&self, live: bool) -> &'static str {
+        let superseded = self.known().trouble.as_ref().is_some_and(|trouble| trouble.superseded);
+        match (superseded, live) {
+            (true, _) => status::SUPERSEDED,
+            (false, true) => status::UP,
+            (false, false) => status::WAITING,
+        }
+    }
+
+    /// The services for a status; `live`: there is a link that carries visitors.
+    pub(super) fn services(
+        &self,
+        services: &[config::Service],
+        live: bool,
+    ) -> Vec<status::Service> {
+        let reached = self.reached(live);
         let known = self.known();
         services
             .iter()
             .map(|service| {
                 let (address, state) = match known.services.get(&service.name) {
-                    Some(Ok(at)) => (at.join(", "), "up".to_owned()),
+                    Some(Ok(at)) => (at.join(", "), reached.to_owned()),
                     Some(Err(error)) => (String::new(), error.clone()),
                     None => {
                         let wanted: Vec<_> =
                             service.public.iter().map(ToString::to_string).collect();
-                        (wanted.join(", "), "waiting for the server".to_owned())
+                        (wanted.join(", "), status::WAITING.to_owned())
                     }
                 };
                 status::Service {

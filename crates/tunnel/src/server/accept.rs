@@ -14,9 +14,11 @@ use tokio::task::spawn_local;
 use transport::{Incoming, Listener};
 
 use super::auth::Auth;
+use super::brake::Kind;
 use super::owner;
 use super::registry::Registry;
 use crate::session::Worker;
+use crate::term;
 
 /// How long a handshake may take, the greeting not counted.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -73,7 +75,8 @@ async fn welcome(
 /// One line for a log-in that came to nothing, and none for its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
     let name = auth.claimed().unwrap_or_default();
-    let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Instant::now()) else {
+    let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Kind::of(why), Instant::now())
+    else {
         return;
     };
     let who = match auth.certificate() {
@@ -86,7 +89,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     if suppressed == 0 {
         tracing::warn!("{who}from {remote} did not log in: {why}");
     } else {
-        tracing::warn!("{who}from {remote} did not log in ({suppressed} times more): {why}");
+        let more = term::count(suppressed, "time");
+        tracing::warn!("{who}from {remote} did not log in ({more} more): {why}");
     }
 }
 

@@ -2,9 +2,14 @@
 //! behind the same address is not locked out; and each is told once, not once per attempt.
 
 use std::collections::HashMap;
+use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use link::GreetError;
+use proto::greeting::GreetingError;
+use transport::CarrierError;
 
 use crate::repeat::RepeatLimit;
 
@@ -24,11 +29,35 @@ const KEYS: usize = 4096;
 /// A claimed client name - empty before one was claimed - and where it came from.
 type Key = (String, IpAddr);
 
+/// What a log-in failed by. Who mends one mistake and makes the next reads about both; what a peer
+/// writes into the reason makes no new kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind(
+    Option<Discriminant<CarrierError>>,
+    Option<Discriminant<GreetError>>,
+    Option<Discriminant<GreetingError>>,
+);
+
+impl Kind {
+    pub(super) fn of(why: &anyhow::Error) -> Self {
+        let greet: Option<&GreetError> = why.downcast_ref();
+        let greeting = greet.and_then(|error| match error {
+            GreetError::Greeting(error) => Some(error),
+            GreetError::Io(_) | GreetError::Timeout => None,
+        });
+        Self(
+            why.downcast_ref().map(discriminant),
+            greet.map(discriminant),
+            greeting.map(discriminant),
+        )
+    }
+}
+
 /// See the module's page. One per server.
 #[derive(Debug)]
 pub(super) struct Brake {
     failures: Mutex<HashMap<Key, (u32, Instant)>>,
-    lines: Mutex<RepeatLimit<Key>>,
+    lines: Mutex<RepeatLimit<(Key, Kind)>>,
 }
 
 impl Brake {
@@ -57,10 +86,10 @@ impl Brake {
         pause
     }
 
-    /// Whether a failure of this name and source is to be told now; how many were not.
-    pub(super) fn tell(&self, name: &str, source: IpAddr, now: Instant) -> Option<u64> {
+    /// Whether a failure of this kind of this name and source is to be told now; how many were not.
+    pub(super) fn tell(&self, name: &str, source: IpAddr, kind: Kind, now: Instant) -> Option<u64> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.pass((name.to_owned(), source.to_canonical()), now)
+        lines.pass(((name.to_owned(), source.to_canonical()), kind), now)
     }
 }
 
@@ -77,6 +106,21 @@ mod tests {
         assert_eq!(pauses, [100, 200, 400, 800, 1600, 3200, 3200, 3200]);
         assert_eq!(brake.penalty("b", HERE, now), FIRST, "another name behind the same address");
         assert_eq!(brake.penalty("a", HERE, now + FORGET), FIRST, "after a quiet minute");
+    }
+
+    #[test]
+    fn another_mistake_of_the_same_source_is_told_as_well() {
+        let (brake, now) = (Brake::new(), Instant::now());
+        let certificate = |text: &str| CarrierError::Certificate(text.into()).into();
+        let mistakes: [anyhow::Error; 4] = [
+            certificate("of an unknown authority"),
+            CarrierError::Tls("without TLS".into()).into(),
+            GreetError::from(GreetingError::Tls).into(),
+            GreetError::from(GreetingError::Magic).into(),
+        ];
+        let tell = |why: &anyhow::Error| brake.tell("", HERE, Kind::of(why), now);
+        assert_eq!(mistakes.each_ref().map(tell), [Some(0); 4]);
+        assert_eq!(tell(&certificate("with other words in it")), None);
     }
 
     #[test]

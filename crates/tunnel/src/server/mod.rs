@@ -86,10 +86,10 @@ impl Server {
             public_bind: config.public_bind,
         });
         // Ports first: one that is taken is told before anything runs.
-        let mut groups = Vec::new();
-        for endpoint in &config.listen {
-            groups.push((endpoint.transport, bind(endpoint, count)?));
-        }
+        let groups = config.listen.iter();
+        let groups =
+            groups.map(|endpoint| bind(endpoint, count).map(|group| (endpoint.transport, group)));
+        let groups = transports::all_bound(groups)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;

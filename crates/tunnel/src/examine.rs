@@ -1,0 +1,84 @@
+//! Opens what a configuration names - certificates, keys, authorities - before anything runs, so that
+//! `tunnel check` says what a start would stumble over, with the key it stands under. Token files were
+//! read by the parser.
+
+use std::fs::File;
+use std::path::Path;
+
+use config::{ClientConfig, KeyPair, ServerConfig, Transport};
+use transport::tls::{Identity, MaterialError, Trust, client_config};
+
+/// Something named that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// Where it may stand, the nearest first: `servers[0].tls.ca`, then `tls.ca`.
+    pub(crate) keys: Vec<String>,
+    /// The file, and what is wrong with it.
+    pub(crate) problem: String,
+}
+
+/// What a server's file names.
+pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
+    let tls = [String::from("tls")];
+    let mut faults = Vec::new();
+    if let Some(pair) = &config.tls.identity {
+        key_pair(pair, &tls, &mut faults);
+    }
+    if let Some(ca) = &config.tls.client_ca {
+        authorities(Trust::Authority(ca.clone()), &tls, "client_ca", &mut faults);
+    }
+    faults
+}
+
+/// What a client's file names.
+pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (n, path) in config.servers.iter().enumerate() {
+        if path.endpoint.transport == Transport::Tcp {
+            continue;
+        }
+        let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
+        match &path.trust {
+            config::Trust::Pins(_) => {}
+            config::Trust::Ca(ca) => {
+                authorities(Trust::Authority(ca.clone()), &sections, "ca", &mut faults);
+            }
+            config::Trust::System => authorities(Trust::System, &sections, "ca", &mut faults),
+        }
+        if let Some(pair) = &path.identity {
+            key_pair(pair, &sections, &mut faults);
+        }
+    }
+    faults
+}
+
+fn keys(sections: &[String], key: &str) -> Vec<String> {
+    sections.iter().map(|section| format!("{section}.{key}")).collect()
+}
+
+/// A certificate and its key. Of the two the key is looked for even if the certificate is wrong, so
+/// that both are told at once.
+fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
+    let Err(error) = Identity::load(&pair.cert, &pair.key) else { return };
+    let of_certificate = |path: &Path| path == pair.cert;
+    let certificate = match &error {
+        MaterialError::File { path, .. } => of_certificate(path),
+        MaterialError::Setting(_) => true,
+    };
+    let key = if certificate { "cert" } else { "key" };
+    faults.push(Fault { keys: keys(sections, key), problem: error.to_string() });
+    if certificate
+        && !of_certificate(&pair.key)
+        && let Err(error) = File::open(&pair.key)
+    {
+        let problem = format!("{}: {error}", pair.key.display());
+        faults.push(Fault { keys: keys(sections, "key"), problem });
+    }
+}
+
+fn authorities(trust: Trust, sections: &[String], key: &str, faults: &mut Vec<Fault>) {
+    // A client that trusts them needs of them what a server needs that asks for them.
+    if let Err(error) = client_config(&trust, None, &[]) {
+        faults.push(Fault { keys: keys(sections, key), problem: error.to_string() });
+    }
+}
