@@ -15,6 +15,8 @@ pub(crate) struct Fault {
     pub(crate) keys: Vec<String>,
     /// The file, and what is wrong with it.
     pub(crate) problem: String,
+    /// Without it nothing runs; else a doubt.
+    pub(crate) fatal: bool,
 }
 
 /// What a server's file names.
@@ -59,26 +61,36 @@ fn keys(sections: &[String], key: &str) -> Vec<String> {
 /// A certificate and its key. Of the two the key is looked for even if the certificate is wrong, so
 /// that both are told at once.
 fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
-    let Err(error) = Identity::load(&pair.cert, &pair.key) else { return };
+    let error = match Identity::load(&pair.cert, &pair.key) {
+        Ok(identity) => {
+            if let Some(problem) = identity.out_of_date() {
+                // The clock may be wrong, or the certificate renewed before anybody connects.
+                let problem = format!("{}: {problem}", pair.cert.display());
+                faults.push(Fault { keys: keys(sections, "cert"), problem, fatal: false });
+            }
+            return;
+        }
+        Err(error) => error,
+    };
     let of_certificate = |path: &Path| path == pair.cert;
     let certificate = match &error {
         MaterialError::File { path, .. } => of_certificate(path),
         MaterialError::Setting(_) => true,
     };
     let key = if certificate { "cert" } else { "key" };
-    faults.push(Fault { keys: keys(sections, key), problem: error.to_string() });
+    faults.push(Fault { keys: keys(sections, key), problem: error.to_string(), fatal: true });
     if certificate
         && !of_certificate(&pair.key)
         && let Err(error) = File::open(&pair.key)
     {
         let problem = format!("{}: {error}", pair.key.display());
-        faults.push(Fault { keys: keys(sections, "key"), problem });
+        faults.push(Fault { keys: keys(sections, "key"), problem, fatal: true });
     }
 }
 
 fn authorities(trust: Trust, sections: &[String], key: &str, faults: &mut Vec<Fault>) {
     // A client that trusts them needs of them what a server needs that asks for them.
     if let Err(error) = client_config(&trust, None, &[]) {
-        faults.push(Fault { keys: keys(sections, key), problem: error.to_string() });
+        faults.push(Fault { keys: keys(sections, key), problem: error.to_string(), fatal: true });
     }
 }

@@ -135,12 +135,13 @@ pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
 
 /// As [`file`], and opens the certificates and keys that it names, too.
 pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig> {
-    let (either, input) = read_either(path)?;
-    let faults = match &either {
-        Either::Server(loaded) => examine::server(&loaded.config),
-        Either::Client(loaded) => examine::client(&loaded.config),
+    let (mut either, input) = read_either(path)?;
+    let (faults, warnings) = match &mut either {
+        Either::Server(loaded) => (examine::server(&loaded.config), &mut loaded.warnings),
+        Either::Client(loaded) => (examine::client(&loaded.config), &mut loaded.warnings),
     };
     input.refuse(&faults, &[])?;
+    warnings.extend(input.places(faults.iter(), &[]));
     Ok(either)
 }
 
@@ -191,6 +192,9 @@ fn client_file(
     Ok((Loaded { config, warnings }, input))
 }
 
+/// A key, the flag that stands for it, and whether that was given and so wins over the file.
+type Given<'a> = (&'a str, &'a str, bool);
+
 /// A file's text and the folder that its paths are relative to.
 struct Input {
     /// Name as given, for messages, and content.
@@ -234,11 +238,20 @@ impl Input {
         )))
     }
 
-    /// Tells all faults with their places. `given` are keys, the flags that stand for them, and
-    /// whether those were given and so win over the file.
-    fn refuse(&self, faults: &[Fault], given: &[(&str, &str, bool)]) -> Result<(), WrongConfig> {
+    /// Refuses with all faults without whose end nothing runs.
+    fn refuse(&self, faults: &[Fault], given: &[Given<'_>]) -> Result<(), WrongConfig> {
+        let lines = self.places(faults.iter().filter(|fault| fault.fatal), given);
+        if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
+    }
+
+    /// A line for each, with its place.
+    fn places<'f>(
+        &self,
+        faults: impl Iterator<Item = &'f Fault>,
+        given: &[Given<'_>],
+    ) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        for Fault { keys, problem } in faults {
+        for Fault { keys, problem, .. } in faults {
             let flag = given.iter().find(|(key, _, is)| *is && keys.iter().any(|k| k == key));
             let in_file = self.file.as_ref().and_then(|(name, text)| {
                 // A path of its own settings is beyond the flags, which stand for those of all.
@@ -257,7 +270,7 @@ impl Input {
                 lines.push(line);
             }
         }
-        if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
+        lines
     }
 
     /// The parser's warnings, and those about who may read the secrets.

@@ -24,6 +24,20 @@ fn the_demo_fetches_once_through_itself_and_prints_a_throughput() {
 }
 
 #[test]
+fn the_demo_has_nothing_to_warn_of() {
+    let home = tempfile::tempdir().unwrap();
+    for level in ["", "debug"] {
+        let mut demo = tunnel(&["demo", "--once"]);
+        let output = run(demo.env("HOME", home.path()).env("TUNNEL_LOG", level));
+        let log = String::from_utf8_lossy(&output.stderr);
+        let bad = log.lines().find(|line| line.contains(" WARN ") || line.contains(" ERROR "));
+        assert_eq!(bad, None, "{log}");
+        // The level does reach the log, so that the assertion above sees lines.
+        assert_eq!(log.contains(" INFO "), level == "debug", "{log}");
+    }
+}
+
+#[test]
 fn generated_tokens_are_long_and_never_the_same() {
     let tokens: Vec<_> = (0..2).map(|_| output(&mut tunnel(&["generate", "token"]))).collect();
     assert_ne!(tokens[0], tokens[1]);

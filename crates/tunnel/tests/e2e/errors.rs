@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::time::Instant;
 
 use crate::harness::{Origin, SOON, Scheme, Setup, free_port, run, tunnel};
 
@@ -110,4 +111,130 @@ fn a_file_that_is_not_there_is_named() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
     assert!(said.contains("/nowhere/client.yaml"), "{said}");
+}
+
+#[test]
+fn tls_on_one_side_only_is_told_on_both_at_once() {
+    let origin = Origin::echo();
+    for (listening, dialling) in [("tls", "tcp"), ("tcp", "tls")] {
+        let scheme = if listening == "tls" { Scheme::Tls } else { Scheme::Tcp };
+        let mut running = Setup::new(scheme).service("echo", origin.port()).start_server();
+        let swap = (format!("{listening}://127"), format!("{dialling}://127"));
+        running.edit_client(|text| text.replacen(&swap.0, &swap.1, 1));
+        let started = Instant::now();
+        running.start_client();
+        let port = running.server_port();
+        let dialled = format!("{dialling}://127.0.0.1:{port}: ");
+        let (client, server) = match listening {
+            "tls" => ("say tls:// here", "it must say tls:// here"),
+            _ => ("this port of the server is tcp://", "the other side speaks tls"),
+        };
+        running.client().wait_one_line(&["warn", &dialled, client], SOON);
+        running.server.wait_one_line(&["warn", "from 127.0.0.1", server], SOON);
+        // Neither had to wait for the other's ten seconds.
+        assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn all_local_ports_that_are_taken_are_told_before_anything_is_published() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut running = setup.forward(origin.port()).forward(origin.port()).start_server();
+    let yaml = fs::read_to_string(running.file("client.yaml")).unwrap();
+    let taken: Vec<_> =
+        yaml.lines().filter_map(|line| line.split("listen: \"tcp://").nth(1)).collect();
+    let taken: Vec<_> = taken.iter().map(|rest| rest.split('"').next().unwrap()).collect();
+    let _other_programs: Vec<_> = taken.iter().map(|at| TcpListener::bind(at).unwrap()).collect();
+    assert_eq!(taken.len(), 2);
+    running.start_client();
+    assert_eq!(running.client().wait_end(SOON).code(), Some(1));
+    for address in taken {
+        running
+            .client()
+            .wait_one_line(&["tunnel: cannot listen", address, "in use", "ss -ltnp"], SOON);
+    }
+    assert!(!running.server.log().contains("client connected"), "{}", running.server.log());
+}
+
+#[test]
+fn a_file_of_the_other_side_is_one_line() {
+    let running = Setup::new(Scheme::Tls).start_server();
+    for (role, other) in [("server", "client"), ("client", "server")] {
+        let file = running.file(&format!("{other}.yaml"));
+        let output = run(tunnel(&[role, "--config"]).arg(file));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+        assert!(said.contains(&format!("hint: tunnel {other} --config ")), "{said}");
+    }
+}
+
+#[test]
+fn what_a_file_names_and_nobody_can_read_is_told_by_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("server.yaml");
+    let text = "listen: tls://127.0.0.1:1\ntls: { cert: no.crt, key: no.key, client_ca: ca.crt }\n\
+                clients:\n  - { name: home, token_file: home.token }\n";
+    fs::write(&file, text).unwrap();
+    let check = || {
+        let output = run(tunnel(&["check", "--config"]).arg(&file));
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(check().contains("server.yaml:4:31: clients[0].token_file: "), "{}", check());
+    let token = run(&mut tunnel(&["generate", "token"])).stdout;
+    fs::write(dir.path().join("home.token"), token).unwrap();
+    let said = check();
+    for place in ["2:14: tls.cert: ", "2:27: tls.key: ", "2:46: tls.client_ca: "] {
+        assert!(said.contains(&format!("server.yaml:{place}{}", dir.path().display())), "{said}");
+    }
+}
+
+#[test]
+fn a_token_under_the_key_of_its_file_is_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
+    let token = token.trim();
+    let file = dir.path().join("client.yaml");
+    fs::write(&file, format!("servers: tls://a:1\nname: home\ntoken_file: {token}\n")).unwrap();
+    let server = dir.path().join("server.yaml");
+    let text = format!("listen: tls://[::]:1\nclients: [{{ name: a, token_file: /{token} }}]\n");
+    fs::write(&server, text).unwrap();
+    let flags = ["client", "--server", "tls://a:1", "--name", "a", "--token-file", token];
+    for mut command in [
+        {
+            let mut command = tunnel(&["check", "--config"]);
+            command.arg(&file);
+            command
+        },
+        {
+            let mut command = tunnel(&["check", "--config"]);
+            command.arg(&server);
+            command
+        },
+        tunnel(&flags),
+    ] {
+        let output = run(&mut command);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot read the file: ") && !said.contains(token), "{said}");
+    }
+}
+
+#[test]
+fn a_misspelled_level_of_the_environment_is_refused_instead_of_silencing_the_log() {
+    let mut running = Setup::new(Scheme::Tls).start_server();
+    // It holds the state directory.
+    running.server.kill();
+    for (level, role) in [("inof", "server"), ("info,link=deep", "client"), ("loud", "demo")] {
+        let mut command = tunnel(&[role]);
+        if role != "demo" {
+            command.arg("--config").arg(running.file(&format!("{role}.yaml")));
+        }
+        let output = run(command.env("TUNNEL_LOG", level));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let word = level.rsplit('=').next().unwrap();
+        assert!(said.contains(&format!("TUNNEL_LOG: `{word}` is no level")), "{role}: {said}");
+        assert_eq!(output.status.code(), Some(2), "{role}: {said}");
+    }
 }

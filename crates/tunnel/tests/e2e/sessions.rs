@@ -131,6 +131,8 @@ fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
         let log = running.server.log();
         assert_eq!(log.matches("takes over").count(), 1, "{log}");
         running.client().wait_line(&["newer process"], SOON);
+        let status = running.status("client").unwrap();
+        assert_eq!(status["sessions"][0]["services"][0]["state"], "superseded", "{status}");
         assert!(running.client().is_running() && newer.is_running());
         let lines = running.client().log().lines().count();
         assert!(lines < 20, "who was superseded said it in {lines} lines");
