@@ -161,6 +161,15 @@ mod tests {
     }
 
     #[test]
+    fn clients_of_a_server_whose_certificate_comes_from_elsewhere_trust_it_as_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = order(dir.path(), &[], &["phone"]).unwrap();
+        assert_eq!(listing(dir.path()), ["ca.crt", "ca.key", "phone.crt", "phone.key"]);
+        assert!(said.contains("\ntls: { client_ca: ca.crt }\nclients:\n  - "), "{said}");
+        assert!(said.contains("\ntls: { cert: \"phone.crt\", key: \"phone.key\" }\n"), "{said}");
+    }
+
+    #[test]
     fn nothing_is_written_over_and_nothing_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         order(dir.path(), &["a.example"], &[]).unwrap();

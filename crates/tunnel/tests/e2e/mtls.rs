@@ -61,6 +61,14 @@ fn a_service_is_served_with_generated_certificates_on_both_sides() {
 }
 
 #[test]
+fn a_generated_certificate_is_good_for_an_ipv6_address() {
+    let origin = Origin::start_on("[::1]:0", drop);
+    let mut running = generated().on_ipv6().service("six", origin.port()).start_server();
+    running.start_client();
+    running.client().wait_line(&["connected to tls://[::1]:"], SOON);
+}
+
+#[test]
 fn the_printed_lines_are_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let said = generate(dir.path(), "-s a.example ::1");
