@@ -1,22 +1,17 @@
 //! From files and flags to a checked configuration, with everything that is wrong said at once.
 
-use std::env;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use config::{
-    ClientConfig, ClientFlags, Problem, Role, Secret, ServerConfig, ServerFlags, Sources, Text,
-    Token,
-};
+use config::{ClientConfig, ClientFlags, Problem, Role, Secret, ServerConfig, ServerFlags, Token};
 
 use crate::cli::{ClientArgs, ServerArgs};
-use crate::examine::{self, Fault};
-use crate::first_start;
-use crate::material;
+use crate::input::{Input, absolute, read};
+use crate::{examine, first_start, material};
 
 /// The configuration is wrong: exit code 2. Every line is one problem.
 #[derive(Debug)]
-pub(crate) struct WrongConfig(Vec<String>);
+pub(crate) struct WrongConfig(pub(crate) Vec<String>);
 
 impl fmt::Display for WrongConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,110 +187,6 @@ fn client_file(
     Ok((Loaded { config, warnings }, input))
 }
 
-/// A key, the flag that stands for it, and whether that was given and so wins over the file.
-type Given<'a> = (&'a str, &'a str, bool);
-
-/// A file's text and the folder that its paths are relative to.
-struct Input {
-    /// Name as given, for messages, and content.
-    file: Option<(String, String)>,
-    folder: PathBuf,
-}
-
-impl Input {
-    fn read(path: Option<&Path>) -> Result<Self, WrongConfig> {
-        // Paths of flags are absolute already, so without a file the folder does not matter.
-        let Some(path) = path else { return Ok(Self { file: None, folder: PathBuf::new() }) };
-        let text = read(path)?;
-        let absolute = absolute(path)?;
-        let folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
-        Ok(Self { file: Some((path.display().to_string(), text)), folder })
-    }
-
-    fn with<C>(
-        &self,
-        load: impl FnOnce(Option<Text<'_>>, &Sources<'_>) -> Result<C, Vec<Problem>>,
-    ) -> Result<C, WrongConfig> {
-        let text = self.file.as_ref().map(|(name, text)| Text { name, text });
-        let env = |name: &str| env::var(name).ok();
-        let read = |path: &Path| {
-            // Without the path, which may be a token in the wrong place.
-            material::read_token(&self.folder.join(path)).map_err(|e| e.to_string())
-        };
-        Ok(load(text, &Sources { env: &env, read: &read })?)
-    }
-
-    /// The other role's file would have a problem for each of its keys.
-    fn must_be(&self, wanted: Role) -> Result<(), WrongConfig> {
-        let Some((name, text)) = &self.file else { return Ok(()) };
-        let role = match Role::of(text) {
-            Some(Role::Server) if wanted != Role::Server => "server",
-            Some(Role::Client) if wanted != Role::Client => "client",
-            _ => return Ok(()),
-        };
-        Err(WrongConfig::one(format!(
-            "{name}: this is a {role}'s file (hint: tunnel {role} --config {name})"
-        )))
-    }
-
-    /// Refuses with all faults without whose end nothing runs.
-    fn refuse(&self, faults: &[Fault], given: &[Given<'_>]) -> Result<(), WrongConfig> {
-        let lines = self.places(faults.iter().filter(|fault| fault.fatal), given);
-        if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
-    }
-
-    /// A line for each, with its place.
-    fn places<'f>(
-        &self,
-        faults: impl Iterator<Item = &'f Fault>,
-        given: &[Given<'_>],
-    ) -> Vec<String> {
-        let mut lines: Vec<String> = Vec::new();
-        for Fault { keys, problem, .. } in faults {
-            let flag = given.iter().find(|(key, _, is)| *is && keys.iter().any(|k| k == key));
-            let in_file = self.file.as_ref().and_then(|(name, text)| {
-                // A path of its own settings is beyond the flags, which stand for those of all.
-                let keys = keys.iter().filter(|key| flag.is_none_or(|(flag, ..)| key != flag));
-                let mut places = keys.filter_map(|key| Some((key, config::locate(text, key)?)));
-                let (key, (line, column)) = places.next()?;
-                Some(format!("{name}:{line}:{column}: {key}: {problem}"))
-            });
-            let line = in_file.unwrap_or_else(|| match (flag, keys.last(), &self.file) {
-                (Some((_, flag, _)), ..) => format!("{flag}: {problem}"),
-                (None, Some(key), Some((name, _))) => format!("{name}: {key}: {problem}"),
-                (None, ..) => problem.clone(),
-            });
-            // Several paths to one server share their settings.
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
-        lines
-    }
-
-    /// The parser's warnings, and those about who may read the secrets.
-    fn warnings(&self, found: &[Problem], tokens: &[&Token]) -> Vec<String> {
-        let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
-        // A token that came from the environment or a flag does not stand in the file.
-        let holds_one = |text: &str| tokens.iter().any(|t| text.contains(t.secret.reveal()));
-        let own = self.file.iter().filter(|(_, text)| holds_one(text));
-        let own = own.map(|(name, _)| PathBuf::from(name));
-        for file in files.chain(own).filter(|file| material::is_exposed(file)) {
-            warnings.push(format!(
-                "{} holds a token and others may read it (chmod 600)",
-                file.display()
-            ));
-        }
-        warnings
-    }
-}
-
-fn read(path: &Path) -> Result<String, WrongConfig> {
-    material::read_config(path)
-        .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))
-}
-
 /// A flag's path is relative to where we stand, a file's to the file; one form for both.
 fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
     let Some(path) = path else { return Ok(None) };
@@ -304,10 +195,6 @@ fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
         Ok(path) => Ok(Some(path.replace("${", "$${"))),
         Err(_) => Err(WrongConfig::one(format!("{}: not UTF-8", path.display()))),
     }
-}
-
-fn absolute(path: &Path) -> Result<PathBuf, WrongConfig> {
-    std::path::absolute(path).map_err(|e| WrongConfig::one(format!("{}: {e}", path.display())))
 }
 
 fn warn_of_argument(token: Option<&str>, warnings: &mut Vec<String>) {

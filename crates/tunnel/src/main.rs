@@ -14,6 +14,7 @@ mod entrance;
 mod examine;
 mod first_start;
 mod generate;
+mod input;
 mod instances;
 mod life;
 mod listeners;
