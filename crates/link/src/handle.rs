@@ -17,6 +17,7 @@ use transport::{Connector, Inlet, OpenError, Outlet};
 use crate::carrier::{Running, Wakers};
 use crate::inlet::StreamInlet;
 use crate::owner::{End, Notice, Owner, Settings, State};
+use crate::retire::Retirement;
 use crate::timer::Timer;
 
 /// A link. Cheap to clone; all clones are the same link.
@@ -31,7 +32,7 @@ pub(crate) struct Inner {
     pub(crate) budget: Rc<dyn Budget>,
     /// By the index of their keys; the id tells a stream from a later one in its place.
     outlets: RefCell<Vec<Slot>>,
-    owner: Rc<dyn Owner>,
+    pub(crate) owner: Rc<dyn Owner>,
     control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<Running>>,
     /// Highest carrier number ever attached.
@@ -39,18 +40,11 @@ pub(crate) struct Inner {
     pub(crate) wakers: Wakers,
     pub(crate) timer: Timer,
     pub(crate) ended: Cell<Option<End>>,
-    /// The link is to retire.
-    told_to_go: Cell<bool>,
-    /// The owner knows that no more streams are taken.
-    going_away: Cell<bool>,
-    /// The peer has no stream left and opens none.
-    peer_done: Cell<bool>,
+    pub(crate) retirement: Retirement,
     /// Goodbye was said: the link ends with its carrier.
     pub(crate) closing: Cell<bool>,
     notices: RefCell<Vec<Notice>>,
     notify: Notify,
-    /// Tells whoever keeps links one after the other that this one is not to be used any more.
-    fate: Notify,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
     pub(crate) sent: Cell<u64>,
@@ -81,13 +75,10 @@ impl Link {
             wakers: Wakers::default(),
             timer: Timer::default(),
             ended: Cell::new(None),
-            told_to_go: Cell::new(false),
-            going_away: Cell::new(false),
-            peer_done: Cell::new(false),
+            retirement: Retirement::default(),
             closing: Cell::new(false),
             notices: RefCell::default(),
             notify: Notify::new(),
-            fate: Notify::new(),
             received: Cell::new(0),
             sent: Cell::new(0),
             resumes: Cell::new(0),
@@ -192,52 +183,18 @@ impl Link {
         taken
     }
 
-    /// Lets the link retire; its streams go on until they end, and the link with the last of them.
-    /// A server asks its client for another link by that; a client has it, and opens no more
-    /// streams on this one.
-    pub fn go_away(&self) {
-        if self.has_ended() {
-            return;
-        }
-        self.inner.machine.borrow_mut().go_away();
-        self.inner.note_going_away();
-        self.inner.wake();
-    }
-
-    /// Whether it takes no new streams.
-    #[must_use]
-    pub fn is_going_away(&self) -> bool {
-        self.inner.machine.borrow().is_going_away()
-    }
-
     /// Tells the peer that the link ends now; [`Link::close`] follows when that had time to leave.
     pub fn say_goodbye(&self) {
-        self.inner.going_away.set(true);
+        self.inner.retirement.going_away.set(true);
         self.inner.closing.set(true);
         self.inner.machine.borrow_mut().close();
-        self.inner.fate.notify_one();
+        self.inner.retirement.fate.notify_one();
         self.inner.wake();
     }
 
     /// Ends the link at once; its streams are reset on both sides.
     pub fn close(&self) {
         self.inner.end(End::Closed);
-    }
-
-    /// Ready when the link is to be replaced: it was told to go, or it has ended. One task waits
-    /// for this or [`Link::closed_here`].
-    pub(crate) async fn told_to_go(&self) {
-        let inner = &self.inner;
-        while !self.has_ended() && (inner.closing.get() || !inner.told_to_go.get()) {
-            inner.fate.notified().await;
-        }
-    }
-
-    /// Ready when this end has said goodbye.
-    pub(crate) async fn closed_here(&self) {
-        while !self.inner.closing.get() && self.ended() != Some(End::Closed) {
-            self.inner.fate.notified().await;
-        }
     }
 
     pub(crate) async fn notice(&self) -> Notice {
@@ -256,7 +213,7 @@ impl Link {
 
 impl Connector for Link {
     fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError> {
-        if self.inner.ended.get().is_some() || self.inner.going_away.get() {
+        if self.inner.ended.get().is_some() || self.inner.retirement.going_away.get() {
             return Err(OpenError::Closed);
         }
         let key = self.inner.machine.borrow_mut().open(&open).ok_or(OpenError::Closed)?;
@@ -294,7 +251,7 @@ impl Inner {
         slot.take_if(|(id, _)| *id == key.id()).map(|(_, outlet)| outlet)
     }
 
-    fn handle(self: &Rc<Self>) -> Link {
+    pub(crate) fn handle(self: &Rc<Self>) -> Link {
         Link { inner: Rc::clone(self) }
     }
 
@@ -378,38 +335,13 @@ impl Inner {
             }
             Event::ProbeNextPath => self.tell(Notice::Probe),
             Event::CarrierDead(number) => self.carrier_ended(number),
-            Event::GoingAway(code @ (GOAWAY_RETIRE | GOAWAY_DONE)) => {
-                self.told_to_go.set(true);
-                self.peer_done.set(self.peer_done.get() || code == GOAWAY_DONE);
-                self.note_going_away();
-                self.fate.notify_one();
-                self.end_if_over();
-            }
+            Event::GoingAway(GOAWAY_RETIRE) => self.retire(false),
+            Event::GoingAway(GOAWAY_DONE) => self.retire(true),
             // Both may say goodbye at once.
             Event::GoingAway(GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
             Event::GoingAway(GOAWAY_CLOSED) => self.end(End::ByPeer),
             Event::GoingAway(code) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
-        }
-    }
-
-    /// Tells the owner once that no more streams are taken.
-    fn note_going_away(self: &Rc<Self>) {
-        let goes = self.machine.borrow().is_going_away();
-        if goes && !self.going_away.replace(true) {
-            self.owner.changed(&self.handle(), State::GoingAway);
-        }
-    }
-
-    /// The last stream of a link that was to end after it may be gone.
-    fn end_if_over(self: &Rc<Self>) {
-        if self.machine.borrow().stream_count() > 0 {
-            return;
-        }
-        if self.closing.get() {
-            self.end(End::Closed);
-        } else if self.peer_done.get() {
-            self.end(End::Retired);
         }
     }
 
@@ -480,7 +412,7 @@ impl Inner {
             self.wakers.wake();
         }
         self.tell(Notice::Ended(end));
-        self.fate.notify_one();
+        self.retirement.fate.notify_one();
         let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
         for (_, outlet) in outlets.into_iter().flatten() {
             outlet.reset(ResetCode::Shutdown);

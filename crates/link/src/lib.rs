@@ -21,6 +21,7 @@ mod handle;
 mod inlet;
 mod owner;
 mod reader;
+mod retire;
 pub mod server;
 mod timer;
 mod writer;
