@@ -240,9 +240,11 @@ fn pair(text: &str) -> Result<String, String> {
     let (from, to) = text
         .split_once('=')
         .ok_or("two addresses with `=` in between, like tcp://:10022=tcp://127.0.0.1:22")?;
-    for side in [from, to] {
+    for (side, host) in [(from, ":"), (to, "127.0.0.1:")] {
         if !side.contains("://") {
-            return Err(format!("`{side}` needs a scheme in front, like tcp://{side}"));
+            // A port alone is meant for this machine.
+            let host = if side.bytes().all(|b| b.is_ascii_digit()) { host } else { "" };
+            return Err(format!("`{side}` needs a scheme in front, like tcp://{host}{side}"));
         }
     }
     Ok(text.to_owned())
@@ -325,6 +327,9 @@ mod tests {
         let wrong = |line| parse(line).unwrap_err();
         assert!(wrong("tunnel client --config c --publish 10022").contains("two addresses"));
         assert!(wrong("tunnel client --config c --publish :1=tcp://a:2").contains("tcp://:1"));
+        assert!(wrong("tunnel client --config c --publish 80=tcp://a:2").contains("tcp://:80"));
+        let said = wrong("tunnel client --config c --publish tcp://:1=80");
+        assert!(said.contains("like tcp://127.0.0.1:80"), "{said}");
         assert!(wrong("tunnel client --name x").contains("--server"));
         assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));

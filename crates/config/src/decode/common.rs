@@ -134,11 +134,13 @@ pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
     match (path(s, "cert"), path(s, "key")) {
         (Some(cert), Some(key)) => Some(KeyPair { cert, key }),
         (Some(_), None) if s.key("key").is_none() => {
-            s.bad("cert", BadValue::new("a certificate without its key").hint("add `key:`"));
+            let bad = BadValue::new("a certificate without its key");
+            s.bad("cert", bad.hint("add `key:` or `--key`"));
             None
         }
         (None, Some(_)) if s.key("cert").is_none() => {
-            s.bad("key", BadValue::new("a key without its certificate").hint("add `cert:`"));
+            let bad = BadValue::new("a key without its certificate");
+            s.bad("key", bad.hint("add `cert:` or `--cert`"));
             None
         }
         _ => None,
