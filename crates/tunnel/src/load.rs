@@ -128,7 +128,7 @@ pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
     read_either(path).map(|(either, _)| either)
 }
 
-/// As [`file`], and opens the certificates and keys that it names, too.
+/// As [`file()`], and opens the certificates and keys that it names, too.
 pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig> {
     let (mut either, input) = read_either(path)?;
     let (faults, warnings) = match &mut either {
