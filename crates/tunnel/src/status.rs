@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::Meter;
 use crate::term;
 
 /// A future that may be sent; the control socket runs beside the workers.
@@ -15,6 +16,11 @@ pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>
 pub(crate) trait StatusSource: Send + Sync {
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
+
+    /// Whoever can measure its links; a server cannot.
+    fn meter(&self) -> Option<&dyn Meter> {
+        None
+    }
 }
 
 /// A daemon.
@@ -35,6 +41,8 @@ pub(crate) struct Status {
     pub(crate) state: String,
     /// Where a server waits for clients: `tls://0.0.0.0:7000`.
     pub(crate) listen: Vec<String>,
+    /// Tasks alive on all runtimes: what a leak shows first.
+    pub(crate) tasks: u64,
     /// A server has one per client process, a client one per server.
     pub(crate) sessions: Vec<Session>,
 }
@@ -119,7 +127,9 @@ pub(crate) const SUPERSEDED: &str = "superseded";
 
 /// For people: a head line and a table per session.
 pub(crate) fn render(status: &Status) -> String {
-    let Status { role, name, version, pid, uptime_seconds, state, listen, sessions } = status;
+    // The count of tasks is for programs that watch it.
+    let Status { role, name, version, pid, uptime_seconds, state, listen, tasks: _, sessions } =
+        status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
     let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::link::Link;
 use proto::Target;
+use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker};
 use crate::status;
@@ -60,7 +61,7 @@ fn part(worker: &Rc<Worker>) -> Part {
         let session = entrance.session.load();
         let entry = part.entry(&session);
         let (list, target) = match &entrance.target {
-            Target::Service(_) => (&mut entry.services, String::new()),
+            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
             Target::Forward(target) => (&mut entry.forwards, target.clone()),
         };
         list.push(status::Service {
@@ -104,6 +105,16 @@ pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Sessio
         }
     }
     all
+}
+
+/// Tasks alive on the workers and on the runtime of the caller.
+pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
+    let here = || Runtime::current().metrics().num_alive_tasks();
+    let mut count = here();
+    for handle in handles {
+        count += handle.call(move |_| here()).await.unwrap_or(0);
+    }
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// Adds one worker's counts of a service to those of others.

@@ -147,6 +147,7 @@ impl StatusSource for Server {
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
+                tasks: survey::tasks(self.workers.handles()).await,
                 sessions: sessions.into_values().collect(),
                 ..Status::default()
             }
