@@ -2,6 +2,13 @@
 //! runs the same on every machine. `.ci/run` calls it and does nothing else.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
+mod chaos;
+mod child;
+mod options;
+mod packages;
+mod plot;
+mod site;
+mod soak;
 mod test;
 mod walls;
 
@@ -12,12 +19,19 @@ cargo xtask test [--fast] [STEP…]   everything that has to hold before a merge
 
   --fast   without the steps that build or need the release binary
   STEP     only these steps, in their order
+
+cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
+
+cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and tasks stay flat;
+                                 20 minutes. Plots are in target/soak/
 ";
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("test") => test::main(args),
+        Some("chaos") => chaos::main(args),
+        Some("soak") => soak::main(args),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}\nSteps:\n{}", test::describe_steps());
             ExitCode::SUCCESS

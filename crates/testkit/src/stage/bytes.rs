@@ -1,9 +1,49 @@
 //! Endless bytes whose value depends on their offset: a lost, doubled or swapped byte is found
 //! where it happens, without keeping a copy.
 
-use std::io::{ErrorKind, Read, Write};
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
 
 const BLOCK: usize = 64 << 10;
+
+/// What is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// A connection failed or ended too early.
+    Broken(String),
+    /// Bytes came that nobody had sent, or nothing came for as long as the socket has patience.
+    Wrong(String),
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Broken(text) | Self::Wrong(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// The outcome of a read or write of a whole thing.
+///
+/// # Errors
+///
+/// As they are told apart by [`Complaint`].
+pub fn whole(outcome: io::Result<()>) -> Result<(), Complaint> {
+    outcome.map_err(|e| {
+        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+            Complaint::Wrong("nothing moved for as long as there was patience".to_owned())
+        } else {
+            Complaint::Broken(e.to_string())
+        }
+    })
+}
+
+/// Says where.
+fn at(place: &str, offset: u64, outcome: io::Result<()>) -> Result<(), Complaint> {
+    whole(outcome).map_err(|complaint| match complaint {
+        Complaint::Broken(why) => Complaint::Broken(format!("{place} {offset}: {why}")),
+        Complaint::Wrong(why) => Complaint::Wrong(format!("{place} {offset}: {why}")),
+    })
+}
 
 /// The eight bytes at `word * 8` (the finalizer of splitmix64).
 const fn word(index: u64) -> [u8; 8] {
@@ -40,12 +80,12 @@ pub fn expect_end(from: impl Read) {
 /// # Errors
 ///
 /// Where writing failed, and why.
-pub fn try_send(mut to: impl Write, total: u64) -> Result<(), String> {
+pub fn try_send(mut to: impl Write, total: u64) -> Result<(), Complaint> {
     let (mut block, mut offset) = (vec![0; BLOCK], 0);
     while offset < total {
         let size = BLOCK.min(usize::try_from(total - offset).unwrap());
         fill(&mut block[..size], offset);
-        to.write_all(&block[..size]).map_err(|e| format!("writing at {offset}: {e}"))?;
+        at("writing at", offset, to.write_all(&block[..size]))?;
         offset += size as u64;
     }
     Ok(())
@@ -56,16 +96,15 @@ pub fn try_send(mut to: impl Write, total: u64) -> Result<(), String> {
 /// # Errors
 ///
 /// Where reading failed, or the first byte that differs.
-pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), String> {
+pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), Complaint> {
     let (mut block, mut wanted, mut offset) = (vec![0; BLOCK], vec![0; BLOCK], 0);
     while offset < total {
         let size = BLOCK.min(usize::try_from(total - offset).unwrap());
-        from.read_exact(&mut block[..size])
-            .map_err(|e| format!("reading the block at {offset} of {total}: {e}"))?;
+        at("reading the block at", offset, from.read_exact(&mut block[..size]))?;
         fill(&mut wanted[..size], offset);
         let good = block[..size].iter().zip(&wanted).take_while(|(a, b)| a == b).count();
         if good < size {
-            return Err(format!("byte {} differs", offset + good as u64));
+            return Err(Complaint::Wrong(format!("byte {} differs", offset + good as u64)));
         }
         offset += size as u64;
     }
@@ -77,11 +116,11 @@ pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), String> {
 /// # Errors
 ///
 /// Stray bytes, or an end that is not clean.
-pub fn try_expect_end(mut from: impl Read) -> Result<(), String> {
+pub fn try_expect_end(mut from: impl Read) -> Result<(), Complaint> {
     match from.read(&mut [0; 16]) {
         Ok(0) => Ok(()),
-        Ok(n) => Err(format!("{n} stray bytes")),
-        Err(e) => Err(format!("a clean end was due: {e}")),
+        Ok(n) => Err(Complaint::Wrong(format!("{n} stray bytes"))),
+        Err(e) => whole(Err(e)),
     }
 }
 

@@ -99,6 +99,13 @@ impl Daemon {
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 
+    /// How many descriptors it has open.
+    #[must_use]
+    pub fn descriptors(&self) -> u64 {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count() as u64
+    }
+
+    /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

@@ -113,11 +113,16 @@ impl Clock {
 /// `iperf3 -s` on a loopback port.
 pub fn start_iperf3(dir: &Path) -> (u16, Daemon) {
     let port = free_port();
+    (port, start_iperf3_on(dir, port))
+}
+
+/// `iperf3 -s` on this loopback port.
+pub fn start_iperf3_on(dir: &Path, port: u16) -> Daemon {
     let mut command = Command::new(program("iperf3"));
     command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
     let server = Daemon::start("iperf3", dir, &mut command);
     wait_listening(port, SOON);
-    (port, server)
+    server
 }
 
 /// An sshd for whoever runs the test, with keys of its own. Returns its port and the options that

@@ -1,30 +1,17 @@
 //! `cargo xtask test`: steps in a fixed order, the cheap ones first. A step passes, is skipped
 //! with a printed reason, or ends the run; where `CI=true` a skip ends the run, too.
 
-mod child;
-mod packages;
 mod steps;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
-use child::Tally;
+use crate::child::Tally;
+use crate::site::Site;
 use steps::STEPS;
-
-/// The checkout, and how strict to be.
-#[derive(Debug)]
-struct Site {
-    /// Top level of the checkout.
-    root: PathBuf,
-    /// Where cargo builds.
-    target: PathBuf,
-    /// `CI=true`: what cannot run is a failure.
-    ci: bool,
-}
 
 /// One thing that has to hold.
 #[derive(Debug)]
@@ -38,22 +25,9 @@ struct Step {
 
 /// How a step ended that did not fail.
 #[derive(Debug)]
-enum Verdict {
+pub(crate) enum Verdict {
     Passed(Tally),
     Skipped(String),
-}
-
-impl Site {
-    fn here() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .nth(2)
-            .context("xtask lies in crates/xtask")?
-            .to_path_buf();
-        let target = std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| root.join("target"), |dir| root.join(dir));
-        Ok(Self { root, target, ci: std::env::var_os("CI").is_some_and(|ci| ci == "true") })
-    }
 }
 
 /// Runs the steps the arguments select. The last line is cargo's own summary, or, on failure, the
@@ -145,6 +119,8 @@ fn run_all(site: &Site, steps: &[&Step], total: &mut Tally) -> Result<(), &'stat
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn chosen(args: &[&str]) -> Vec<&'static str> {

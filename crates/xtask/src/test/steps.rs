@@ -6,9 +6,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::child::{Tally, capture, cargo, find, run, run_tests};
-use super::{Site, Step, Verdict, packages};
-use crate::walls;
+use super::{Step, Verdict};
+use crate::child::{Tally, capture, cargo, find, run, run_tests};
+use crate::site::Site;
+use crate::{chaos, packages, soak, walls};
 
 const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
     Step { name, what, slow: false, run }
@@ -29,7 +30,8 @@ pub(super) const STEPS: &[Step] = &[
     step("units", "systemd finds nothing to say about the units", units),
     slow("release", "the release binary builds", release),
     slow("examples", "the release binary accepts every file in examples/", examples),
-    slow("e2e", "the release binary against real software", e2e),
+    slow("e2e", "the optimized binary against real software", e2e),
+    slow("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
     slow("static", "the static binary builds and runs in an empty root", build_static),
 ];
 
@@ -126,8 +128,18 @@ fn e2e(site: &Site) -> Result<Verdict> {
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }
-    let args = ["test", "--release", "--package", "tunnel", "--test", "*"];
+    let args = ["test", "--profile", "e2e", "--package", "tunnel", "--test", "*"];
     Ok(Verdict::Passed(run_tests(&mut cargo(&site.root, &args))?))
+}
+
+/// The seed is fixed, so that a failure of one run is worth another with the same faults.
+fn faults(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(chaos::SOFTWARE) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    chaos::run(site, &chaos::Options { minutes: 2.0, seed: 1 })?;
+    soak::run(site, &soak::Options { minutes: 1.0 })?;
+    OK
 }
 
 fn build_static(site: &Site) -> Result<Verdict> {

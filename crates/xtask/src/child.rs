@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result, ensure};
 
 /// What test programs reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) passed: u64,
-    pub(super) ignored: u64,
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) ignored: u64,
 }
 
 impl AddAssign for Tally {
@@ -40,14 +40,14 @@ impl Tally {
 }
 
 /// `cargo` with these arguments, in the top level of the checkout.
-pub(super) fn cargo(root: &Path, args: &[&str]) -> Command {
+pub(crate) fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(args);
     command
 }
 
 /// Runs to the end; a status other than 0 is an error.
-pub(super) fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = announce(command);
     let status =
         command.stdin(Stdio::null()).status().with_context(|| format!("starting {line}"))?;
@@ -56,7 +56,7 @@ pub(super) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Like [`run`], and adds up what cargo says about tests.
-pub(super) fn run_tests(command: &mut Command) -> Result<Tally> {
+pub(crate) fn run_tests(command: &mut Command) -> Result<Tally> {
     let line = announce(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -82,7 +82,7 @@ fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
 }
 
 /// What a program printed on both channels, and whether it succeeded.
-pub(super) fn capture(command: &mut Command) -> Result<(bool, String)> {
+pub(crate) fn capture(command: &mut Command) -> Result<(bool, String)> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
@@ -90,7 +90,7 @@ pub(super) fn capture(command: &mut Command) -> Result<(bool, String)> {
 }
 
 /// Where a program is: on the path or in the folders of daemons, which are not on everyone's path.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])

@@ -4,8 +4,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::child::{Tally, capture, cargo, find, run};
-use super::{Site, Verdict};
+use crate::child::{Tally, capture, cargo, find, run};
+use crate::site::Site;
+use crate::test::Verdict;
 
 /// One program, the Debian package that has it, and why it is needed.
 #[derive(Debug)]
@@ -32,11 +33,12 @@ const NEEDS: &[Need] = &[
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
+    need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
     need("systemd-analyze", "systemd", "checks the units"),
 ];
 
 /// Installs what is missing when root on a Debian; else says what to run.
-pub(super) fn install(site: &Site) -> Result<Verdict> {
+pub(crate) fn install(site: &Site) -> Result<Verdict> {
     add_rust_components(site)?;
     let missing = missing();
     if missing.is_empty() {
@@ -67,7 +69,7 @@ pub(super) fn install(site: &Site) -> Result<Verdict> {
 }
 
 /// Why a step that needs these programs cannot run, if one of them is missing.
-pub(super) fn lacking(programs: &[&str]) -> Option<String> {
+pub(crate) fn lacking(programs: &[&str]) -> Option<String> {
     let packages: Vec<_> = missing()
         .into_iter()
         .filter(|need| programs.contains(&need.program))

@@ -1,0 +1,70 @@
+//! iperf3 through a forward, both ways in turn.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use testkit::stage::bytes::Complaint;
+use testkit::stage::{Daemon, free_port, program, run_within, start_iperf3_on};
+
+use super::{DEADLINE, Job, job};
+
+/// What a run sends, at 10 MB/s.
+const BYTES: u64 = 24 << 20;
+
+/// The server, which a broken run can leave in a state that refuses the next one.
+#[derive(Debug)]
+pub(super) struct Iperf {
+    dir: PathBuf,
+    port: u16,
+    server: Option<Daemon>,
+}
+
+impl Iperf {
+    pub(super) fn start(dir: &Path) -> (u16, Self) {
+        let port = free_port();
+        let server = Some(start_iperf3_on(dir, port));
+        (port, Self { dir: dir.to_owned(), port, server })
+    }
+
+    fn start_again(&mut self) {
+        // First ended, then started: they share the port.
+        drop(self.server.take());
+        self.server = Some(start_iperf3_on(&self.dir, self.port));
+    }
+}
+
+pub(super) fn runs(port: u16, server: Arc<Mutex<Iperf>>) -> Job {
+    let mut job = job("iperf3, 24 MiB", move |turn| {
+        let outcome = run_once(port, turn % 2 == 1);
+        if outcome.is_err() {
+            server.lock().unwrap_or_else(PoisonError::into_inner).start_again();
+        }
+        outcome
+    });
+    // One connection to talk, and later one for the bytes.
+    job.opens_late = true;
+    job
+}
+
+fn run_once(port: u16, reverse: bool) -> Result<u64, Complaint> {
+    let mut command = Command::new(program("iperf3"));
+    let (port, bytes) = (port.to_string(), BYTES.to_string());
+    command.args(["-c", "127.0.0.1", "-p", &port, "-n", &bytes, "-b", "80M", "-J"]);
+    if reverse {
+        command.arg("-R");
+    }
+    let Some(output) = run_within(&mut command, DEADLINE) else {
+        return Err(Complaint::Wrong(format!("iperf3 hung for {} s", DEADLINE.as_secs())));
+    };
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    if !output.status.success() || report.get("error").is_some() {
+        return Err(Complaint::Broken(format!("iperf3: {}: {}", output.status, report["error"])));
+    }
+    let sent = report["end"]["sum_sent"]["bytes"].as_u64().unwrap_or(0);
+    if sent < BYTES {
+        return Err(Complaint::Wrong(format!("iperf3 sent {sent} bytes: {}", report["end"])));
+    }
+    Ok(sent)
+}

@@ -1,0 +1,168 @@
+//! What goes through the tunnel all the time: each kind of work on a thread of its own, one piece
+//! after the other.
+
+mod files;
+mod iperf;
+mod shell;
+mod visitors;
+mod web;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use testkit::stage::bytes::Complaint;
+use testkit::stage::{Daemon, Nginx, Origin, run_within, start_sshd};
+
+use super::ledger::Ledger;
+use iperf::Iperf;
+
+/// Longest time for one piece of work. Each takes some seconds, and the longest pause that faults
+/// make is some ten more; what waits longer hangs, and a death is no excuse.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// Between two pieces, and after one that failed: a server that is away is not asked without end.
+const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE_FAILED: Duration = Duration::from_millis(700);
+
+/// Who serves behind the tunnel.
+#[derive(Debug)]
+pub(super) struct Origins {
+    dir: PathBuf,
+    nginx: Nginx,
+    sshd: (u16, Daemon, Vec<String>),
+    iperf: Arc<Mutex<Iperf>>,
+    iperf_port: u16,
+    echo: Origin,
+}
+
+/// Ports that visitors know.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entrances {
+    pub(super) web: u16,
+    pub(super) ssh: u16,
+    pub(super) echo: u16,
+    pub(super) echo_forward: u16,
+    pub(super) iperf: u16,
+}
+
+impl Origins {
+    pub(super) fn start(dir: &Path) -> Self {
+        let (iperf_port, iperf) = Iperf::start(dir);
+        Self {
+            dir: dir.to_owned(),
+            nginx: Nginx::start(dir, ""),
+            sshd: start_sshd(dir),
+            iperf: Arc::new(Mutex::new(iperf)),
+            iperf_port,
+            echo: Origin::echo(),
+        }
+    }
+
+    pub(super) fn web(&self) -> u16 {
+        self.nginx.port
+    }
+
+    pub(super) fn ssh(&self) -> u16 {
+        self.sshd.0
+    }
+
+    pub(super) fn iperf(&self) -> u16 {
+        self.iperf_port
+    }
+
+    pub(super) fn echo(&self) -> u16 {
+        self.echo.port()
+    }
+}
+
+/// One kind of work: the turn, counted from 0, goes in; bytes or a complaint come out.
+struct Job {
+    kind: &'static str,
+    /// Whether it opens connections in mid-work as well.
+    opens_late: bool,
+    piece: Box<dyn FnMut(u64) -> Result<u64, Complaint> + Send>,
+}
+
+fn job(
+    kind: &'static str,
+    piece: impl FnMut(u64) -> Result<u64, Complaint> + Send + 'static,
+) -> Job {
+    Job { kind, opens_late: false, piece: Box::new(piece) }
+}
+
+/// Threads that work until told to finish.
+#[derive(Debug)]
+pub(super) struct Traffic {
+    over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Traffic {
+    pub(super) fn start(
+        entrances: &Entrances,
+        origins: &Origins,
+        ledger: &Arc<Ledger>,
+    ) -> Result<Self> {
+        let Entrances { web, ssh, echo, echo_forward, iperf } = *entrances;
+        let dir = &origins.dir;
+        let secret = files::make(dir).context("a file to send")?;
+        let shell = shell::Shell::new(ssh, &origins.sshd.2, secret);
+        let server = Arc::clone(&origins.iperf);
+        let both = move |turn: u64| if turn.is_multiple_of(2) { echo } else { echo_forward };
+        let jobs = [
+            web::downloads(web, dir)?,
+            web::pages(web),
+            shell.typing(),
+            shell.pipe(dir),
+            shell.rsync(dir),
+            iperf::runs(iperf, server),
+            job("echo, 6 MB", move |turn| visitors::bulk(both(turn))),
+            job("echo, long", move |turn| visitors::talk(both(turn), turn)),
+            job("echo, short", move |turn| visitors::brief(both(turn))),
+        ];
+        let over = Arc::new(AtomicBool::new(false));
+        let threads = jobs.into_iter().map(|mut job| {
+            let (over, ledger) = (Arc::clone(&over), Arc::clone(ledger));
+            let work = move || {
+                for turn in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
+                    let mark = ledger.mark();
+                    let outcome = (job.piece)(turn);
+                    let pause = if outcome.is_ok() { PAUSE } else { PAUSE_FAILED };
+                    ledger.work(job.kind, &mark, job.opens_late, outcome);
+                    std::thread::sleep(pause);
+                }
+            };
+            std::thread::Builder::new().name(job.kind.to_owned()).spawn(work)
+        });
+        let threads = threads.collect::<Result<_, _>>().context("starting a thread")?;
+        Ok(Self { over, threads })
+    }
+
+    /// Lets every piece that was begun come to its end.
+    pub(super) fn finish(self) {
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            // A panic there has printed itself; the work it did not do is seen in the table.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Runs a program to its end; a status other than 0 is a broken connection.
+fn succeed(command: &mut Command) -> Result<Output, Complaint> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_owned();
+    let name = name.to_string_lossy();
+    let Some(output) = run_within(command, DEADLINE) else {
+        return Err(Complaint::Wrong(format!("{name} hung for {} s", DEADLINE.as_secs())));
+    };
+    if output.status.success() {
+        return Ok(output);
+    }
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    Err(Complaint::Broken(format!("{name}: {}: {}", output.status, said.trim())))
+}

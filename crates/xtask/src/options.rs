@@ -1,0 +1,64 @@
+//! `--name NUMBER` on the command line: all that the commands here need.
+
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail};
+
+/// Reads pairs of these names and numbers; the last one wins. `set` stores a number by its name and
+/// says whether it knows the name.
+pub(crate) fn parse(
+    mut args: impl Iterator<Item = String>,
+    mut set: impl FnMut(&str, &str) -> Result<bool>,
+) -> Result<()> {
+    while let Some(name) = args.next() {
+        let value = args.next().with_context(|| format!("{name} wants a number"))?;
+        if !set(&name, &value)? {
+            bail!("no such option: {name}");
+        }
+    }
+    Ok(())
+}
+
+/// A number of this type.
+pub(crate) fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
+    value.parse().ok().with_context(|| format!("{name} wants a number, not {value}"))
+}
+
+/// Minutes, fractions allowed: more than none, at most a week.
+pub(crate) fn minutes(name: &str, value: &str) -> Result<f64> {
+    let minutes: f64 = number(name, value)?;
+    if !(minutes > 0.0 && minutes <= 10_080.0) {
+        bail!("{name} wants minutes up to a week, not {value}");
+    }
+    Ok(minutes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<f64> {
+        let mut found = 0.0;
+        parse(words.iter().map(ToString::to_string), |name, value| {
+            if name == "--minutes" {
+                found = minutes(name, value)?;
+            }
+            Ok(name == "--minutes")
+        })?;
+        Ok(found)
+    }
+
+    #[test]
+    fn numbers_are_read_and_nonsense_is_named() {
+        assert_eq!(read(&["--minutes", "0.5"]).unwrap(), 0.5);
+        for (words, complaint) in [
+            (&["--minutes"][..], "wants a number"),
+            (&["--minutes", "soon"], "not soon"),
+            (&["--minutes", "NaN"], "not NaN"),
+            (&["--hours", "1"], "no such option"),
+        ] {
+            let error = read(words).unwrap_err().to_string();
+            assert!(error.contains(complaint), "{error}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Axes whose marks are round numbers.
+
+/// About so many marks on an axis.
+const MARKS: f64 = 5.0;
+
+/// From 0 to the first round number that holds everything.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    pub(super) step: f64,
+    pub(super) end: f64,
+}
+
+impl Scale {
+    /// For values up to `most`.
+    pub(super) fn up_to(most: f64) -> Self {
+        if !most.is_finite() || most <= 0.0 {
+            return Self { step: 1.0, end: 1.0 };
+        }
+        let rough = most / MARKS;
+        let power = 10_f64.powf(rough.log10().floor());
+        let nice = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+        let step = nice.into_iter().find(|step| *step >= rough).unwrap_or(10.0 * power);
+        Self { step, end: (most / step).ceil() * step }
+    }
+
+    /// Where the marks are.
+    pub(super) fn marks(self) -> impl Iterator<Item = f64> {
+        let count = (self.end / self.step).round() as u32;
+        (0..=count).map(move |n| f64::from(n) * self.step)
+    }
+
+    /// 0 to 1.
+    pub(super) fn place(self, value: f64) -> f64 {
+        (value / self.end).clamp(0.0, 1.0)
+    }
+
+    /// As short as the step allows.
+    pub(super) fn label(self, value: f64) -> String {
+        let digits = (-self.step.log10().floor()).max(0.0) as usize;
+        format!("{value:.digits$}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_round_and_hold_everything() {
+        for (most, labels) in [
+            (7.0, vec!["0", "2", "4", "6", "8"]),
+            (0.9, vec!["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]),
+            (1200.0, vec!["0", "500", "1000", "1500"]),
+            (0.0, vec!["0", "1"]),
+            (f64::NAN, vec!["0", "1"]),
+        ] {
+            let scale = Scale::up_to(most);
+            let marks: Vec<_> = scale.marks().map(|mark| scale.label(mark)).collect();
+            assert_eq!(marks, labels, "{most}");
+        }
+    }
+}

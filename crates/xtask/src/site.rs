@@ -1,0 +1,37 @@
+//! The checkout, and how strict to be.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+
+use crate::child::{cargo, run};
+
+/// Where the commands work.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Top level of the checkout.
+    pub(crate) root: PathBuf,
+    /// Where cargo builds.
+    pub(crate) target: PathBuf,
+    /// `CI=true`: what cannot run is a failure.
+    pub(crate) ci: bool,
+}
+
+impl Site {
+    pub(crate) fn here() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .context("xtask lies in crates/xtask")?
+            .to_path_buf();
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root.join("target"), |dir| root.join(dir));
+        Ok(Self { root, target, ci: std::env::var_os("CI").is_some_and(|ci| ci == "true") })
+    }
+
+    /// Builds the binary that the end-to-end tests run as well, and says where it is.
+    pub(crate) fn daemon(&self) -> Result<PathBuf> {
+        run(&mut cargo(&self.root, &["build", "--profile", "e2e", "--package", "tunnel"]))?;
+        Ok(self.target.join("e2e/tunnel"))
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask soak`: visitors that come and go as badly as they can, for a long time, and whether
+//! both daemons stay as small as they were.
+//!
+//! | module | what |
+//! |---|---|
+//! | `churn` | aborted downloads, failed dials, short connections, at a steady pace |
+//! | `sample` | what a daemon has at a moment: memory, descriptors, tasks, streams |
+//! | `verdict` | what counts as flat |
+
+mod churn;
+mod sample;
+mod verdict;
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::stage::{Origin, Running, Scheme, Setup, free_port};
+
+use crate::options;
+use crate::plot::{self, Chart, Line};
+use crate::site::Site;
+use churn::{Churn, Places};
+use sample::{Both, Sample};
+
+/// Between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long all that was churned may take to go away.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// How often the progress is told.
+const TELL: Duration = Duration::from_secs(10);
+
+/// A run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// How long; 20 make the counts of the reliability list.
+    pub(crate) minutes: f64,
+}
+
+pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let mut options = Options { minutes: 20.0 };
+    let parsed = options::parse(args, |name, value| {
+        if name == "--minutes" {
+            options.minutes = options::minutes(name, value)?;
+        }
+        Ok(name == "--minutes")
+    });
+    if let Err(error) = parsed {
+        eprintln!("xtask: {error:#}");
+        return ExitCode::from(2);
+    }
+    match Site::here().and_then(|site| run(&site, &options)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("FAILED: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The error says what did not stay flat or failed. Plot and logs stay in `target/soak/`.
+pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
+    let binary = site.daemon()?;
+    let dir = site.target.join("soak");
+    // What a former run left.
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let source = Origin::start(churn::endless);
+    let echo = Origin::echo();
+    let closed = free_port();
+    let mut setup = Setup::kept(&binary, Scheme::Tls, &dir);
+    setup.client_lines.push_str("connections: 2\n");
+    let setup = setup.service("source", source.port()).service("echo", echo.port());
+    let mut running = setup.service("closed", closed).forward(closed).start();
+    let places = Places {
+        source: running.public("source"),
+        echo: running.public("echo"),
+        closed: [running.public("closed"), running.local()],
+    };
+    let time = Duration::from_secs_f64(options.minutes * 60.0);
+    println!("\nsoak for {} s over tls, in {}", time.as_secs(), dir.display());
+
+    churn::warm_up(&places)?;
+    let mut samples = vec![settled(&mut running, None)?];
+    let churn = Churn::start(places, time)?;
+    let start = Instant::now();
+    let mut told = start;
+    while start.elapsed() < time {
+        std::thread::sleep(EVERY);
+        samples.push(Both::of(&mut running, start.elapsed())?);
+        if told.elapsed() >= TELL {
+            told = Instant::now();
+            println!("{:4} s  {}", start.elapsed().as_secs(), churn.progress());
+        }
+    }
+    let counted = churn.finish()?;
+    println!("{counted}");
+    let churned = samples.len();
+    samples.push(settled(&mut running, samples.first().copied())?);
+    draw(&dir, options, &samples)?;
+    let complaints = verdict::judge(&samples[..churned], &samples[churned]);
+    ensure!(complaints.is_empty(), "{}", complaints.join("\n  "));
+    println!("flat: memory, descriptors and tasks of both daemons");
+    Ok(())
+}
+
+/// A sample without visitors; where there is a base, once it is reached or time is up.
+fn settled(running: &mut Running, base: Option<Both>) -> Result<Both> {
+    let start = Instant::now();
+    loop {
+        std::thread::sleep(EVERY);
+        let now = Both::of(running, base.map_or(Duration::ZERO, |_| start.elapsed()))?;
+        let is_base = base.is_none_or(|base| verdict::is_back(&base, &now));
+        if now.is_quiet() && is_base || start.elapsed() > SETTLE {
+            return Ok(now);
+        }
+    }
+}
+
+fn draw(dir: &Path, options: &Options, samples: &[Both]) -> Result<()> {
+    let chart = |title: &str, y: &str, of: fn(&Sample) -> f64| {
+        let line = |name: &str, end: fn(&Both) -> &Sample| Line {
+            name: name.to_owned(),
+            points: samples.iter().map(|both| (both.at.as_secs_f64(), of(end(both)))).collect(),
+        };
+        Chart {
+            title: title.to_owned(),
+            x: "seconds".to_owned(),
+            y: y.to_owned(),
+            lines: vec![line("server", |both| &both.server), line("client", |both| &both.client)],
+        }
+    };
+    let charts = [
+        chart("resident memory", "MiB", |sample| sample.resident as f64 / f64::from(1 << 20)),
+        chart("descriptors", "open", |sample| sample.descriptors as f64),
+        chart("tasks", "alive", |sample| sample.tasks as f64),
+        chart("streams", "open", |sample| sample.streams as f64),
+    ];
+    let file = dir.join("soak.svg");
+    let title = format!("{} minutes of churn over tls", options.minutes);
+    fs::write(&file, plot::svg(&title, &charts)).context("writing the plot")?;
+    println!("plot: {}", file.display());
+    Ok(())
+}
