@@ -23,6 +23,15 @@ pub trait Budget: fmt::Debug {
     fn total(&self) -> u64;
 }
 
+/// Part of the budget that windows and replay leave to new streams and to implicit windows, which
+/// cannot be refused to streams that exist.
+const RESERVE: u64 = 8;
+
+/// What windows and replay may still take.
+pub(crate) fn spare(budget: &dyn Budget) -> u64 {
+    budget.left().saturating_sub(budget.total() / RESERVE)
+}
+
 /// A budget without limit, for tests and tools.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlimited;

@@ -90,6 +90,22 @@ fn a_retained_frame_costs_the_buffer_that_it_keeps() {
 }
 
 #[test]
+fn a_sender_without_memory_is_not_kept_waiting_for_the_next_sweep() {
+    // The receiver has a large window, the sender memory for little more than the implicit one:
+    // it is acknowledged at once, not when a quarter of the large window is consumed.
+    let purse = Purse::new(24 << 10);
+    let budgets: [Rc<dyn Budget>; 2] = [Rc::new(purse), Rc::new(Unlimited)];
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.conditions = Conditions::path(ms(1), 1000);
+    pair.reconnect();
+    let id = pair.open(Client, &open("x"));
+    pair.feed(Client, id, 4 << 20);
+    pair.run_for(ms(1000));
+    let count = pair.seen(Server, id).count;
+    assert!(count >= 2 << 20, "{count} bytes in a second of round trips of a millisecond");
+}
+
+#[test]
 fn a_budget_is_shared_out_by_what_is_left_of_it() {
     const TOTAL: u64 = 32 << 20;
     let purse = Purse::new(TOTAL);

@@ -25,6 +25,8 @@ pub(crate) const MAX_RESUME: usize = 16 << 10;
 const FLAG_IGNORABLE: u8 = 0x80;
 /// Flag of CREDIT: the sender has seen the peer's FIN or RESET.
 pub(crate) const FLAG_ACK_END: u8 = 0x40;
+/// Flag of DATA: the sender has memory for little more and waits for CREDIT.
+pub(crate) const FLAG_WAITING: u8 = 0x40;
 /// Flag of RESUME: the list goes on in the next frame.
 pub(crate) const FLAG_MORE: u8 = 0x40;
 /// The bits of the first byte that are the kind.
@@ -127,8 +129,14 @@ impl Head {
 }
 
 /// Writes the 12 bytes in front of a payload of DATA or CONTROL, in place.
-pub(crate) fn write_data_head(room: &mut [u8], kind: Kind, stream: StreamId, low: u32, n: usize) {
-    let head = Head::new(kind, 0, n + super::OFFSET_LENGTH, stream).encode();
+pub(crate) fn write_data_head(
+    room: &mut [u8],
+    (kind, flags): (Kind, u8),
+    stream: StreamId,
+    low: u32,
+    n: usize,
+) {
+    let head = Head::new(kind, flags, n + super::OFFSET_LENGTH, stream).encode();
     for (to, from) in room.iter_mut().zip(head.into_iter().chain(low.to_be_bytes())) {
         *to = from;
     }

@@ -8,5 +8,5 @@ pub(crate) use body::{
     RESUME_FIXED, decode_open, encode_code, encode_credit, encode_fin, encode_open, encode_ping,
     encode_resume_head,
 };
-pub(crate) use head::{FLAG_ACK_END, FLAG_MORE, MAX_RESUME, write_data_head};
+pub(crate) use head::{FLAG_ACK_END, FLAG_MORE, FLAG_WAITING, MAX_RESUME, write_data_head};
 pub use head::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};

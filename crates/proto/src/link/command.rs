@@ -5,9 +5,10 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 
 use super::{Link, SWEEP, StreamKey, lookup, rate};
-use crate::frame::{Kind, encode_open};
+use crate::budget::spare;
+use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
-use crate::stream::{Due, IMPLICIT_WINDOW, Stream};
+use crate::stream::{Due, IMPLICIT_WINDOW, Send, Stream};
 use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
 
 /// Largest CONTROL frame: control messages are seldom large, other frames shall not wait.
@@ -43,15 +44,13 @@ impl Link {
     /// [`Link::poll_room`] when there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {
         let limit = self.frame_limit(key);
-        let left = self.budget.left();
+        let spare = spare(&*self.budget);
         let Some(stream) = lookup(&mut self.streams, key) else { return 0 };
         let room = if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             0
         } else {
-            // Nobody keeps more for replay than is left for all others: the greediest wait first.
-            let fair = left.saturating_add(IMPLICIT_WINDOW).saturating_sub(stream.send.memory());
-            let share = self.config.replay_per_stream.saturating_sub(stream.send.outstanding());
-            stream.send.credit().min(share).min(fair).min(length(limit))
+            let own = own_room(&stream.send, self.config.replay_per_stream, spare);
+            stream.send.credit().min(own).min(length(limit))
         };
         stream.wants_room = room == 0;
         memory(room)
@@ -69,7 +68,11 @@ impl Link {
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
-        stream.send.push(Kind::Data, key.id, frame, &mut self.small);
+        let own = own_room(&stream.send, self.config.replay_per_stream, spare(&*self.budget));
+        // Less than a window's least: the peer's CREDIT is what is waited for next.
+        let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
+        let flags = if waits { FLAG_WAITING } else { 0 };
+        stream.send.push((Kind::Data, flags), key.id, frame, &mut self.small);
         stream.account(&*self.budget);
         self.schedule.make_ready(key, stream);
     }
@@ -87,7 +90,7 @@ impl Link {
             let mut buf = BytesMut::with_capacity(HEAD_ROOM + piece.len());
             buf.resize(HEAD_ROOM, 0);
             buf.extend_from_slice(piece);
-            stream.send.push(Kind::Control, key.id, &mut buf, &mut self.small);
+            stream.send.push((Kind::Control, 0), key.id, &mut buf, &mut self.small);
         }
         stream.account(&*self.budget);
         self.schedule.make_ready(key, stream);
@@ -173,4 +176,11 @@ impl Link {
     pub(super) fn take_scratch(&mut self) -> Option<Bytes> {
         (!self.scratch.is_empty()).then(|| self.scratch.split().freeze())
     }
+}
+
+/// What a stream may still keep for replay: its share, and no more in all than is left for all
+/// others, so that the greediest wait first.
+fn own_room(send: &Send, share: u64, spare: u64) -> u64 {
+    let fair = spare.saturating_add(IMPLICIT_WINDOW).saturating_sub(send.memory());
+    share.saturating_sub(send.outstanding()).min(fair)
 }

@@ -8,8 +8,8 @@ use bytes::{Buf, BytesMut};
 use super::carrier::Phase;
 use super::{Event, Link, StreamKey, lookup};
 use crate::frame::{
-    CREDIT_LENGTH, Credit, END_LENGTH, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD, MAX_RESUME,
-    OFFSET_LENGTH, PING_LENGTH, RESUME_FIXED, decode_open,
+    CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
+    MAX_RESUME, OFFSET_LENGTH, PING_LENGTH, RESUME_FIXED, decode_open,
 };
 use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
@@ -202,6 +202,9 @@ impl Link {
         {
             let arrival = stream.recv.place(low, length(left)).map_err(Violation::link)?;
             payload.known = crate::offset::memory(arrival.known);
+            if head.flags & FLAG_WAITING != 0 {
+                stream.recv.await_credit();
+            }
         }
         buf.advance(HEAD + OFFSET_LENGTH);
         self.expect_payload(number, payload);

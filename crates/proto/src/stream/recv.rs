@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use crate::budget::spare;
 use crate::frame::Credit;
 use crate::offset::Offset;
 use crate::{Budget, ResetCode, ViolationCode};
@@ -55,6 +56,8 @@ pub(crate) struct Recv {
     /// Drawn from the budget for what is granted beyond the implicit window.
     drawn: u64,
     ended: Option<Ended>,
+    /// The peer waits for CREDIT before it can send more.
+    awaited: bool,
     /// STOP: the code, and whether it was sent.
     stop: Option<(ResetCode, bool)>,
     /// When the peer began to use the present half of the window, and from where.
@@ -72,9 +75,15 @@ impl Recv {
             implicit: window,
             drawn: 0,
             ended: None,
+            awaited: false,
             stop: None,
             tuning: None,
         }
+    }
+
+    /// The peer said that it waits for CREDIT.
+    pub(crate) fn await_credit(&mut self) {
+        self.awaited = true;
     }
 
     pub(crate) const fn received(&self) -> Offset {
@@ -184,16 +193,14 @@ impl Recv {
     /// The application consumed `n` bytes (never more than it was given).
     pub(crate) fn consume(&mut self, n: u64) -> Due {
         self.consumed = self.consumed.plus(n).min(self.received);
-        if self.consumed.since(self.told) >= (self.window / 4).min(CREDIT_EVERY) {
-            Due::Now
-        } else {
-            Due::Soon
-        }
+        let enough = (self.window / 4).min(CREDIT_EVERY);
+        let everything = self.awaited && self.consumed == self.received;
+        if everything || self.consumed.since(self.told) >= enough { Due::Now } else { Due::Soon }
     }
 
     /// Sets the window before the first grant: `window`, or less when little of the budget is left.
     pub(crate) fn open_window(&mut self, window: u64, budget: &dyn Budget) {
-        let upper = budget.left().saturating_sub(budget.total() / 2);
+        let upper = spare(budget).saturating_sub(budget.total() / 2);
         let window = window.min(upper / UNPROVEN).max(self.implicit);
         let extra = window - self.implicit;
         if !budget.draw(extra) {
@@ -222,6 +229,7 @@ impl Recv {
         self.yield_to_others(budget);
         self.grant(budget);
         self.told = self.consumed;
+        self.awaited = false;
         Credit { limit: self.granted, consumed: self.consumed, ack_end: self.has_ended() }
     }
 
@@ -249,7 +257,7 @@ impl Recv {
     /// No window takes more of the budget than it leaves: one above that meets what is left
     /// half-way, credit by credit. What was granted is kept, so it takes as much consumption.
     fn yield_to_others(&mut self, budget: &dyn Budget) {
-        let fair = self.implicit.saturating_add(self.drawn / 2 + budget.left() / 2);
+        let fair = self.implicit.saturating_add(self.drawn / 2 + spare(budget) / 2);
         self.window = self.window.min(fair);
     }
 

@@ -120,7 +120,7 @@ impl Send {
     /// Queues a payload; its first [`HEAD_ROOM`] bytes become the head.
     pub(crate) fn push(
         &mut self,
-        kind: Kind,
+        kind: (Kind, u8),
         id: StreamId,
         buf: &mut BytesMut,
         small: &mut SmallFrames,
@@ -312,7 +312,7 @@ impl Send {
                 let payload = rest.len() - HEAD_ROOM;
                 let id = StreamId::new(u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]));
                 let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
-                write_data_head(&mut rest, kind, id, from.low(), payload);
+                write_data_head(&mut rest, (kind, 0), id, from.low(), payload);
                 *frame = Frame { bytes: rest.freeze(), start: from, slack: 0 };
             }
         }
@@ -339,7 +339,7 @@ mod tests {
         for &n in sizes {
             let mut buf = BytesMut::zeroed(HEAD_ROOM + n);
             buf[HEAD_ROOM..].fill(u8::try_from(n % 251).unwrap());
-            send.push(Kind::Data, StreamId::new(7), &mut buf, &mut SmallFrames::default());
+            send.push((Kind::Data, 0), StreamId::new(7), &mut buf, &mut SmallFrames::default());
         }
         send
     }
