@@ -147,6 +147,25 @@ fn unix_sockets_are_targets_and_listeners() {
 }
 
 #[test]
+fn a_client_tests_its_speed_unless_that_is_forbidden() {
+    for (allow, allowed, shown) in [
+        ("{}", true, "client a: may publish nothing; may reach nothing"),
+        ("{speedtest: true}", true, "client a: may publish nothing; may reach nothing"),
+        (
+            "{speedtest: false}",
+            false,
+            "client a: may publish nothing; may reach nothing; no speed tests",
+        ),
+    ] {
+        let text =
+            format!("listen: tls://[::]\nclients: [{{name: a, token: {OLD}, allow: {allow}}}]\n");
+        let config = server(&text, &ServerFlags::default()).unwrap();
+        assert_eq!(config.clients[0].speedtest, allowed, "{allow}");
+        assert_eq!(config.summary().last().map(String::as_str), Some(shown));
+    }
+}
+
+#[test]
 fn many_aliases_of_a_range_end_early() {
     let text = format!(
         "servers: tls://a\nname: a\ntoken: {OLD}\nservices:\n\

@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::BytesMut;
-use proto::{HEAD_ROOM, ResetCode, StreamKey};
+use proto::{HEAD_ROOM, ResetCode, Stall, StreamKey};
 use transport::Inlet;
 
 use crate::handle::Inner;
@@ -59,6 +59,10 @@ impl Inlet for StreamInlet {
         self.stopped.set(true);
         self.link.machine.borrow_mut().stop(self.key, code);
         self.link.wakers.wake();
+    }
+
+    fn stall(&self) -> Option<Stall> {
+        self.link.machine.borrow_mut().stall(self.key)
     }
 
     fn consumed(&self, bytes: usize) {

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use crate::Measure;
+
 /// Priority class of a service: a higher class is sent first, streams within a class take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
@@ -22,6 +24,8 @@ pub enum Target {
     /// A target that the far side is to dial on our behalf: `tcp://host:port`, or `unix:///path`
     /// (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
+    /// A measurement: the far side itself is the target.
+    Measure(Measure),
 }
 
 /// The content of an OPEN frame.

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use proto::{
-    Attach, CarrierNumber, Head, Link, LinkConfig, Open, Priority, ResetCode, Side, StreamKey,
-    Target, Unlimited, ViolationCode,
+    Attach, CarrierNumber, Head, Link, LinkConfig, Measure, Open, Priority, ResetCode, Side,
+    StreamKey, Target, Unlimited, ViolationCode,
 };
 use testkit::pair::epoch;
 
@@ -108,6 +108,16 @@ fn the_example_of_an_open_over_unix_sockets_is_what_the_code_sends() {
     let open = Open { target, visitor: None, priority: Priority::Normal };
     client.open(&open).unwrap();
     assert_sent("open-unix", &mut client);
+}
+
+#[test]
+fn the_example_of_a_measurement_is_what_the_code_sends() {
+    let (mut client, _) = opener();
+    sent(&mut client, FIRST);
+    let target = Target::Measure(Measure::Source { millis: 300_000 });
+    let open = Open { target, visitor: None, priority: Priority::Bulk };
+    client.open(&open).unwrap();
+    assert_sent("open-measure", &mut client);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use proto::{Open, ResetCode};
+use proto::{Open, ResetCode, Stall};
 
 /// The socket side of a stream.
 pub trait Outlet: fmt::Debug {
@@ -57,6 +57,11 @@ pub trait Inlet: fmt::Debug {
 
     /// Tells the peer that we want no more bytes; what still arrives is thrown away by the link.
     fn stop(&self, code: ResetCode);
+
+    /// Why there is no room, for measurements; `None` when there is some, or when that is not known.
+    fn stall(&self) -> Option<Stall> {
+        None
+    }
 
     /// So many bytes of the outlet's queue left it: the peer may send as many more.
     fn consumed(&self, bytes: usize);

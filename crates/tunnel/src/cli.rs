@@ -2,12 +2,14 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing::level_filters::LevelFilter;
 use transport::tls::HostName;
 
 use crate::logging::Format;
+use crate::measure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,7 +18,8 @@ Examples:
   tunnel client --server tls://example.com:7000 --name home --token-file token \\
       --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
   tunnel check --config server.yaml
-  tunnel status";
+  tunnel status
+  tunnel speedtest";
 
 const CLIENT_EXAMPLES: &str = "\
 Examples:
@@ -73,6 +76,10 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Measure round trips to the server over every link of a running client
+    Ping(PingArgs),
+    /// Measure what a running client's tunnel carries, up and down, and what limits it
+    Speedtest(SpeedArgs),
     /// Ask a running tunnel to finish its streams and end; wait until it did
     Stop {
         #[command(flatten)]
@@ -130,6 +137,38 @@ pub(crate) struct Which {
     /// The one with this control socket
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
+}
+
+/// `tunnel ping`.
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Rounds
+    #[arg(short, long, value_name = "N", default_value = "5")]
+    pub(crate) count: std::num::NonZeroU64,
+    /// Time between two rounds, in seconds
+    #[arg(short, long, value_name = "SECS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// How long to wait for an answer, in seconds, at most 10
+    #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
+    pub(crate) timeout: Duration,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel speedtest`.
+#[derive(Debug, Args)]
+pub(crate) struct SpeedArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// How long each direction takes, at most 60
+    #[arg(short, long, value_name = "SECS", default_value = "5", value_parser = span)]
+    pub(crate) seconds: Duration,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Default, Args)]
@@ -235,6 +274,27 @@ pub(crate) struct DaemonArgs {
     pub(crate) log_format: Option<Format>,
 }
 
+/// Rounds closer than this are a flood; those farther apart than this are forgotten in between, as
+/// the daemon forgets the connection.
+fn interval(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(10), Duration::from_secs(30))
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_millis(10), measure::PATIENCE_MAX)
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    between(text, Duration::from_secs(1), measure::LONGEST)
+}
+
+fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
+    let (least, most) = (least.as_secs_f64(), most.as_secs_f64());
+    let seconds = text.parse().ok().filter(|seconds| (least..=most).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("seconds from {least} to {most}"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 /// Two addresses; what each may be is the configuration's to say.
 fn pair(text: &str) -> Result<String, String> {
     let (from, to) = text
@@ -338,6 +398,13 @@ mod tests {
         assert!(wrong("tunnel client --config c -c 0").contains("'0'"));
         assert!(wrong("tunnel server --config c --name x").contains("cannot be used with"));
         assert!(wrong("tunnel server --token a --token-file b").contains("cannot be used with"));
+        for line in
+            ["tunnel ping -c 0", "tunnel ping -i 31", "tunnel ping -W 11", "tunnel ping -i nan"]
+        {
+            assert!(wrong(line).contains("invalid value"), "{line}");
+        }
+        assert!(wrong("tunnel speedtest --seconds 61").contains("from 1 to 60"));
+        parse("tunnel speedtest --seconds 60").unwrap();
         assert!(wrong("tunnel generate config proxy").contains("server, client"));
         assert!(wrong("tunnel generate certs").contains("--server"));
         for years in ["0", "31", "-1", "1.5", "ten", "256"] {

@@ -14,7 +14,7 @@ use crate::load::{self, Either, Loaded};
 use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
-use crate::{client, demo, descriptors, generate, instances, material, server, term};
+use crate::{client, demo, descriptors, generate, instances, material, measure, server, term};
 
 /// Runs a command. An error that is a [`load::WrongConfig`] is about the configuration.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -47,6 +47,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         }
         Command::Status { which, json } => instances::status(which, *json),
         Command::Stop { which } => instances::stop(which),
+        Command::Ping(args) => measure::ping(args),
+        Command::Speedtest(args) => measure::run_speedtest(args),
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::control::{ControlSocket, Place};
 use crate::life::{Life, Phase};
+use crate::measure::Meter;
 use crate::notify;
 use crate::signals::Signals;
 use crate::status::{SendFuture, Status, StatusSource};
@@ -121,6 +122,10 @@ impl StatusSource for Told {
             }
             status
         })
+    }
+
+    fn meter(&self) -> Option<&dyn Meter> {
+        self.role.meter()
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn find(which: &Which) -> anyhow::Result<Instance> {
+pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
     }

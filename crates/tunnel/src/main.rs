@@ -21,6 +21,7 @@ mod listeners;
 mod load;
 mod logging;
 mod material;
+mod measure;
 mod memory;
 mod notify;
 mod repeat;

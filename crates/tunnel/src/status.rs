@@ -6,6 +6,7 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::Meter;
 use crate::term;
 
 /// A future that may be sent; the control socket runs beside the workers.
@@ -15,6 +16,11 @@ pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>
 pub(crate) trait StatusSource: Send + Sync {
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
+
+    /// Whoever can measure its links; a server cannot.
+    fn meter(&self) -> Option<&dyn Meter> {
+        None
+    }
 }
 
 /// A daemon.

@@ -61,7 +61,7 @@ fn part(worker: &Rc<Worker>) -> Part {
         let session = entrance.session.load();
         let entry = part.entry(&session);
         let (list, target) = match &entrance.target {
-            Target::Service(_) => (&mut entry.services, String::new()),
+            Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
             Target::Forward(target) => (&mut entry.forwards, target.clone()),
         };
         list.push(status::Service {

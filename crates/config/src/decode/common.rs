@@ -122,6 +122,11 @@ pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize
     })?
 }
 
+/// `true` or `false`.
+pub(crate) fn switch(text: &str) -> Result<bool, BadValue> {
+    text.parse().map_err(|_| BadValue::new(format!("`{text}` is neither true nor false")))
+}
+
 /// A name as the greeting carries it.
 pub(crate) fn name(text: &str) -> Result<String, BadValue> {
     Name::new(text)

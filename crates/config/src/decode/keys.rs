@@ -30,7 +30,7 @@ mod tables {
     ], &["http", "tls_routes", "admin", "allow_any_client", "auth", "quic", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
-    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward"], &["udp", "http", "tls"]);
+    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits", &["streams"],
         &["new_per_second", "up", "down", "ports", "hosts"]);
 

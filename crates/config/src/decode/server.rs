@@ -116,7 +116,8 @@ fn client(
     let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
     let tcp = PortRights { default_bind: Some(bind), rights };
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    Some(ClientGrant { name: name?, tokens, tcp, forward, streams })
+    let speedtest = allow.and_then(|a| a.value("speedtest", common::switch)).unwrap_or(true);
+    Some(ClientGrant { name: name?, tokens, tcp, forward, speedtest, streams })
 }
 
 fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {

@@ -42,6 +42,8 @@ pub struct ClientGrant {
     pub tcp: PortRights,
     /// Targets its forwards may reach.
     pub forward: ForwardRights,
+    /// Whether it may test the speed of its tunnel.
+    pub speedtest: bool,
     /// Most streams at once; `None` is no limit.
     pub streams: Option<NonZeroU32>,
 }
@@ -64,7 +66,11 @@ impl ServerConfig {
             };
             let tcp = join(client.tcp.rights.iter().map(ToString::to_string).collect());
             let forward = join(client.forward.0.iter().map(ToString::to_string).collect());
-            lines.push(format!("client {}: may publish {tcp}; may reach {forward}", client.name));
+            let speedtest = if client.speedtest { "" } else { "; no speed tests" };
+            lines.push(format!(
+                "client {}: may publish {tcp}; may reach {forward}{speedtest}",
+                client.name
+            ));
         }
         lines
     }

@@ -1,5 +1,6 @@
 //! Bodies of frames. Fixed layouts, big endian; readers answer `None` for what cannot be.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{Buf, BufMut, BytesMut};
@@ -120,8 +121,9 @@ pub(crate) fn encode_resume_head(
 /// too long to be sent.
 pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Option<BytesMut> {
     let (kind, text) = match &open.target {
-        Target::Service(name) => (0u8, name),
-        Target::Forward(target) => (1u8, target),
+        Target::Service(name) => (0u8, Cow::from(name)),
+        Target::Forward(target) => (1u8, Cow::from(target)),
+        Target::Measure(measure) => (2u8, Cow::from(measure.to_string())),
     };
     let text_length = u16::try_from(text.len()).ok().filter(|n| usize::from(*n) <= MAX_TARGET)?;
     let mut out = BytesMut::with_capacity(HEAD + 40 + text.len());
@@ -171,10 +173,11 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     let kind = body.try_get_u8().ok()?;
     let length = usize::from(body.try_get_u16().ok()?);
     let (text, mut rest) = body.split_at_checked(length)?;
-    let text = std::str::from_utf8(text).ok()?.to_owned();
+    let text = std::str::from_utf8(text).ok()?;
     let target = match kind {
-        0 => Target::Service(text),
-        1 => Target::Forward(text),
+        0 => Target::Service(text.to_owned()),
+        1 => Target::Forward(text.to_owned()),
+        2 => Target::Measure(text.parse().ok()?),
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {

@@ -57,7 +57,7 @@ impl Link {
     }
 
     /// Large frames when the stream is alone, small ones when others wait too.
-    fn frame_limit(&self, key: StreamKey) -> usize {
+    pub(super) fn frame_limit(&self, key: StreamKey) -> usize {
         let own = self.streams.get(key.index).is_some_and(|stream| stream.is_ready);
         let others = self.schedule.waiting().saturating_sub(usize::from(own));
         let limit = self.rate.frame_limit();

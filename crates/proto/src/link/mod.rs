@@ -25,6 +25,7 @@ mod output;
 mod rate;
 mod resume;
 mod schedule;
+mod stall;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -37,6 +38,7 @@ pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
 pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use resume::Attach;
+pub use stall::Stall;
 
 use crate::stream::{CONTROL_WINDOW, SmallFrames, Stream};
 use crate::{Budget, CarrierNumber, Priority, Side, StreamId};

@@ -21,11 +21,13 @@ use link::{Lease, ProcessBudget, Retry};
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Priority, Target};
 use relay::{Gate, Timeouts};
+use tokio::sync::mpsc;
 
 use crate::daemon::Role;
 use crate::entrance::{self, Entrance};
 use crate::life::Life;
 use crate::listeners::{self, Listeners};
+use crate::measure::{self, Meter, Ping, Progress, Speed};
 use crate::session::{Session, State, Worker, Workers};
 use crate::status::{self, SendFuture, Status, StatusSource};
 use crate::transports::{self, Way};
@@ -179,6 +181,10 @@ fn bind(
 }
 
 impl StatusSource for Client {
+    fn meter(&self) -> Option<&dyn Meter> {
+        Some(self)
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let shared = &self.shared;
@@ -216,6 +222,25 @@ impl StatusSource for Client {
                 ..Status::default()
             }
         })
+    }
+}
+
+impl Meter for Client {
+    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
+        Box::pin(async move {
+            let shared = &self.shared;
+            let ping = measure::ping_links(self.workers.handles(), &shared.session, patience).await;
+            Ping { trouble: shared.published.trouble(), ..ping }
+        })
+    }
+
+    fn speedtest(
+        &self,
+        span: Duration,
+        news: mpsc::Sender<Progress>,
+    ) -> SendFuture<'_, Result<Speed, String>> {
+        let test = measure::speedtest(self.workers.handles(), &self.shared.session, span, news);
+        Box::pin(test)
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{Answer, Request};
+use crate::measure::{Ping, Progress, Speed};
 use crate::status::Status;
 
 /// A daemon answers within 3 s or says that it cannot.
@@ -38,20 +39,30 @@ impl Instance {
 
     /// Asks for a drain and returns at once, with the number of the process.
     pub(crate) fn begin_stop(&self) -> anyhow::Result<u32> {
-        match self.ask(Request::Stop)? {
-            Answer::Stopping { pid } => Ok(pid),
-            other @ (Answer::Status(_) | Answer::Error(_)) => bail!("unexpected {other:?}"),
-        }
+        let answer = self.ask(Request::Stop)?;
+        let Answer::Stopping { pid } = answer else { bail!("unexpected {answer:?}") };
+        Ok(pid)
     }
 
     fn ask(&self, request: Request) -> anyhow::Result<Answer> {
+        self.send(request)?;
+        self.next(&mut BufReader::new((&self.stream).take(MAX_ANSWER)))
+    }
+
+    fn send(&self, request: Request) -> anyhow::Result<()> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
-        (&self.stream).write_all(&line)?;
+        Ok((&self.stream).write_all(&line)?)
+    }
+
+    fn next(&self, from: &mut impl BufRead) -> anyhow::Result<Answer> {
         let mut answer = String::new();
-        BufReader::new((&self.stream).take(MAX_ANSWER))
+        let length = from
             .read_line(&mut answer)
             .with_context(|| format!("no answer from {}", self.path.display()))?;
+        if length == 0 {
+            bail!("{} ended without an answer", self.path.display());
+        }
         match serde_json::from_str(&answer) {
             Ok(Answer::Error(text)) => bail!("{}: {text}", self.path.display()),
             Ok(answer) => Ok(answer),
@@ -62,10 +73,40 @@ impl Instance {
 
 /// How things are there.
 pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
-    match instance.ask(Request::Status)? {
-        Answer::Status(status) => Ok(*status),
-        other @ (Answer::Stopping { .. } | Answer::Error(_)) => bail!("unexpected {other:?}"),
+    let answer = instance.ask(Request::Status)?;
+    let Answer::Status(status) = answer else { bail!("unexpected {answer:?}") };
+    Ok(*status)
+}
+
+/// One round trip over every link.
+pub(crate) fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
+    let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
+    let Answer::Pong(ping) = answer else { bail!("unexpected {answer:?}") };
+    Ok(ping)
+}
+
+/// What the tunnel carries, `span` for each direction; news come while it runs.
+pub(crate) fn speedtest(
+    instance: &Instance,
+    span: Duration,
+    mut news: impl FnMut(&Progress),
+) -> anyhow::Result<Speed> {
+    instance.send(Request::Speedtest { millis: millis(span) })?;
+    let mut answers = BufReader::new((&instance.stream).take(MAX_ANSWER));
+    loop {
+        match instance.next(&mut answers)? {
+            Answer::Progress(progress) => news(&progress),
+            Answer::Speed(speed) => return Ok(*speed),
+            other @ (Answer::Status(_)
+            | Answer::Stopping { .. }
+            | Answer::Pong(_)
+            | Answer::Error(_)) => bail!("unexpected {other:?}"),
+        }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Asks for a drain and waits until the process has ended, however long its drain takes. Returns

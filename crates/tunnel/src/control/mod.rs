@@ -2,7 +2,9 @@
 //!
 //! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
 //! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
-//! `{"stopping":{"pid":1}}`, anything else by `{"error":"…"}`. A connection may ask several times.
+//! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
+//! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
+//! anything else by `{"error":"…"}`. A connection may ask several times.
 //!
 //! `serve` is the daemon's end, `ask` the end of the command line, `place` says where sockets lie.
 
@@ -12,9 +14,10 @@ mod serve;
 
 use serde::{Deserialize, Serialize};
 
+use crate::measure::{Ping, Progress, Speed};
 use crate::status::Status;
 
-pub(crate) use ask::{Instance, status, stop};
+pub(crate) use ask::{Instance, ping, speedtest, status, stop};
 pub(crate) use place::{Place, running};
 pub(crate) use serve::ControlSocket;
 
@@ -24,6 +27,8 @@ pub(crate) use serve::ControlSocket;
 enum Request {
     Status,
     Stop,
+    Ping { timeout_millis: u64 },
+    Speedtest { millis: u64 },
 }
 
 /// Its answer.
@@ -32,5 +37,8 @@ enum Request {
 enum Answer {
     Status(Box<Status>),
     Stopping { pid: u32 },
+    Pong(Ping),
+    Progress(Progress),
+    Speed(Box<Speed>),
     Error(String),
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use super::{Answer, Request};
 use crate::life::Life;
+use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
 use crate::socket_file::{self, PRIVATE, SocketFile};
 use crate::state::create_private;
 use crate::status::StatusSource;
@@ -107,10 +108,15 @@ async fn converse(stream: UnixStream, source: &dyn StatusSource, life: &Life) ->
             return Ok(());
         }
         let whole = line.ends_with(b"\n");
-        let reply = if whole { answer(&line, source, life).await } else { too_long() };
-        let mut reply = serde_json::to_vec(&reply)?;
-        reply.push(b'\n');
-        timeout(IDLE, stream.get_mut().write_all(&reply)).await??;
+        let reply = match serde_json::from_slice(&line) {
+            _ if !whole => too_long(),
+            Ok(Request::Speedtest { millis }) => {
+                speedtest(stream.get_mut(), millis, source.meter()).await?
+            }
+            Ok(request) => answer(request, source, life).await,
+            Err(e) => Answer::Error(format!("not understood: {e}")),
+        };
+        write(stream.get_mut(), &reply).await?;
         if !whole {
             return Ok(());
         }
@@ -121,18 +127,60 @@ fn too_long() -> Answer {
     Answer::Error(format!("a request is one line of at most {MAX_REQUEST} bytes"))
 }
 
-async fn answer(line: &[u8], source: &dyn StatusSource, life: &Life) -> Answer {
-    match serde_json::from_slice(line) {
-        Ok(Request::Status) => match timeout(STATUS_TIMEOUT, source.status()).await {
+async fn write(stream: &mut UnixStream, reply: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    timeout(IDLE, stream.write_all(&line)).await?
+}
+
+/// News while the test runs, and what comes last. An end of the connection ends the test.
+async fn speedtest(
+    stream: &mut UnixStream,
+    millis: u64,
+    meter: Option<&dyn Meter>,
+) -> io::Result<Answer> {
+    let Some(meter) = meter else { return Ok(not_here()) };
+    let span = Duration::from_millis(millis).min(LONGEST);
+    let (news, mut inbox) = mpsc::channel(1);
+    let mut test = meter.speedtest(span, news);
+    loop {
+        tokio::select! {
+            outcome = &mut test => {
+                return Ok(outcome.map_or_else(Answer::Error, |speed| Answer::Speed(Box::new(speed))));
+            }
+            Some(progress) = inbox.recv() => write(stream, &Answer::Progress(progress)).await?,
+        }
+    }
+}
+
+fn not_here() -> Answer {
+    Answer::Error(
+        "this is a server; a client measures: run it where `tunnel client` runs".to_owned(),
+    )
+}
+
+async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Answer {
+    match request {
+        Request::Status => match timeout(STATUS_TIMEOUT, source.status()).await {
             Ok(status) => Answer::Status(Box::new(status)),
             Err(_) => Answer::Error("a worker does not answer".into()),
         },
-        Ok(Request::Stop) => {
+        Request::Ping { timeout_millis } => match source.meter() {
+            Some(meter) => {
+                let patience = Duration::from_millis(timeout_millis).min(PATIENCE_MAX);
+                match timeout(patience + STATUS_TIMEOUT, meter.ping(patience)).await {
+                    Ok(ping) => Answer::Pong(ping),
+                    Err(_) => Answer::Error("a worker does not answer".into()),
+                }
+            }
+            None => not_here(),
+        },
+        Request::Speedtest { .. } => Answer::Error("in the middle of something else".into()),
+        Request::Stop => {
             tracing::info!("stopping: asked over the control socket");
             life.drain();
             Answer::Stopping { pid: std::process::id() }
         }
-        Err(e) => Answer::Error(format!("not understood: {e}")),
     }
 }
 

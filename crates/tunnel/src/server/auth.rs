@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) forward: ForwardRights,
     /// How many streams it may have, over all links.
     pub(crate) gate: Arc<Gate>,
+    /// Whether it may test the speed.
+    pub(crate) speedtest: bool,
     by_certificate: bool,
 }
 
@@ -52,6 +54,7 @@ impl Clients {
                 credentials,
                 tcp: grant.tcp.clone(),
                 forward: grant.forward.clone(),
+                speedtest: grant.speedtest,
                 gate: Gate::new(grant.streams.map(std::num::NonZeroU32::get)),
             };
             clients.insert(grant.name.clone(), client);

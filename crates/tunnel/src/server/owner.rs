@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use link::{End, Link, Owner, State};
 use proto::control::{ControlMessage, Register};
-use proto::{Open, ResetCode, Target};
+use proto::{Measure, Open, ResetCode, Target};
 use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
+use crate::measure;
 use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 
@@ -86,6 +87,20 @@ impl ServerOwner {
         connect_stream(target, Some(allow), inlet, &self.settings, Some(permit))
     }
 
+    fn measure(&self, measure: Measure, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
+        let Some(session) = self.registry.session_of(self.serial) else {
+            return refuse(ResetCode::Shutdown);
+        };
+        let client = self.registry.shared().clients.find(&session.name);
+        let Some(client) = client.filter(|client| client.speedtest || measure == Measure::Echo)
+        else {
+            return refuse(ResetCode::Denied);
+        };
+        let Some(permit) = client.gate.admit() else { return refuse(ResetCode::Limit) };
+        measure::serve(measure, &session, inlet, &self.settings, permit)
+    }
+
     fn register(&self, link: &Link, register: Register) {
         let (registry, serial, link) = (Arc::clone(&self.registry), self.serial, link.clone());
         tokio::task::spawn_local(async move {
@@ -101,6 +116,7 @@ impl Owner for ServerOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match open.target {
             Target::Forward(text) => self.forward(&text, inlet),
+            Target::Measure(measure) => self.measure(measure, inlet),
             // Only clients have services.
             Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }

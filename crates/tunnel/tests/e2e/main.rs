@@ -16,6 +16,7 @@ mod cli;
 mod clocks;
 mod errors;
 mod harness;
+mod measure;
 mod mixed;
 mod mtls;
 mod neighbours;

@@ -1,0 +1,139 @@
+//! What an acceptor measures itself, without a socket: `SPEC.md` section "Measurements".
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::{Buf, BufMut};
+
+/// The far end of a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Measure {
+    /// Sends back what it gets.
+    Echo,
+    /// Takes bytes and says at their end how many came in which time.
+    Sink,
+    /// Sends bytes for so long, and says at the end what held them up.
+    Source {
+        /// In milliseconds.
+        millis: u32,
+    },
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Echo => f.write_str("echo"),
+            Self::Sink => f.write_str("sink"),
+            Self::Source { millis } => write!(f, "source {millis}"),
+        }
+    }
+}
+
+/// The text is none of them: one of a newer peer, perhaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such measurement")]
+pub struct UnknownMeasure;
+
+impl FromStr for Measure {
+    type Err = UnknownMeasure;
+
+    fn from_str(text: &str) -> Result<Self, UnknownMeasure> {
+        match text {
+            "echo" => Ok(Self::Echo),
+            "sink" => Ok(Self::Sink),
+            _ => {
+                let digits = text.strip_prefix("source ").ok_or(UnknownMeasure)?;
+                let plain = digits.bytes().all(|b| b.is_ascii_digit());
+                let millis = digits.parse().ok().filter(|_| plain).ok_or(UnknownMeasure)?;
+                Ok(Self::Source { millis })
+            }
+        }
+    }
+}
+
+/// Bytes of a [`Tally`] on the wire.
+pub const TALLY: usize = 44;
+
+/// What one end of a measurement counted; the last bytes that a sink or a source sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Payload bytes that a sink took, or a source sent.
+    pub bytes: u64,
+    /// Microseconds from the first to the last of them.
+    pub micros: u64,
+    /// Looks at the sender, evenly spread.
+    pub looks: u32,
+    /// Of these, those that found it out of credit…
+    pub credit: u32,
+    /// …with a frame or more that the carrier did not take…
+    pub carrier: u32,
+    /// …out of memory budget.
+    pub memory: u32,
+    /// Most bytes on their way when it was out of credit: the window.
+    pub window: u64,
+    /// Of the thread's time, how much it ran or waited for a processor, in thousandths; `u32::MAX`
+    /// when that is not known.
+    pub busy: u32,
+}
+
+impl Tally {
+    /// The bytes on the wire, integers in the order of the fields.
+    #[must_use]
+    pub fn encode(&self) -> [u8; TALLY] {
+        let mut out = [0; TALLY];
+        let mut at = &mut out[..];
+        at.put_u64(self.bytes);
+        at.put_u64(self.micros);
+        at.put_u32(self.looks);
+        at.put_u32(self.credit);
+        at.put_u32(self.carrier);
+        at.put_u32(self.memory);
+        at.put_u64(self.window);
+        at.put_u32(self.busy);
+        out
+    }
+
+    /// Reads it back; every value is one.
+    #[must_use]
+    pub fn decode(bytes: &[u8; TALLY]) -> Self {
+        let mut at = &bytes[..];
+        // In the order of the fields, which is that of evaluation.
+        Self {
+            bytes: at.get_u64(),
+            micros: at.get_u64(),
+            looks: at.get_u32(),
+            credit: at.get_u32(),
+            carrier: at.get_u32(),
+            memory: at.get_u32(),
+            window: at.get_u64(),
+            busy: at.get_u32(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        for measure in [Measure::Echo, Measure::Sink, Measure::Source { millis: 5000 }] {
+            assert_eq!(measure.to_string().parse(), Ok(measure));
+        }
+        for text in ["", "Echo", "source", "source ", "source -1", "source +1", "source 4294967296"]
+        {
+            assert_eq!(text.parse::<Measure>(), Err(UnknownMeasure), "{text}");
+        }
+        let tally = Tally {
+            bytes: 1,
+            micros: 2,
+            looks: 3,
+            credit: 4,
+            carrier: 5,
+            memory: 6,
+            window: 7,
+            busy: 8,
+        };
+        assert_eq!(Tally::decode(&tally.encode()), tally);
+    }
+}

@@ -1,0 +1,191 @@
+//! The server's end of a measurement. It opens no socket, keeps no bytes, and is bounded in time.
+//!
+//! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest priority:
+//! however many clients there are, they cost no more than that many bulk transfers, and no two
+//! measure each other. Echoes are a round trip long and count among the client's streams.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::{Measure, ResetCode, Tally};
+use relay::{Permit, Settings};
+use tokio::time::timeout;
+use transport::{Inlet, Outlet};
+
+use super::busy::Look;
+use super::near::STREAMS;
+use super::send::{send_all, send_for};
+use super::signals::Signals;
+use super::{GRACE, LONGEST};
+use crate::session::Session;
+
+/// Longest an echo may stand open; a ping is over in a round trip.
+const ECHO: Duration = Duration::from_secs(10);
+
+/// Most that an echo sends back.
+const ECHO_BYTES: u64 = 1024;
+
+/// Echoes of all clients together: more than all links of some thousand clients at once, and a few
+/// megabytes at most.
+const ECHOES: u32 = 4096;
+
+/// Serves a measurement that a client asked for, on the thread of its link.
+pub(crate) fn serve(
+    measure: Measure,
+    session: &Session,
+    inlet: Box<dyn Inlet>,
+    settings: &Rc<Settings>,
+    permit: Permit,
+) -> Rc<dyn Outlet> {
+    let signals = Rc::new(match measure {
+        Measure::Echo => Signals::of_echo(),
+        Measure::Sink | Measure::Source { .. } => Signals::default(),
+    });
+    let place = match measure {
+        Measure::Echo => Place::echo(),
+        Measure::Sink | Measure::Source { .. } => Place::test(session.id),
+    };
+    let Some(place) = place else {
+        return relay::refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
+    };
+    let outlet = Rc::<Signals>::clone(&signals);
+    tokio::task::spawn_local(async move {
+        let _held = (place, permit);
+        let outcome = match measure {
+            Measure::Echo => bounded(ECHO, echo(&*inlet, &signals)).await,
+            Measure::Sink => bounded(LONGEST + GRACE, sink(&*inlet, &signals)).await,
+            Measure::Source { millis } => {
+                let span = Duration::from_millis(millis.into()).min(LONGEST);
+                bounded(span + GRACE, source(span, &*inlet, &signals)).await
+            }
+        };
+        if let Err(code) = outcome {
+            inlet.reset(code);
+            inlet.stop(code);
+        }
+    });
+    outlet
+}
+
+async fn bounded(
+    limit: Duration,
+    work: impl Future<Output = Result<(), ResetCode>>,
+) -> Result<(), ResetCode> {
+    timeout(limit, work).await.unwrap_or(Err(ResetCode::Timeout))
+}
+
+async fn echo(inlet: &dyn Inlet, signals: &Signals) -> Result<(), ResetCode> {
+    loop {
+        let bytes = signals.take_echo();
+        if signals.received() > ECHO_BYTES {
+            return Err(ResetCode::Limit);
+        }
+        send_all(&bytes, inlet, signals).await?;
+        if let Some(code) = signals.aborted() {
+            return Err(code);
+        }
+        if signals.has_finished() && bytes.is_empty() {
+            inlet.finish();
+            return Ok(());
+        }
+        if bytes.is_empty() {
+            signals.wait().await;
+        }
+    }
+}
+
+async fn sink(inlet: &dyn Inlet, signals: &Signals) -> Result<(), ResetCode> {
+    let look = Look::now();
+    signals.end().await?;
+    let (bytes, micros, busy) = (signals.received(), signals.micros(), look.busy());
+    let tally = Tally { bytes, micros, busy, ..Tally::default() };
+    send_all(&tally.encode(), inlet, signals).await?;
+    inlet.finish();
+    Ok(())
+}
+
+async fn source(span: Duration, inlet: &dyn Inlet, signals: &Rc<Signals>) -> Result<(), ResetCode> {
+    let tally = send_for(span, inlet, signals, |_| {}).await?;
+    send_all(&tally.encode(), inlet, signals).await?;
+    inlet.finish();
+    // The client ends when it has all; until then the stream counts.
+    signals.end().await
+}
+
+/// A place among those that measure; given back when dropped.
+#[derive(Debug)]
+enum Place {
+    Echo,
+    Test,
+}
+
+/// Echoes that stand open.
+static ECHOING: AtomicU32 = AtomicU32::new(0);
+
+/// The session that tests its speed, and its streams.
+static TESTING: Mutex<Option<(u64, usize)>> = Mutex::new(None);
+
+fn testing() -> MutexGuard<'static, Option<(u64, usize)>> {
+    TESTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Place {
+    fn echo() -> Option<Self> {
+        if ECHOING.fetch_add(1, Ordering::Relaxed) >= ECHOES {
+            ECHOING.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(Self::Echo)
+    }
+
+    fn test(session: u64) -> Option<Self> {
+        let mut testing = testing();
+        let streams = match *testing {
+            None => 0,
+            Some((same, streams)) if same == session && streams < STREAMS => streams,
+            Some(_) => return None,
+        };
+        *testing = Some((session, streams + 1));
+        Some(Self::Test)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        match self {
+            Self::Echo => {
+                ECHOING.fetch_sub(1, Ordering::Relaxed);
+            }
+            Self::Test => {
+                let mut testing = testing();
+                *testing = testing.and_then(|(session, n)| (n > 1).then_some((session, n - 1)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_are_bounded_and_their_places_come_back() {
+        let all: Vec<_> = std::iter::from_fn(Place::echo).collect();
+        assert_eq!(all.len(), ECHOES as usize);
+        drop(all);
+        assert!(Place::echo().is_some());
+    }
+
+    #[test]
+    fn one_session_measures_at_a_time_with_few_streams() {
+        let taken: Vec<_> = (0..STREAMS).map(|_| Place::test(1).unwrap()).collect();
+        assert!(Place::test(1).is_none() && Place::test(2).is_none());
+        drop(taken);
+        let other = Place::test(2).unwrap();
+        assert!(Place::test(1).is_none());
+        drop(other);
+        assert!(Place::test(1).is_some());
+    }
+}

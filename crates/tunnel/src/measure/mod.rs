@@ -1,0 +1,64 @@
+//! `tunnel ping` and `tunnel speedtest`: what the tunnel itself can do, without a service behind it.
+//!
+//! ```text
+//!   command line --control socket--> client --OPEN of a measurement, one stream per link--> server
+//!        `show`                      `near`                                                 `far`
+//! ```
+//!
+//! | module | what |
+//! |---|---|
+//! | `near` | the client's end: pings over all links, one speed test at a time |
+//! | `far` | the server's end: echo, sink and source, bounded in time and number |
+//! | `signals` | the outlet of a measuring stream: counts, keeps the last bytes, wakes its task |
+//! | `send` | bytes as fast as they go, and why they do not go faster |
+//! | `busy` | how much of its time this thread ran or waited for a processor |
+//! | `verdict` | from counts to the limit that was hit |
+//! | `report` | what the daemon tells the command line |
+//! | `show` | what the command line tells a person |
+//!
+//! A measurement is a stream like any other - opened, counted, its priority the lowest - but for the
+//! sockets. A server serves the speed test of one client at a time.
+
+mod busy;
+mod far;
+mod near;
+mod report;
+mod send;
+mod show;
+mod signals;
+mod verdict;
+
+use std::time::Duration;
+
+pub(crate) use far::serve;
+pub(crate) use near::{ping as ping_links, speedtest};
+pub(crate) use report::{Ping, Progress, Speed};
+pub(crate) use show::{ping, speedtest as run_speedtest};
+use verdict::Limit;
+
+use crate::status::SendFuture;
+
+/// Longest speed test in each direction: long enough for any window to have grown, short enough
+/// that a forgotten one harms nobody.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+
+/// How long after its end the last bytes of a test and its tally may take: a window of 16 MiB at
+/// 10 Mbit/s is 13 s.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// Longest that a ping may be waited for.
+pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Who can measure its links: a client.
+pub(crate) trait Meter: Send + Sync {
+    /// One round trip over every link; a link that has not answered within `patience` has lost it.
+    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
+
+    /// Up, then down, for `span` each. News go to `news` until the end; dropping the future ends
+    /// the test.
+    fn speedtest(
+        &self,
+        span: Duration,
+        news: tokio::sync::mpsc::Sender<Progress>,
+    ) -> SendFuture<'_, Result<Speed, String>>;
+}

@@ -1,0 +1,95 @@
+//! What a daemon tells the command line about a measurement. Field names are an interface (`--json`):
+//! they only grow.
+
+use serde::{Deserialize, Serialize};
+
+use super::Limit;
+
+/// One round trip over every link of a client.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ping {
+    /// The server.
+    pub(crate) peer: String,
+    /// Why the server is not reached, if it is not.
+    pub(crate) trouble: Option<String>,
+    /// By link.
+    pub(crate) links: Vec<Pong>,
+}
+
+/// A round trip, or none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Pong {
+    /// Number of the link, as in a status.
+    pub(crate) link: u64,
+    /// `tls`.
+    pub(crate) transport: String,
+    /// The far end of its connection.
+    pub(crate) address: String,
+    /// The round trip; `null` when nothing came back.
+    pub(crate) micros: Option<u64>,
+    /// Why nothing came back.
+    pub(crate) error: Option<String>,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Direction {
+    /// From the client to the server.
+    Up,
+    /// From the server to the client.
+    Down,
+}
+
+impl Direction {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// How far a speed test is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) direction: Direction,
+    /// Since this direction began.
+    pub(crate) elapsed_millis: u64,
+    /// How long this direction takes.
+    pub(crate) span_millis: u64,
+    /// So far: sent into the tunnel going up, received going down.
+    pub(crate) bytes: u64,
+}
+
+/// The outcome of a speed test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Speed {
+    /// The server.
+    pub(crate) peer: String,
+    /// Links that took part, on as many workers.
+    pub(crate) links: usize,
+    /// To the server.
+    pub(crate) up: Flow,
+    /// From the server.
+    pub(crate) down: Flow,
+}
+
+/// One direction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Flow {
+    /// Payload that arrived.
+    pub(crate) bytes: u64,
+    /// From the first byte that arrived to the last.
+    pub(crate) micros: u64,
+    /// Both as a rate.
+    pub(crate) bits_per_second: u64,
+    /// What kept it from being more.
+    pub(crate) limit: Limit,
+    /// Of the busiest worker here; `null` where the system does not tell.
+    pub(crate) client_busy_percent: Option<u32>,
+    /// Of the busiest worker there.
+    pub(crate) server_busy_percent: Option<u32>,
+}

@@ -1,0 +1,278 @@
+//! `tunnel ping` and `tunnel speedtest` as a person, or a program, sees them.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::thread::sleep;
+use std::time::Instant;
+
+use anyhow::bail;
+use serde::Serialize;
+
+use super::report::{Direction, Flow, Ping, Pong, Progress, Speed};
+use crate::cli::{PingArgs, SpeedArgs};
+use crate::{control, instances, term};
+
+/// Characters of the progress bar.
+const BAR: u64 = 30;
+
+/// Plain news, where no bar can be drawn, come this often.
+const PLAIN_NEWS: u64 = 1000;
+
+/// The answers of all rounds.
+#[derive(Debug, Default, Serialize)]
+struct Answers {
+    peer: String,
+    pings: Vec<Numbered>,
+    sent: u64,
+    received: u64,
+    #[serde(flatten)]
+    times: Option<Times>,
+}
+
+#[derive(Debug, Serialize)]
+struct Numbered {
+    seq: u64,
+    #[serde(flatten)]
+    pong: Pong,
+}
+
+/// Of the round trips, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Times {
+    min_micros: u64,
+    avg_micros: u64,
+    max_micros: u64,
+    /// Standard deviation, as ping(8) has it.
+    mdev_micros: u64,
+}
+
+impl Times {
+    fn of(all: &[u64]) -> Option<Self> {
+        let (min, max) = (*all.iter().min()?, *all.iter().max()?);
+        let count = all.len() as u128;
+        let sum: u128 = all.iter().map(|n| u128::from(*n)).sum();
+        let avg = sum / count;
+        let spread: u128 = all.iter().map(|n| u128::from(*n).abs_diff(avg).pow(2)).sum();
+        Some(Self {
+            min_micros: min,
+            avg_micros: u64::try_from(avg).unwrap_or(u64::MAX),
+            max_micros: max,
+            mdev_micros: u64::try_from((spread / count).isqrt()).unwrap_or(u64::MAX),
+        })
+    }
+}
+
+/// Pings the server over every link.
+pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
+    let instance = instances::find(&args.which)?;
+    let mut answers = Answers::default();
+    let begin = Instant::now();
+    for seq in 1..=args.count.get() {
+        let due = args.interval * u32::try_from(seq - 1).unwrap_or(u32::MAX);
+        sleep(due.saturating_sub(begin.elapsed()));
+        let round = control::ping(&instance, args.timeout)?;
+        if !args.json {
+            show_round(&round, seq);
+        }
+        let Ping { peer, trouble, links } = round;
+        answers.peer = peer;
+        if links.is_empty() {
+            // One round trip of no link.
+            let error = Some(trouble.unwrap_or_else(|| "no link".to_owned()));
+            answers.pings.push(Numbered { seq, pong: Pong { error, ..Pong::default() } });
+        }
+        answers.pings.extend(links.into_iter().map(|pong| Numbered { seq, pong }));
+    }
+    let times: Vec<u64> = answers.pings.iter().filter_map(|ping| ping.pong.micros).collect();
+    (answers.sent, answers.received) = (answers.pings.len() as u64, times.len() as u64);
+    answers.times = Times::of(&times);
+    if args.json {
+        term::out(serde_json::to_string_pretty(&answers)?);
+    } else if let Some(times) = answers.times {
+        term::out(summary(answers.sent, answers.received, times));
+    }
+    if answers.received == 0 {
+        bail!("nothing came back from {}", answers.peer);
+    }
+    Ok(())
+}
+
+fn show_round(round: &Ping, seq: u64) {
+    if round.links.is_empty() {
+        let why = round.trouble.as_deref().unwrap_or("no link");
+        term::out(format_args!("seq {seq}  {}: {why}", round.peer));
+    }
+    for pong in &round.links {
+        term::out(pong_line(pong, seq));
+    }
+}
+
+fn pong_line(pong: &Pong, seq: u64) -> String {
+    let what = match (&pong.micros, &pong.error) {
+        (Some(micros), _) => format!("{} ms", ms(*micros)),
+        (None, Some(why)) => why.clone(),
+        (None, None) => "nothing".to_owned(),
+    };
+    let to = format!("{} {}", pong.transport, pong.address);
+    let to = if to.trim().is_empty() { String::new() } else { format!("  {to}") };
+    format!("seq {seq}  link {}{to}  {what}", pong.link)
+}
+
+fn summary(sent: u64, received: u64, times: Times) -> String {
+    let Times { min_micros, avg_micros, max_micros, mdev_micros } = times;
+    let [min, avg, max, mdev] = [min_micros, avg_micros, max_micros, mdev_micros].map(ms);
+    format!("{sent} sent, {received} came back; min/avg/max/mdev {min}/{avg}/{max}/{mdev} ms")
+}
+
+fn ms(micros: u64) -> String {
+    format!("{}.{:03}", micros / 1000, micros % 1000)
+}
+
+/// Tests the speed both ways.
+pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
+    let instance = instances::find(&args.which)?;
+    let bar = stderr().is_terminal();
+    let mut plain = PLAIN_NEWS;
+    let show = |progress: &Progress| {
+        if args.json {
+        } else if bar {
+            draw(progress);
+        } else if progress.elapsed_millis < plain.saturating_sub(PLAIN_NEWS) {
+            // The other direction begins.
+            plain = PLAIN_NEWS;
+        } else if progress.elapsed_millis >= plain {
+            plain = progress.elapsed_millis / PLAIN_NEWS * PLAIN_NEWS + PLAIN_NEWS;
+            term::err(plain_line(progress));
+        }
+    };
+    let outcome = control::speedtest(&instance, args.seconds, show);
+    if bar && !args.json {
+        clear();
+    }
+    let speed = outcome?;
+    if args.json {
+        term::out(serde_json::to_string_pretty(&speed)?);
+    } else {
+        term::out(text(&speed));
+    }
+    Ok(())
+}
+
+fn text(speed: &Speed) -> String {
+    let links = term::count(speed.links as u64, "link");
+    let lines = [(Direction::Up, &speed.up), (Direction::Down, &speed.down)];
+    let lines = lines.map(|(direction, flow)| flow_line(direction, flow));
+    format!("to {} over {links}\n{}\n{}", speed.peer, lines[0], lines[1])
+}
+
+fn flow_line(direction: Direction, flow: &Flow) -> String {
+    let busy = match (flow.client_busy_percent, flow.server_busy_percent) {
+        (Some(here), Some(there)) => format!("; busiest worker {here} % here, {there} % there"),
+        (Some(here), None) => format!("; busiest worker {here} % here"),
+        (None, Some(there)) => format!("; busiest worker {there} % there"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "{:4}  {}, {} MB in {:.1} s; limit: {}{busy}",
+        direction.name(),
+        rate(flow.bits_per_second),
+        flow.bytes / 1_000_000,
+        flow.micros as f64 / 1e6,
+        flow.limit.explain(),
+    )
+}
+
+/// In decimal units, as network people count.
+fn rate(bits: u64) -> String {
+    let bits = bits as f64;
+    for (unit, name) in [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")] {
+        if bits >= unit {
+            return format!("{:.2} {name}", bits / unit);
+        }
+    }
+    format!("{bits:.0} bit/s")
+}
+
+fn so_far(progress: &Progress) -> String {
+    rate(progress.bytes.saturating_mul(8000) / progress.elapsed_millis.max(1))
+}
+
+fn plain_line(progress: &Progress) -> String {
+    let seconds = progress.elapsed_millis / 1000;
+    format!("{:4}  {seconds} s, {} so far", progress.direction.name(), so_far(progress))
+}
+
+fn bar_line(progress: &Progress) -> String {
+    let part = progress.elapsed_millis.min(progress.span_millis);
+    let full = (part * BAR / progress.span_millis.max(1)).min(BAR);
+    let bar: String = (0..BAR).map(|n| if n < full { '#' } else { '-' }).collect();
+    let seconds = progress.elapsed_millis as f64 / 1000.0;
+    format!("{:4}  [{bar}] {seconds:4.1} s  {}", progress.direction.name(), so_far(progress))
+}
+
+fn draw(progress: &Progress) {
+    // Over the former one; nobody is left to tell when this fails.
+    drop(write!(stderr(), "\r\x1b[K{}", bar_line(progress)).and_then(|()| stderr().flush()));
+}
+
+fn clear() {
+    drop(write!(stderr(), "\r\x1b[K").and_then(|()| stderr().flush()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Limit;
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_ping() {
+        assert_eq!(Times::of(&[]), None);
+        let times = Times::of(&[1000, 2000, 3000, 2000]).unwrap();
+        assert_eq!(
+            summary(5, 4, times),
+            "5 sent, 4 came back; min/avg/max/mdev 1.000/2.000/3.000/0.707 ms"
+        );
+    }
+
+    #[test]
+    fn a_line_says_the_round_trip_or_why_there_is_none() {
+        let pong = Pong {
+            link: 2,
+            transport: "tls".into(),
+            address: "192.0.2.2:7000".into(),
+            micros: Some(7912),
+            error: None,
+        };
+        assert_eq!(pong_line(&pong, 3), "seq 3  link 2  tls 192.0.2.2:7000  7.912 ms");
+        let lost = Pong { link: 1, error: Some("no connection".into()), ..Pong::default() };
+        assert_eq!(pong_line(&lost, 3), "seq 3  link 1  no connection");
+    }
+
+    #[test]
+    fn progress_fills_the_bar_and_results_name_the_limit() {
+        let mut progress = Progress {
+            direction: Direction::Up,
+            elapsed_millis: 2500,
+            span_millis: 5000,
+            bytes: 312_500_000,
+        };
+        let bar = format!("up    [{}{}]  2.5 s  1.00 Gbit/s", "#".repeat(15), "-".repeat(15));
+        assert_eq!(bar_line(&progress), bar);
+        progress.elapsed_millis = 9000;
+        assert!(bar_line(&progress).contains(&"#".repeat(30)));
+        assert_eq!(plain_line(&progress), "up    9 s, 277.78 Mbit/s so far");
+        let flow = Flow {
+            bytes: 589_000_000,
+            micros: 5_000_000,
+            bits_per_second: 942_400_000,
+            limit: Limit::Path,
+            client_busy_percent: Some(41),
+            server_busy_percent: None,
+        };
+        assert_eq!(
+            flow_line(Direction::Down, &flow),
+            "down  942.40 Mbit/s, 589 MB in 5.0 s; limit: path (the connection took no more); \
+             busiest worker 41 % here"
+        );
+        assert_eq!([999, 1_500, 2_000_000].map(rate), ["999 bit/s", "1.50 kbit/s", "2.00 Mbit/s"]);
+    }
+}

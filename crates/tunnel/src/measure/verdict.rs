@@ -1,0 +1,156 @@
+//! From what was counted to the limit that was hit.
+
+use std::time::Duration;
+
+use proto::Tally;
+use serde::{Deserialize, Serialize};
+
+use super::busy;
+
+/// From here on a thread counts as fully busy: a worker that also answers others never reaches all
+/// of it.
+const FULL: u32 = 950;
+
+/// Where nothing held the sender for most of the time, a thread this busy is what it waited for: the
+/// threads of a transfer work one after the other, and each is a little idle meanwhile.
+const HARDLY_IDLE: u32 = 700;
+
+/// A sender out of credit is held by its window only if the window is about what the path holds,
+/// rate times round trip: credit comes in quarters of the window and up to 50 ms late, which leaves
+/// some 60 % of a window per round trip of 100 ms. Windows grow until they are four times what the
+/// path holds, so a larger one is merely full of bytes that queue on the way.
+const WINDOW_SLACK: f64 = 2.0;
+
+/// What kept a transfer from being faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Limit {
+    /// The sender was out of credit most of the time.
+    Window,
+    /// A worker of either side had hardly any time left.
+    Cpu,
+    /// The carrier took no more most of the time.
+    Path,
+    /// The sender was out of memory budget most of the time.
+    Memory,
+    /// None of them for most of the time.
+    Unclear,
+}
+
+impl Limit {
+    /// As a person reads it.
+    pub(crate) fn explain(self) -> &'static str {
+        match self {
+            Self::Window => "window (the sender was out of credit; window.max allows more)",
+            Self::Cpu => "CPU (a worker had hardly any time left)",
+            Self::Path => "path (the connection took no more)",
+            Self::Memory => "memory (memory_budget of the sender)",
+            Self::Unclear => "no single one",
+        }
+    }
+}
+
+/// One stream of a test.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Of the sender.
+    pub(super) tally: Tally,
+    /// Received.
+    pub(super) bytes: u64,
+    /// In which time.
+    pub(super) micros: u64,
+    /// Least round trip of the carrier.
+    pub(super) round_trip: Option<Duration>,
+}
+
+/// The limit that `streams` of one direction hit; `busiest` in thousandths of the time, of all
+/// threads that took part.
+pub(super) fn limit(streams: &[Seen], busiest: Option<u32>) -> Limit {
+    let busy = busiest.filter(|busy| *busy != busy::UNKNOWN).unwrap_or(0);
+    if busy >= FULL {
+        return Limit::Cpu;
+    }
+    let (mut looks, mut window, mut path, mut memory) = (0u64, 0u64, 0u64, 0u64);
+    for seen in streams {
+        let Tally { looks: all, credit, carrier, memory: budget, .. } = seen.tally;
+        looks += u64::from(all);
+        path += u64::from(carrier);
+        memory += u64::from(budget);
+        *if seen.is_held_by_its_window() { &mut window } else { &mut path } += u64::from(credit);
+    }
+    let most = |n: u64| n * 2 > looks;
+    if most(window) {
+        Limit::Window
+    } else if most(path) {
+        Limit::Path
+    } else if most(memory) {
+        Limit::Memory
+    } else if busy >= HARDLY_IDLE {
+        Limit::Cpu
+    } else {
+        Limit::Unclear
+    }
+}
+
+impl Seen {
+    fn is_held_by_its_window(&self) -> bool {
+        let Some(round_trip) = self.round_trip else { return true };
+        let rate = self.bytes as f64 / (self.micros.max(1) as f64 / 1e6);
+        self.tally.window as f64 <= rate * round_trip.as_secs_f64() * WINDOW_SLACK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Ten seconds at so many MiB/s over a path of 100 ms.
+    fn seen(rate: u64, window: u64, [credit, carrier, memory]: [u32; 3]) -> Seen {
+        let tally = Tally { looks: 1000, credit, carrier, memory, window, ..Tally::default() };
+        let (bytes, micros) = (rate * MIB * 10, 10_000_000);
+        Seen { tally, bytes, micros, round_trip: Some(Duration::from_millis(100)) }
+    }
+
+    #[test]
+    fn what_held_the_sender_most_of_the_time_is_the_limit() {
+        // 10 MiB/s times 100 ms: the path holds 1 MiB.
+        for (window, stalls, limit_is) in [
+            (MIB, [900, 50, 0], Limit::Window),
+            (MIB, [50, 900, 0], Limit::Path),
+            (MIB, [50, 0, 900], Limit::Memory),
+            (MIB, [300, 300, 0], Limit::Unclear),
+            (MIB, [0, 0, 0], Limit::Unclear),
+            // Four times what the path holds: most of it waits in queues on the way.
+            (4 * MIB, [900, 50, 0], Limit::Path),
+            (4 * MIB, [300, 300, 0], Limit::Path),
+        ] {
+            assert_eq!(limit(&[seen(10, window, stalls)], Some(500)), limit_is, "{stalls:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_without_time_comes_before_all_else_and_an_unknown_one_does_not_count() {
+        let held = [seen(10, MIB, [900, 0, 0])];
+        assert_eq!(limit(&held, Some(FULL)), Limit::Cpu);
+        for busy in [None, Some(FULL - 1), Some(busy::UNKNOWN)] {
+            assert_eq!(limit(&held, busy), Limit::Window);
+        }
+        let free = [seen(10, MIB, [100, 100, 100])];
+        assert_eq!(limit(&free, Some(HARDLY_IDLE)), Limit::Cpu, "nothing else held it");
+        for busy in [None, Some(HARDLY_IDLE - 1), Some(busy::UNKNOWN)] {
+            assert_eq!(limit(&free, busy), Limit::Unclear);
+        }
+    }
+
+    #[test]
+    fn streams_count_by_their_looks_each_with_its_own_window() {
+        let path = seen(10, MIB, [0, 900, 0]);
+        let window = seen(10, MIB, [900, 0, 0]);
+        assert_eq!(limit(&[path, path, window], None), Limit::Path);
+        assert_eq!(limit(&[path, window, window], None), Limit::Window);
+        assert_eq!(limit(&[path, window], None), Limit::Unclear);
+        assert_eq!(limit(&[], None), Limit::Unclear);
+    }
+}

@@ -1,0 +1,262 @@
+//! `tunnel ping` and `tunnel speedtest` against daemons that run: figures, the limit that was hit,
+//! and one clear line where nothing can be measured.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::stage::Running;
+
+use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel, wait};
+
+fn command(running: &Running, role: &str, args: &[&str]) -> Command {
+    let (name, rest) = args.split_first().unwrap();
+    let mut command = tunnel(&[name, "--control"]);
+    command.arg(running.file(&format!("{role}.sock"))).args(rest);
+    command
+}
+
+/// On the client.
+fn measure(running: &Running, args: &[&str]) -> Output {
+    run(&mut command(running, "client", args))
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(running: &Running, args: &[&str]) -> Value {
+    let output = measure(running, args);
+    assert!(output.status.success(), "{}", err(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn ping_prints_a_round_trip_for_every_link_and_round() {
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        setup.client_lines.push_str("connections: 3\n");
+        let running = setup.start();
+        running.wait_links(3);
+        let output = measure(&running, &["ping", "-c", "2", "-i", "0.05"]);
+        let said = out(&output);
+        assert!(output.status.success(), "{said}{}", err(&output));
+        for (seq, link) in [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)] {
+            let start = format!("seq {seq}  link {link}  {} 127.0.0.1:", scheme.name());
+            let line = said.lines().find(|line| line.starts_with(&start));
+            assert!(line.is_some_and(|line| line.ends_with(" ms")), "{start}: {said}");
+        }
+        assert!(said.contains("6 sent, 6 came back; min/avg/max/mdev "), "{said}");
+
+        let all = json(&running, &["ping", "-c", "1", "--json"]);
+        assert_eq!((&all["sent"], &all["received"]), (&3.into(), &3.into()), "{all}");
+        assert!(all["min_micros"].as_u64().unwrap() <= all["max_micros"].as_u64().unwrap());
+        assert_eq!(all["pings"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[test]
+fn ping_of_a_link_that_is_down_fails_with_the_reason() {
+    let origin = Origin::echo();
+    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).wired().start();
+    running.wait_links(1);
+    // Silence first: the client does not know yet.
+    running.wire().freeze();
+    let output = measure(&running, &["ping", "-c", "1", "-W", "0.3"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(out(&output).contains("no answer within 300 ms"), "{}", out(&output));
+    assert_eq!(err(&output), "tunnel: nothing came back from 127.0.0.1\n");
+
+    running.server.kill();
+    running.wire().kill();
+    wait("the client notices", SOON, || {
+        let output = measure(&running, &["ping", "-c", "1", "-W", "0.3"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(err(&output), "tunnel: nothing came back from 127.0.0.1\n");
+        out(&output).contains("no connection").then_some(())
+    });
+}
+
+const LIMITS: [&str; 5] = ["window", "cpu", "path", "memory", "unclear"];
+
+#[test]
+fn speedtest_gives_figures_up_and_down_and_names_a_limit() {
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let running = Setup::new(scheme).service("echo", origin.port()).start();
+        running.wait_links(2);
+        let speed = json(&running, &["speedtest", "--seconds", "1", "--json"]);
+        println!("{scheme:?}: {speed:#}");
+        for way in ["up", "down"] {
+            let flow = &speed[way];
+            // A debug build on a busy machine carries several times as much.
+            assert!(flow["bits_per_second"].as_u64().unwrap() > 20_000_000, "{way}: {speed}");
+            assert!(flow["bytes"].as_u64().unwrap() > 1_000_000, "{way}: {speed}");
+            assert!(LIMITS.iter().any(|limit| flow["limit"] == *limit), "{way}: {speed}");
+        }
+        let output = measure(&running, &["speedtest", "--seconds", "2"]);
+        let (said, news) = (out(&output), err(&output));
+        assert!(output.status.success(), "{news}");
+        for way in ["up    ", "down  "] {
+            let line = said.lines().find(|line| line.starts_with(way)).unwrap();
+            assert!(line.contains("bit/s, ") && line.contains("; limit: "), "{said}");
+            // Plain lines: this is no terminal.
+            assert!(news.lines().any(|line| line.starts_with(&format!("{way}1 s, "))), "{news}");
+        }
+        assert!(!news.contains(['\r', '\x1b']), "{news}");
+        // Nothing is left of it.
+        let streams = || running.status("server")?["sessions"][0]["links"][0]["streams"].as_u64();
+        wait("no stream left", SOON, || (streams()? == 0).then_some(()));
+    }
+}
+
+#[test]
+fn the_servers_control_socket_says_which_side_measures() {
+    let running = Setup::new(Scheme::Tls).start();
+    for name in ["ping", "speedtest"] {
+        let output = run(&mut command(&running, "server", &[name]));
+        assert_eq!(output.status.code(), Some(1));
+        assert!(err(&output).contains("run it where `tunnel client` runs"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn a_server_that_does_not_allow_it_says_so_and_answers_pings_all_the_same() {
+    let origin = Origin::echo();
+    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start_server();
+    let file = running.file("server.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("allow: {", "allow: { speedtest: false,")).unwrap();
+    running.server.terminate();
+    running.server.wait_end(SOON);
+    running.start_server_again();
+    running.start_client();
+    running.wait_links(2);
+    let output = measure(&running, &["speedtest", "--seconds", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("allow.speedtest"), "{}", err(&output));
+    assert!(measure(&running, &["ping", "-c", "1"]).status.success());
+}
+
+/// A test of a minute that nobody will wait for.
+struct LongTest(Child);
+
+impl LongTest {
+    fn start(running: &Running) -> Self {
+        let mut command = command(running, "client", &["speedtest", "--seconds", "60"]);
+        let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        // Its first news: it runs.
+        child.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for LongTest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_test_runs_at_a_time_and_ends_with_who_asked() {
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    running.wait_links(2);
+    let long = LongTest::start(&running);
+    let second = measure(&running, &["speedtest", "--seconds", "1"]);
+    assert_eq!(second.status.code(), Some(1));
+    assert!(err(&second).contains("another speed test"), "{}", err(&second));
+    drop(long);
+    wait("the place is free again", SOON, || {
+        measure(&running, &["speedtest", "--seconds", "1"]).status.success().then_some(())
+    });
+}
+
+#[test]
+fn a_narrow_path_is_the_limit() {
+    // About 16 Mbit/s each way.
+    let mut setup = Setup::new(Scheme::Tls);
+    let path = Path { delay: Duration::ZERO, rate: 2e6 };
+    setup.server_address = Some(path.open(setup.server_port()).to_string());
+    let running = setup.start();
+    running.wait_links(2);
+    let speed = json(&running, &["speedtest", "--seconds", "3", "--json"]);
+    for way in ["up", "down"] {
+        assert_eq!(speed[way]["limit"], "path", "{speed:#}");
+    }
+}
+
+#[test]
+fn a_small_window_on_a_long_path_is_the_limit() {
+    let mut setup = Setup::new(Scheme::Tls);
+    let path = Path { delay: Duration::from_millis(50), rate: 1e9 };
+    setup.server_address = Some(path.open(setup.server_port()).to_string());
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("window: { initial: 64KiB, max: 64KiB }\n");
+    }
+    let running = setup.start();
+    running.wait_links(2);
+    let speed = json(&running, &["speedtest", "--seconds", "3", "--json"]);
+    for way in ["up", "down"] {
+        assert_eq!(speed[way]["limit"], "window", "{speed:#}");
+    }
+    let ping = json(&running, &["ping", "-c", "1", "--json"]);
+    assert!(ping["min_micros"].as_u64().unwrap() >= 100_000, "{ping}");
+}
+
+/// A path with a delay and a rate (bytes per second) each way, for every connection alike.
+#[derive(Clone, Copy)]
+struct Path {
+    delay: Duration,
+    rate: f64,
+}
+
+impl Path {
+    /// Where it begins; it leads to this port.
+    fn open(self, to: u16) -> SocketAddr {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                for (from, to) in [(&near, &far), (&far, &near)] {
+                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    self.carry(from, to);
+                }
+            }
+        });
+        address
+    }
+
+    fn carry(self, mut from: TcpStream, mut to: TcpStream) {
+        // What is on its way: little where the rate is low, else the queue would be the path.
+        let pieces = if self.delay.is_zero() { 1 } else { 4096 };
+        let (send, receive) = sync_channel::<(Instant, Vec<u8>)>(pieces);
+        thread::spawn(move || {
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(n @ 1..) = from.read(&mut buffer) {
+                if send.send((Instant::now() + self.delay, buffer[..n].to_vec())).is_err() {
+                    break;
+                }
+            }
+        });
+        thread::spawn(move || -> io::Result<()> {
+            for (due, piece) in receive {
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                thread::sleep(Duration::from_secs_f64(piece.len() as f64 / self.rate));
+                to.write_all(&piece)?;
+            }
+            to.shutdown(Shutdown::Write)
+        });
+    }
+}
