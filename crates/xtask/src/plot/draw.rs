@@ -45,7 +45,7 @@ impl Field {
     fn of(chart: &Chart) -> Self {
         let all = || chart.lines.iter().flat_map(visible);
         let most = |of: fn((f64, f64)) -> f64| all().map(of).fold(0.0, f64::max);
-        Self { x: Scale::up_to(most(|point| point.0)), y: Scale::up_to(most(|point| point.1)) }
+        Self { x: Scale::exactly_to(most(|point| point.0)), y: Scale::up_to(most(|point| point.1)) }
     }
 
     fn place(self, (x, y): (f64, f64)) -> (f64, f64) {

@@ -23,9 +23,16 @@ impl Scale {
         Self { step, end: (most / step).ceil() * step }
     }
 
+    /// The same marks, and an end that is exact: time needs no room after the last moment.
+    pub(super) fn exactly_to(most: f64) -> Self {
+        let round = Self::up_to(most);
+        Self { end: if most.is_finite() && most > 0.0 { most } else { round.end }, ..round }
+    }
+
     /// Where the marks are.
     pub(super) fn marks(self) -> impl Iterator<Item = f64> {
-        let count = (self.end / self.step).round() as u32;
+        // A hair more: the end of a round scale is a mark, whatever the division says.
+        let count = (self.end / self.step + 1e-9).floor() as u32;
         (0..=count).map(move |n| f64::from(n) * self.step)
     }
 
@@ -58,5 +65,8 @@ mod tests {
             let marks: Vec<_> = scale.marks().map(|mark| scale.label(mark)).collect();
             assert_eq!(marks, labels, "{most}");
         }
+        let exact = Scale::exactly_to(61.5);
+        assert_eq!(exact.marks().map(|mark| exact.label(mark)).last().as_deref(), Some("60"));
+        assert_eq!(exact.place(61.5), 1.0);
     }
 }

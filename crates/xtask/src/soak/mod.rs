@@ -85,7 +85,7 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     println!("\nsoak for {} s over tls, in {}", time.as_secs(), dir.display());
 
     churn::warm_up(&places)?;
-    let mut samples = vec![settled(&mut running, None)?];
+    let mut samples = vec![settled(&mut running, None, Duration::ZERO)?];
     let churn = Churn::start(places, time)?;
     let start = Instant::now();
     let mut told = start;
@@ -100,7 +100,7 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     let counted = churn.finish()?;
     println!("{counted}");
     let churned = samples.len();
-    samples.push(settled(&mut running, samples.first().copied())?);
+    samples.push(settled(&mut running, samples.first().copied(), start.elapsed())?);
     draw(&dir, options, &samples)?;
     let complaints = verdict::judge(&samples[..churned], &samples[churned]);
     ensure!(complaints.is_empty(), "{}", complaints.join("\n  "));
@@ -108,12 +108,14 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A sample without visitors; where there is a base, once it is reached or time is up.
-fn settled(running: &mut Running, base: Option<Both>) -> Result<Both> {
+/// A sample without visitors, so long after the start; where there is a base, once it is reached
+/// or time is up.
+fn settled(running: &mut Running, base: Option<Both>, at: Duration) -> Result<Both> {
     let start = Instant::now();
     loop {
         std::thread::sleep(EVERY);
-        let now = Both::of(running, base.map_or(Duration::ZERO, |_| start.elapsed()))?;
+        let later = if base.is_some() { start.elapsed() } else { Duration::ZERO };
+        let now = Both::of(running, at + later)?;
         let is_base = base.is_none_or(|base| verdict::is_back(&base, &now));
         if now.is_quiet() && is_base || start.elapsed() > SETTLE {
             return Ok(now);
@@ -141,7 +143,7 @@ fn draw(dir: &Path, options: &Options, samples: &[Both]) -> Result<()> {
         chart("streams", "open", |sample| sample.streams as f64),
     ];
     let file = dir.join("soak.svg");
-    let title = format!("{} minutes of churn over tls", options.minutes);
+    let title = format!("Churn over tls, {} min", options.minutes);
     fs::write(&file, plot::svg(&title, &charts)).context("writing the plot")?;
     println!("plot: {}", file.display());
     Ok(())
