@@ -56,6 +56,18 @@ impl Lease {
         Self { process, held: Cell::new(0) }
     }
 
+    /// The budget it is a part of.
+    #[must_use]
+    pub fn process(&self) -> &ProcessBudget {
+        &self.process
+    }
+
+    /// Bytes that are leased and not in use; negative when more is in use than allowed.
+    #[must_use]
+    pub fn unused(&self) -> i64 {
+        self.held.get()
+    }
+
     fn refill(&self, wanted: i64) -> bool {
         let missing = wanted.saturating_sub(self.held.get());
         self.lease(missing.max(self.process.piece)) || self.lease(missing)

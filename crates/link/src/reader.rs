@@ -72,10 +72,10 @@ fn poll(
             Poll::Ready(Ok(n)) => n,
             Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
         };
-        *size = if n == room {
-            BULK
-        } else if n < SPARE {
+        *size = if n < SPARE || is_tight(link) {
             BUSY
+        } else if n == room {
+            BULK
         } else {
             *size
         };
@@ -88,6 +88,12 @@ fn poll(
         }
         budget -= n;
     }
+}
+
+/// Whether half of the memory budget is in use. A slice that its target did not take pins the whole
+/// buffer it was cut from, where several streams share one: then small ones.
+fn is_tight(link: &Inner) -> bool {
+    link.budget.left() < link.budget.total() / 2
 }
 
 /// Makes sure that a read is worth its system call: takes the buffer back whole if nobody holds a

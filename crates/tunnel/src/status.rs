@@ -43,6 +43,8 @@ pub(crate) struct Status {
     pub(crate) listen: Vec<String>,
     /// Tasks alive on all runtimes: what a leak shows first.
     pub(crate) tasks: u64,
+    /// Of streams and their bytes.
+    pub(crate) memory: Memory,
     /// A server has one per client process, a client one per server.
     pub(crate) sessions: Vec<Session>,
 }
@@ -61,6 +63,16 @@ pub(crate) struct Session {
     pub(crate) services: Vec<Service>,
     /// Local listeners of a client whose targets the server dials.
     pub(crate) forwards: Vec<Service>,
+}
+
+/// The memory budget of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Memory {
+    /// `memory_budget`.
+    pub(crate) budget_bytes: u64,
+    /// What streams, windows, replay and buffers take of it.
+    pub(crate) used_bytes: u64,
 }
 
 /// One authenticated mux.
@@ -128,8 +140,18 @@ pub(crate) const SUPERSEDED: &str = "superseded";
 /// For people: a head line and a table per session.
 pub(crate) fn render(status: &Status) -> String {
     // The count of tasks is for programs that watch it.
-    let Status { role, name, version, pid, uptime_seconds, state, listen, tasks: _, sessions } =
-        status;
+    let Status {
+        role,
+        name,
+        version,
+        pid,
+        uptime_seconds,
+        state,
+        listen,
+        tasks: _,
+        memory,
+        sessions,
+    } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
     let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
@@ -138,7 +160,12 @@ pub(crate) fn render(status: &Status) -> String {
     }
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
-    text.push_str(&format!("{}, {}\n", count(sessions.len(), "session"), count(links, "link")));
+    let [used, budget] = [memory.used_bytes, memory.budget_bytes].map(bytes);
+    text.push_str(&format!(
+        "{}, {}, {used} of {budget} memory budget in use\n",
+        count(sessions.len(), "session"),
+        count(links, "link")
+    ));
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&indent(&links_table(&session.links)));
@@ -283,6 +310,7 @@ pub(crate) mod tests {
             uptime_seconds: 3_700,
             state: "running".into(),
             listen: vec!["tls://0.0.0.0:7000".into()],
+            memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536 },
             sessions: vec![Session {
                 peer: "home".into(),
                 state: "up".into(),
@@ -308,7 +336,7 @@ pub(crate) mod tests {
         let expected = "\
 tunnel server 0.1.0, running, up 1h1m, process 42
 listening on tls://0.0.0.0:7000
-1 session, 2 links
+1 session, 2 links, 1.5 KiB of 3.0 GiB memory budget in use
 
 home: up
   link  worker  state    streams  carrier  peer             rtt

@@ -117,6 +117,27 @@ pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
+/// What streams, windows, replay and buffers take of the memory budget.
+pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
+    let mut memory = status::Memory::default();
+    let mut used = 0;
+    for (n, handle) in handles.iter().enumerate() {
+        let lease = |worker: &Rc<Worker>| {
+            let lease = &worker.state.budget;
+            (lease.unused(), lease.process().left(), lease.process().total())
+        };
+        let Ok((unused, left, total)) = handle.call(lease).await else { continue };
+        // Each knows the whole; what the workers hold comes off it.
+        if n == 0 {
+            used = total - left;
+            memory.budget_bytes = u64::try_from(total).unwrap_or(0);
+        }
+        used -= unused;
+    }
+    memory.used_bytes = u64::try_from(used).unwrap_or(0);
+    memory
+}
+
 /// Adds one worker's counts of a service to those of others.
 pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
     for service in part {

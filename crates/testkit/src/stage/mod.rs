@@ -20,6 +20,7 @@
 
 pub mod bytes;
 mod daemon;
+mod fence;
 mod origin;
 mod port;
 mod running;
@@ -30,6 +31,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub use daemon::{Daemon, run, run_within, tunnel};
+pub use fence::Fence;
 pub use origin::Origin;
 pub use port::{free_port, is_listening, wait_listening};
 pub use running::{Running, connect, try_connect};

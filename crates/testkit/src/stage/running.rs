@@ -29,14 +29,15 @@ impl Running {
 
     /// A daemon of this role with `NAME.yaml`.
     fn spawn_as(setup: &Setup, role: &str, name: &str) -> Daemon {
-        let env = if role == "server" { &setup.server_env } else { &setup.client_env };
+        let (env, starter) = if role == "server" {
+            (&setup.server_env, &setup.server_starter)
+        } else {
+            (&setup.client_env, &setup.client_starter)
+        };
         let file = setup.dir().join(format!("{name}.yaml"));
         let mut command = tunnel(&setup.binary, &[role, "--config"]);
         command.arg(file).env("HOME", setup.dir()).envs(env.iter().cloned());
-        if role == "client" {
-            command = started_by(&setup.client_starter, command);
-        }
-        Daemon::start(name, setup.dir(), &mut command)
+        Daemon::start(name, setup.dir(), &mut started_by(starter, command))
     }
 
     pub fn dir(&self) -> &Path {

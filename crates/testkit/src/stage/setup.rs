@@ -51,7 +51,8 @@ pub struct Setup {
     /// More of the daemons' environment.
     pub server_env: Vec<(&'static str, OsString)>,
     pub client_env: Vec<(&'static str, OsString)>,
-    /// Who starts the client: these words go before the command.
+    /// Who starts the daemons: these words go before the command.
+    pub server_starter: Vec<OsString>,
     pub client_starter: Vec<OsString>,
     /// `HOST:PORT` where the client looks for the server, instead of the server or the wire.
     pub server_address: Option<String>,
@@ -107,6 +108,7 @@ impl Setup {
             client_tls: None,
             server_env: Vec::new(),
             client_env: Vec::new(),
+            server_starter: Vec::new(),
             client_starter: Vec::new(),
             server_address: None,
             host: "127.0.0.1",

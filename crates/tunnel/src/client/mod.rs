@@ -218,6 +218,7 @@ impl StatusSource for Client {
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 tasks: survey::tasks(self.workers.handles()).await,
+                memory: survey::memory(self.workers.handles()).await,
                 sessions: vec![session],
                 ..Status::default()
             }

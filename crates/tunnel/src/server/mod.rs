@@ -148,6 +148,7 @@ impl StatusSource for Server {
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
                 tasks: survey::tasks(self.workers.handles()).await,
+                memory: survey::memory(self.workers.handles()).await,
                 sessions: sessions.into_values().collect(),
                 ..Status::default()
             }

@@ -20,6 +20,7 @@ mod measure;
 mod mixed;
 mod mtls;
 mod neighbours;
+mod pressure;
 mod real_software;
 mod sessions;
 mod survival;
