@@ -134,12 +134,15 @@ fn an_open_that_cannot_be_read_is_refused_and_nothing_else_is_touched() {
         [&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, length], bytes, &[0]].concat()
     };
     let mut kind = text(b"x");
-    kind[9] = 2;
+    kind[9] = 3;
+    let mut measurement = text(b"x");
+    measurement[9] = 2;
     let table = [
         ("empty", Vec::new()),
         ("torn", text(b"x")[..12].to_vec()),
         ("not UTF-8", text(b"\xff")),
         ("unknown target kind", kind),
+        ("unknown measurement", measurement),
         ("unknown address kind", [&text(b"x")[..13], &[5]].concat()),
         ("torn address", [&text(b"x")[..13], &[4, 127, 0]].concat()),
     ];

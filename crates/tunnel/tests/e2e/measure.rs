@@ -120,6 +120,26 @@ fn speedtest_gives_figures_up_and_down_and_names_a_limit() {
 }
 
 #[test]
+fn a_test_goes_on_over_the_next_carrier() {
+    let mut running = Setup::new(Scheme::Tls).wired().start();
+    running.wait_links(1);
+    let test = command(&running, "client", &["speedtest", "--seconds", "2", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    for _ in 0..3 {
+        let passed = running.wire().passed();
+        wait("bytes of the test", SOON, || {
+            (running.wire().passed() > passed + 1_000_000).then_some(())
+        });
+        running.wire().kill();
+    }
+    let output = test.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(running.wire().kills() >= 3 && running.client().is_running());
+}
+
+#[test]
 fn the_servers_control_socket_says_which_side_measures() {
     let running = Setup::new(Scheme::Tls).start();
     for name in ["ping", "speedtest"] {
@@ -185,7 +205,7 @@ fn one_test_runs_at_a_time_and_ends_with_who_asked() {
 #[test]
 fn a_narrow_path_is_the_limit() {
     // About 16 Mbit/s each way.
-    let mut setup = Setup::new(Scheme::Tls);
+    let mut setup = Setup::alone(Scheme::Tls);
     let path = Path { delay: Duration::ZERO, rate: 2e6 };
     setup.server_address = Some(path.open(setup.server_port()).to_string());
     let running = setup.start();
@@ -198,20 +218,21 @@ fn a_narrow_path_is_the_limit() {
 
 #[test]
 fn a_small_window_on_a_long_path_is_the_limit() {
-    let mut setup = Setup::new(Scheme::Tls);
-    let path = Path { delay: Duration::from_millis(50), rate: 1e9 };
+    let mut setup = Setup::alone(Scheme::Tls);
+    // Long enough that a busy machine adds little to it.
+    let path = Path { delay: Duration::from_millis(200), rate: 1e9 };
     setup.server_address = Some(path.open(setup.server_port()).to_string());
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("window: { initial: 64KiB, max: 64KiB }\n");
     }
     let running = setup.start();
     running.wait_links(2);
-    let speed = json(&running, &["speedtest", "--seconds", "3", "--json"]);
+    let speed = json(&running, &["speedtest", "--seconds", "5", "--json"]);
     for way in ["up", "down"] {
         assert_eq!(speed[way]["limit"], "window", "{speed:#}");
     }
     let ping = json(&running, &["ping", "-c", "1", "--json"]);
-    assert!(ping["min_micros"].as_u64().unwrap() >= 100_000, "{ping}");
+    assert!(ping["min_micros"].as_u64().unwrap() >= 400_000, "{ping}");
 }
 
 /// A path with a delay and a rate (bytes per second) each way, for every connection alike.
