@@ -23,8 +23,12 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// After its drain a process has so long to be gone: 5 times what it takes on a busy machine.
 const GONE: Duration = Duration::from_secs(5);
 
-/// A visitor gets through so soon after a start: 5 times 2 s, and the longest stall.
+/// A visitor gets through so soon after a start, or the last reset after it: 5 times 2 s, and the
+/// longest stall.
 const BACK: Duration = Duration::from_secs(19);
+
+/// Between resets while a process comes back: somewhere in its first handshakes.
+const STUTTER: Duration = Duration::from_millis(70);
 
 /// How long to wait for that at all.
 const BACK_AT_ALL: Duration = Duration::from_secs(90);
@@ -114,19 +118,19 @@ impl Field {
                 self.ledger.fault(&name, &what, 0);
             }
             Fault::Name { silent } => self.move_name(silent, &name, &what),
-            Fault::Kill(role, away) => {
+            Fault::Kill(role, rebirth) => {
                 self.ledger.fault(&name, &what, 0);
                 self.ledger.died(Duration::ZERO);
                 self.daemon(role).kill();
-                thread::sleep(away);
-                self.start_again(role, &name);
+                thread::sleep(rebirth.away);
+                self.start_again(role, &name, rebirth.stutters);
             }
-            Fault::Terminate(role, away) => {
+            Fault::Terminate(role, rebirth) => {
                 self.ledger.fault(&name, &what, 0);
                 self.ledger.died(DRAIN);
                 self.end(role);
-                thread::sleep(away);
-                self.start_again(role, &name);
+                thread::sleep(rebirth.away);
+                self.start_again(role, &name, rebirth.stutters);
             }
         }
     }
@@ -157,7 +161,7 @@ impl Field {
                 let complaint = format!("the {} has ended by itself", role.name());
                 self.ledger.fail(&self.ledger.mark(), &complaint);
                 self.ledger.died(Duration::ZERO);
-                self.start_again(role, "died by itself");
+                self.start_again(role, "died by itself", 0);
             }
         }
     }
@@ -226,12 +230,17 @@ impl Field {
         daemon.kill();
     }
 
-    fn start_again(&mut self, role: Role, fault: &str) {
-        let (mark, start) = (self.ledger.mark(), Instant::now());
+    fn start_again(&mut self, role: Role, fault: &str, stutters: u32) {
+        let mark = self.ledger.mark();
         match role {
             Role::Server => self.running.start_server_again(),
             Role::Client => self.running.start_client(),
         }
+        for _ in 0..stutters {
+            thread::sleep(STUTTER);
+            self.wires[self.current].suffer(Trouble::Reset(Reach::All));
+        }
+        let start = Instant::now();
         if self.served(BACK).is_err() {
             let complaint = format!("no visitor gets through {} s after {fault}", BACK.as_secs());
             self.ledger.fail(&mark, &complaint);

@@ -12,6 +12,9 @@ const PAUSE_MAX: u64 = 3_500;
 /// How long a process that was ended stays away, at most.
 const AWAY_MAX: u64 = 1_500;
 
+/// Most resets while it comes back; each costs the client a pause before its next attempt.
+const STUTTERS_MAX: u64 = 4;
+
 /// One of the two daemons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -28,15 +31,24 @@ impl Role {
     }
 }
 
+/// How a process comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rebirth {
+    /// How long it stays away.
+    pub(super) away: Duration,
+    /// So often everything on the path is reset while both ends greet each other.
+    pub(super) stutters: u32,
+}
+
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// The path between the two.
     Path(Trouble),
     /// SIGKILL, and a new process after a while.
-    Kill(Role, Duration),
+    Kill(Role, Rebirth),
     /// SIGTERM, and a new process some time after the end.
-    Terminate(Role, Duration),
+    Terminate(Role, Rebirth),
     /// A wall clock goes wrong by so much.
     Clock(Role, &'static str),
     /// The server's name gets another address. What stands on the old one goes silent or is reset,
@@ -88,8 +100,11 @@ impl Schedule {
         }
         for role in [Role::Server, Role::Client] {
             if is_deadly {
-                let mut away = || Duration::from_millis(rng.below(AWAY_MAX));
-                self.deck.extend([Fault::Kill(role, away()), Fault::Terminate(role, away())]);
+                let mut rebirth = || Rebirth {
+                    away: Duration::from_millis(rng.below(AWAY_MAX)),
+                    stutters: u32::try_from(rng.below(STUTTERS_MAX + 1)).unwrap_or(0),
+                };
+                self.deck.extend([Fault::Kill(role, rebirth()), Fault::Terminate(role, rebirth())]);
             }
             let offset = ["+1h", "-1h", "+30d", "-30d", "+0"][rng.below(5) as usize];
             self.deck.push(Fault::Clock(role, offset));
