@@ -170,8 +170,9 @@ impl State {
             name: name.clone(),
             streams: stats.live(),
             streams_total: stats.opened(),
-            bytes_in: stats.bytes_in(),
-            bytes_out: stats.bytes_out(),
+            // The sockets here are those of targets: what they take came from visitors.
+            bytes_in: stats.bytes_out(),
+            bytes_out: stats.bytes_in(),
             ..status::Service::default()
         };
         services.iter().map(count).collect()

@@ -14,6 +14,7 @@ mod addresses;
 mod certificates;
 mod cli;
 mod clocks;
+mod counters;
 mod errors;
 mod harness;
 mod measure;
