@@ -65,7 +65,8 @@ pub(crate) fn next_id() -> u64 {
 pub(crate) struct Open {
     /// What it is.
     pub(crate) entrance: Arc<Entrance>,
-    _listening: Option<Guard>,
+    /// Held for its drop.
+    listening: Option<Guard>,
     /// Shared by its streams on this worker.
     pub(crate) settings: Rc<Settings>,
 }
@@ -81,44 +82,50 @@ enum Guard {
     ),
 }
 
-/// Starts to accept on this worker, or to take visitors that another one accepts.
-fn open(
-    worker: &Rc<Worker>,
-    entrance: Arc<Entrance>,
-    listener: Option<Listener>,
-) -> std::io::Result<()> {
+/// Makes this worker take visitors of the entrance: those that others accept, until it listens.
+fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let settings = Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
+    let id = entrance.id;
+    let open = Open { entrance, listening: None, settings };
+    worker.state.entrances.borrow_mut().insert(id, open);
+}
+
+/// Starts to accept on this worker.
+fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<()> {
+    let mut entrances = worker.state.entrances.borrow_mut();
+    // Closed again meanwhile, the listener with it.
+    let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
-        entrance: Arc::clone(&entrance),
-        settings: Rc::clone(&settings),
+        entrance: Arc::clone(&open.entrance),
+        settings: Rc::clone(&open.settings),
         turn: Cell::new(0),
     });
-    let listening = match listener {
-        None => None,
-        Some(Listener::Tcp(socket)) => Some(Guard::Tcp(relay::listen(socket, door)?)),
-        Some(Listener::Unix(unix)) => {
-            let listening = relay::listen_unix(unix.socket, &entrance.address, door)?;
-            Some(Guard::Unix(unix.file, listening))
+    open.listening = Some(match listener {
+        Listener::Tcp(socket) => Guard::Tcp(relay::listen(socket, door)?),
+        Listener::Unix(unix) => {
+            let listening = relay::listen_unix(unix.socket, &open.entrance.address, door)?;
+            Guard::Unix(unix.file, listening)
         }
-    };
-    let id = entrance.id;
-    let open = Open { entrance, _listening: listening, settings };
-    worker.state.entrances.borrow_mut().insert(id, open);
+    });
     Ok(())
 }
 
-/// Opens an entrance on all workers.
+/// Opens an entrance on all workers. Nobody accepts before all are ready: a worker without a link
+/// hands its first visitor to another.
 pub(crate) async fn open_everywhere(
     handles: &[Handle],
     entrance: &Arc<Entrance>,
     listeners: Listeners,
 ) -> std::io::Result<()> {
-    // The last first: who accepts for others finds them ready.
-    for (handle, listener) in handles.iter().zip(listeners.by_worker(handles.len())).rev() {
+    for handle in handles {
         let entrance = Arc::clone(entrance);
+        handle.call(move |worker| open(worker, entrance)).await.map_err(std::io::Error::other)?;
+    }
+    let id = entrance.id;
+    for (handle, listener) in handles.iter().zip(listeners.by_worker()) {
         handle
-            .call(move |worker| open(worker, entrance, listener))
+            .call(move |worker| listen(worker, id, listener))
             .await
             .map_err(std::io::Error::other)??;
     }
@@ -286,17 +293,20 @@ impl Drop for Held {
 
 /// A visitor that another worker accepted.
 fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
+    let Some(settings) = settings_of(worker, &visitor.entrance) else {
+        // The entrance was closed meanwhile.
+        return refuse(worker, visitor);
+    };
     let Visitor { entrance, socket, peer } = visitor;
-    let settings = settings_of(worker, &entrance);
-    let Some(settings) = settings else { return };
     match socket.attach() {
         Ok(socket) => enter(worker, &entrance, &settings, socket, peer),
         Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
     }
 }
 
-fn refuse(worker: &Rc<Worker>, visitor: Visitor) {
-    let Some(settings) = settings_of(worker, &visitor.entrance) else { return };
+fn refuse(worker: &Worker, visitor: Visitor) {
+    // Counted where there is still something to count in; told in any case.
+    let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(socket) = visitor.socket.attach() {
         relay::refuse_socket(socket, &settings, ResetCode::Shutdown);
     }

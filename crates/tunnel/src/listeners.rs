@@ -39,14 +39,12 @@ pub(crate) struct Unix {
 }
 
 impl Listeners {
-    /// By worker: the Unix socket belongs to the first.
-    pub(crate) fn by_worker(self, workers: usize) -> Vec<Option<Listener>> {
-        let mut all: Vec<_> = match self {
-            Self::Tcp(group) => group.into_iter().map(|one| Some(Listener::Tcp(one))).collect(),
-            Self::Unix(unix) => vec![Some(Listener::Unix(unix))],
-        };
-        all.resize_with(workers, || None);
-        all
+    /// By worker; the Unix socket belongs to the first.
+    pub(crate) fn by_worker(self) -> Vec<Listener> {
+        match self {
+            Self::Tcp(group) => group.into_iter().map(Listener::Tcp).collect(),
+            Self::Unix(unix) => vec![Listener::Unix(unix)],
+        }
     }
 }
 

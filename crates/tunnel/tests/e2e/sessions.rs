@@ -26,6 +26,41 @@ fn heard(port: u16) -> Option<u8> {
 }
 
 #[test]
+fn a_visitor_of_a_port_that_opens_just_now_is_served() {
+    let origin = says(b'!');
+    let mut setup = Setup::new(Scheme::Tcp).service("says", origin.port());
+    // One of the workers has no link: it hands its visitors to the other.
+    setup.server_lines.push_str("workers: 2\n");
+    setup.client_lines.push_str("connections: 1\n");
+    let mut running = setup.start_server();
+    let port = running.public("says");
+    for _ in 0..20 {
+        running.start_client();
+        std::thread::scope(|scope| {
+            let first = || {
+                let start = Instant::now();
+                // At once when the port opens, as somebody who knocks all the time.
+                let visitor = loop {
+                    match try_connect(port) {
+                        Ok(visitor) => break visitor,
+                        Err(e) => assert!(start.elapsed() < SOON, "{e}"),
+                    }
+                };
+                visitor.set_read_timeout(Some(SOON * 3 / 2)).unwrap();
+                (&visitor).read_exact(&mut [0]).map_err(|e| e.kind())
+            };
+            let visitors: Vec<_> = (0..8).map(|_| scope.spawn(first)).collect();
+            for visitor in visitors {
+                assert_eq!(visitor.join().unwrap(), Ok(()));
+            }
+        });
+        running.client().terminate();
+        running.client().wait_end(SOON);
+        wait("the port closes", SOON, || try_connect(port).is_err().then_some(()));
+    }
+}
+
+#[test]
 fn three_links_come_back_after_the_server_was_killed() {
     for scheme in Scheme::ALL {
         let (echo, other) = (Origin::echo(), Origin::echo());
