@@ -18,7 +18,8 @@ use transport::{Lane, Peer};
 use crate::charge::Charge;
 use crate::handle::Inner;
 use crate::owner::End;
-use crate::{reader, writer};
+use crate::reader::{self, Run};
+use crate::writer;
 
 /// How long the last frame may take on its way out before the connection is closed all the same.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -29,6 +30,8 @@ pub(crate) struct Io {
     pub(crate) lane: RefCell<Box<dyn Lane>>,
     /// Frames handed out by the machine and not yet taken by the lane.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
+    /// The reader's, between its turns: only its memory matters.
+    pub(crate) run: Cell<Run>,
     /// Capacity of the reader's buffer.
     pub(crate) reading: Cell<usize>,
     charge: Charge,
@@ -68,6 +71,7 @@ impl Running {
             number,
             lane: RefCell::new(carrier.lane),
             out: RefCell::default(),
+            run: Cell::default(),
             reading: Cell::new(0),
             charge: Charge::new(Rc::clone(&link.budget)),
         });

@@ -1,6 +1,7 @@
 //! The handle of a link: the state machine, the outlets of its streams, and what wakes whom.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -300,7 +301,7 @@ impl Inner {
             return;
         }
         match event {
-            Event::Data { key, bytes } => self.deliver(now, key, bytes),
+            Event::Data { key, bytes } => self.deliver(now, key, &mut VecDeque::from([bytes])),
             Event::Opened { key, open } => {
                 let inlet = Box::new(StreamInlet::new(Rc::clone(self), key));
                 let outlet = self.owner.accept(&self.handle(), open, inlet);
@@ -345,11 +346,13 @@ impl Inner {
         }
     }
 
-    fn deliver(&self, now: Instant, key: StreamKey, bytes: Bytes) {
-        self.received.set(self.received.get() + bytes.len() as u64);
-        let length = bytes.len();
+    /// Hands on what came for a stream; `pieces` is empty afterwards.
+    pub(crate) fn deliver(&self, now: Instant, key: StreamKey, pieces: &mut VecDeque<Bytes>) {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        self.received.set(self.received.get() + length as u64);
         // A stream without an outlet is being torn down: its bytes are worth nothing.
-        let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(bytes));
+        let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(pieces));
+        pieces.clear();
         self.machine.borrow_mut().consume(now, key, taken);
     }
 

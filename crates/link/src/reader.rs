@@ -1,14 +1,16 @@
 //! The reader of a carrier: one large read, frames cut out of it without copying, payload handed
 //! to its target inline.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
-use bytes::{Buf, BytesMut};
-use proto::Violation;
-use transport::pool;
+use bytes::{Buf, Bytes, BytesMut};
+use proto::{Event, StreamKey, Violation};
+use transport::{gather, pool};
 
 use crate::carrier::Io;
 use crate::handle::Inner;
@@ -116,13 +118,51 @@ fn process(link: &Rc<Inner>, io: &Io, buf: &mut BytesMut) -> Result<(), Violatio
         return Ok(());
     }
     let now = crate::now();
-    loop {
-        let event = link.machine.borrow_mut().handle_input(now, io.number, buf)?;
-        let Some(event) = event else { break };
-        link.dispatch(now, event);
+    let mut run = io.run.take();
+    let outcome = loop {
+        let event = link.machine.borrow_mut().handle_input(now, io.number, buf);
+        match event {
+            Ok(Some(Event::Data { key, bytes })) => run.push(link, now, key, bytes),
+            Ok(Some(event)) => {
+                run.end(link, now);
+                link.dispatch(now, event);
+            }
+            Ok(None) => break Ok(()),
+            Err(violation) => break Err(violation),
+        }
+    };
+    run.end(link, now);
+    io.run.set(run);
+    if outcome.is_ok() {
+        link.settle(now);
     }
-    link.settle(now);
-    Ok(())
+    outcome
+}
+
+/// Payloads of one stream that came one behind the other: they leave in one gathered write.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    of: Option<StreamKey>,
+    pieces: VecDeque<Bytes>,
+}
+
+impl Run {
+    fn push(&mut self, link: &Inner, now: Instant, key: StreamKey, bytes: Bytes) {
+        if self.of != Some(key) || self.pieces.len() >= gather::MOST {
+            self.end(link, now);
+            self.of = Some(key);
+        }
+        self.pieces.push_back(bytes);
+    }
+
+    fn end(&mut self, link: &Inner, now: Instant) {
+        if let Some(key) = self.of.take()
+            && link.ended.get().is_none()
+        {
+            link.deliver(now, key, &mut self.pieces);
+        }
+        self.pieces.clear();
+    }
 }
 
 /// Tells the link how reading ended.

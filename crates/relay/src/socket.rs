@@ -7,15 +7,16 @@
 //! | abort | RST | closed at once; the far end sees a reset only if it had sent what nobody read |
 //! | short read or write | the queue is empty (full) | says nothing: a descriptor passed along ends a read |
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use transport::socket;
+use transport::{gather, socket};
 
 /// A connected socket, registered with this thread's runtime.
 #[derive(Debug)]
@@ -127,16 +128,13 @@ impl Socket {
         }
     }
 
-    /// Writes the front of `data` and advances it; `None` when the socket is full.
-    pub(crate) fn write_from(&self, data: &mut Bytes) -> io::Result<Option<usize>> {
-        match self {
-            Self::Tcp(stream) => socket::write_from(stream, data),
-            Self::Unix(stream) => {
-                let written = unless_blocked(stream.try_write(data))?;
-                data.advance(written.unwrap_or(0));
-                Ok(written)
-            }
-        }
+    /// Takes from the front of `pieces` what goes into one call; `None` when the socket is full.
+    pub(crate) fn write_from(&self, pieces: &mut VecDeque<Bytes>) -> io::Result<Option<usize>> {
+        let mut slices = [IoSlice::new(&[]); gather::MOST];
+        let (filled, total) = gather::gather(pieces.iter().map(|piece| &piece[..]), &mut slices);
+        let written = self.write(&slices[..filled], total)?;
+        gather::advance(pieces, written.unwrap_or(0), drop);
+        Ok(written)
     }
 }
 

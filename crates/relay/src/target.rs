@@ -1,5 +1,6 @@
 //! The end where streams arrive: a stream of a link becomes a connection to a target.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -106,8 +107,8 @@ impl fmt::Debug for Dialling {
 struct Refused;
 
 impl Outlet for Refused {
-    fn deliver(&self, data: Bytes) -> usize {
-        data.len()
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        pieces.drain(..).map(|piece| piece.len()).sum()
     }
 
     fn finish(&self) {}

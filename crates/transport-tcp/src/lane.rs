@@ -4,13 +4,10 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
-use transport::Lane;
+use bytes::{Bytes, BytesMut};
+use transport::{Lane, gather};
 
 use crate::socket::Socket;
-
-/// Frames per gathered write: more gain nothing, the slices lie on the stack (1 KiB).
-const BATCH: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct TcpLane {
@@ -38,15 +35,10 @@ impl Lane for TcpLane {
         if frames.is_empty() {
             return Poll::Ready(Ok(empty));
         }
-        let mut slices = [IoSlice::new(&[]); BATCH];
-        let (mut filled, mut total) = (0, 0);
-        for (slice, frame) in slices.iter_mut().zip(frames.iter()) {
-            *slice = IoSlice::new(frame);
-            filled += 1;
-            total += frame.len();
-        }
+        let mut slices = [IoSlice::new(&[]); gather::MOST];
+        let (filled, total) = gather::gather(frames.iter().map(|frame| &frame[..]), &mut slices);
         let written = ready!(self.socket.poll_write(cx, &slices[..filled], total))?;
-        take(frames, written);
+        gather::advance(frames, written, drop);
         Poll::Ready(Ok(written))
     }
 
@@ -81,16 +73,4 @@ fn drop_empty(frames: &mut VecDeque<Bytes>) -> usize {
         frames.pop_front();
     }
     0
-}
-
-/// Takes `written` bytes from the front, and frames that became (or were) empty with them.
-fn take(frames: &mut VecDeque<Bytes>, mut written: usize) {
-    while let Some(front) = frames.front_mut() {
-        if front.len() > written {
-            front.advance(written);
-            return;
-        }
-        written -= front.len();
-        frames.pop_front();
-    }
 }

@@ -6,6 +6,7 @@
 
 mod carrier;
 mod error;
+pub mod gather;
 mod lane;
 mod listen;
 pub mod memory;

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{BufMut, BytesMut};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -27,14 +27,6 @@ pub fn write(
         [one] => stream.try_write(one),
         many => stream.try_write_vectored(many),
     })
-}
-
-/// Writes the front of `data` and advances it; `None` when the socket is full.
-pub fn write_from(stream: &TcpStream, data: &mut impl Buf) -> io::Result<Option<usize>> {
-    let chunk = data.chunk();
-    let written = write(stream, &[io::IoSlice::new(chunk)], chunk.len())?;
-    data.advance(written.unwrap_or(0));
-    Ok(written)
 }
 
 fn transfer(

@@ -12,6 +12,7 @@
 //! The link never calls an `Outlet` while it is borrowed itself, so an outlet may call back into
 //! its inlet from any method.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
@@ -20,10 +21,11 @@ use proto::{Open, ResetCode, Stall};
 
 /// The socket side of a stream.
 pub trait Outlet: fmt::Debug {
-    /// Takes the next bytes of the stream, in order, and returns how many of them it handed to the
-    /// socket at once. The rest stays in the outlet's own queue - bounded by the credit the link
-    /// gave - and is reported by [`Inlet::consumed`] when it was written (or thrown away).
-    fn deliver(&self, data: Bytes) -> usize;
+    /// Takes the next bytes of the stream, in order: all of `pieces`, which came together and fit
+    /// one gathered write ([`crate::gather::MOST`]). Returns how many bytes it handed to the socket
+    /// at once. The rest stays in the outlet's own queue - bounded by the credit the link gave - and
+    /// is reported by [`Inlet::consumed`] when it was written (or thrown away).
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize;
 
     /// The peer sends no more: half-close once the queue is written.
     fn finish(&self);

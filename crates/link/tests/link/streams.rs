@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proto::{ResetCode, Target};
+use testkit::origins::Pattern;
 use transport::memory::Faults;
 
 use crate::rig::{
@@ -46,6 +47,21 @@ fn early_data_travels_with_the_open() {
         assert!(sent);
         until("the bytes", || tap.is_over()).await;
         tap.assert_pattern(10_000);
+    });
+}
+
+#[test]
+fn frames_of_a_stream_that_come_together_are_handed_on_together() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let near = open(&client.live().await, "a", Appetite::ALL);
+        let tap = server.owner().next_tap().await;
+        for n in 0..1000u64 {
+            assert!(near.send(Pattern.at(n, 1)).await);
+        }
+        until("every byte", || tap.count() == 1000).await;
+        let deliveries = tap.deliveries.get();
+        assert!((16..100).contains(&deliveries), "64 at most at a time: {deliveries}");
     });
 }
 

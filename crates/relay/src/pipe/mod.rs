@@ -11,6 +11,7 @@ mod reader;
 mod watchdog;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
@@ -125,27 +126,29 @@ impl Pipe {
 }
 
 impl Outlet for Pipe {
-    fn deliver(&self, mut data: Bytes) -> usize {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
         if self.deaf.get() {
-            return data.len();
+            return throw_away(pieces);
         }
         self.active.set(true);
         let mut written = 0;
         if self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()
         {
-            match socket.write_from(&mut data) {
+            match socket.write_from(pieces) {
                 Ok(n) => written = n.unwrap_or(0),
                 Err(_) => {
                     self.deaf.set(true);
                     self.wake();
-                    return data.len();
+                    return throw_away(pieces);
                 }
             }
             self.settings.stats.count_out(written);
         }
-        if !data.is_empty() {
-            self.queue.borrow_mut().push(data);
+        if !pieces.is_empty() {
+            let mut queue = self.queue.borrow_mut();
+            pieces.drain(..).for_each(|piece| queue.push(piece));
+            drop(queue);
             self.wake();
         }
         written
@@ -172,6 +175,10 @@ impl Outlet for Pipe {
     fn room(&self) {
         self.wake();
     }
+}
+
+fn throw_away(pieces: &mut VecDeque<Bytes>) -> usize {
+    pieces.drain(..).map(|piece| piece.len()).sum()
 }
 
 impl fmt::Debug for Pipe {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
-use transport::pool;
+use transport::{gather, pool};
 
 use crate::Socket;
 
@@ -17,9 +17,6 @@ const COPY_BELOW: usize = 16 << 10;
 
 /// Copied slices are joined up to this size: a flood of one-byte frames costs one byte each.
 const JOIN_UP_TO: usize = 64 << 10;
-
-/// Slices per gathered write. More would not make the call cheaper (the kernel's limit is 1,024).
-const GATHER: usize = 64;
 
 /// First the chunks, then the tail of joined copies.
 #[derive(Debug, Default)]
@@ -47,14 +44,10 @@ impl Queue {
 
     /// Writes what the socket takes in one call; `None` when it is full. The queue is not empty.
     pub(crate) fn write(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
-        let mut slices = [IoSlice::new(&[]); GATHER];
-        let (mut count, mut total) = (0, 0);
+        let mut slices = [IoSlice::new(&[]); gather::MOST];
         let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
-        for (slot, bytes) in slices.iter_mut().zip(self.chunks.iter().map(|c| &c[..]).chain(tail)) {
-            *slot = IoSlice::new(bytes);
-            count += 1;
-            total += bytes.len();
-        }
+        let chunks = self.chunks.iter().map(|chunk| &chunk[..]);
+        let (count, total) = gather::gather(chunks.chain(tail), &mut slices);
         let written = socket.write(&slices[..count], total)?;
         self.advance(written.unwrap_or(0));
         Ok(written)
@@ -73,15 +66,8 @@ impl Queue {
         }
     }
 
-    fn advance(&mut self, mut written: usize) {
-        while let Some(front) = self.chunks.front_mut() {
-            if written < front.len() {
-                front.advance(written);
-                return;
-            }
-            written -= front.len();
-            self.chunks.pop_front().into_iter().for_each(pool::recycle);
-        }
+    fn advance(&mut self, written: usize) {
+        let written = gather::advance(&mut self.chunks, written, pool::recycle);
         self.tail.advance(written.min(self.tail.len()));
         if self.is_empty() {
             // An idle stream holds no buffer, not even an empty one.

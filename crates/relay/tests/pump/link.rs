@@ -109,7 +109,7 @@ impl Link {
             Event::Data(data) => {
                 let len = data.len();
                 end.queued.set(end.queued.get() + len);
-                let taken = outlet.deliver(data);
+                let taken = outlet.deliver(&mut VecDeque::from([data]));
                 assert!(taken <= len);
                 self.consumed(stream, side, taken);
                 self.max_queued.set(self.max_queued.get().max(end.queued.get()));

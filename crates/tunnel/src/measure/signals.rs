@@ -2,6 +2,7 @@
 //! it has to act on, not for every frame.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Instant;
 
@@ -100,14 +101,14 @@ impl Signals {
     }
 }
 
-impl Outlet for Signals {
-    fn deliver(&self, data: Bytes) -> usize {
+impl Signals {
+    fn take(&self, data: &Bytes) -> usize {
         let now = Instant::now();
         self.first.set(self.first.get().or(Some(now)));
         self.last.set(Some(now));
         self.received.set(self.received.get() + data.len() as u64);
         if let Some(echo) = &mut *self.echo.borrow_mut() {
-            echo.extend_from_slice(&data);
+            echo.extend_from_slice(data);
             self.notify.notify_one();
             return data.len();
         }
@@ -119,6 +120,12 @@ impl Outlet for Signals {
         let over = tail.len().saturating_sub(TALLY);
         tail.drain(..over);
         data.len()
+    }
+}
+
+impl Outlet for Signals {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        pieces.drain(..).map(|data| self.take(&data)).sum()
     }
 
     fn finish(&self) {
@@ -152,13 +159,13 @@ mod tests {
             let signals = Signals::default();
             assert_eq!(signals.tally(), None);
             for piece in all.chunks(size) {
-                signals.deliver(Bytes::copy_from_slice(piece));
+                signals.take(&Bytes::copy_from_slice(piece));
             }
             assert_eq!(signals.tally(), Some(tally), "pieces of {size}");
             assert_eq!(signals.received(), all.len() as u64);
         }
         let short = Signals::default();
-        short.deliver(Bytes::from_static(&[1; TALLY - 1]));
+        short.take(&Bytes::from_static(&[1; TALLY - 1]));
         assert_eq!(short.tally(), None);
     }
 }

@@ -2,6 +2,7 @@
 //! is told to.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub(crate) struct Tap {
     /// Counts and compares instead of keeping: for streams of many bytes.
     pub(crate) counted: Cell<u64>,
     pub(crate) keeps: Cell<bool>,
+    /// How often bytes were handed on.
+    pub(crate) deliveries: Cell<usize>,
     pub(crate) finished: Cell<bool>,
     pub(crate) reset: Cell<Option<ResetCode>>,
     pub(crate) stopped: Cell<Option<ResetCode>>,
@@ -55,6 +58,7 @@ impl Tap {
             inlet: RefCell::default(),
             counted: Cell::new(0),
             keeps: Cell::new(true),
+            deliveries: Cell::new(0),
             finished: Cell::new(false),
             reset: Cell::new(None),
             stopped: Cell::new(None),
@@ -175,8 +179,8 @@ impl Tap {
     }
 }
 
-impl Outlet for Tap {
-    fn deliver(&self, data: Bytes) -> usize {
+impl Tap {
+    fn take(&self, data: &Bytes) -> usize {
         assert!(!self.panics.get(), "a defect, on purpose");
         if self.is_over() || data.is_empty() {
             self.wrong.set(true);
@@ -198,6 +202,13 @@ impl Outlet for Tap {
         self.queued_most.set(self.queued_most.get().max(self.queued.get()));
         self.fed.notify_one();
         taken
+    }
+}
+
+impl Outlet for Tap {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        self.deliveries.set(self.deliveries.get() + 1);
+        pieces.drain(..).map(|data| self.take(&data)).sum()
     }
 
     fn finish(&self) {
