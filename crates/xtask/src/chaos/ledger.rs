@@ -166,7 +166,9 @@ impl Ledger {
             let lines: Vec<_> = log.lines().collect();
             let skipped = lines.len().saturating_sub(EXCERPT_LINES);
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            text.push_str(&format!("  {name}, {skipped} earlier lines left out:\n"));
+            let left_out =
+                if skipped > 0 { format!(" ({skipped} lines before)") } else { String::new() };
+            text.push_str(&format!("  {name}{left_out}:\n"));
             for line in &lines[skipped..] {
                 text.push_str(&format!("    {line}\n"));
             }

@@ -28,6 +28,9 @@ use sample::{Both, Sample};
 /// Between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Before the first sample: a target whose visitor has left is kept open for 5 s.
+const REST: Duration = Duration::from_secs(8);
+
 /// How long all that was churned may take to go away.
 const SETTLE: Duration = Duration::from_secs(30);
 
@@ -85,6 +88,7 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     println!("\nsoak for {} s over tls, in {}", time.as_secs(), dir.display());
 
     churn::warm_up(&places)?;
+    std::thread::sleep(REST);
     let mut samples = vec![settled(&mut running, None, Duration::ZERO)?];
     let churn = Churn::start(places, time)?;
     let start = Instant::now();
