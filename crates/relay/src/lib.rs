@@ -16,6 +16,7 @@
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | [`visitor`], [`target`] | the two ends made of the above |
 //! | [`stats`] | plain counters per service and worker |
@@ -25,6 +26,7 @@ pub mod dial;
 pub mod listen;
 mod listen_unix;
 mod pipe;
+mod room;
 mod settings;
 mod socket;
 pub mod stats;
@@ -36,6 +38,7 @@ pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
+pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};
 pub use stats::Stats;

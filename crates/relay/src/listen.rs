@@ -1,4 +1,7 @@
 //! The accept loop of one listening socket. It hands sockets on and never waits for a visitor.
+//!
+//! Where descriptors run short it waits and the kernel's queue holds the visitors: before the last
+//! one is gone (`room`), and as well when accepting itself fails.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -10,13 +13,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
+use transport::died_in_queue;
 
-use crate::Socket;
+use crate::room::Place;
 use crate::throttle::Throttle;
+use crate::{Room, Socket};
 
 /// Sockets accepted per turn before others run; about 64 times 10 µs.
 const BUDGET: usize = 64;
@@ -24,6 +28,9 @@ const BUDGET: usize = 64;
 /// Wait when descriptors or memory ran out: long enough not to spin, short enough for the backlog
 /// to hold the visitors meanwhile.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
+
+/// Why visitors wait where no call failed.
+const NO_ROOM: &str = "descriptors are used up but for those of links and commands";
 
 /// What becomes of accepted visitors.
 pub trait Handler: fmt::Debug {
@@ -33,8 +40,12 @@ pub trait Handler: fmt::Debug {
 }
 
 /// Accepts from `listener` in a task of this thread until the guard is dropped. One call per
-/// worker, each with its own socket of the group.
-pub fn listen(listener: std::net::TcpListener, handler: Rc<dyn Handler>) -> io::Result<Listening> {
+/// worker, each with its own socket of the group. Visitors wait while `room` is used up.
+pub fn listen(
+    listener: std::net::TcpListener,
+    handler: Rc<dyn Handler>,
+    room: Room,
+) -> io::Result<Listening> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let address = listener.local_addr()?;
@@ -45,7 +56,8 @@ pub fn listen(listener: std::net::TcpListener, handler: Rc<dyn Handler>) -> io::
         let Some(listener) = source.as_ref() else { return Poll::Pending };
         listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(peer)))
     };
-    let task = tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler));
+    let task =
+        tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler, room));
     Ok(Listening { address, socket, task: task.abort_handle() })
 }
 
@@ -77,13 +89,28 @@ pub(crate) struct AcceptLoop<A> {
     accept: A,
     address: String,
     handler: Rc<dyn Handler>,
+    room: Room,
+    /// The last visitor took the last of the room.
+    is_short: bool,
     pause: Option<Pin<Box<Sleep>>>,
     complaints: Throttle,
 }
 
 impl<A> AcceptLoop<A> {
-    pub(crate) fn new(accept: A, address: String, handler: Rc<dyn Handler>) -> Self {
-        Self { accept, address, handler, pause: None, complaints: Throttle::default() }
+    pub(crate) fn new(accept: A, address: String, handler: Rc<dyn Handler>, room: Room) -> Self {
+        let complaints = Throttle::default();
+        Self { accept, address, handler, room, is_short: false, pause: None, complaints }
+    }
+
+    /// Lets visitors wait for a moment.
+    fn wait(&mut self, why: &dyn fmt::Display) {
+        if self.complaints.ready() {
+            tracing::warn!(
+                listener = %self.address,
+                "visitors wait, {why}; raise the limit of open files (LimitNOFILE)"
+            );
+        }
+        self.pause = Some(Box::pin(sleep(EXHAUSTED_WAIT)));
     }
 }
 
@@ -102,23 +129,28 @@ where
                 }
                 this.pause = None;
             }
+            if this.is_short && !this.room.is_there() {
+                this.wait(&NO_ROOM);
+                continue;
+            }
+            this.is_short = false;
             match (this.accept)(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok((socket, peer))) => this.handler.handle(socket, peer),
-                Poll::Ready(Err(error)) if is_exhaustion(&error) => {
-                    if this.complaints.ready() {
-                        tracing::warn!(
-                            listener = %this.address, %error,
-                            "cannot accept visitors; raise the limit of descriptors (LimitNOFILE)"
-                        );
+                Poll::Ready(Ok((socket, peer))) => match this.room.place(&socket) {
+                    Place::Inside => this.handler.handle(socket, peer),
+                    Place::Last => {
+                        this.handler.handle(socket, peer);
+                        this.is_short = true;
                     }
-                    this.pause = Some(Box::pin(sleep(EXHAUSTED_WAIT)));
-                }
-                // An error of one connection that died in the backlog (accept(2), "Error
-                // handling"): the next one is fine.
-                Poll::Ready(Err(error)) => {
+                    Place::Beyond => {
+                        socket.reset_on_close();
+                        this.is_short = true;
+                    }
+                },
+                Poll::Ready(Err(error)) if died_in_queue(&error) => {
                     tracing::debug!(listener = %this.address, %error, "a visitor was gone");
                 }
+                Poll::Ready(Err(error)) => this.wait(&error),
             }
         }
         cx.waker().wake_by_ref();
@@ -126,18 +158,11 @@ where
     }
 }
 
-/// Whether accepting failed for want of descriptors or memory and not because of a peer.
-fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
 
+    use rustix::io::Errno;
     use tokio::time::Instant;
 
     use super::*;
@@ -163,16 +188,19 @@ mod tests {
         };
         let address = "127.0.0.1:1".to_owned();
         let begin = Instant::now();
-        let accepting = AcceptLoop::new(accept, address, Rc::new(Nobody));
+        let accepting = AcceptLoop::new(accept, address, Rc::new(Nobody), Room::default());
         let _ = tokio::time::timeout(Duration::from_secs(10), accepting).await;
         done.get().expect("the loop got past the errors").duration_since(begin)
     }
 
     #[tokio::test(start_paused = true)]
     async fn exhaustion_is_waited_out_and_dead_visitors_are_not() {
-        let exhausted = vec![Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        let took = time_for(exhausted).await;
-        assert!(took >= 4 * EXHAUSTED_WAIT && took < 5 * EXHAUSTED_WAIT, "{took:?}");
-        assert!(time_for(vec![Errno::CONNABORTED; 1000]).await < EXHAUSTED_WAIT);
+        let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+        // A table of watched sockets that is full (epoll_ctl(2)), and errors nobody thought of.
+        let others = [Errno::NOSPC, Errno::INVAL, Errno::BADF];
+        let took = time_for([&exhausted[..], &others].concat()).await;
+        assert!(took >= 7 * EXHAUSTED_WAIT && took < 8 * EXHAUSTED_WAIT, "{took:?}");
+        let dead = [Errno::CONNABORTED, Errno::PROTO, Errno::NETUNREACH, Errno::PERM];
+        assert!(time_for(dead.repeat(250)).await < EXHAUSTED_WAIT);
     }
 }

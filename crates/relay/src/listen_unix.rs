@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use tokio::net::UnixListener;
 use tokio::task::AbortHandle;
 
-use crate::Handler;
 use crate::listen::AcceptLoop;
+use crate::{Handler, Room};
 
 /// Accepts from `listener` in a task of this thread until the guard is dropped. `name` is for the
 /// log. The socket's file is the caller's.
@@ -19,6 +19,7 @@ pub fn listen_unix(
     listener: StdListener,
     name: &str,
     handler: Rc<dyn Handler>,
+    room: Room,
 ) -> io::Result<ListeningUnix> {
     listener.set_nonblocking(true)?;
     let socket = Rc::new(RefCell::new(Some(UnixListener::from_std(listener)?)));
@@ -29,7 +30,7 @@ pub fn listen_unix(
         // Visitors of Unix sockets have no address worth the name: most are unbound.
         listener.poll_accept(cx).map_ok(|(socket, _)| (socket.into(), None))
     };
-    let task = tokio::task::spawn_local(AcceptLoop::new(accept, name.to_owned(), handler));
+    let task = tokio::task::spawn_local(AcceptLoop::new(accept, name.to_owned(), handler, room));
     Ok(ListeningUnix { socket, task: task.abort_handle() })
 }
 

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::Stats;
+use crate::{Room, Stats};
 
 /// How long things may take. Zero switches a limit off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,4 +36,6 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// Where the streams count. The counters survive a change of the settings.
     pub stats: Rc<Stats>,
+    /// Descriptors that sockets to targets may take.
+    pub room: Room,
 }

@@ -10,6 +10,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -45,6 +46,15 @@ impl From<TcpStream> for Socket {
 impl From<UnixStream> for Socket {
     fn from(socket: UnixStream) -> Self {
         Self::Unix(socket)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(socket) => socket.as_fd(),
+            Self::Unix(socket) => socket.as_fd(),
+        }
     }
 }
 

@@ -26,8 +26,8 @@ pub fn connect_stream(
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
     let pipe = Pipe::new(Rc::clone(settings));
-    let deadline = settings.timeouts.dial;
-    let dial = Box::pin(async move { dial::dial(&target, allow.as_ref(), deadline).await });
+    let (deadline, room) = (settings.timeouts.dial, settings.room);
+    let dial = Box::pin(async move { dial::dial(&target, allow.as_ref(), deadline, room).await });
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });
     outlet

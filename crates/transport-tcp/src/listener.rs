@@ -7,7 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
+use transport::{
+    Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport, died_in_queue,
+};
 
 use crate::lane::TcpLane;
 use crate::socket::Socket;
@@ -60,17 +62,6 @@ impl Listener for TcpListener {
     fn transport(&self) -> Transport {
         if self.tls.is_some() { Transport::Tls } else { Transport::Tcp }
     }
-}
-
-fn died_in_queue(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted
-            | io::ErrorKind::ConnectionReset
-            | io::ErrorKind::Interrupted
-            | io::ErrorKind::HostUnreachable
-            | io::ErrorKind::NetworkUnreachable
-    )
 }
 
 #[derive(Debug)]

@@ -21,5 +21,5 @@ pub use carrier::{
 };
 pub use error::CarrierError;
 pub use lane::Lane;
-pub use listen::listen_group;
+pub use listen::{died_in_queue, listen_group};
 pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

@@ -8,6 +8,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that may wait to be accepted, per listener; the kernel lowers it to `somaxconn`.
@@ -39,6 +40,31 @@ pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpList
         group.push(next.into());
     }
     Ok(group)
+}
+
+/// Whether an error of accept(2) belongs to one connection that died in the queue ("Error handling"
+/// there), so that the next one is fine. Anything else - descriptors or memory that ran out, epoll
+/// that watches no more - stays for a while: whoever accepts waits a moment.
+#[must_use]
+pub fn died_in_queue(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNABORTED
+                | Errno::CONNRESET
+                | Errno::INTR
+                | Errno::PERM
+                | Errno::PROTO
+                | Errno::NOPROTOOPT
+                | Errno::OPNOTSUPP
+                | Errno::TIMEDOUT
+                | Errno::NETDOWN
+                | Errno::NETUNREACH
+                | Errno::NONET
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH
+        )
+    )
 }
 
 fn socket(address: SocketAddr) -> io::Result<Socket> {

@@ -160,6 +160,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
         tracing::warn!("{warning}");
     }
     descriptors::raise_limit();
+    descriptors::tell_room();
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use anyhow::Context;
 use tokio::time::timeout;
 
 use crate::control::{ControlSocket, Place};
+use crate::descriptors;
 use crate::life::{Life, Phase};
 use crate::measure::Meter;
 use crate::notify;
@@ -117,6 +118,7 @@ impl StatusSource for Told {
             let mut status = self.role.status().await;
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
+            status.descriptors = descriptors::survey();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
             }

@@ -1,6 +1,22 @@
-//! The limit of open descriptors: every visitor takes one or two.
+//! The limit of open descriptors: every visitor takes one here and one at the other end.
 
+use std::fs;
+
+use relay::Room;
 use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::status;
+
+/// The part of the limit that visitors and targets leave to links, commands, name resolution and
+/// files is one in so many, within these bounds: an attempt to connect to the server, a few
+/// commands and names take a dozen; the links of a thousand clients are what a large server gets
+/// back after a restart while its old visitors are still there.
+const RESERVE_PART: u64 = 16;
+const RESERVE_MIN: u64 = 32;
+const RESERVE_MAX: u64 = 1024;
+
+/// Room for fewer visitors is told at the start: a browser or two use so many.
+const FEW: u64 = 256;
 
 /// Raises the soft limit to the hard one (the soft default of 1,024 is for programs that use
 /// `select`, which we do not). Returns the limit now in force; `None` is unlimited.
@@ -17,6 +33,55 @@ pub(crate) fn raise_limit() -> Option<u64> {
     limit.current
 }
 
+/// The numbers that sockets of visitors and targets may have.
+pub(crate) fn room() -> Room {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
+    let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
+    Room::below(number(ceiling(limit)), number(wall(limit)))
+}
+
+/// The numbers that connections may have that have not logged in yet: a half of what visitors leave.
+pub(crate) fn room_of_strangers() -> Room {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
+    let wall = u32::try_from(wall(limit)).unwrap_or(u32::MAX);
+    Room::below(wall, wall)
+}
+
+/// Says at the start what there is room for, when that is little.
+pub(crate) fn tell_room() {
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return };
+    let visitors = ceiling(limit);
+    if visitors < FEW {
+        tracing::warn!(
+            "room for about {visitors} visitors only: the limit of open files is {limit} \
+             (ulimit -Hn, or LimitNOFILE of the unit)"
+        );
+    } else {
+        tracing::debug!("room for about {visitors} visitors, the limit of open files is {limit}");
+    }
+}
+
+/// For the status. Counts what is open: milliseconds where that is thousands.
+pub(crate) fn survey() -> status::Descriptors {
+    let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    let open = u64::try_from(open).unwrap_or(u64::MAX);
+    let limit = getrlimit(Resource::Nofile).current;
+    let room = limit.map(|limit| ceiling(limit).saturating_sub(open));
+    status::Descriptors { open, limit, room }
+}
+
+fn reserve(limit: u64) -> u64 {
+    (limit / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX).min(limit / 2)
+}
+
+fn ceiling(limit: u64) -> u64 {
+    limit - reserve(limit)
+}
+
+fn wall(limit: u64) -> u64 {
+    limit - reserve(limit) / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -25,5 +90,23 @@ mod tests {
     fn the_soft_limit_becomes_the_hard_one() {
         assert_eq!(raise_limit(), getrlimit(Resource::Nofile).maximum);
         assert_eq!(getrlimit(Resource::Nofile).current, getrlimit(Resource::Nofile).maximum);
+    }
+
+    #[test]
+    fn a_part_is_kept_for_others_and_never_more_than_half() {
+        for (limit, kept) in
+            [(0, 0), (1, 0), (20, 10), (64, 32), (128, 32), (1024, 64), (20_000, 1024)]
+        {
+            assert_eq!(reserve(limit), kept, "{limit}");
+        }
+        assert_eq!(ceiling(1 << 20), (1 << 20) - 1024);
+    }
+
+    #[test]
+    fn what_is_open_is_counted() {
+        let before = survey().open;
+        let _files: Vec<_> = (0..20).map(|_| fs::File::open("/dev/null").unwrap()).collect();
+        // Other tests open and close theirs meanwhile.
+        assert!(survey().open >= before.saturating_sub(10) + 10);
     }
 }

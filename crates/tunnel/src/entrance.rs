@@ -23,6 +23,7 @@ use arc_swap::ArcSwap;
 use proto::{Priority, ResetCode, Target};
 use relay::{Detached, Gate, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
 
+use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Session, Worker};
 use crate::socket_file::SocketFile;
@@ -84,7 +85,9 @@ enum Guard {
 
 /// Makes this worker take visitors of the entrance: those that others accept, until it listens.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
-    let settings = Rc::new(Settings { timeouts: entrance.timeouts, ..Settings::default() });
+    let room = descriptors::room();
+    let settings = Settings { timeouts: entrance.timeouts, room, ..Settings::default() };
+    let settings = Rc::new(settings);
     let id = entrance.id;
     let open = Open { entrance, listening: None, settings };
     worker.state.entrances.borrow_mut().insert(id, open);
@@ -95,6 +98,7 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     let mut entrances = worker.state.entrances.borrow_mut();
     // Closed again meanwhile, the listener with it.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
+    let room = open.settings.room;
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&open.entrance),
@@ -102,9 +106,9 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
         turn: Cell::new(0),
     });
     open.listening = Some(match listener {
-        Listener::Tcp(socket) => Guard::Tcp(relay::listen(socket, door)?),
+        Listener::Tcp(socket) => Guard::Tcp(relay::listen(socket, door, room)?),
         Listener::Unix(unix) => {
-            let listening = relay::listen_unix(unix.socket, &open.entrance.address, door)?;
+            let listening = relay::listen_unix(unix.socket, &open.entrance.address, door, room)?;
             Guard::Unix(unix.file, listening)
         }
     });

@@ -45,6 +45,8 @@ pub(crate) struct Status {
     pub(crate) tasks: u64,
     /// Of streams and their bytes.
     pub(crate) memory: Memory,
+    /// Open files, of which every visitor is one.
+    pub(crate) descriptors: Descriptors,
     /// A server has one per client process, a client one per server.
     pub(crate) sessions: Vec<Session>,
 }
@@ -73,6 +75,18 @@ pub(crate) struct Memory {
     pub(crate) budget_bytes: u64,
     /// What streams, windows, replay and buffers take of it.
     pub(crate) used_bytes: u64,
+}
+
+/// The descriptor table of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Descriptors {
+    /// In use.
+    pub(crate) open: u64,
+    /// How many there may be; absent where nothing limits them.
+    pub(crate) limit: Option<u64>,
+    /// How many more visitors find one: some are kept for links and commands.
+    pub(crate) room: Option<u64>,
 }
 
 /// One authenticated mux.
@@ -150,6 +164,7 @@ pub(crate) fn render(status: &Status) -> String {
         listen,
         tasks: _,
         memory,
+        descriptors,
         sessions,
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
@@ -166,6 +181,10 @@ pub(crate) fn render(status: &Status) -> String {
         count(sessions.len(), "session"),
         count(links, "link")
     ));
+    if let (Some(room), Some(limit)) = (descriptors.room, descriptors.limit) {
+        let visitors = term::count(room, "more visitor");
+        text.push_str(&format!("room for {visitors}, limit of open files {limit}\n"));
+    }
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&indent(&links_table(&session.links)));
@@ -311,6 +330,7 @@ pub(crate) mod tests {
             state: "running".into(),
             listen: vec!["tls://0.0.0.0:7000".into()],
             memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536 },
+            descriptors: Descriptors { open: 24, limit: Some(1024), room: Some(936) },
             sessions: vec![Session {
                 peer: "home".into(),
                 state: "up".into(),
@@ -337,6 +357,7 @@ pub(crate) mod tests {
 tunnel server 0.1.0, running, up 1h1m, process 42
 listening on tls://0.0.0.0:7000
 1 session, 2 links, 1.5 KiB of 3.0 GiB memory budget in use
+room for 936 more visitors, limit of open files 1024
 
 home: up
   link  worker  state    streams  carrier  peer             rtt

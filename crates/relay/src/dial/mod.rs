@@ -1,21 +1,24 @@
 //! Connecting to a target: resolve, check, race, within one deadline.
 
 mod address;
+mod resolve;
 mod unix;
 
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
-use tokio::net::{TcpSocket, lookup_host};
+use tokio::net::TcpSocket;
 use transport::LocalFuture;
 use transport::race::{ADDRESS_STAGGER, interleave, race};
 
-use crate::Socket;
+use crate::room::Place;
+use crate::{Room, Socket};
 pub use address::{TargetAddr, TargetError};
 
 /// Addresses tried at most. A name with more is a pool whose first eight do as well; the bound
@@ -75,6 +78,9 @@ pub enum DialError {
         /// What the system said.
         source: io::Error,
     },
+    /// The descriptors that targets may take are used up.
+    #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
+    Exhausted(TargetAddr),
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -87,6 +93,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
+            Self::Exhausted(_) => ResetCode::Limit,
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }
@@ -99,6 +106,12 @@ impl DialError {
 #[derive(Debug)]
 pub struct Dialled(Socket);
 
+impl AsFd for Dialled {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Dialled {
     /// It is wanted: from now on closing it is a clean end.
     #[must_use]
@@ -108,18 +121,19 @@ impl Dialled {
     }
 }
 
-/// Connects within `deadline`, resolution included. A slow answer of the resolver holds a thread
-/// of the runtime's blocking pool and nobody else.
+/// Connects within `deadline`, resolution included, with a socket inside `room`. A slow answer of the
+/// resolver holds up nobody who wants another name. On a local runtime, which the resolver's task needs.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,
     deadline: Duration,
+    room: Room,
 ) -> Result<Dialled, DialError> {
     let permits = |destination: Destination<'_>| allow.is_none_or(|a| a.permits(destination));
     let attempt = async {
         let outcome = match target {
             TargetAddr::Tcp { host, port } => {
-                let mut addresses = resolve(host, *port).await?;
+                let mut addresses = resolve::resolve(host, *port).await?;
                 addresses.retain(|address| {
                     permits(Destination::Tcp(address.ip().to_canonical(), address.port()))
                 });
@@ -127,7 +141,8 @@ pub async fn dial(
                     return Err(DialError::Denied(target.clone()));
                 }
                 let addresses = interleave(addresses, ADDRESSES);
-                let start = |address| -> LocalFuture<'static, _> { Box::pin(connect(address)) };
+                let start =
+                    |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
                 // The error told is that of the first address to fail.
                 let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
@@ -136,10 +151,14 @@ pub async fn dial(
                 return Err(DialError::Denied(target.clone()));
             }
             TargetAddr::Unix(address) => {
-                unix::connect(address).await.map(|socket| Dialled(socket.into()))
+                let socket = unix::connect(address).await;
+                socket.and_then(|socket| within(room, Dialled(socket.into())))
             }
         };
-        outcome.map_err(|source| DialError::Connect { target: target.clone(), source })
+        outcome.map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target.clone()),
+            _ => DialError::Connect { target: target.clone(), source },
+        })
     };
     match tokio::time::timeout(deadline, attempt).await {
         Ok(outcome) => outcome,
@@ -147,19 +166,15 @@ pub async fn dial(
     }
 }
 
-async fn connect(address: SocketAddr) -> io::Result<Dialled> {
+async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    let socket = within(room, socket)?;
     socket.set_zero_linger()?;
     Ok(Dialled(socket.connect(address).await?.into()))
 }
 
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-    let failed = |source| DialError::Resolve { host: host.to_owned(), source };
-    let found: Vec<_> = lookup_host((host, port)).await.map_err(failed)?.collect();
-    if found.is_empty() {
-        return Err(failed(io::Error::from(io::ErrorKind::NotFound)));
-    }
-    Ok(found)
+fn within<T: AsFd>(room: Room, socket: T) -> io::Result<T> {
+    if room.place(&socket) == Place::Inside { Ok(socket) } else { Err(Errno::MFILE.into()) }
 }
 
 /// The code for an error of connect(2) or of the resolver.
@@ -177,6 +192,8 @@ fn code_of(error: &io::Error) -> ResetCode {
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
+    use tokio::task::LocalSet;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -192,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_refused() {
-        let error = dial(&local(free_port()), None, 5 * SECOND).await.unwrap_err();
+        let error = dial(&local(free_port()), None, 5 * SECOND, Room::default()).await.unwrap_err();
         assert_eq!(error.code(), ResetCode::Refused);
     }
 
@@ -202,7 +219,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
         let end = async |keep: bool| {
-            let dialled = dial(&target, None, 5 * SECOND).await.unwrap();
+            let dialled = dial(&target, None, 5 * SECOND, Room::default()).await.unwrap();
             let (mut accepted, _) = listener.accept().unwrap();
             if keep {
                 drop(dialled.keep())
@@ -222,11 +239,13 @@ mod tests {
         let deny = Allow::new(|to| matches!(to, Destination::Tcp(ip, _) if !ip.is_loopback()));
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
             let target = TargetAddr::Tcp { host: host.into(), port };
-            let error = dial(&target, Some(&deny), 5 * SECOND).await.unwrap_err();
+            let dialling = dial(&target, Some(&deny), 5 * SECOND, Room::default());
+            // Names are asked for in a task of their own.
+            let error = LocalSet::new().run_until(dialling).await.unwrap_err();
             assert_eq!(error.code(), ResetCode::Denied, "{host}");
         }
         let allow = Allow::new(move |to| matches!(to, Destination::Tcp(_, p) if p == port));
-        dial(&local(port), Some(&allow), 5 * SECOND).await.unwrap();
+        dial(&local(port), Some(&allow), 5 * SECOND, Room::default()).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
@@ -247,9 +266,21 @@ mod tests {
                 filler
             })
             .collect();
-        let error = dial(&local(address.port()), None, 10 * SECOND).await.unwrap_err();
+        let error =
+            dial(&local(address.port()), None, 10 * SECOND, Room::default()).await.unwrap_err();
         assert_eq!(error.code(), ResetCode::Timeout);
         drop(fillers);
+    }
+
+    #[tokio::test]
+    async fn a_target_takes_no_descriptor_that_is_kept_for_others() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = local(listener.local_addr().unwrap().port());
+        let error = dial(&target, None, 5 * SECOND, Room::below(3, 3)).await.unwrap_err();
+        assert_eq!(error.code(), ResetCode::Limit);
+        assert!(error.to_string().contains("LimitNOFILE"), "{error}");
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
@@ -259,6 +290,9 @@ mod tests {
             (Errno::TIMEDOUT, ResetCode::Timeout),
             (Errno::HOSTUNREACH, ResetCode::Unreachable),
             (Errno::NETUNREACH, ResetCode::Unreachable),
+            (Errno::ADDRNOTAVAIL, ResetCode::Unreachable),
+            (Errno::NOBUFS, ResetCode::Limit),
+            (Errno::NFILE, ResetCode::Limit),
             (Errno::ACCESS, ResetCode::Denied),
             (Errno::MFILE, ResetCode::Limit),
         ] {

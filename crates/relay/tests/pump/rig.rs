@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Gate, Handler, Listening, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
+    Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
     refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl Rig {
         let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));
         let door: Rc<dyn Handler> = Rc::new(Visitors { opener, settings, gate });
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let listening = listen(listener, Rc::clone(&door)).unwrap();
+        let listening = listen(listener, Rc::clone(&door), Room::default()).unwrap();
         let address = listening.local_addr();
         Self { address, link, visitors, targets, door, _listening: listening }
     }

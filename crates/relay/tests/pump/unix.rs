@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use proto::{ResetCode, UnixAddr};
-use relay::{ListeningUnix, TargetAddr, Timeouts, dial, listen_unix};
+use relay::{ListeningUnix, Room, TargetAddr, Timeouts, dial, listen_unix};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use testkit::origins::{Digest, Origin, Pattern};
 
@@ -43,7 +43,7 @@ fn rig(target: TargetAddr) -> Rig {
 
 fn door(rig: &Rig, path: &Path) -> ListeningUnix {
     let listener = UnixListener::bind(path).unwrap();
-    listen_unix(listener, "test", Rc::clone(&rig.door)).unwrap()
+    listen_unix(listener, "test", Rc::clone(&rig.door), Room::default()).unwrap()
 }
 
 /// A service for one visitor.
@@ -195,7 +195,8 @@ fn a_full_queue_is_waited_for_until_the_deadline() {
     run_paused(async {
         let place = Place::new();
         let _full = full(&place);
-        let error = dial::dial(&place.target("back"), None, Duration::from_secs(10)).await;
+        let error =
+            dial::dial(&place.target("back"), None, Duration::from_secs(10), Room::default()).await;
         assert_eq!(error.unwrap_err().code(), ResetCode::Timeout);
     });
     run(async {

@@ -105,6 +105,23 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count() as u64
     }
 
+    /// Processor time that it has used: of the system's clock ticks, a hundredth of a second each.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the name, which may hold anything (proc(5)): fields 14 and 15 of all.
+        let fields = stat.rsplit_once(')').unwrap().1;
+        let ticks = fields.split_whitespace().skip(11).take(2);
+        let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

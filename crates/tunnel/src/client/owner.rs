@@ -19,7 +19,7 @@ use transport::{Inlet, Outlet};
 use super::Shared;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
-use crate::{status, survey};
+use crate::{descriptors, status, survey};
 
 /// An unreachable server is told at once, then this often while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -48,6 +48,7 @@ impl fmt::Debug for ClientOwner {
 
 impl ClientOwner {
     pub(super) fn new(worker: Rc<Worker>, shared: Arc<Shared>) -> Rc<Self> {
+        let room = descriptors::room();
         let services = shared.config.services.iter();
         let services = services
             .map(|service| {
@@ -59,7 +60,7 @@ impl ClientOwner {
                 let counted = worker.state.service_stats(&service.name);
                 let local = Local {
                     target: target(&service.target),
-                    settings: Rc::new(Settings { timeouts, stats: counted }),
+                    settings: Rc::new(Settings { timeouts, stats: counted, room }),
                 };
                 (service.name.clone(), Rc::new(local))
             })

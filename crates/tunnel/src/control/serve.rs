@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -14,6 +14,7 @@ use super::place::Place;
 use super::{Answer, Request};
 use crate::life::Life;
 use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
+use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
 use crate::state::create_private;
 use crate::status::StatusSource;
@@ -26,6 +27,9 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Workers answer within a turn; one that does not is worth an error rather than a wait.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Wait after an error of the listener: out of descriptors, mostly.
+const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Connections at a time, and as many that wait.
 const CONNECTIONS: usize = 16;
@@ -77,6 +81,7 @@ impl ControlSocket {
     pub(crate) async fn serve(self, source: Arc<dyn StatusSource>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
+        let complaints = RepeatLimit::new();
         loop {
             // Never closed, so always `Ok`.
             let place = Arc::clone(&places).acquire_owned().await;
@@ -90,8 +95,10 @@ impl ControlSocket {
                     });
                 }
                 Err(e) => {
-                    tracing::warn!(error = %e, "control socket");
-                    sleep(Duration::from_secs(1)).await;
+                    if complaints.pass((), Instant::now()).is_some() {
+                        tracing::warn!(error = %e, "control socket");
+                    }
+                    sleep(EXHAUSTED).await;
                 }
             }
             while conversations.try_join_next().is_some() {}

@@ -1,6 +1,9 @@
 //! Carriers come in: accepted here, shaken hands with and greeted in a task of their own, each with
-//! a deadline, then sent to the worker of their link.
+//! a deadline, then sent to the worker of their link. When descriptors run short, the connection that has
+//! waited longest for its log-in gives way: whoever has a token needs a moment, whoever has none could
+//! keep all of them busy.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -10,13 +13,15 @@ use std::time::{Duration, Instant};
 use link::server::{Greeted, greet};
 use link::{GreetError, Link};
 use proto::greeting::Refusal;
-use tokio::task::spawn_local;
+use tokio::task::{AbortHandle, spawn_local, yield_now};
 use transport::{Incoming, Listener};
 
 use super::auth::Auth;
 use super::brake::Kind;
 use super::owner;
 use super::registry::Registry;
+use crate::descriptors;
+use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 use crate::term;
 
@@ -30,24 +35,63 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
+        let mut strangers = Strangers::default();
+        let room = descriptors::room_of_strangers();
+        let complaints = RepeatLimit::new();
         loop {
             match poll_fn(|cx| listener.poll_accept(cx)).await {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
-                    spawn_local(async move {
+                    let task = spawn_local(async move {
                         let (remote, auth) = (incoming.remote(), Auth::new(&registry));
                         if let Err(why) = welcome(&worker, &registry, &auth, incoming).await {
                             complain(&registry, &auth, remote, &why);
                         }
                     });
+                    strangers.add(task.abort_handle());
+                    // The newcomer stays, whoever it is.
+                    while strangers.0.len() > 1 && !room.is_there() {
+                        strangers.oldest_leaves().await;
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept carriers");
-                    tokio::time::sleep(EXHAUSTED).await;
+                    if let Some(more) = complaints.pass((), Instant::now()) {
+                        let at = listener.local_addr();
+                        tracing::warn!(%at, %error, more, "cannot accept clients");
+                    }
+                    if !strangers.oldest_leaves().await {
+                        tokio::time::sleep(EXHAUSTED).await;
+                    }
                 }
             }
         }
     });
+}
+
+/// Connections that have not logged in yet, oldest first, and some that have.
+#[derive(Debug, Default)]
+struct Strangers(VecDeque<AbortHandle>);
+
+impl Strangers {
+    fn add(&mut self, task: AbortHandle) {
+        // Before it grows, so that it stays in proportion to those who are still here.
+        if self.0.len() == self.0.capacity() {
+            self.0.retain(|task| !task.is_finished());
+        }
+        self.0.push_back(task);
+    }
+
+    /// Ready when its socket is closed. False when there is none.
+    async fn oldest_leaves(&mut self) -> bool {
+        while let Some(oldest) = self.0.pop_front() {
+            if !oldest.is_finished() {
+                oldest.abort();
+                yield_now().await;
+                return true;
+            }
+        }
+        false
+    }
 }
 
 async fn welcome(

@@ -12,6 +12,7 @@ use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_str
 use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
+use crate::descriptors;
 use crate::measure;
 use crate::repeat::RepeatLimit;
 use crate::session::Worker;
@@ -39,7 +40,7 @@ impl ServerOwner {
             worker,
             registry,
             serial,
-            settings: Rc::new(Settings::default()),
+            settings: Rc::new(Settings { room: descriptors::room(), ..Settings::default() }),
             denied: Rc::new(RepeatLimit::new()),
         })
     }

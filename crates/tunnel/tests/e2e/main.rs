@@ -16,6 +16,7 @@ mod cli;
 mod clocks;
 mod counters;
 mod errors;
+mod exhausted;
 mod harness;
 mod measure;
 mod mixed;

@@ -1,0 +1,81 @@
+//! Room in the descriptor table, of which visitors and targets leave a part to others: the
+//! connections between client and server, the control socket, name resolution, files.
+//!
+//! A new descriptor gets the lowest free number (open(2)). So the number of a visitor's socket says
+//! how full the table is, and asking costs no system call.
+//!
+//! ```text
+//!   0 ............................... ceiling ............ wall ............ limit
+//!     visitors and targets            | one each           | nobody who has
+//!                                     | per accept loop    | not logged in
+//! ```
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// Descriptor numbers that sockets of visitors and targets may have. The default has no bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    ceiling: RawFd,
+    wall: RawFd,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { ceiling: RawFd::MAX, wall: RawFd::MAX }
+    }
+}
+
+/// What the number of a socket says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// There is room for more.
+    Inside,
+    /// It is the last for now.
+    Last,
+    /// There is no room for this one.
+    Beyond,
+}
+
+impl Room {
+    /// Sockets stay below `ceiling`, of which one for each accept loop may come to lie below
+    /// `wall`.
+    #[must_use]
+    pub fn below(ceiling: u32, wall: u32) -> Self {
+        let number = |n| RawFd::try_from(n).unwrap_or(RawFd::MAX);
+        Self { ceiling: number(ceiling), wall: number(wall.max(ceiling)) }
+    }
+
+    pub(crate) fn place(self, socket: &impl AsFd) -> Place {
+        match socket.as_fd().as_raw_fd() {
+            number if number < self.ceiling => Place::Inside,
+            number if number < self.wall => Place::Last,
+            _ => Place::Beyond,
+        }
+    }
+
+    /// Whether a number below the ceiling is free: two system calls, for those who wait and for what
+    /// is rare.
+    #[must_use]
+    pub fn is_there(self) -> bool {
+        eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Place::Inside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_says_how_full_the_table_is() {
+        let probe = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let number = u32::try_from(probe.as_raw_fd()).unwrap();
+        assert_eq!(Room::default().place(&probe), Place::Inside);
+        assert_eq!(Room::below(number + 1, 0).place(&probe), Place::Inside);
+        assert_eq!(Room::below(number, number + 1).place(&probe), Place::Last);
+        assert_eq!(Room::below(0, number).place(&probe), Place::Beyond);
+        assert!(Room::default().is_there());
+        assert!(!Room::below(0, u32::MAX).is_there());
+    }
+}
