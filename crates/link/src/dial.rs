@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +13,10 @@ use transport::{Carrier, CarrierError, Dialer, LocalFuture};
 
 /// How long resolving, connecting and shaking hands may take together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A dial that is silent for so long gets another beside it: what swallowed its packets may be over,
+/// and a handshake's retransmissions come at ever longer intervals (RFC 6298 section 5.5).
+const SECOND_TRY: Duration = Duration::from_secs(3);
 
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
@@ -37,11 +42,30 @@ impl fmt::Debug for Path {
 
 /// Connects over one path.
 pub(crate) async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
-    tokio::time::timeout(DIAL_TIMEOUT, race(path)).await.unwrap_or_else(|_| {
+    tokio::time::timeout(DIAL_TIMEOUT, twice(path)).await.unwrap_or_else(|_| {
         let seconds = DIAL_TIMEOUT.as_secs();
         let text = format!("no answer within {seconds} s");
         Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
     })
+}
+
+/// A failure is final: trying again after one is the back-off's to decide.
+async fn twice(path: &Path) -> Result<Carrier, CarrierError> {
+    let mut first = pin!(race(path));
+    if let Ok(outcome) = tokio::time::timeout(SECOND_TRY, &mut first).await {
+        return outcome;
+    }
+    let mut second = pin!(race(path));
+    tokio::select! {
+        outcome = &mut first => match outcome {
+            Ok(carrier) => Ok(carrier),
+            Err(error) => second.await.map_err(|other| worse(error, other)),
+        },
+        outcome = &mut second => match outcome {
+            Ok(carrier) => Ok(carrier),
+            Err(error) => first.await.map_err(|other| worse(error, other)),
+        },
+    }
 }
 
 async fn race(path: &Path) -> Result<Carrier, CarrierError> {

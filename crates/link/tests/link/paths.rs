@@ -22,6 +22,21 @@ fn a_path_that_does_not_answer_has_a_head_start_of_two_seconds() {
 }
 
 #[test]
+fn a_dial_that_nobody_answers_has_another_beside_it_after_three_seconds() {
+    virtually(async {
+        let (_server, memory) = serve();
+        let only = Scripted::new(&memory, []);
+        only.silent.set(1);
+        let begin = Instant::now();
+        let client = Client::start(plan(vec![path(only.clone(), 1)]));
+        client.live().await;
+        let took = begin.elapsed();
+        assert!((3000..=3100).contains(&took.as_millis()), "{took:?}");
+        assert_eq!(only.dials.get(), 2);
+    });
+}
+
+#[test]
 fn a_refused_path_gives_way_at_once_and_the_order_is_kept() {
     virtually(async {
         let (_server, memory) = serve();

@@ -62,6 +62,8 @@ pub(crate) struct Scripted {
     /// Dials take so long, or for ever.
     pub(crate) delay: Cell<Duration>,
     pub(crate) is_down: Cell<bool>,
+    /// So many dials that nobody answers, before the others.
+    pub(crate) silent: Cell<u32>,
     pub(crate) dials: Cell<usize>,
 }
 
@@ -73,6 +75,7 @@ impl Scripted {
             others: Cell::new(Faults::default()),
             delay: Cell::new(Duration::ZERO),
             is_down: Cell::new(false),
+            silent: Cell::new(0),
             dials: Cell::new(0),
         })
     }
@@ -84,6 +87,10 @@ impl Dialer for Scripted {
         if self.is_down.get() {
             let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
             return Box::pin(std::future::ready(Err(refused.into())));
+        }
+        if let Some(left) = self.silent.get().checked_sub(1) {
+            self.silent.set(left);
+            return Box::pin(std::future::pending());
         }
         let faults = self.faults.borrow_mut().pop_front().unwrap_or_else(|| self.others.get());
         let (inner, delay) = (self.inner.clone(), self.delay.get());
