@@ -14,7 +14,9 @@ use crate::load::{self, Either, Loaded};
 use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
-use crate::{client, demo, descriptors, generate, instances, material, measure, server, term};
+use crate::{
+    client, cores, demo, descriptors, generate, instances, material, measure, server, term,
+};
 
 /// Runs a command. An error that is a [`load::WrongConfig`] is about the configuration.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -159,6 +161,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     for warning in warnings {
         tracing::warn!("{warning}");
     }
+    cores::forbid();
     descriptors::raise_limit();
     descriptors::tell_room();
     Ok(())

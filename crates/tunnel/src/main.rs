@@ -7,6 +7,7 @@ mod cli;
 mod client;
 mod commands;
 mod control;
+mod cores;
 mod daemon;
 mod demo;
 mod descriptors;

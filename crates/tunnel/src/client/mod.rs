@@ -3,6 +3,7 @@
 
 mod owner;
 mod published;
+mod register;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -10,7 +11,7 @@ mod trouble;
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -56,6 +57,8 @@ struct Shared {
     entrances: Vec<u64>,
     /// This process is on its way out: nothing is published, no link begins.
     leaving: Arc<AtomicBool>,
+    /// Of the set of services that is registered.
+    generation: AtomicU64,
 }
 
 /// Starts workers, links and the listeners of forwards.
@@ -95,7 +98,9 @@ impl Client {
         let links =
             config.connections.map_or_else(|| count.get().max(LINKS_MIN), NonZeroUsize::get);
         let leaving = Arc::new(AtomicBool::new(false));
-        let shared = Arc::new(Shared { config, session, published, entrances, leaving });
+        let generation = AtomicU64::new(register::FIRST);
+        let shared =
+            Arc::new(Shared { config, session, published, entrances, leaving, generation });
 
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
@@ -111,6 +116,11 @@ impl Client {
             let numbers = (n as u64 + 1, links as u64);
             handle.run(move |worker| keep_link(worker, &shared, who, &ways, link, numbers)).await?;
         }
+        let handles = Arc::clone(workers.handles());
+        let told = Arc::clone(&shared);
+        workers.handles()[0]
+            .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, told))))
+            .await?;
         Ok(Self { workers, shared, started: Instant::now() })
     }
 }
@@ -268,7 +278,7 @@ impl Role for Client {
             for &id in &self.shared.entrances {
                 entrance::close_everywhere(self.workers.handles(), id).await;
             }
-            owner::withdraw(self.workers.handles(), &self.shared).await;
+            register::withdraw(self.workers.handles(), &self.shared).await;
             survey::drain_links(self.workers.handles()).await;
         })
     }

@@ -5,18 +5,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use link::client::Report;
 use link::{End, Link, Owner, State};
-use proto::control::{ControlMessage, Register, ServiceSpec};
-use proto::greeting::Name;
+use proto::control::ControlMessage;
 use proto::{Open, ResetCode, Target};
 use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::Shared;
+use super::register::register;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
 use crate::{descriptors, status, survey};
@@ -119,46 +118,6 @@ fn target(target: &config::Target) -> TargetAddr {
     }
 }
 
-/// The set of services does not change while a client runs.
-const GENERATION: u64 = 1;
-
-/// The generation that withdraws everything.
-const WITHDRAWAL: u64 = GENERATION + 1;
-
-fn register(link: &Link, shared: &Shared) {
-    let (generation, services) = if shared.leaving.load(Ordering::Relaxed) {
-        (WITHDRAWAL, Vec::new())
-    } else {
-        (GENERATION, shared.config.services.iter().filter_map(spec).collect())
-    };
-    let message = ControlMessage::Register(Register { generation, services });
-    if !link.send_message(&message) {
-        tracing::error!("the set of services does not fit one registration; publish fewer");
-    }
-}
-
-fn spec(service: &config::Service) -> Option<ServiceSpec> {
-    let priority = match service.priority {
-        config::Priority::Interactive => proto::Priority::Interactive,
-        config::Priority::Normal => proto::Priority::Normal,
-        config::Priority::Bulk => proto::Priority::Bulk,
-    };
-    let Ok(name) = Name::new(&service.name) else {
-        tracing::error!(
-            service = service.name,
-            "the name has characters that services cannot have"
-        );
-        return None;
-    };
-    Some(ServiceSpec {
-        name,
-        public: service.public.iter().map(ToString::to_string).collect(),
-        priority,
-        shared: false,
-        resume: true,
-    })
-}
-
 impl Owner for ClientOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let Target::Service(name) = &open.target else {
@@ -214,20 +173,4 @@ pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
         survey::merge(&mut all, part.unwrap_or_default());
     }
     all
-}
-
-/// Takes all services back, so that the server accepts no more visitors for them. For a client that
-/// is leaving.
-pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<Shared>) {
-    for handle in handles {
-        let shared = Arc::clone(shared);
-        let told = handle.call(move |worker| {
-            for (_, link) in worker.state.all_links() {
-                if link.is_live() {
-                    register(&link, &shared);
-                }
-            }
-        });
-        let _ = told.await;
-    }
 }

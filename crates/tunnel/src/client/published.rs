@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use proto::control::Registered;
+use proto::control::{Registered, ServiceErrorCode};
 
 use super::trouble::Trouble;
 use crate::status;
@@ -20,6 +20,8 @@ pub(super) struct Published {
 struct Known {
     /// By service: where it is reached, or why not.
     services: HashMap<String, Result<Vec<String>, String>>,
+    /// Something of it was refused for a reason that may pass.
+    waits_for_more: bool,
     /// Why the server is not reached, if it is not.
     trouble: Option<Trouble>,
     told: Option<(String, Instant)>,
@@ -38,6 +40,10 @@ impl Published {
     /// Tells what is news in a registration's answer.
     pub(super) fn apply(&self, registered: &Registered) {
         let mut known = self.known();
+        known.waits_for_more = registered
+            .results
+            .iter()
+            .any(|result| result.outcome.as_ref().is_err_and(|error| may_pass(error.code)));
         for result in &registered.results {
             let name = result.name.as_str();
             let outcome: Result<Vec<String>, String> = match &result.outcome {
@@ -53,6 +59,11 @@ impl Published {
             }
             known.services.insert(name.to_owned(), outcome);
         }
+    }
+
+    /// Whether it may help to ask again.
+    pub(super) fn waits_for_more(&self) -> bool {
+        self.known().waits_for_more
     }
 
     /// `tcp://:10022` as a visitor would write it.
@@ -127,5 +138,16 @@ impl Published {
                 }
             })
             .collect()
+    }
+}
+
+/// Whether the reason for a refusal may be gone in a while, without a change of either file.
+const fn may_pass(code: ServiceErrorCode) -> bool {
+    match code {
+        ServiceErrorCode::PortTaken | ServiceErrorCode::Limit | ServiceErrorCode::Internal => true,
+        ServiceErrorCode::NotAllowed
+        | ServiceErrorCode::BadAddress
+        | ServiceErrorCode::NameTaken
+        | ServiceErrorCode::Other(_) => false,
     }
 }

@@ -11,6 +11,7 @@ use proto::control::{
     Register, Registered, ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec,
 };
 use relay::{Gate, Timeouts};
+use rustix::io::Errno;
 
 use crate::entrance::{self, Entrance};
 use crate::listeners::Listeners;
@@ -71,7 +72,13 @@ impl Published {
         let mut results = Vec::with_capacity(register.services.len());
         for spec in &register.services {
             let outcome = self.publish(to, spec).await;
+            // A client asks again for what it could not have.
+            let before = self.registered.get(&to.session.id);
+            let is_news = before.is_none_or(|before| {
+                !before.results.iter().any(|r| r.name == spec.name && r.outcome == outcome)
+            });
             match &outcome {
+                _ if !is_news => {}
                 Ok(at) => {
                     tracing::info!(client = owner, service = %spec.name.as_str(), "published at {}", at.join(", "))
                 }
@@ -285,9 +292,17 @@ fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
         ServiceErrorCode::NotAllowed
     } else if e.kind() == io::ErrorKind::AddrNotAvailable {
         ServiceErrorCode::BadAddress
+    } else if is_exhaustion(e) {
+        ServiceErrorCode::Limit
     } else {
         ServiceErrorCode::Internal
     };
     let advice = bind_advice(e.kind());
     error(code, format!("the server cannot listen on {text} for `{service}`: {e}{advice}"))
+}
+
+/// Whether descriptors or memory ran out, of this process or of the system.
+fn is_exhaustion(e: &io::Error) -> bool {
+    let errno = Errno::from_io_error(e);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }

@@ -1,0 +1,28 @@
+//! No core files: one would hold tokens, keys and what visitors send, and lie about for years.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Sets the soft limit of core files to 0, which systemd-coredump heeds as well. The hard limit
+/// stays, so that whoever looks for a defect can ask for a core of the running process with
+/// `prlimit --core=unlimited`. The process stays dumpable (prctl(2)): else /proc would show its own
+/// user neither its descriptors nor its limits, and that user can read the secrets' files anyway.
+pub(crate) fn forbid() {
+    let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::warn!(%error, "a crash may leave a core file, with secrets in it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_core_is_written_and_a_person_may_ask_for_one() {
+        let before = getrlimit(Resource::Core);
+        forbid();
+        let after = getrlimit(Resource::Core);
+        assert_eq!((after.current, after.maximum), (Some(0), before.maximum));
+        setrlimit(Resource::Core, before).unwrap();
+    }
+}

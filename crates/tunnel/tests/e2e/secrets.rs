@@ -1,0 +1,129 @@
+//! Secrets stay where they belong: in no log at any level, no command line, no status, no core
+//! file, and in files that only their owner reads.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use testkit::stage::Daemon;
+
+use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel};
+
+/// The token of a client's file.
+fn token_of(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap();
+    text.split("token: \"").nth(1).unwrap().split('"').next().unwrap().to_owned()
+}
+
+/// The private key's own characters, a line each.
+fn key_lines(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let lines = text.lines().filter(|line| line.len() > 30 && !line.contains("---"));
+    lines.map(str::to_owned).collect()
+}
+
+fn proc(daemon: &Daemon, file: &str) -> String {
+    let bytes = fs::read(format!("/proc/{}/{file}", daemon.id())).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
+    for (scheme, format) in [(Scheme::Tls, "text"), (Scheme::Tcp, "json")] {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+            lines.push_str(&format!("log: {{ level: trace, format: {format} }}\n"));
+        }
+        // Where cores are allowed, as on a machine of developers.
+        let script = "ulimit -c unlimited 2> /dev/null; exec \"$@\"";
+        let starter = || ["sh", "-c", script, "sh"].map(Into::into).to_vec();
+        (setup.server_starter, setup.client_starter) = (starter(), starter());
+        let mut running = setup.start();
+        running.wait_echo(running.public("echo"));
+        let token = token_of(&running.file("client.yaml"));
+        // One whose token is wrong, whose name is not, and the log-in of one process after another.
+        let wrong = run(&mut tunnel(&["generate", "token"])).stdout;
+        let wrong = String::from_utf8(wrong).unwrap().trim().to_owned();
+        let other = running.start_another_client(|text| text.replace(&token, &wrong));
+        other.wait_line(&["wrong token"], SOON);
+
+        let mut secrets = vec![token, wrong];
+        if scheme == Scheme::Tls {
+            let state = fs::read_dir(running.file("state")).unwrap().flatten();
+            let keys = state.map(|file| file.path()).filter(|path| {
+                fs::read_to_string(path).is_ok_and(|text| text.contains("PRIVATE KEY"))
+            });
+            secrets.extend(keys.flat_map(|path| key_lines(&path)));
+            assert!(secrets.len() > 2, "a key was made");
+        }
+        let mut shown = vec![running.server.log(), running.client().log(), other.log()];
+        assert!(shown.iter().all(|log| log.contains("DEBUG")), "the logs are at their fullest");
+        for role in ["server", "client"] {
+            shown.push(running.status(role).unwrap().to_string());
+            let check =
+                run(tunnel(&["check", "--config"]).arg(running.file(&format!("{role}.yaml"))));
+            shown
+                .push(String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned());
+        }
+        for daemon in [&running.server, &other] {
+            shown.push(proc(daemon, "cmdline"));
+            let limits = proc(daemon, "limits");
+            let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+            assert_eq!(core.split_whitespace().nth(4), Some("0"), "{core}");
+        }
+        for text in &shown {
+            for secret in &secrets {
+                assert!(!text.contains(secret.as_str()), "{scheme:?}: a secret in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_written_at_the_first_start_is_its_owner_s_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = crate::harness::free_port();
+    let mut command = tunnel(&["server", "--listen", &format!("tls://127.0.0.1:{port}")]);
+    command.env("HOME", dir.path()).arg("--state-dir").arg(dir.path().join("state"));
+    let server = Daemon::start("server", dir.path(), &mut command);
+    server.wait_line(&["serving clients"], SOON);
+    let mut seen = 0;
+    for file in fs::read_dir(dir.path().join("state")).unwrap().flatten() {
+        let meta = file.metadata().unwrap();
+        let mode = meta.permissions().mode() & 0o777;
+        if meta.is_dir() {
+            assert_eq!(mode & 0o077, 0, "{:?}", file.path());
+        } else {
+            assert_eq!(mode, 0o600, "{:?}", file.path());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 3, "token, key and lock: {seen}");
+    let mode = fs::metadata(dir.path().join("state")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // It goes to a file here, and may go to a journal: no token there.
+    let log = server.log();
+    let tokens = fs::read_dir(dir.path().join("state")).unwrap().flatten().filter_map(|file| {
+        let name = file.file_name().into_string().ok()?;
+        name.contains("token").then(|| fs::read_to_string(file.path()).unwrap())
+    });
+    for token in tokens.chain([]) {
+        assert!(!log.contains(token.trim()), "{log}");
+    }
+}
+
+#[test]
+fn no_command_that_is_recommended_shows_a_secret() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec![root.join("README.md")];
+    for folder in ["examples", "systemd"] {
+        files.extend(fs::read_dir(root.join(folder)).unwrap().flatten().map(|file| file.path()));
+    }
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let shown =
+            text.lines().find(|line| line.contains("--token ") || line.contains("--token="));
+        assert_eq!(shown, None, "{}", file.display());
+    }
+}
