@@ -8,7 +8,7 @@ use link::{Lease, ProcessBudget};
 use proto::{Budget, LinkConfig};
 use transport::pool;
 
-/// The least budget worth the name: a few streams at full window.
+/// Least budget on a machine so small that a quarter of it would be less.
 const BUDGET_MIN: u64 = 16 << 20;
 
 /// The buffers that all workers keep for their next reads take at most this part of the budget.
@@ -30,7 +30,7 @@ pub(crate) fn link_config(common: &Common) -> LinkConfig {
 /// of this process has.
 pub(crate) fn budget(common: &Common) -> u64 {
     let configured = common.memory_budget.map(config::Size::bytes);
-    configured.unwrap_or_else(|| available() / 4).max(BUDGET_MIN)
+    configured.unwrap_or_else(|| (available() / 4).max(BUDGET_MIN))
 }
 
 /// The lease of one of `workers`; to be made on its thread. The buffers that the worker keeps are

@@ -18,6 +18,9 @@ const COUNT_MAX: u32 = 1024;
 /// A stream's window smaller than one frame would stall; larger than this is a memory bomb.
 const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
 
+/// Less would leave a handful of streams with windows worth the name.
+const MEMORY_MIN: u64 = 16 << 20;
+
 /// Milliseconds of silence: half of what the most forgetful NATs and proxies in the field allow.
 const KEEPALIVE: u64 = 15_000;
 
@@ -44,7 +47,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
     Common {
         state_dir: path(s, "state_dir"),
         workers: count(s, "workers"),
-        memory_budget: s.parse("memory_budget"),
+        memory_budget: s.key("memory_budget").and_then(|_| s.value("memory_budget", memory)),
         window_initial: sizes.0.unwrap_or(Size::from_bytes(WINDOW_INITIAL)),
         window_max: sizes.1.unwrap_or(Size::from_bytes(WINDOW_MAX)),
         keepalive: positive(s, "keepalive", KEEPALIVE).unwrap_or(Span::from_millis(KEEPALIVE)),
@@ -54,6 +57,14 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_format: log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text),
         control: path(s, "control"),
     }
+}
+
+fn memory(text: &str) -> Result<Size, BadValue> {
+    let size: Size = text.parse()?;
+    if size.bytes() < MEMORY_MIN {
+        return Err(BadValue::new(format!("`{text}` is too little")).hint("16MiB or more"));
+    }
+    Ok(size)
 }
 
 fn window_size(text: &str) -> Result<Size, BadValue> {
