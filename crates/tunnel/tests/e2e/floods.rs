@@ -1,0 +1,193 @@
+//! Floods from a client that has logged in: cut off with a code or answered in bounded number, in
+//! bounded memory, and no other client notices.
+
+use std::io::{Read as _, Write as _};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proto::Kind;
+use testkit::stage::Running;
+use tokio::runtime::{Builder, LocalOptions};
+
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, run, tunnel, wait};
+use crate::peer::{Peer, frame};
+
+const MIB: u64 = 1 << 20;
+
+/// What a flood may cost beyond what the daemon had before: answers that wait (2 MiB), the states of
+/// the streams that a link may have (10,000 of a KiB or two), buffers, and the allocator's ways.
+const MOST: u64 = 64 * MIB;
+
+/// A server with a client that behaves and the token of one that does not; it may reach `target`.
+fn stage(scheme: Scheme, target: u16) -> (Running, String, Origin) {
+    let echo = Origin::echo();
+    let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
+    let token = token.trim().to_owned();
+    let mut setup = Setup::new(scheme).service("echo", echo.port());
+    setup.client_lines.push_str("connections: 2\n");
+    setup.server_lines = format!(
+        "  - {{ name: flood, token: \"{token}\", allow: {{ forward: [\"127.0.0.1:{target}\"] }} }}\n"
+    );
+    let running = setup.start();
+    running.wait_links(2);
+    (running, token, echo)
+}
+
+fn really(work: impl Future<Output = ()>) {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONG, work).await.expect("in time") });
+}
+
+/// What the server held before a flood, and a visitor of the client that behaves.
+struct Watch {
+    before: u64,
+    visitor: std::net::TcpStream,
+}
+
+impl Watch {
+    fn begin(running: &Running) -> Self {
+        running.wait_echo(running.public("echo"));
+        let visitor = connect(running.public("echo"));
+        Self { before: running.server.resident(), visitor }
+    }
+
+    /// The others are served, and the flood is paid for.
+    fn look(&mut self, running: &Running, what: &str) {
+        let start = Instant::now();
+        self.visitor.write_all(b"?").unwrap();
+        self.visitor.read_exact(&mut [0]).unwrap();
+        let took = start.elapsed();
+        let grown = running.server.resident().saturating_sub(self.before);
+        println!("{what}: {} KiB more, an echo in {took:?}", grown >> 10);
+        assert!(grown < MOST, "{what}: {grown} bytes");
+        assert!(took < Duration::from_secs(2), "{what}: {took:?}");
+    }
+}
+
+/// The body of OPEN: all credit there is, normal class, then the target and no visitor.
+fn open(kind: u8, target: &str) -> Vec<u8> {
+    let length = u16::try_from(target.len()).unwrap().to_be_bytes();
+    let head = [0, 0, 0, 0, 0, 0x40, 0, 0, 1, kind];
+    [&head[..], &length, target.as_bytes(), &[0]].concat()
+}
+
+fn opens(body: &[u8], from: u32, count: u32) -> Bytes {
+    (from..from + count).flat_map(|n| frame(Kind::Open, 2 * n + 1, body)).collect()
+}
+
+#[test]
+fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
+    for scheme in Scheme::ALL {
+        let (running, token, _echo) = stage(scheme, 1);
+        let mut watch = Watch::begin(&running);
+        really(async {
+            // Services are the server's to ask for: each is refused. Those who read go on.
+            let body = open(0, "x");
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            for n in 0..20 {
+                peer.write(opens(&body, n * 10_000, 10_000), true).await.unwrap();
+                watch.look(&running, &format!("{scheme:?}: {} streams refused", (n + 1) * 10_000));
+            }
+            peer.expect(200_000).await;
+            assert_eq!(peer.goaway, None, "a burst is no flood");
+            // And those who do not read are cut off; a code would not reach them.
+            let mut deaf = Peer::log_in(&running, "flood", &token).await;
+            let mut n = 0;
+            while deaf.write(opens(&body, n * 10_000, 10_000), false).await.is_ok() {
+                n += 1;
+                assert!(n < 500, "{n} times 10,000 streams and no end");
+            }
+            println!("{scheme:?}: cut off after {n} times 10,000");
+        });
+        running.server.wait_one_line(&["the peer broke the protocol", "flood"], SOON);
+        watch.look(&running, "after the streams");
+    }
+}
+
+#[test]
+fn a_flood_of_pings_is_answered_as_they_can_be_read() {
+    for scheme in Scheme::ALL {
+        let (running, token, _echo) = stage(scheme, 1);
+        let mut watch = Watch::begin(&running);
+        let pings: Bytes = frame(Kind::Ping, 0, &[7; 8]).repeat(100_000).into();
+        really(async {
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            for n in 1..=20 {
+                peer.write(pings.clone(), false).await.unwrap();
+                watch.look(&running, &format!("{scheme:?}: {n}00,000 pings"));
+            }
+            // One answer at least, and never one for each.
+            peer.write(frame(Kind::Ping, 0, &[8; 8]).into(), true).await.unwrap();
+            peer.expect(1).await;
+            assert!(peer.frames < 1_000_000, "{} answers", peer.frames);
+            assert_eq!(peer.goaway, None);
+        });
+    }
+}
+
+#[test]
+fn streams_opened_and_reset_without_end_cost_neither_memory_nor_descriptors() {
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let (running, token, _echo) = stage(scheme, origin.port());
+        let mut watch = Watch::begin(&running);
+        let body = open(1, &format!("tcp://127.0.0.1:{}", origin.port()));
+        let before = running.server.descriptors();
+        really(async {
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            for n in 0..20u32 {
+                let burst: Vec<u8> = (n * 1000..(n + 1) * 1000)
+                    .flat_map(|n| {
+                        let id = 2 * n + 1;
+                        let end = [
+                            frame(Kind::Open, id, &body),
+                            frame(Kind::Reset, id, &[0, 1]),
+                            frame(Kind::Stop, id, &[0, 1]),
+                        ];
+                        end.concat()
+                    })
+                    .collect();
+                peer.write(burst.into(), true).await.unwrap();
+                watch.look(&running, &format!("{scheme:?}: {}000 opened and reset", n + 1));
+                let open = running.server.descriptors();
+                assert!(open < before + 2000, "{open} descriptors");
+            }
+            assert_eq!(peer.goaway, None);
+            wait("the descriptors come back", SOON, || {
+                (running.server.descriptors() <= before + 1).then_some(())
+            });
+        });
+    }
+}
+
+#[test]
+fn frames_of_one_byte_cost_what_their_bytes_cost() {
+    for scheme in Scheme::ALL {
+        // Takes nothing, so that all of it has to lie somewhere.
+        let deaf = Origin::start(|stream| {
+            std::thread::sleep(LONG);
+            drop(stream);
+        });
+        let (running, token, _echo) = stage(scheme, deaf.port());
+        let mut watch = Watch::begin(&running);
+        let body = open(1, &format!("tcp://127.0.0.1:{}", deaf.port()));
+        really(async {
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            peer.write(opens(&body, 0, 20), true).await.unwrap();
+            // The window that every stream has: 16 KiB, a byte a frame.
+            for at in 0..(16u32 << 10) {
+                let tiny = (0..20u32)
+                    .flat_map(|n| {
+                        let body = [&at.to_be_bytes()[..], b"x"].concat();
+                        frame(Kind::Data, 2 * n + 1, &body)
+                    })
+                    .collect::<Vec<u8>>();
+                peer.write(tiny.into(), true).await.unwrap();
+            }
+            watch.look(&running, &format!("{scheme:?}: 327,680 frames of a byte"));
+            assert_eq!(peer.goaway, None, "it is within its credit");
+        });
+        watch.look(&running, &format!("{scheme:?}: after them"));
+    }
+}
