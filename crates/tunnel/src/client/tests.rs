@@ -1,16 +1,19 @@
-//! Links that wear out under real visitors: a client and a server as in two processes, over
-//! loopback, with links that retire after a few streams.
+//! Links that wear out or break under real visitors: a client and a server as in two processes, over
+//! loopback.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
-use proto::StreamId;
+use proto::{Open, ResetCode, StreamId};
 use testkit::origins::Origin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use transport::{Connector, Outlet};
 
 use super::*;
 use crate::server::Server;
@@ -209,5 +212,73 @@ async fn a_client_that_is_told_to_stop_makes_no_further_link() {
     drained.unwrap();
     tunnel.client.close().await;
     tunnel.wait("no session", |_, server| server.sessions.is_empty()).await;
+    tunnel.stop().await;
+}
+
+/// Has a defect that shows with the first byte.
+#[derive(Debug)]
+struct Defect;
+
+impl Outlet for Defect {
+    fn deliver(&self, _pieces: &mut VecDeque<Bytes>) -> usize {
+        panic!("a defect, for a test");
+    }
+    fn finish(&self) {}
+    fn reset(&self, _code: ResetCode) {}
+    fn stop(&self, _code: ResetCode) {}
+    fn room(&self) {}
+}
+
+/// Runs into the defect in a task of one of this worker's links. The inlet is kept: dropping it
+/// would reset the stream before the answer comes.
+fn run_into_a_defect(worker: &Rc<Worker>) -> bool {
+    let Some((_, link)) = worker.state.all_links().pop() else { return false };
+    let (target, priority) = (Target::Service("echo".into()), Priority::Normal);
+    let inlet = link.open(Open { target, visitor: None, priority }, Rc::new(Defect)).unwrap();
+    let mut frame = BytesMut::zeroed(proto::HEAD_ROOM + 1);
+    inlet.send(&mut frame);
+    tokio::task::spawn_local(async move {
+        while !link.has_ended() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        drop(inlet);
+    });
+    true
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_panic_in_a_task_of_a_link_ends_that_link_and_nothing_else() {
+    let tunnel = Tunnel::start(Worn { client: false, server: false }).await;
+    let mut visitors = Vec::new();
+    for n in 0..16 {
+        visitors.push(visit(tunnel.public, &format!("visitor {n}")).await);
+    }
+    let mut streams = 0;
+    tunnel.wait("all streams", |_, server| server.sessions[0].services[0].streams == 16).await;
+    for link in &tunnel.server.status().await.sessions[0].links {
+        if link.worker == 0 {
+            streams += link.streams;
+        }
+    }
+    assert!(tunnel.server.handles()[0].call(run_into_a_defect).await.unwrap());
+    // That link's visitors are reset, the others' go on, and there is a new link for the next.
+    tunnel
+        .wait("another link", |_, server| {
+            let links = server.sessions.iter().flat_map(|session| &session.links);
+            links.filter(|link| link.state == "up" && link.serial > 2).count() == 1
+        })
+        .await;
+    tunnel.wait_states("two links", |states| states == ["up", "up"]).await;
+    let mut reset = 0;
+    for visitor in &mut visitors {
+        let outcome = timeout(SOON, async {
+            visitor.write_all(b"?").await?;
+            visitor.read_exact(&mut [0]).await
+        });
+        reset += u64::from(outcome.await.expect("an answer or a reset").is_err());
+    }
+    assert_eq!(reset, streams);
+    visit(tunnel.public, "next").await;
+    visit(tunnel.forward, "next").await;
     tunnel.stop().await;
 }

@@ -24,6 +24,7 @@ mod herd;
 mod measure;
 mod mixed;
 mod mtls;
+mod names;
 mod neighbours;
 mod peer;
 mod pressure;
