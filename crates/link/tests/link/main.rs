@@ -15,3 +15,4 @@ mod silence;
 mod storm;
 mod streams;
 mod succession;
+mod weather;
