@@ -1,10 +1,11 @@
 //! Carriers come in: accepted here, shaken hands with and greeted in a task of their own, each with
-//! a deadline, then sent to the worker of their link. When descriptors run short, the connection that has
-//! waited longest for its log-in gives way: whoever has a token needs a moment, whoever has none could
-//! keep all of them busy.
+//! a deadline, then sent to the worker of their link. When descriptors run short, the connection
+//! that has waited longest for its log-in gives way: whoever has a token needs a moment, whoever
+//! has none could keep all of them busy.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -108,12 +109,32 @@ async fn welcome(
     let Some(placed) = registry.place(&greeted, worker.index) else {
         anyhow::bail!("the link ended during the greeting");
     };
-    greeted.detach()?;
+    if let Err(error) = greeted.detach() {
+        lose(registry, placed.serial, &greeted, &error);
+        return Ok(());
+    }
     let registry = Arc::clone(registry);
-    let Some(handle) = worker.peers.get(placed.worker) else { return Ok(()) };
-    // A worker that is gone has no links any more.
-    let _ = handle.run(move |worker| arrive(worker, &registry, placed.serial, greeted)).await;
+    let Some(handle) = worker.peers.get(placed.worker).cloned() else { return Ok(()) };
+    // In a task of its own: it has logged in, and nobody may send it away any more.
+    spawn_local(async move {
+        // A worker that is gone has no links any more.
+        let _ = handle.run(move |worker| arrive(worker, &registry, placed.serial, greeted)).await;
+    });
     Ok(())
+}
+
+/// A carrier does not get to its worker. If it was to begin a link there is none, and the client,
+/// which counts on it, is to hear so at its next attempt.
+fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Error) {
+    let (name, source) = (greeted.grant.name.as_str(), greeted.carrier.peer.address.ip());
+    let why = anyhow::anyhow!("its connection was lost on the way to its worker: {error}");
+    if registry.brake().tell(name, source, Kind::of(&why), Instant::now()).is_some() {
+        tracing::warn!(client = name, link = serial, "{why}");
+    }
+    if greeted.grant.attach.is_none() {
+        let registry = Arc::clone(registry);
+        spawn_local(async move { registry.link_ended(serial).await });
+    }
 }
 
 /// One line for a log-in that came to nothing, and none for its repetitions.
@@ -154,8 +175,7 @@ fn reason(registry: &Registry, name: &str, why: &anyhow::Error) -> String {
 /// On the link's worker.
 fn arrive(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64, mut greeted: Greeted) {
     if let Err(error) = greeted.join() {
-        tracing::debug!(%error, "carrier lost on its way to its worker");
-        return;
+        return lose(registry, serial, &greeted, &error);
     }
     let Some(session) = registry.session_of(serial) else { return };
     let (address, transport) = (greeted.carrier.peer.address, greeted.carrier.peer.transport);

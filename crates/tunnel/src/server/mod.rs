@@ -14,6 +14,8 @@ mod auth;
 mod brake;
 mod owner;
 mod registry;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
