@@ -108,6 +108,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
 
 fn run_demo(once: bool) -> anyhow::Result<()> {
     logging::start(&logging::Settings::choose(None, 0, Some("warn"), None)?)?;
+    cores::forbid();
     descriptors::raise_limit();
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(demo::demo(once, demo::assemble));
