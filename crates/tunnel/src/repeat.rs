@@ -32,6 +32,12 @@ struct Seen {
     suppressed: u64,
 }
 
+impl<K: Hash + Eq> Default for RepeatLimit<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<K: Hash + Eq> RepeatLimit<K> {
     /// Nothing seen yet.
     pub(crate) fn new() -> Self {

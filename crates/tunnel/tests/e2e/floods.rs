@@ -5,7 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use proto::Kind;
+use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::greeting::Name;
+use proto::{Kind, Priority};
 use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -189,5 +191,40 @@ fn frames_of_one_byte_cost_what_their_bytes_cost() {
             assert_eq!(peer.goaway, None, "it is within its credit");
         });
         watch.look(&running, &format!("{scheme:?}: after them"));
+    }
+}
+
+#[test]
+fn registrations_without_end_fill_no_log() {
+    for scheme in Scheme::ALL {
+        let (running, token, _echo) = stage(scheme, 1);
+        let mut watch = Watch::begin(&running);
+        really(async {
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut offset = 0u32;
+            for generation in 1..=30 {
+                let services = (0..200).map(|n| ServiceSpec {
+                    name: Name::new(&format!("s{generation}-{n}")).unwrap(),
+                    public: vec!["tcp://:22".to_owned()],
+                    priority: Priority::Normal,
+                    shared: false,
+                    resume: true,
+                });
+                let register = Register { generation, services: services.collect() };
+                let message = ControlMessage::Register(register).encode().unwrap();
+                let body = [&offset.to_be_bytes()[..], &message].concat();
+                offset += u32::try_from(message.len()).unwrap();
+                peer.write(frame(Kind::Control, 0, &body).into(), true).await.unwrap();
+            }
+            // An answer to the last one, at least.
+            wait("all are refused", SOON, || {
+                let status = running.status("server")?.to_string();
+                status.contains("s30-199").then_some(())
+            });
+        });
+        let lines = running.server.log().matches("not published").count();
+        println!("{scheme:?}: {lines} lines about 6,000 refused services");
+        assert!(lines > 0 && lines < 1100, "{lines} lines");
+        watch.look(&running, "after the registrations");
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use proto::Target;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::entrance::{self, Entrance};
 use crate::listeners::Listeners;
+use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
 use crate::status;
 use crate::transports::bind_advice;
@@ -27,6 +29,8 @@ pub(super) struct Published {
     entrances: HashMap<SocketAddr, Entry>,
     /// The last registration of each session, by its id.
     registered: HashMap<u64, Registered>,
+    /// Refusals that were told, by client and service: a client can register without end.
+    told: RepeatLimit<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -83,7 +87,10 @@ impl Published {
                     tracing::info!(client = owner, service = %spec.name.as_str(), "published at {}", at.join(", "))
                 }
                 Err(e) => {
-                    tracing::warn!(client = owner, service = %spec.name.as_str(), "not published: {e}")
+                    let (owner, service) = (owner.clone(), spec.name.as_str().to_owned());
+                    if self.told.pass((owner.clone(), service.clone()), Instant::now()).is_some() {
+                        tracing::warn!(client = owner, service, "not published: {e}");
+                    }
                 }
             }
             results.push(ServiceResult { name: spec.name.clone(), outcome });
