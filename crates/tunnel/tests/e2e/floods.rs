@@ -50,7 +50,10 @@ struct Watch {
 impl Watch {
     fn begin(running: &Running) -> Self {
         running.wait_echo(running.public("echo"));
-        let visitor = connect(running.public("echo"));
+        let mut visitor = connect(running.public("echo"));
+        // Until it is answered it may wait in the backlog, and its descriptor is yet to come.
+        visitor.write_all(b"?").unwrap();
+        visitor.read_exact(&mut [0]).unwrap();
         Self { before: running.server.resident(), visitor }
     }
 
