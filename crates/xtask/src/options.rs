@@ -1,5 +1,6 @@
 //! `--name NUMBER` on the command line: all that the commands here need.
 
+use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +18,21 @@ pub(crate) fn parse(
         }
     }
     Ok(())
+}
+
+/// Runs the command when its options were read. 2 is wrong usage, 1 a failure, said in the last line.
+pub(crate) fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> ExitCode {
+    if let Err(error) = parsed {
+        eprintln!("xtask: {error:#}");
+        return ExitCode::from(2);
+    }
+    match command() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("FAILED: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// A number of this type.

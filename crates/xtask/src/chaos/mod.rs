@@ -67,17 +67,7 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
         }
         Ok(true)
     });
-    if let Err(error) = parsed {
-        eprintln!("xtask: {error:#}");
-        return ExitCode::from(2);
-    }
-    match Site::here().and_then(|site| run(&site, &options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("FAILED: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    options::then(parsed, || run(&Site::here()?, &options))
 }
 
 /// Both transports, one after the other. The error counts the failures; what they were is printed.

@@ -52,17 +52,7 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
         }
         Ok(name == "--minutes")
     });
-    if let Err(error) = parsed {
-        eprintln!("xtask: {error:#}");
-        return ExitCode::from(2);
-    }
-    match Site::here().and_then(|site| run(&site, &options)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("FAILED: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    options::then(parsed, || run(&Site::here()?, &options))
 }
 
 /// The error says what did not stay flat or failed. Plot and logs stay in `target/soak/`.
