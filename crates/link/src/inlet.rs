@@ -61,6 +61,13 @@ impl Inlet for StreamInlet {
         self.link.wakers.wake();
     }
 
+    fn refuse(&self, code: ResetCode) {
+        self.sent_end.set(true);
+        self.stopped.set(true);
+        self.link.machine.borrow_mut().refuse(self.key, code);
+        self.link.wakers.wake();
+    }
+
     fn stall(&self) -> Option<Stall> {
         self.link.machine.borrow_mut().stall(self.key)
     }

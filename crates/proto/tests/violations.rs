@@ -6,8 +6,8 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::ViolationCode as Code;
 use proto::{
-    Attach, CarrierNumber, Event, Link, LinkConfig, Open, Priority, Side, Target, Unlimited,
-    Violation, ViolationCode,
+    Attach, CarrierNumber, Event, Link, LinkConfig, Open, Priority, ResetCode, Side, Target,
+    Unlimited, Violation, ViolationCode,
 };
 use testkit::pair::epoch;
 
@@ -243,6 +243,19 @@ fn floods_are_cut_off_or_answered_once() {
         Err(Code::Flood),
         "a peer that reads no answer"
     );
+
+    // The same for OPENs that the application refuses: nothing waits for an acknowledgement.
+    let mut link = server();
+    sent(&mut link);
+    for n in 0..4 {
+        let mut buf = BytesMut::from(&burst(n * 60_000)[..]);
+        while let Some(event) = link.handle_input(epoch(), FIRST, &mut buf).expect("no flood") {
+            if let Event::Opened { key, .. } = event {
+                link.refuse(key, ResetCode::Unknown);
+            }
+        }
+        assert_eq!((sent(&mut link).len(), link.stream_count()), (60_000 * 20, 0));
+    }
 
     // FINs for a stream that is forgotten, while nothing is read.
     let mut link = server();

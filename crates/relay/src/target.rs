@@ -42,8 +42,7 @@ pub fn refuse_stream(
     if let Some(settings) = settings {
         settings.stats.count_refused(code);
     }
-    inlet.reset(code);
-    inlet.stop(code);
+    inlet.refuse(code);
     Rc::new(Refused)
 }
 
@@ -87,8 +86,7 @@ impl Future for Dialling {
                 } else {
                     tracing::debug!(%error, "a target cannot be reached");
                 }
-                inlet.reset(code);
-                inlet.stop(code);
+                inlet.refuse(code);
                 this.pipe.close(true);
             }
         }

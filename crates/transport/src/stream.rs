@@ -60,6 +60,12 @@ pub trait Inlet: fmt::Debug {
     /// Tells the peer that we want no more bytes; what still arrives is thrown away by the link.
     fn stop(&self, code: ResetCode);
 
+    /// Refuses a stream that the peer opened, in place of its first byte: both directions end.
+    fn refuse(&self, code: ResetCode) {
+        self.reset(code);
+        self.stop(code);
+    }
+
     /// Why there is no room, for measurements; `None` when there is some, or when that is not known.
     fn stall(&self) -> Option<Stall> {
         None

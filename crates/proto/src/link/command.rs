@@ -124,6 +124,21 @@ impl Link {
         self.try_forget(key);
     }
 
+    /// Refuses a stream that the peer opened, as [`Link::reset`] and [`Link::stop`] do, but keeps
+    /// nothing of it: a peer that never acknowledges refusals fills no memory with them. Should
+    /// the carrier die with the answer, the peer learns that the stream is gone, not the code. A
+    /// stream that was answered is reset and stopped in the ordinary way.
+    pub fn refuse(&mut self, key: StreamKey, code: ResetCode) {
+        let Some(stream) = lookup(&mut self.streams, key) else { return };
+        if key.id.opener() != Some(self.side.peer()) || !stream.send.is_untouched() {
+            self.reset(key, code);
+            return self.stop(key, code);
+        }
+        self.schedule.refusals.push_back((key.id, code));
+        self.forget(key);
+        self.say_done();
+    }
+
     /// `bytes` of what [`super::Event::Data`] brought have left the application.
     pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };

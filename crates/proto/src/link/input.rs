@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 
 use super::carrier::Phase;
+use super::schedule::ANSWERS_MAX;
 use super::{Event, Link, StreamKey, lookup};
 use crate::frame::{
     CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
@@ -229,15 +230,20 @@ impl Link {
             return Ok(());
         }
         self.highest = id;
+        if self.schedule.refusals.len() >= ANSWERS_MAX {
+            return Err(Violation::link(ViolationCode::Flood));
+        }
         let Some((open, limit)) = decode_open(body) else {
             let violation = Violation::stream(id, ViolationCode::Malformed);
-            return self.refuse(id, violation.reset_code());
+            self.schedule.refusals.push_back((id, violation.reset_code()));
+            return Ok(());
         };
-        if self.going_away {
-            return self.refuse(id, ResetCode::Shutdown);
-        }
-        if self.stream_count() >= self.config.streams_max || !Stream::is_affordable(&*self.budget) {
-            return self.refuse(id, ResetCode::Limit);
+        let is_full =
+            self.stream_count() >= self.config.streams_max || !Stream::is_affordable(&*self.budget);
+        if self.going_away || is_full {
+            let code = if self.going_away { ResetCode::Shutdown } else { ResetCode::Limit };
+            self.schedule.refusals.push_back((id, code));
+            return Ok(());
         }
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.config.window_initial, &*self.budget);
@@ -253,17 +259,6 @@ impl Link {
         }
         self.events.push_back(Event::Opened { key, open });
         Ok(())
-    }
-
-    /// Refuses a stream at its OPEN and keeps nothing of it, so that a burst of visitors costs no
-    /// memory. It counts as forgotten: should the answer die with its carrier, RESUME does not
-    /// list it, which tells the opener that it is reset.
-    fn refuse(&mut self, id: StreamId, code: ResetCode) -> Result<(), Violation> {
-        if self.schedule.refuse(id, code) {
-            Ok(())
-        } else {
-            Err(Violation::link(ViolationCode::Flood))
-        }
     }
 
     fn handle_fin(&mut self, id: StreamId, mut body: &[u8]) -> Result<(), Violation> {

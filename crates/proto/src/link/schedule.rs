@@ -10,13 +10,15 @@ use crate::{Priority, ResetCode, StreamId};
 /// Answers to streams that have no state here (refusals, acknowledgements for forgotten ones) that
 /// may wait, of each kind. They leave with the next batch: so many wait only for a peer that opens
 /// streams and reads nothing. An OPEN is answered by 20 bytes, so what waits is under 2 MiB.
-const ANSWERS_MAX: usize = 1 << 16;
+pub(super) const ANSWERS_MAX: usize = 1 << 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     pub(super) opens: VecDeque<StreamKey>,
     pub(super) signals: VecDeque<StreamKey>,
-    /// Streams that were refused at their OPEN, which is all that is ever known of them.
+    /// Streams that were refused, answered by RESET and STOP, and of which nothing else is kept:
+    /// a burst of visitors costs no memory. They count as forgotten: should the answer die with its
+    /// carrier, RESUME does not list them, which tells the opener that they are reset.
     pub(super) refusals: VecDeque<(StreamId, ResetCode)>,
     /// Ids of forgotten streams whose end is acknowledged once more.
     pub(super) acks: VecDeque<StreamId>,
@@ -68,13 +70,6 @@ impl Schedule {
     pub(super) fn acknowledge(&mut self, id: StreamId) -> bool {
         self.acks.push_back(id);
         self.acks.len() <= ANSWERS_MAX
-    }
-
-    /// Answers an OPEN with RESET and STOP. False: too many wait.
-    #[must_use]
-    pub(super) fn refuse(&mut self, id: StreamId, code: ResetCode) -> bool {
-        self.refusals.push_back((id, code));
-        self.refusals.len() <= ANSWERS_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -83,6 +83,11 @@ impl Send {
         matches!(self.end, End::Open)
     }
 
+    /// Whether nothing was ever sent, not even an end.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.is_open() && self.written == Offset::ZERO
+    }
+
     pub(crate) const fn is_acked(&self) -> bool {
         matches!(self.end, End::Acked)
     }

@@ -152,6 +152,32 @@ pub(crate) const STORIES: &[Story] = &[
         },
     },
     Story {
+        name: "refused in place of the first byte",
+        start: |pair| {
+            for _ in 0..2 {
+                let id = pair.open(Client, &open("x"));
+                pair.write(Client, id, b"early");
+                pair.finish(Client, id);
+            }
+        },
+        answer: |pair, side, id| {
+            if id.raw() == 1 {
+                pair.refuse(side, id, ResetCode::Refused);
+                assert_eq!(pair.end(side).link.stream_count(), 0, "nothing is kept");
+            } else {
+                pieces(pair, side, id, 2);
+            }
+        },
+        check: |pair| {
+            // As below.
+            let refused = pair.seen(Client, StreamId::new(1));
+            assert!(matches!(refused.reset, Some(ResetCode::Refused | ResetCode::Shutdown)));
+            assert!(refused.closed);
+            expect_pieces(pair, Client, 3, 2);
+            assert!(pair.seen(Server, StreamId::new(3)).finished);
+        },
+    },
+    Story {
         name: "one stream too many",
         start: |pair| {
             for _ in 0..4 {

@@ -136,6 +136,13 @@ impl End {
         }
     }
 
+    pub(super) fn refuse(&mut self, id: StreamId, code: ResetCode) {
+        if let Some(seen) = self.streams.get_mut(&id.raw()) {
+            seen.pending.clear();
+            self.link.refuse(seen.key, code);
+        }
+    }
+
     pub(super) fn consume(&mut self, now: Instant, id: StreamId, most: usize) {
         if let Some(seen) = self.streams.get_mut(&id.raw()) {
             let n = seen.held.min(most);

@@ -171,6 +171,11 @@ impl Pair {
         self.end_mut(side).stop(id, code);
     }
 
+    /// Refuses a stream that the peer opened.
+    pub fn refuse(&mut self, side: Side, id: StreamId, code: ResetCode) {
+        self.end_mut(side).refuse(id, code);
+    }
+
     /// Consumes bytes of a stream that is not consumed on its own; see [`Seen::automatic`].
     pub fn consume(&mut self, side: Side, id: StreamId, most: usize) {
         let now = self.now;

@@ -1,7 +1,7 @@
 //! Drives a pair by a list of bytes and compares with an oracle that knows nothing of frames.
 //!
-//! Every byte pair is an operation: open, write, finish, reset, stop, consume, time, kill, a
-//! standby, a loss that one side notices. The oracle is stupid: what an application read is always
+//! Every byte pair is an operation: open, write, finish, reset, stop, refuse, consume, go away,
+//! time, kill, a standby, a loss that one side notices. The oracle is stupid: what an application read is always
 //! a front part of what the other wrote, whatever died in between; once all is healed and drained,
 //! every direction that nobody aborted is complete, both ends have forgotten every stream and hold
 //! not a byte of memory.
@@ -111,7 +111,8 @@ impl Run {
         let id = id.filter(|id| self.pair.end(side).streams.contains_key(&id.raw()));
         match (op & 31, id) {
             (0..=2, _) if self.live.len() < STREAMS => {
-                let id = self.pair.open(side, &open("x"));
+                // An end that goes away opens none.
+                let Some(id) = self.pair.try_open(side, &open("x")) else { return };
                 self.pair.end_mut(side).automatic = value & 1 == 0;
                 self.pair.end_mut(side.peer()).automatic = value & 2 == 0;
                 self.live.push(id);
@@ -146,6 +147,15 @@ impl Run {
             (20, _) => self.pair.reconnect(),
             (21, _) => self.pair.cut_after(side, self.pair.delivered(side) + u64::from(value)),
             (22..=23, _) => self.pair.run_for(Duration::from_millis(value.into())),
+            (24, Some(id)) if id.opener() == Some(side.peer()) => {
+                self.pair.refuse(side, id, ResetCode::Refused);
+                self.of(side, id).aborted = true;
+                self.of(side.peer(), id).aborted = true;
+            }
+            (25, _) if value < 16 => {
+                self.pair.end_mut(side).link.go_away();
+                self.limited = true;
+            }
             _ => {
                 for _ in 0..=value % 8 {
                     self.pair.step();
