@@ -9,6 +9,7 @@ mod packages;
 mod plot;
 mod site;
 mod soak;
+mod systems;
 mod test;
 mod walls;
 
@@ -24,6 +25,8 @@ cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minute
 
 cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and tasks stay flat;
                                  20 minutes. Plots are in target/soak/
+
+cargo xtask systems [NAME…]   starts each system that bench compares, and sends bytes through
 ";
 
 fn main() -> ExitCode {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Some("test") => test::main(args),
         Some("chaos") => chaos::main(args),
         Some("soak") => soak::main(args),
+        Some("systems") => systems::main(args),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}\nSteps:\n{}", test::describe_steps());
             ExitCode::SUCCESS

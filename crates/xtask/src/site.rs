@@ -13,6 +13,8 @@ pub(crate) struct Site {
     pub(crate) root: PathBuf,
     /// Where cargo builds.
     pub(crate) target: PathBuf,
+    /// The binary whose speed is measured: where `cargo build --release` puts it.
+    pub(crate) tunnel: PathBuf,
     /// `CI=true`: what cannot run is a failure.
     pub(crate) ci: bool,
 }
@@ -26,7 +28,8 @@ impl Site {
             .to_path_buf();
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| root.join("target"), |dir| root.join(dir));
-        Ok(Self { root, target, ci: std::env::var_os("CI").is_some_and(|ci| ci == "true") })
+        let tunnel = target.join("release/tunnel");
+        Ok(Self { root, target, tunnel, ci: std::env::var_os("CI").is_some_and(|ci| ci == "true") })
     }
 
     /// Builds the binary that the end-to-end tests run as well, and says where it is.

@@ -1,6 +1,7 @@
 //! A child process whose output goes to a file. It never outlives its test.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -59,12 +60,24 @@ pub struct Daemon {
 impl Daemon {
     /// Starts it; both its output channels append to `NAME.log` in `dir`.
     pub fn start(name: &str, dir: &Path, command: &mut Command) -> Self {
+        Self::try_start(name, dir, command).unwrap_or_else(|e| panic!("{command:?}: {e}"))
+    }
+
+    /// The same for programs that go on without it.
+    ///
+    /// # Errors
+    /// What the system says of the log file or the program.
+    pub fn try_start(name: &str, dir: &Path, command: &mut Command) -> io::Result<Self> {
         let path = dir.join(format!("{name}.log"));
-        let log = File::options().create(true).read(true).append(true).open(path).unwrap();
-        let (out, err) = (log.try_clone().unwrap(), log.try_clone().unwrap());
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        Self { name: name.to_owned(), child, log }
+        let log = File::options().create(true).read(true).append(true).open(path)?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?);
+        Ok(Self { name: name.to_owned(), child: command.spawn()?, log })
+    }
+
+    /// What its log is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Everything it (and whoever had its name before) printed.

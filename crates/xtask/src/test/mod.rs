@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn site(ci: bool) -> Site {
-        Site { root: PathBuf::new(), target: PathBuf::new(), ci }
+        Site { root: PathBuf::new(), target: PathBuf::new(), tunnel: PathBuf::new(), ci }
     }
 
     #[test]

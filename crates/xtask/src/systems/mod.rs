@@ -1,0 +1,127 @@
+//! The systems under test: ours over each transport, and what others use for the same purpose. Each
+//! is a value that knows what it needs and how its daemons are configured and started, so that
+//! `cargo xtask bench` treats them all alike.
+//!
+//! | module | what |
+//! |---|---|
+//! | `scene` | a system that is being started: its folder, files, daemons and ports |
+//! | `reach` | whether a visitor gets through to an origin |
+//! | `running` | [`Running`]: the daemons, alive until dropped |
+//! | `trial` | `cargo xtask systems`: each system once against an echo |
+//! | the others | one system or family each |
+//!
+//! Two daemons each: one where visitors come in ("server"), one beside the origins ("client"). What
+//! was chosen where a system leaves a choice is said in its module: the fast set-up that its own
+//! documentation recommends.
+
+mod haproxy;
+mod ours;
+mod reach;
+mod running;
+mod scene;
+mod trial;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+
+use crate::child;
+use crate::site::Site;
+pub(crate) use running::Running;
+use scene::Scene;
+pub(crate) use trial::main;
+
+/// Something that carries connections from visitors to origins.
+#[derive(Debug)]
+pub(crate) struct System {
+    /// What it is and over which transport: `rathole-tls`.
+    pub(crate) name: &'static str,
+    needs: &'static [Need],
+    start: fn(&mut Scene<'_>) -> Result<()>,
+}
+
+/// Where visitors want to get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// Of letters and digits: it becomes the name of a service.
+    pub(crate) name: &'static str,
+    /// On the loopback interface, IPv4.
+    pub(crate) address: SocketAddr,
+}
+
+/// What has to be there before a system can be started.
+#[derive(Clone, Copy, Debug)]
+enum Need {
+    /// The binary at [`Site::tunnel`].
+    Tunnel,
+    /// A program of this machine.
+    Program(&'static str),
+}
+
+/// All systems: what they are compared with, ours, then the others.
+pub(crate) const fn all() -> &'static [System] {
+    const ALL: &[System] = &[
+        System { name: "direct", needs: &[], start: direct },
+        System { name: "tunnel-tcp", needs: &[Need::Tunnel], start: ours::tcp },
+        System { name: "tunnel-tls", needs: &[Need::Tunnel], start: ours::tls },
+        System { name: "haproxy-2hop", needs: &[Need::Program("haproxy")], start: haproxy::start },
+    ];
+    ALL
+}
+
+impl System {
+    /// `None`: it can be started here. Else why it is left out of a run.
+    pub(crate) fn lacking(&self, site: &Site) -> Option<String> {
+        self.needs.iter().find_map(|need| need.lacking(site))
+    }
+
+    /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
+    /// Files and logs go to `dir`, which exists and is this run's alone.
+    ///
+    /// # Errors
+    /// What did not start or did not let a visitor through, with the last lines of the logs.
+    pub(crate) fn start(&self, site: &Site, dir: &Path, origins: &[Origin]) -> Result<Running> {
+        let mut scene = Scene::new(site, dir, origins);
+        (self.start)(&mut scene)
+            .and_then(|()| reach::wait(&mut scene))
+            .with_context(|| format!("starting {}{}", self.name, scene.last_words()))?;
+        Ok(scene.into_running())
+    }
+}
+
+impl Need {
+    fn lacking(self, site: &Site) -> Option<String> {
+        match self {
+            Self::Tunnel => (!site.tunnel.is_file())
+                .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
+            Self::Program(name) => {
+                child::find(name).is_none().then(|| format!("not installed: {name}"))
+            }
+        }
+    }
+}
+
+/// No daemon at all: what the others are measured against.
+fn direct(scene: &mut Scene<'_>) -> Result<()> {
+    for way in &mut scene.ways {
+        way.entrance = way.target;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn direct_is_the_first_system_and_ours_follow() {
+        let names: Vec<_> = all().iter().map(|system| system.name).collect();
+        assert_eq!(names[0], "direct");
+        let ours = names.iter().filter(|name| name.starts_with("tunnel-")).count();
+        assert!(names[1..=ours].iter().all(|name| name.starts_with("tunnel-")), "{names:?}");
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+    }
+}

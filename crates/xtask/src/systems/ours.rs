@@ -1,0 +1,104 @@
+//! `tunnel` itself. One worker and one link per side: with load, origins and both daemons on the
+//! same few cores more threads only take turns, and figures per worker say what a core carries.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Output;
+
+use anyhow::{Result, ensure};
+use testkit::stage::{run, tunnel};
+
+use super::scene::{Scene, Way, free};
+
+pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "tcp")
+}
+
+pub(super) fn tls(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "tls")
+}
+
+fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
+    let binary = scene.site.tunnel.clone();
+    let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
+    let (mut server_tls, mut client_tls) = ("", "");
+    if scheme == "tls" {
+        let certs = ["generate", "certs", "--server", "127.0.0.1", "--output"];
+        said(&run(tunnel(&binary, &certs).arg(scene.dir)))?;
+        (server_tls, client_tls) =
+            ("tls: { cert: server.crt, key: server.key }\n", "tls: { ca: ca.crt }\n");
+    }
+    let address = free();
+    let end = End { scheme, address, token: &token, dir: scene.dir };
+    let server = scene.write("server.yaml", &(end.server(&scene.ways) + server_tls))?;
+    let client = scene.write("client.yaml", &(end.client(&scene.ways) + client_tls))?;
+    for (role, file) in [("server", server), ("client", client)] {
+        let mut command = tunnel(&binary, &[role, "--config"]);
+        scene.spawn(role, command.arg(file).env("HOME", scene.dir))?;
+        if role == "server" {
+            // A client that comes too early waits before it tries again.
+            scene.wait_listening(address)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was printed by a command that must succeed.
+fn said(output: &Output) -> Result<String> {
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// What both files share.
+#[derive(Debug)]
+struct End<'a> {
+    scheme: &'a str,
+    /// Where the server listens for the client.
+    address: SocketAddr,
+    token: &'a str,
+    dir: &'a Path,
+}
+
+impl End<'_> {
+    fn server(&self, ways: &[Way]) -> String {
+        let Self { scheme, address, token, dir } = self;
+        let ports: Vec<_> = ways.iter().map(|w| format!("\"{}\"", w.entrance.port())).collect();
+        format!(
+            "listen: [\"{scheme}://{address}\"]\n\
+             public_bind: 127.0.0.1\n\
+             state_dir: \"{dir}/state\"\n\
+             control: \"{dir}/server.sock\"\n\
+             workers: 1\n\
+             log: {{ level: warn }}\n\
+             clients: [ {{ name: bench, token: \"{token}\", allow: {{ tcp: [{ports}] }} }} ]\n",
+            dir = dir.display(),
+            ports = ports.join(", "),
+        )
+    }
+
+    fn client(&self, ways: &[Way]) -> String {
+        let Self { scheme, address, token, dir } = self;
+        let mut text = format!(
+            "servers: [\"{scheme}://{address}\"]\n\
+             name: bench\n\
+             token: \"{token}\"\n\
+             state_dir: \"{dir}/state-client\"\n\
+             control: \"{dir}/client.sock\"\n\
+             workers: 1\n\
+             connections: 1\n\
+             log: {{ level: warn }}\n\
+             services:\n",
+            dir = dir.display(),
+        );
+        for Way { name, entrance, target } in ways {
+            let port = entrance.port();
+            // Writing into a string cannot fail.
+            let _ = writeln!(
+                text,
+                "  - {{ name: {name}, target: \"tcp://{target}\", public: \"tcp://:{port}\" }}"
+            );
+        }
+        text
+    }
+}

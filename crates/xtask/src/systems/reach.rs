@@ -1,0 +1,136 @@
+//! Whether a visitor gets through to an origin. Most systems accept visitors before the other side
+//! is there, and no byte may be sent to an origin whose protocol is unknown here. So the proof is a
+//! connection that the origin has and did not have before, read from `/proc`.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::scene::{Scene, Way};
+
+/// Until visitors get through to all origins: 5 times what the slowest system takes on a busy
+/// machine.
+const READY: Duration = Duration::from_secs(30);
+
+/// How long one visitor is tried: an early one may wait for a peer that looks again after a second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long the origin may still see that visitor afterwards. iperf3 serves one client at a time.
+const GONE: Duration = Duration::from_secs(5);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// A remote end as the kernel prints it.
+type Ends = BTreeSet<String>;
+
+/// Waits until a visitor gets through to every origin, and until the origins have lost it again.
+pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
+    let start = Instant::now();
+    for way in scene.ways.clone() {
+        while !visit(&way) {
+            scene.check()?;
+            ensure!(
+                start.elapsed() < READY,
+                "no visitor of {} gets through to {} ({}) after {READY:?}",
+                way.entrance,
+                way.target,
+                way.name
+            );
+            thread::sleep(LOOK);
+        }
+    }
+    Ok(())
+}
+
+/// Whether one visitor gets there.
+fn visit(way: &Way) -> bool {
+    let before = connected(way.target.port());
+    let Ok(mut visitor) = TcpStream::connect_timeout(&way.entrance, PATIENCE) else { return false };
+    let start = Instant::now();
+    let new = loop {
+        let mut new = connected(way.target.port());
+        new.retain(|end| !before.contains(end));
+        if !new.is_empty() {
+            break new;
+        }
+        if start.elapsed() > PATIENCE || has_ended(&mut visitor) {
+            return false;
+        }
+    };
+    drop(visitor);
+    let start = Instant::now();
+    while start.elapsed() < GONE && !connected(way.target.port()).is_disjoint(&new) {
+        thread::sleep(LOOK);
+    }
+    true
+}
+
+/// Whether the connection was ended by the other side; waits one [`LOOK`] to see it. What an origin
+/// says by itself is of no interest.
+fn has_ended(visitor: &mut TcpStream) -> bool {
+    if visitor.set_read_timeout(Some(LOOK)).is_err() {
+        return true;
+    }
+    match visitor.read(&mut [0; 64]) {
+        Ok(n) => n == 0,
+        Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+    }
+}
+
+/// Who is connected to a service on this local port.
+fn connected(port: u16) -> Ends {
+    let mut ends = Ends::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let Ok(table) = File::open(table) else { continue };
+        let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+        ends.extend(lines.filter_map(|line| remote_end(&line, port)));
+    }
+    ends
+}
+
+/// The remote end of a line about an established connection of this local port.
+fn remote_end(line: &str, port: u16) -> Option<String> {
+    let mut columns = line.split_whitespace().skip(1);
+    let (_, local) = columns.next()?.rsplit_once(':')?;
+    let remote = columns.next()?;
+    // 01: TCP_ESTABLISHED.
+    let found = columns.next()? == "01" && u16::from_str_radix(local, 16) == Ok(port);
+    found.then(|| remote.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::systems::scene::free;
+
+    #[test]
+    fn the_kernels_table_is_read_as_it_is() {
+        let line = "   2: 0100007F:1F90 0100007F:D431 01 00000000:00000000 00:00000000 00000000  0";
+        assert_eq!(remote_end(line, 8080).as_deref(), Some("0100007F:D431"));
+        assert_eq!(remote_end(line, 8081), None);
+        assert_eq!(remote_end(&line.replace(" 01 ", " 06 "), 8080), None, "TIME_WAIT");
+        assert_eq!(remote_end("", 8080), None);
+    }
+
+    #[test]
+    fn a_visitor_that_is_accepted_and_led_nowhere_has_not_got_through() {
+        let origin = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = origin.local_addr().unwrap();
+        let direct = Way { name: "origin", entrance: target, target };
+        assert!(visit(&direct));
+
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let entrance = door.local_addr().unwrap();
+        thread::spawn(move || drop(door.accept()));
+        assert!(!visit(&Way { entrance, ..direct }));
+        assert!(!visit(&Way { entrance: free(), ..direct }), "nobody listens");
+    }
+}

@@ -1,0 +1,111 @@
+//! A system that is being started. What is started here ends when it is dropped, so an error on
+//! the way leaves nothing behind.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use testkit::stage::{Daemon, free_port, is_listening};
+
+use super::{Origin, Running};
+use crate::site::Site;
+
+/// How long a daemon may take until it listens: 5 times what the slowest needs on a busy machine.
+const LISTENS: Duration = Duration::from_secs(15);
+
+/// How many last lines of a log an error shows.
+const LAST_LINES: usize = 8;
+
+/// From a visitor to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    /// Where visitors connect; free so far.
+    pub(super) entrance: SocketAddr,
+    pub(super) target: SocketAddr,
+}
+
+/// What a system's `start` works with.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) site: &'a Site,
+    pub(super) dir: &'a Path,
+    pub(super) ways: Vec<Way>,
+    /// In the order of their start.
+    daemons: Vec<Daemon>,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin]) -> Self {
+        let way =
+            |origin: &Origin| Way { name: origin.name, entrance: free(), target: origin.address };
+        Self { site, dir, ways: origins.iter().map(way).collect(), daemons: Vec::new() }
+    }
+
+    /// Writes a file for the daemons and says where it is. It may hold a token, so others cannot
+    /// read it.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Starts a daemon; its log is `NAME.log`. Those of the visitors' side first.
+    pub(super) fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        command.current_dir(self.dir);
+        let daemon = Daemon::try_start(name, self.dir, command);
+        self.daemons.push(daemon.with_context(|| format!("starting {command:?}"))?);
+        Ok(())
+    }
+
+    /// Waits until one of the daemons listens on this TCP port. Asking does not connect.
+    pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
+        let start = Instant::now();
+        while !is_listening(address.port()) {
+            self.check()?;
+            ensure!(start.elapsed() < LISTENS, "nobody listens on {address} after {LISTENS:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// No daemon has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self.daemons.iter_mut().find_map(|d| (!d.is_running()).then_some(d.name())) {
+            Some(name) => bail!("{name} has ended by itself"),
+            None => Ok(()),
+        }
+    }
+
+    /// The last lines of every log, for an error; each begins with a line break.
+    pub(super) fn last_words(&self) -> String {
+        self.daemons.iter().fold(String::new(), |mut text, daemon| {
+            let log = daemon.log();
+            let lines: Vec<_> = log.lines().collect();
+            for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
+                // Writing into a string cannot fail.
+                let _ = write!(text, "\n  {}: {line}", daemon.name());
+            }
+            text
+        })
+    }
+
+    pub(super) fn into_running(self) -> Running {
+        let addresses = self.ways.iter().map(|way| (way.name, way.entrance)).collect();
+        Running::new(addresses, self.daemons)
+    }
+}
+
+/// A loopback address whose port nobody uses.
+pub(super) fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
