@@ -6,6 +6,7 @@ mod chaos;
 mod child;
 mod options;
 mod packages;
+mod peers;
 mod plot;
 mod site;
 mod soak;
@@ -26,6 +27,8 @@ cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minute
 cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and tasks stay flat;
                                  20 minutes. Plots are in target/soak/
 
+cargo xtask peers [NAME…]     installs what bench compares with, into target/peers/ or $TUNNEL_PEERS
+
 cargo xtask systems [NAME…]   starts each system that bench compares, and sends bytes through
 ";
 
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         Some("test") => test::main(args),
         Some("chaos") => chaos::main(args),
         Some("soak") => soak::main(args),
+        Some("peers") => peers::main(args),
         Some("systems") => systems::main(args),
         None | Some("help" | "--help" | "-h") => {
             println!("{HELP}\nSteps:\n{}", test::describe_steps());

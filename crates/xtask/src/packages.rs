@@ -48,15 +48,21 @@ pub(crate) fn install(site: &Site) -> Result<Verdict> {
         println!("missing: {} ({}): {}", need.program, need.package, need.why);
     }
     let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
+    let hindered = add(&packages)?;
+    Ok(hindered.map_or_else(|| Verdict::Passed(Tally::default()), Verdict::Skipped))
+}
+
+/// Installs packages of Debian when root on one. `Some`: why not, and what to do instead.
+pub(crate) fn add(packages: &[&str]) -> Result<Option<String>> {
     if find("apt-get").is_none() {
         let packages = packages.join(" ");
-        return Ok(Verdict::Skipped(format!(
+        return Ok(Some(format!(
             "no apt-get here; install the counterparts of these Debian packages: {packages}"
         )));
     }
     if !is_root()? {
         let packages = packages.join(" ");
-        return Ok(Verdict::Skipped(format!(
+        return Ok(Some(format!(
             "run: sudo apt-get install --yes --no-install-recommends {packages}"
         )));
     }
@@ -65,7 +71,7 @@ pub(crate) fn install(site: &Site) -> Result<Verdict> {
         .env("DEBIAN_FRONTEND", "noninteractive")
         .args(["install", "--yes", "--quiet=2", "--no-install-recommends"])
         .args(packages))?;
-    Ok(Verdict::Passed(Tally::default()))
+    Ok(None)
 }
 
 /// Why a step that needs these programs cannot run, if one of them is missing.

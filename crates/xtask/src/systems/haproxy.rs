@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use super::scene::{Scene, free};
-use crate::child::find;
+use crate::peers::program;
 
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
-    let program = find("haproxy").context("haproxy is not installed")?;
+    let program = program(scene.site, "haproxy")?;
     let between: Vec<_> = scene.ways.iter().map(|_| free()).collect();
     let hops = |from: &[SocketAddr], to: &[SocketAddr]| {
         let names = scene.ways.iter().map(|way| way.name);

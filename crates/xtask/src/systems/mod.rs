@@ -26,7 +26,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use crate::child;
+use crate::peers;
 use crate::site::Site;
 pub(crate) use running::Running;
 use scene::Scene;
@@ -55,8 +55,8 @@ pub(crate) struct Origin {
 enum Need {
     /// The binary at [`Site::tunnel`].
     Tunnel,
-    /// A program of this machine.
-    Program(&'static str),
+    /// One of [`peers`].
+    Peer(&'static str),
 }
 
 /// All systems: what they are compared with, ours, then the others.
@@ -65,7 +65,7 @@ pub(crate) const fn all() -> &'static [System] {
         System { name: "direct", needs: &[], start: direct },
         System { name: "tunnel-tcp", needs: &[Need::Tunnel], start: ours::tcp },
         System { name: "tunnel-tls", needs: &[Need::Tunnel], start: ours::tls },
-        System { name: "haproxy-2hop", needs: &[Need::Program("haproxy")], start: haproxy::start },
+        System { name: "haproxy-2hop", needs: &[Need::Peer("haproxy")], start: haproxy::start },
     ];
     ALL
 }
@@ -95,9 +95,7 @@ impl Need {
         match self {
             Self::Tunnel => (!site.tunnel.is_file())
                 .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
-            Self::Program(name) => {
-                child::find(name).is_none().then(|| format!("not installed: {name}"))
-            }
+            Self::Peer(name) => peers::lacking(site, name),
         }
     }
 }

@@ -1,0 +1,86 @@
+//! The peers and their versions. A figure in a report is of the version that stands here.
+
+/// One program, or a pair of them.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) name: &'static str,
+    /// What the figures are comparable with. Of a Debian package it is the distribution's.
+    pub(super) version: &'static str,
+    pub(super) source: Source,
+    pub(super) programs: &'static [&'static str],
+}
+
+/// Where it comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// `cargo install` of this crate. Without `--locked`: rathole's lock file holds `time` 0.3.29,
+    /// which no compiler since Rust 1.80 accepts.
+    Crate(&'static str),
+    /// A package of Go, of the first of these modules; all are of the peer's version.
+    Go { package: &'static str, modules: &'static [&'static str] },
+    /// A package of Debian.
+    Debian(&'static str),
+}
+
+/// In the order of `cargo xtask systems`.
+pub(super) const PEERS: &[Peer] = &[
+    Peer {
+        name: "haproxy",
+        version: "Debian's",
+        source: Source::Debian("haproxy"),
+        programs: &["haproxy"],
+    },
+    Peer {
+        name: "rathole",
+        version: "0.5.0",
+        source: Source::Crate("rathole"),
+        programs: &["rathole"],
+    },
+    Peer { name: "bore", version: "0.6.0", source: Source::Crate("bore-cli"), programs: &["bore"] },
+    Peer {
+        name: "chisel",
+        version: "v1.10.1",
+        source: Source::Go {
+            package: "github.com/jpillora/chisel",
+            modules: &["github.com/jpillora/chisel"],
+        },
+        programs: &["chisel"],
+    },
+    Peer {
+        name: "qmux",
+        version: "v1.1.2",
+        source: Source::Go {
+            package: "github.com/Mmx233/QMux",
+            modules: &["github.com/Mmx233/QMux"],
+        },
+        programs: &["qmux"],
+    },
+    Peer {
+        name: "evproxy",
+        version: "v1.0.0",
+        source: Source::Go {
+            package: "github.com/vincentwuo/evproxy/cmd/evproxy",
+            modules: &["github.com/vincentwuo/evproxy"],
+        },
+        programs: &["evproxy"],
+    },
+    Peer {
+        name: "hysteria",
+        version: "v2.12.1",
+        source: Source::Go {
+            package: "github.com/apernet/hysteria/app/v2",
+            modules: &[
+                "github.com/apernet/hysteria/app/v2",
+                "github.com/apernet/hysteria/core/v2",
+                "github.com/apernet/hysteria/extras/v2",
+            ],
+        },
+        programs: &["hysteria"],
+    },
+    Peer {
+        name: "kcptun",
+        version: "Debian's",
+        source: Source::Debian("kcptun"),
+        programs: &["kcptun-client", "kcptun-server"],
+    },
+];
