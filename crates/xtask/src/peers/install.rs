@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
-use super::list::{Peer, Source};
+use super::list::{DEBIANS, Peer, Source};
 use super::record::Record;
 use crate::child::{capture, cargo, find};
 use crate::packages;
@@ -25,7 +25,7 @@ const REASON_LINES: usize = 3;
 /// Tries. What the registry says is in the record; an error is about this machine's files.
 pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
     let mut command = match peer.source {
-        Source::Debian(package) => return debian(package),
+        Source::Debian(package) => return Ok(debian(package)),
         Source::Crate(name) => {
             let mut command = cargo(folder, &["install", "--version", peer.version, "--root"]);
             // Its own target folder, which it removes.
@@ -99,18 +99,23 @@ fn go() -> Result<PathBuf, String> {
     find("go").ok_or_else(|| hindered.unwrap_or_else(|| "there is no Go compiler".to_owned()))
 }
 
-fn debian(package: &str) -> Result<Record> {
+fn debian(package: &str) -> Record {
     // What apt-get says is on the terminal.
-    if let Some(reason) = packages::add(&[package]).unwrap_or_else(|e| Some(format!("{e:#}"))) {
-        return Ok(Record::refused("Debian's", &reason));
+    let hindered = packages::add(&[package]).unwrap_or_else(|e| Some(format!("{e:#}")));
+    match (hindered, debian_version(package)) {
+        (None, Some(version)) => Record::installed(&version),
+        (hindered, _) => {
+            let reason = hindered.unwrap_or_else(|| format!("apt-get did not install {package}"));
+            Record::refused(DEBIANS, &reason)
+        }
     }
+}
+
+/// Of an installed package.
+pub(super) fn debian_version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
-    let (known, version) = capture(query.args(["-W", "-f", "${Version}", package]))?;
-    Ok(if known {
-        Record::installed(&version)
-    } else {
-        Record::refused("Debian's", &format!("apt-get did not install {package}"))
-    })
+    let (known, version) = capture(query.args(["-W", "-f", "${Version}", package])).ok()?;
+    known.then_some(version)
 }
 
 /// What the tool said went wrong: its first complaint, else its last sentence; not what led there.

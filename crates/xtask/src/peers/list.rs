@@ -1,10 +1,13 @@
 //! The peers and their versions. A figure in a report is of the version that stands here.
 
+/// The version of a package that is not installed.
+pub(super) const DEBIANS: &str = "Debian's";
+
 /// One program, or a pair of them.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) name: &'static str,
-    /// What the figures are comparable with. Of a Debian package it is the distribution's.
+    /// Which one is wanted. Of a package of Debian it is [`DEBIANS`].
     pub(super) version: &'static str,
     pub(super) source: Source,
     pub(super) programs: &'static [&'static str],
@@ -26,7 +29,7 @@ pub(super) enum Source {
 pub(super) const PEERS: &[Peer] = &[
     Peer {
         name: "haproxy",
-        version: "Debian's",
+        version: DEBIANS,
         source: Source::Debian("haproxy"),
         programs: &["haproxy"],
     },
@@ -79,7 +82,7 @@ pub(super) const PEERS: &[Peer] = &[
     },
     Peer {
         name: "kcptun",
-        version: "Debian's",
+        version: DEBIANS,
         source: Source::Debian("kcptun"),
         programs: &["kcptun-client", "kcptun-server"],
     },

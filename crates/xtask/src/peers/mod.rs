@@ -55,6 +55,12 @@ pub(crate) fn lacking(site: &Site, name: &str) -> Option<String> {
     ))
 }
 
+/// Which version of this peer is installed.
+pub(crate) fn version(site: &Site, name: &str) -> Option<String> {
+    let peer = PEERS.iter().find(|peer| peer.name == name)?;
+    lacking(site, name).is_none().then(|| peer.installed_version())
+}
+
 /// A program of one of the peers.
 ///
 /// # Errors
@@ -78,6 +84,14 @@ impl Peer {
         let current = Record::read(&folder, self.name)?.is_installed(self.version);
         let file = folder.join("bin").join(program);
         (current && file.is_file()).then_some(file)
+    }
+
+    fn installed_version(&self) -> String {
+        let packaged = match self.source {
+            Source::Debian(package) => install::debian_version(package),
+            Source::Crate(_) | Source::Go { .. } => None,
+        };
+        packaged.unwrap_or_else(|| self.version.to_owned())
     }
 }
 
@@ -109,8 +123,7 @@ fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
         if state.is_some() {
             failed.push(peer.name);
         }
-        let version = Record::read(&folder, peer.name)
-            .map_or_else(|| peer.version.to_owned(), |record| record.version);
+        let version = version(site, peer.name).unwrap_or_else(|| peer.version.to_owned());
         rows.push([peer.name.to_owned(), version, state.unwrap_or_else(|| "installed".into())]);
     }
     println!("\n{}", table(&rows));

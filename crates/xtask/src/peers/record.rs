@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The last attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    pub(super) version: String,
+    version: String,
     /// `None`: it is installed.
     refused: Option<String>,
 }

@@ -14,8 +14,15 @@
 //! was chosen where a system leaves a choice is said in its module: the fast set-up that its own
 //! documentation recommends.
 
+mod bore;
+mod chisel;
+mod evproxy;
 mod haproxy;
+mod hysteria;
+mod kcptun;
 mod ours;
+mod qmux;
+mod rathole;
 mod reach;
 mod running;
 mod scene;
@@ -26,6 +33,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::child;
 use crate::peers;
 use crate::site::Site;
 pub(crate) use running::Running;
@@ -53,19 +61,38 @@ pub(crate) struct Origin {
 /// What has to be there before a system can be started.
 #[derive(Clone, Copy, Debug)]
 enum Need {
-    /// The binary at [`Site::tunnel`].
+    /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
     /// One of [`peers`].
     Peer(&'static str),
+    /// Another program of this machine.
+    Program(&'static str),
 }
 
 /// All systems: what they are compared with, ours, then the others.
 pub(crate) const fn all() -> &'static [System] {
+    use Need::{Peer, Program, Tunnel};
     const ALL: &[System] = &[
         System { name: "direct", needs: &[], start: direct },
-        System { name: "tunnel-tcp", needs: &[Need::Tunnel], start: ours::tcp },
-        System { name: "tunnel-tls", needs: &[Need::Tunnel], start: ours::tls },
-        System { name: "haproxy-2hop", needs: &[Need::Peer("haproxy")], start: haproxy::start },
+        System { name: "tunnel-tcp", needs: &[Tunnel], start: ours::tcp },
+        System { name: "tunnel-tls", needs: &[Tunnel], start: ours::tls },
+        System { name: "haproxy-2hop", needs: &[Peer("haproxy")], start: haproxy::start },
+        System { name: "rathole-tcp", needs: &[Peer("rathole")], start: rathole::tcp },
+        System {
+            name: "rathole-tls",
+            needs: &[Peer("rathole"), Tunnel, Program("openssl")],
+            start: rathole::tls,
+        },
+        System { name: "bore-tcp", needs: &[Peer("bore")], start: bore::start },
+        System { name: "chisel-ws", needs: &[Peer("chisel")], start: chisel::start },
+        System { name: "qmux-quic", needs: &[Peer("qmux")], start: qmux::start },
+        System { name: "evproxy-tcp", needs: &[Peer("evproxy")], start: evproxy::start },
+        System {
+            name: "hysteria-quic",
+            needs: &[Peer("hysteria"), Tunnel],
+            start: hysteria::start,
+        },
+        System { name: "kcptun-kcp", needs: &[Peer("kcptun")], start: kcptun::start },
     ];
     ALL
 }
@@ -74,6 +101,14 @@ impl System {
     /// `None`: it can be started here. Else why it is left out of a run.
     pub(crate) fn lacking(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| need.lacking(site))
+    }
+
+    /// Which version is installed, of the systems of others.
+    pub(crate) fn version(&self, site: &Site) -> Option<String> {
+        self.needs.iter().find_map(|need| match need {
+            Need::Peer(name) => peers::version(site, name),
+            Need::Tunnel | Need::Program(_) => None,
+        })
     }
 
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
@@ -85,7 +120,7 @@ impl System {
         let mut scene = Scene::new(site, dir, origins);
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))
-            .with_context(|| format!("starting {}{}", self.name, scene.last_words()))?;
+            .with_context(|| format!("starting {}; {}", self.name, scene.daemons.last_words()))?;
         Ok(scene.into_running())
     }
 }
@@ -96,6 +131,9 @@ impl Need {
             Self::Tunnel => (!site.tunnel.is_file())
                 .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
             Self::Peer(name) => peers::lacking(site, name),
+            Self::Program(name) => {
+                child::find(name).is_none().then(|| format!("not installed: {name}"))
+            }
         }
     }
 }

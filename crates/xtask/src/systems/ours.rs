@@ -24,8 +24,7 @@ fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
     let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
     let (mut server_tls, mut client_tls) = ("", "");
     if scheme == "tls" {
-        let certs = ["generate", "certs", "--server", "127.0.0.1", "--output"];
-        said(&run(tunnel(&binary, &certs).arg(scene.dir)))?;
+        certificates(scene)?;
         (server_tls, client_tls) =
             ("tls: { cert: server.crt, key: server.key }\n", "tls: { ca: ca.crt }\n");
     }
@@ -44,8 +43,14 @@ fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
     Ok(())
 }
 
+/// An authority and a certificate for a server on this machine: `ca.crt`, `server.crt`, `server.key`.
+pub(super) fn certificates(scene: &Scene<'_>) -> Result<()> {
+    let args = ["generate", "certs", "--server", "localhost", "127.0.0.1", "--output"];
+    said(&run(tunnel(&scene.site.tunnel, &args).arg(scene.dir))).map(drop)
+}
+
 /// What was printed by a command that must succeed.
-fn said(output: &Output) -> Result<String> {
+pub(super) fn said(output: &Output) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

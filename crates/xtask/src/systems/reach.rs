@@ -34,7 +34,7 @@ pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
     let start = Instant::now();
     for way in scene.ways.clone() {
         while !visit(&way) {
-            scene.check()?;
+            scene.daemons.check()?;
             ensure!(
                 start.elapsed() < READY,
                 "no visitor of {} gets through to {} ({}) after {READY:?}",

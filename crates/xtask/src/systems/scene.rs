@@ -1,7 +1,6 @@
 //! A system that is being started. What is started here ends when it is dropped, so an error on
 //! the way leaves nothing behind.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,17 +10,15 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
-use testkit::stage::{Daemon, free_port, is_listening};
+use anyhow::{Context as _, Result, ensure};
+use testkit::stage::{free_port, is_listening};
 
-use super::{Origin, Running};
+use super::Origin;
+use super::running::{Daemons, Running};
 use crate::site::Site;
 
 /// How long a daemon may take until it listens: 5 times what the slowest needs on a busy machine.
 const LISTENS: Duration = Duration::from_secs(15);
-
-/// How many last lines of a log an error shows.
-const LAST_LINES: usize = 8;
 
 /// From a visitor to an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,21 +29,39 @@ pub(super) struct Way {
     pub(super) target: SocketAddr,
 }
 
+/// One of two proxies on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) name: &'static str,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+}
+
 /// What a system's `start` works with.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) dir: &'a Path,
     pub(super) ways: Vec<Way>,
-    /// In the order of their start.
-    daemons: Vec<Daemon>,
+    pub(super) daemons: Daemons,
 }
 
 impl<'a> Scene<'a> {
     pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin]) -> Self {
         let way =
             |origin: &Origin| Way { name: origin.name, entrance: free(), target: origin.address };
-        Self { site, dir, ways: origins.iter().map(way).collect(), daemons: Vec::new() }
+        Self { site, dir, ways: origins.iter().map(way).collect(), daemons: Daemons::default() }
+    }
+
+    /// For systems that know no tunnel: the ways of a proxy where visitors come in, and of one
+    /// behind it.
+    pub(super) fn two_hops(&self) -> [(&'static str, Vec<Hop>); 2] {
+        let halves = self.ways.iter().map(|&Way { name, entrance, target }| {
+            let between = free();
+            (Hop { name, from: entrance, to: between }, Hop { name, from: between, to: target })
+        });
+        let (first, second) = halves.unzip();
+        [("server", first), ("client", second)]
     }
 
     /// Writes a file for the daemons and says where it is. It may hold a token, so others cannot
@@ -61,42 +76,18 @@ impl<'a> Scene<'a> {
 
     /// Starts a daemon; its log is `NAME.log`. Those of the visitors' side first.
     pub(super) fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
-        command.current_dir(self.dir);
-        let daemon = Daemon::try_start(name, self.dir, command);
-        self.daemons.push(daemon.with_context(|| format!("starting {command:?}"))?);
-        Ok(())
+        self.daemons.spawn(name, self.dir, command)
     }
 
     /// Waits until one of the daemons listens on this TCP port. Asking does not connect.
     pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
         let start = Instant::now();
         while !is_listening(address.port()) {
-            self.check()?;
+            self.daemons.check()?;
             ensure!(start.elapsed() < LISTENS, "nobody listens on {address} after {LISTENS:?}");
             thread::sleep(Duration::from_millis(5));
         }
         Ok(())
-    }
-
-    /// No daemon has ended.
-    pub(super) fn check(&mut self) -> Result<()> {
-        match self.daemons.iter_mut().find_map(|d| (!d.is_running()).then_some(d.name())) {
-            Some(name) => bail!("{name} has ended by itself"),
-            None => Ok(()),
-        }
-    }
-
-    /// The last lines of every log, for an error; each begins with a line break.
-    pub(super) fn last_words(&self) -> String {
-        self.daemons.iter().fold(String::new(), |mut text, daemon| {
-            let log = daemon.log();
-            let lines: Vec<_> = log.lines().collect();
-            for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
-                // Writing into a string cannot fail.
-                let _ = write!(text, "\n  {}: {line}", daemon.name());
-            }
-            text
-        })
     }
 
     pub(super) fn into_running(self) -> Running {

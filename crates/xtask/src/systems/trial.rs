@@ -66,13 +66,15 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let start = Instant::now();
-    let running = system.start(site, &dir, origins)?;
+    let mut running = system.start(site, &dir, origins)?;
     let ready = start.elapsed();
     for origin in origins {
         echo(running.address(origin.name))?;
     }
+    running.check()?;
     Ok(format!(
-        "ready after {} ms, {} MiB echoed by {} origins, processes {:?}",
+        "{:16} ready after {} ms, {} MiB echoed by {} origins, processes {:?}",
+        system.version(site).unwrap_or_default(),
         ready.as_millis(),
         BYTES >> 20,
         origins.len(),

@@ -1,0 +1,36 @@
+//! evproxy: a proxy on epoll, two processes one behind the other as with haproxy. One worker per core,
+//! no limits. After its documentation; not run where this was written.
+
+use std::process::Command;
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::scene::{Hop, Scene};
+use crate::peers::program;
+
+pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
+    let program = program(scene.site, "evproxy")?;
+    for (name, hops) in scene.two_hops() {
+        let file = scene.write(&format!("{name}.json"), &config(&hops))?;
+        scene.spawn(name, Command::new(&program).arg("-f").arg(file))?;
+    }
+    Ok(())
+}
+
+fn config(hops: &[Hop]) -> String {
+    let proxies: Vec<_> = hops
+        .iter()
+        .map(|hop| {
+            json!({
+                "type": "tcp",
+                "bindaddr": hop.from.to_string(),
+                "upstreamaddrs": hop.to.to_string(),
+                // In seconds; without them its configuration file says none.
+                "dialtimeout": 15,
+                "writetimeout": 30,
+            })
+        })
+        .collect();
+    format!("{:#}\n", json!({ "workernum": 0, "proxyconfig": proxies }))
+}

@@ -1,0 +1,54 @@
+//! hysteria 2: a stream of QUIC for each visitor, with BBR, as no rate is given. Forwarding by the client,
+//! so the visitors' side is the client. Windows as its page on performance has them. After its
+//! documentation; not run where this was written.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::ours;
+use super::scene::{Scene, Way, free};
+use crate::peers::program;
+
+/// In bytes, 2:5.
+const WINDOWS: &str = "initStreamReceiveWindow: 26843545, maxStreamReceiveWindow: 26843545, \
+                       initConnReceiveWindow: 67108864, maxConnReceiveWindow: 67108864";
+
+pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
+    let program = program(scene.site, "hysteria")?;
+    ours::certificates(scene)?;
+    let between = free();
+    let texts = [("client", client(&scene.ways, between)), ("server", server(between))];
+    for (role, text) in texts {
+        let file = scene.write(&format!("{role}.yaml"), &text)?;
+        let mut command = Command::new(&program);
+        command.arg(role).arg("--config").arg(file).env("HYSTERIA_LOG_LEVEL", "warn");
+        scene.spawn(role, command.env("HYSTERIA_DISABLE_UPDATE_CHECK", "1"))?;
+    }
+    Ok(())
+}
+
+/// More streams than the default of 1,024: one per visitor.
+fn server(between: SocketAddr) -> String {
+    format!(
+        "listen: {between}\n\
+         tls: {{ cert: server.crt, key: server.key }}\n\
+         auth: {{ type: password, password: bench }}\n\
+         quic: {{ {WINDOWS}, maxIncomingStreams: 100000 }}\n"
+    )
+}
+
+fn client(ways: &[Way], between: SocketAddr) -> String {
+    let forwards = ways.iter();
+    let forwards = forwards
+        .map(|way| format!("  - {{ listen: \"{}\", remote: \"{}\" }}\n", way.entrance, way.target));
+    format!(
+        "server: \"{between}\"\n\
+         auth: bench\n\
+         tls: {{ sni: localhost, ca: ca.crt }}\n\
+         quic: {{ {WINDOWS} }}\n\
+         tcpForwarding:\n{}",
+        forwards.collect::<String>()
+    )
+}

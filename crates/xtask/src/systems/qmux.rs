@@ -1,0 +1,59 @@
+//! QMux: a stream of QUIC for each visitor, mutual TLS; a listener and a client process per service. Its
+//! default of 100 streams, beyond which visitors wait, is raised. After its documentation; not run
+//! where this was written.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::Result;
+use testkit::stage::run;
+
+use super::ours;
+use super::scene::{Scene, Way, free};
+use crate::peers::program;
+
+/// More visitors at a time than any load has.
+const STREAMS: u32 = 100_000;
+
+pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
+    let program = program(scene.site, "qmux")?;
+    let mut certs = Command::new(&program);
+    certs.args(["generate", "certs", "-s", "localhost", "-o"]).arg(scene.dir);
+    ours::said(&run(&mut certs))?;
+    let ways: Vec<_> = scene.ways.iter().map(|way| (*way, free())).collect();
+    let file = scene.write("server.yaml", &server(&ways))?;
+    scene.spawn("server", Command::new(&program).args(["run", "server", "-c"]).arg(file))?;
+    for (way, between) in ways {
+        let name = format!("client-{}", way.name);
+        let file = scene.write(&format!("{name}.yaml"), &client(&way, between))?;
+        scene.spawn(&name, Command::new(&program).args(["run", "client", "-c"]).arg(file))?;
+    }
+    Ok(())
+}
+
+fn server(ways: &[(Way, SocketAddr)]) -> String {
+    let listeners = ways.iter().map(|(way, between)| {
+        format!(
+            "  - quic_addr: \"{between}\"\n    traffic_addr: \"{}\"\n    protocol: tcp\n    \
+             maxincomingstreams: {STREAMS}\n",
+            way.entrance
+        )
+    });
+    format!(
+        "listeners:\n{}\
+         auth: {{ method: mtls, ca_cert_file: ca.crt }}\n\
+         tls: {{ server_cert_file: server.crt, server_key_file: server.key }}\n",
+        listeners.collect::<String>()
+    )
+}
+
+fn client(way: &Way, between: SocketAddr) -> String {
+    format!(
+        "server: {{ servers: [ {{ address: \"{between}\", server_name: localhost }} ] }}\n\
+         local: {{ host: {}, port: {} }}\n\
+         quic: {{ maxincomingstreams: {STREAMS} }}\n\
+         tls: {{ ca_cert_file: ca.crt, client_cert_file: client.crt, client_key_file: client.key }}\n",
+        way.target.ip(),
+        way.target.port()
+    )
+}
