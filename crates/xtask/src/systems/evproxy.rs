@@ -34,3 +34,17 @@ fn config(hops: &[Hop]) -> String {
         .collect();
     format!("{:#}\n", json!({ "workernum": 0, "proxyconfig": proxies }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_is_a_proxy_of_its_own() {
+        let [from, to] = [1, 2].map(|port| ([127, 0, 0, 1], port).into());
+        let text = config(&[Hop { name: "web", from, to }]);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["proxyconfig"][0]["bindaddr"], "127.0.0.1:1");
+        assert_eq!(value["proxyconfig"][0]["upstreamaddrs"], "127.0.0.1:2");
+    }
+}

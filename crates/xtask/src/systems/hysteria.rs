@@ -52,3 +52,19 @@ fn client(ways: &[Way], between: SocketAddr) -> String {
         forwards.collect::<String>()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systems::scene::tests::way;
+
+    #[test]
+    fn each_origin_is_a_forward_of_the_client() {
+        let between = ([127, 0, 0, 1], 9).into();
+        assert!(server(between).starts_with("listen: 127.0.0.1:9\n"));
+        let text = client(&[way("web", 1, 2)], between);
+        assert!(text.starts_with("server: \"127.0.0.1:9\"\n"), "{text}");
+        let forward = "  - { listen: \"127.0.0.1:1\", remote: \"127.0.0.1:2\" }\n";
+        assert!(text.ends_with(forward), "{text}");
+    }
+}

@@ -120,7 +120,8 @@ impl System {
         let mut scene = Scene::new(site, dir, origins);
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))
-            .with_context(|| format!("starting {}; {}", self.name, scene.daemons.last_words()))?;
+            .map_err(|error| scene.daemons.with_logs(error))
+            .with_context(|| format!("starting {}", self.name))?;
         Ok(scene.into_running())
     }
 }

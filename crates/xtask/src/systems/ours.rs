@@ -107,3 +107,29 @@ impl End<'_> {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systems::scene::tests::way;
+
+    #[test]
+    fn the_files_of_both_ends_fit_together() {
+        let address = ([127, 0, 0, 1], 7000).into();
+        let end = End { scheme: "tcp", address, token: "secret", dir: Path::new("/d") };
+        let ways = [way("web", 1, 2), way("bulk", 3, 4)];
+        let (server, client) = (end.server(&ways), end.client(&ways));
+        for text in [&server, &client] {
+            assert!(text.contains("\"tcp://127.0.0.1:7000\""), "{text}");
+            assert!(text.contains("\nworkers: 1\n") && text.contains("\"secret\""), "{text}");
+        }
+        assert!(server.contains("allow: { tcp: [\"1\", \"3\"] }"), "{server}");
+        assert!(client.contains("\nconnections: 1\n"), "{client}");
+        assert!(
+            client.ends_with(
+                "  - { name: bulk, target: \"tcp://127.0.0.1:4\", public: \"tcp://:3\" }\n"
+            ),
+            "{client}"
+        );
+    }
+}

@@ -57,3 +57,19 @@ fn client(way: &Way, between: SocketAddr) -> String {
         way.target.port()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systems::scene::tests::way;
+
+    #[test]
+    fn each_service_has_a_listener_and_a_client() {
+        let between = ([127, 0, 0, 1], 9).into();
+        let text = server(&[(way("web", 1, 2), between)]);
+        assert!(text.contains("quic_addr: \"127.0.0.1:9\"\n    traffic_addr: \"127.0.0.1:1\""));
+        let text = client(&way("web", 1, 2), between);
+        assert!(text.contains("{ address: \"127.0.0.1:9\", server_name: localhost }"), "{text}");
+        assert!(text.contains("local: { host: 127.0.0.1, port: 2 }"), "{text}");
+    }
+}

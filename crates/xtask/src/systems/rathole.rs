@@ -42,18 +42,7 @@ pub(super) fn tls(scene: &mut Scene<'_>) -> Result<()> {
 fn start(scene: &mut Scene<'_>, transport: [String; 2]) -> Result<()> {
     let program = program(scene.site, "rathole")?;
     let between = free();
-    let [server, client] = transport;
-    let services = |end: fn(&Way) -> String| scene.ways.iter().map(end).collect::<String>();
-    let server = format!(
-        "[server]\nbind_addr = \"{between}\"\ndefault_token = \"bench\"\n\
-         [server.transport]\n{server}{}",
-        services(|way| table("server", way.name, "bind_addr", way.entrance)),
-    );
-    let client = format!(
-        "[client]\nremote_addr = \"{between}\"\ndefault_token = \"bench\"\n\
-         [client.transport]\n{client}{}",
-        services(|way| table("client", way.name, "local_addr", way.target)),
-    );
+    let [server, client] = config(&scene.ways, between, &transport);
     for (name, text) in [("server", server), ("client", client)] {
         let file = scene.write(&format!("{name}.toml"), &text)?;
         let mut command = Command::new(&program);
@@ -66,10 +55,43 @@ fn start(scene: &mut Scene<'_>, transport: [String; 2]) -> Result<()> {
     Ok(())
 }
 
-/// A service of one side.
-fn table(role: &str, name: &str, key: &str, address: SocketAddr) -> String {
-    let mut text = String::new();
+/// The server's file and the client's.
+fn config(ways: &[Way], between: SocketAddr, transport: &[String; 2]) -> [String; 2] {
+    let mut files = ["server", "client"].map(|role| {
+        let key = if role == "server" { "bind_addr" } else { "remote_addr" };
+        format!("[{role}]\n{key} = \"{between}\"\ndefault_token = \"bench\"\n")
+    });
+    let [server, client] = &mut files;
     // Writing into a string cannot fail.
-    let _ = write!(text, "[{role}.services.{name}]\n{key} = \"{address}\"\n");
-    text
+    let _ = write!(server, "[server.transport]\n{}", transport[0]);
+    let _ = write!(client, "[client.transport]\n{}", transport[1]);
+    for Way { name, entrance, target } in ways {
+        let _ = write!(server, "[server.services.{name}]\nbind_addr = \"{entrance}\"\n");
+        let _ = write!(client, "[client.services.{name}]\nlocal_addr = \"{target}\"\n");
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::systems::scene::tests::way;
+
+    #[test]
+    fn a_service_is_bound_by_the_server_and_local_to_the_client() {
+        let transport = ["type = \"tcp\"\n", "type = \"tcp\"\n"].map(str::to_owned);
+        let between = ([127, 0, 0, 1], 9).into();
+        let [server, client] = config(&[way("web", 1, 2)], between, &transport);
+        assert_eq!(
+            server,
+            "[server]\nbind_addr = \"127.0.0.1:9\"\ndefault_token = \"bench\"\n\
+             [server.transport]\ntype = \"tcp\"\n\
+             [server.services.web]\nbind_addr = \"127.0.0.1:1\"\n"
+        );
+        assert!(client.starts_with("[client]\nremote_addr = \"127.0.0.1:9\"\n"), "{client}");
+        assert!(
+            client.ends_with("[client.services.web]\nlocal_addr = \"127.0.0.1:2\"\n"),
+            "{client}"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result, bail};
 use testkit::stage::Daemon;
 
 /// How many last lines of a log an error shows.
@@ -45,7 +45,7 @@ impl Running {
     /// # Errors
     /// Which one has, and the last lines of the logs.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.daemons.check().with_context(|| self.daemons.last_words())
+        self.daemons.check().map_err(|error| self.daemons.with_logs(error))
     }
 }
 
@@ -69,17 +69,40 @@ impl Daemons {
         }
     }
 
-    /// The last lines of every log.
-    pub(super) fn last_words(&self) -> String {
-        let mut text = String::new();
+    /// The error with the last lines of every log.
+    pub(super) fn with_logs(&self, error: Error) -> Error {
+        let mut text = format!("{error:#}");
         for daemon in &self.0 {
             let log = daemon.log();
             let lines: Vec<_> = log.lines().collect();
             for line in &lines[lines.len().saturating_sub(LAST_LINES)..] {
                 // Writing into a string cannot fail.
-                let _ = writeln!(text, "  {}: {line}", daemon.name());
+                let _ = write!(text, "\n  {}: {line}", daemon.name());
             }
         }
-        if text.is_empty() { "the logs are empty".to_owned() } else { format!("the logs:\n{text}") }
+        Error::msg(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_ends_is_named_and_its_last_lines_are_shown() {
+        let dir = std::env::temp_dir().join(format!("daemons-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut daemons = Daemons::default();
+        daemons.spawn("idle", &dir, Command::new("sleep").arg("60")).unwrap();
+        daemons.check().unwrap();
+        let mut short = Command::new("sh");
+        daemons.spawn("short", &dir, short.args(["-c", "seq 1 20"])).unwrap();
+        let error = testkit::stage::wait("its end", testkit::stage::SOON, || daemons.check().err());
+        let text = daemons.with_logs(error).to_string();
+        assert!(text.starts_with("short has ended by itself\n  short: 13\n"), "{text}");
+        assert!(text.ends_with("\n  short: 20"), "{text}");
+        assert!(daemons.spawn("none", &dir, &mut Command::new("/no/such/program")).is_err());
+        drop(daemons);
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

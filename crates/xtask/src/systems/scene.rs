@@ -100,3 +100,14 @@ impl<'a> Scene<'a> {
 pub(super) fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A way from this port to that one.
+    pub(in crate::systems) fn way(name: &'static str, entrance: u16, target: u16) -> Way {
+        let [entrance, target] = [entrance, target].map(|port| ([127, 0, 0, 1], port).into());
+        Way { name, entrance, target }
+    }
+}
