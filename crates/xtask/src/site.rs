@@ -15,6 +15,8 @@ pub(crate) struct Site {
     pub(crate) target: PathBuf,
     /// The binary whose speed is measured: where `cargo build --release` puts it.
     pub(crate) tunnel: PathBuf,
+    /// Where `cargo xtask peers` installs: `TUNNEL_PEERS`, else a folder where cargo builds.
+    pub(crate) peers: PathBuf,
     /// `CI=true`: what cannot run is a failure.
     pub(crate) ci: bool,
 }
@@ -29,7 +31,15 @@ impl Site {
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| root.join("target"), |dir| root.join(dir));
         let tunnel = target.join("release/tunnel");
-        Ok(Self { root, target, tunnel, ci: std::env::var_os("CI").is_some_and(|ci| ci == "true") })
+        let peers = std::env::var_os("TUNNEL_PEERS")
+            .map_or_else(|| target.join("peers"), |dir| root.join(dir));
+        Ok(Self {
+            root,
+            target,
+            tunnel,
+            peers,
+            ci: std::env::var_os("CI").is_some_and(|ci| ci == "true"),
+        })
     }
 
     /// Builds the binary that the end-to-end tests run as well, and says where it is.

@@ -19,8 +19,8 @@ use crate::packages;
 const TELL: Duration = Duration::from_secs(1);
 const TELL_LINES: Duration = Duration::from_secs(15);
 
-/// A reason is at most so many lines.
-const REASON_LINES: usize = 3;
+/// A reason is so many lines of the log at most.
+const REASON_LINES: usize = 2;
 
 /// Tries. What the registry says is in the record; an error is about this machine's files.
 pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
@@ -129,7 +129,7 @@ fn reason(log: &str) -> String {
     let last = || lines.iter().rposition(|line| !line.starts_with(char::is_whitespace));
     let from = lines.iter().position(complains).or_else(last).unwrap_or(0);
     let found: Vec<_> = lines[from..].iter().take(REASON_LINES).map(|line| line.trim()).collect();
-    if found.is_empty() { "the installer said nothing".to_owned() } else { found.join("\n") }
+    if found.is_empty() { "the installer said nothing".to_owned() } else { found.join("; ") }
 }
 
 #[cfg(test)]
@@ -141,12 +141,12 @@ mod tests {
         let go = "go: downloading example.com/x v1.0.0\n\
                   example.com/x@v1.0.0: reading …/v1.0.0.zip: 403 Forbidden\n\
                   \tserver response: not available\n";
-        let expected = "example.com/x@v1.0.0: reading …/v1.0.0.zip: 403 Forbidden\n\
+        let expected = "example.com/x@v1.0.0: reading …/v1.0.0.zip: 403 Forbidden; \
                         server response: not available";
         assert_eq!(reason(go), expected);
         assert_eq!(reason(&go.replace("\nexample", "\ngo: example")), format!("go: {expected}"));
         let cargo = "    Updating index\nerror: could not find `x`\n\nmore\nmore\nmore\n";
-        assert_eq!(reason(cargo), "error: could not find `x`\nmore\nmore");
+        assert_eq!(reason(cargo), "error: could not find `x`; more");
         assert_eq!(reason("one\ntwo\n"), "two", "the last line where none complains");
         assert_eq!(reason(""), "the installer said nothing");
     }

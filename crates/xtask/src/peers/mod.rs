@@ -14,7 +14,6 @@ mod list;
 mod record;
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,18 +26,10 @@ use crate::site::Site;
 use list::{PEERS, Peer, Source};
 use record::Record;
 
-/// Another folder than `peers` where cargo builds.
-const FOLDER: &str = "TUNNEL_PEERS";
-
 /// `cargo xtask peers [NAME…]`.
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     let named: BTreeSet<_> = args.collect();
     options::then(check_names(&named), || install_all(&Site::here()?, &named))
-}
-
-/// For the help.
-pub(crate) fn names() -> String {
-    PEERS.iter().map(|peer| peer.name).collect::<Vec<_>>().join(" ")
 }
 
 /// Why this peer cannot be run here, if it cannot.
@@ -49,7 +40,7 @@ pub(crate) fn lacking(site: &Site, name: &str) -> Option<String> {
     if peer.programs.iter().all(|program| peer.find(site, program).is_some()) {
         return None;
     }
-    Some(Record::read(&folder(site), name).map_or_else(
+    Some(Record::read(&site.peers, name).map_or_else(
         || format!("not installed: cargo xtask peers {name}"),
         |record| record.reason(peer.version),
     ))
@@ -80,9 +71,8 @@ impl Peer {
         if let Source::Debian(_) = self.source {
             return child::find(program);
         }
-        let folder = folder(site);
-        let current = Record::read(&folder, self.name)?.is_installed(self.version);
-        let file = folder.join("bin").join(program);
+        let current = Record::read(&site.peers, self.name)?.is_installed(self.version);
+        let file = site.peers.join("bin").join(program);
         (current && file.is_file()).then_some(file)
     }
 
@@ -95,21 +85,20 @@ impl Peer {
     }
 }
 
-fn folder(site: &Site) -> PathBuf {
-    env::var_os(FOLDER).map_or_else(|| site.target.join("peers"), |dir| site.root.join(dir))
-}
-
 fn check_names(named: &BTreeSet<String>) -> Result<()> {
     match named.iter().find(|name| PEERS.iter().all(|peer| peer.name != **name)) {
-        Some(unknown) => bail!("no such peer: {unknown}; there are {}", names()),
+        Some(unknown) => {
+            let names: Vec<_> = PEERS.iter().map(|peer| peer.name).collect();
+            bail!("no such peer: {unknown}; there are {}", names.join(", "))
+        }
         None => Ok(()),
     }
 }
 
 /// Installs what is missing. An error only where something was asked for by its name.
 fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
-    let folder = folder(site);
-    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let folder = &site.peers;
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     println!("into {}", folder.display());
     let wanted = |peer: &&Peer| named.is_empty() || named.contains(peer.name);
     let mut rows = Vec::new();
@@ -117,7 +106,7 @@ fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
     for peer in PEERS.iter().filter(wanted) {
         let mut state = lacking(site, peer.name);
         if state.is_some() {
-            install::install(peer, &folder)?.write(&folder, peer.name)?;
+            install::install(peer, folder)?.write(folder, peer.name)?;
             state = lacking(site, peer.name);
         }
         if state.is_some() {
@@ -135,12 +124,10 @@ fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
 fn table(rows: &[[String; 3]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (names, versions) = (width(0), width(1));
-    let lines = rows.iter().map(|[name, version, state]| {
-        // A reason has several lines.
-        let state = state.replace('\n', &format!("\n{:1$}", "", names + versions + 4));
+    let line = |[name, version, state]: &[String; 3]| {
         format!("{name:names$}  {version:versions$}  {state}\n")
-    });
-    lines.collect()
+    };
+    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -157,36 +144,29 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_columns_and_reasons_of_several_lines() {
+    fn the_table_has_columns() {
         let row = |row: [&str; 3]| row.map(str::to_owned);
-        let text = table(&[row(["bore", "0.6.0", "installed"]), row(["x", "v1", "no\nnever"])]);
-        assert_eq!(
-            text,
-            "bore  0.6.0  installed\n\
-             x     v1     no\n\
-             \x20            never\n"
-        );
+        let text = table(&[row(["bore", "0.6.0", "installed"]), row(["x", "v1", "no: never"])]);
+        assert_eq!(text, "bore  0.6.0  installed\nx     v1     no: never\n");
     }
 
     #[test]
     fn a_peer_is_there_when_its_record_and_its_program_are() {
-        let dir = tempfile_dir("peers-there");
-        let site = Site { root: dir.clone(), target: dir.clone(), tunnel: dir.clone(), ci: false };
-        let bin = dir.join("peers/bin");
+        let dir = std::env::temp_dir().join(format!("peers-{}", std::process::id()));
+        let none = PathBuf::new;
+        let site =
+            Site { root: none(), target: none(), tunnel: none(), peers: dir.clone(), ci: false };
+        let bin = dir.join("bin");
         fs::create_dir_all(&bin).unwrap();
         let reason = lacking(&site, "bore").unwrap();
         assert!(reason.contains("cargo xtask peers bore"), "{reason}");
         fs::write(bin.join("bore"), "").unwrap();
         assert!(program(&site, "bore").is_err(), "nobody knows of which version it is");
-        Record::installed("0.6.0").write(&dir.join("peers"), "bore").unwrap();
+        Record::installed("0.6.0").write(&dir, "bore").unwrap();
         assert_eq!(lacking(&site, "bore"), None);
         assert_eq!(program(&site, "bore").unwrap(), bin.join("bore"));
-        Record::refused("0.6.0", "404").write(&dir.join("peers"), "bore").unwrap();
+        Record::refused("0.6.0", "404").write(&dir, "bore").unwrap();
         assert_eq!(lacking(&site, "bore").as_deref(), Some("404"));
         fs::remove_dir_all(dir).unwrap();
-    }
-
-    fn tempfile_dir(name: &str) -> PathBuf {
-        env::temp_dir().join(format!("{name}-{}", std::process::id()))
     }
 }

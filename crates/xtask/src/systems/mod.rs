@@ -117,6 +117,8 @@ impl System {
     /// # Errors
     /// What did not start or did not let a visitor through, with the last lines of the logs.
     pub(crate) fn start(&self, site: &Site, dir: &Path, origins: &[Origin]) -> Result<Running> {
+        // The daemons work there, and files name files.
+        let dir = &dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
         let mut scene = Scene::new(site, dir, origins);
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))

@@ -45,7 +45,8 @@ pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
             thread::sleep(LOOK);
         }
     }
-    Ok(())
+    // One that ended because its port is in use may have left the visitors to somebody else's.
+    scene.daemons.check()
 }
 
 /// Whether one visitor gets there.

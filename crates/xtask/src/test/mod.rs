@@ -129,7 +129,8 @@ mod tests {
     }
 
     fn site(ci: bool) -> Site {
-        Site { root: PathBuf::new(), target: PathBuf::new(), tunnel: PathBuf::new(), ci }
+        let none = PathBuf::new;
+        Site { root: none(), target: none(), tunnel: none(), peers: none(), ci }
     }
 
     #[test]
