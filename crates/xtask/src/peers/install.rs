@@ -26,7 +26,13 @@ const REASON_LINES: usize = 2;
 pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
     let mut command = match peer.source {
         Source::Debian(package) => return Ok(debian(package)),
-        Source::Crate(name) => {
+        Source::Crate { name, packages } => {
+            let missing = packages.iter().filter(|package| debian_version(package).is_none());
+            let missing: Vec<_> = missing.copied().collect();
+            if !missing.is_empty() {
+                // Elsewhere they have other names; what is not there, cargo will say.
+                let _ = packages::add(&missing);
+            }
             let mut command = cargo(folder, &["install", "--version", peer.version, "--root"]);
             // Its own target folder, which it removes.
             command.arg(folder).arg(name).env_remove("CARGO_TARGET_DIR");
@@ -114,8 +120,9 @@ fn debian(package: &str) -> Record {
 /// Of an installed package.
 pub(super) fn debian_version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
-    let (known, version) = capture(query.args(["-W", "-f", "${Version}", package])).ok()?;
-    known.then_some(version)
+    query.args(["-W", "-f", "${db:Status-Status} ${Version}", package]);
+    let (_, text) = capture(&mut query).ok()?;
+    text.strip_prefix("installed ").map(str::to_owned)
 }
 
 /// What the tool said went wrong: its first complaint, else its last sentence; not what led there.

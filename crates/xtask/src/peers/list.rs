@@ -17,8 +17,8 @@ pub(super) struct Peer {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
     /// `cargo install` of this crate. Without `--locked`: rathole's lock file holds `time` 0.3.29,
-    /// which no compiler since Rust 1.80 accepts.
-    Crate(&'static str),
+    /// which no compiler since Rust 1.80 accepts. It builds with these packages of Debian.
+    Crate { name: &'static str, packages: &'static [&'static str] },
     /// A package of Go, of the first of these modules; all are of the peer's version.
     Go { package: &'static str, modules: &'static [&'static str] },
     /// A package of Debian.
@@ -36,10 +36,15 @@ pub(super) const PEERS: &[Peer] = &[
     Peer {
         name: "rathole",
         version: "0.5.0",
-        source: Source::Crate("rathole"),
+        source: Source::Crate { name: "rathole", packages: &["pkg-config", "libssl-dev"] },
         programs: &["rathole"],
     },
-    Peer { name: "bore", version: "0.6.0", source: Source::Crate("bore-cli"), programs: &["bore"] },
+    Peer {
+        name: "bore",
+        version: "0.6.0",
+        source: Source::Crate { name: "bore-cli", packages: &[] },
+        programs: &["bore"],
+    },
     Peer {
         name: "chisel",
         version: "v1.10.1",

@@ -79,7 +79,7 @@ impl Peer {
     fn installed_version(&self) -> String {
         let packaged = match self.source {
             Source::Debian(package) => install::debian_version(package),
-            Source::Crate(_) | Source::Go { .. } => None,
+            Source::Crate { .. } | Source::Go { .. } => None,
         };
         packaged.unwrap_or_else(|| self.version.to_owned())
     }
