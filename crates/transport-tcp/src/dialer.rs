@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
+use transport::socket::dialling;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
 use crate::listener::bare;
@@ -40,7 +40,7 @@ impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let tls = self.tls.clone();
         Box::pin(async move {
-            let socket = Socket::new(TcpStream::connect(address).await?)?;
+            let socket = Socket::new(dialling(address)?.connect(address).await?)?;
             match tls {
                 Some(tls) => tls::connect(socket, address, &tls.config, tls.name).await,
                 None => Ok(bare(socket, address)),

@@ -11,6 +11,8 @@ use std::net::{SocketAddr, TcpListener};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::socket::never_pace_loopback;
+
 /// Connections that may wait to be accepted, per listener; the kernel lowers it to `somaxconn`.
 /// A restart brings thousands of clients back within seconds.
 const BACKLOG: i32 = 4096;
@@ -71,6 +73,7 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     socket.set_reuse_address(true)?;
+    never_pace_loopback(&socket, address);
     if let SocketAddr::V6(v6) = address {
         socket.set_only_v6(!v6.ip().is_unspecified())?;
     }

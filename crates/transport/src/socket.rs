@@ -1,14 +1,41 @@
-//! Reads and writes of a TCP socket that save the system call which only says "no more".
+//! TCP sockets: made so that the kernel does no work in vain, read and written so that no system
+//! call only says "no more".
 //!
 //! Tokio clears a socket's readiness when a call returns `WouldBlock`. With edge-triggered epoll a
 //! short read or write says the same (epoll(7), question 9), so readiness is cleared right then:
 //! one system call less for every request and every answer.
 
 use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use bytes::{BufMut, BytesMut};
+use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+
+/// A socket that is to be connected to `address`.
+pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
+    never_pace_loopback(&socket, address);
+    Ok(socket)
+}
+
+/// Where the system's congestion control is BBR, a socket of a loopback address gets Reno, which
+/// every process may choose (tcp(7), `tcp_allowed_congestion_control`). BBR finds the bottleneck of
+/// a path by pacing its packets; a path that does not leave the machine has none, and the timers
+/// cost a tenth of the daemons' processor time (`benches/NOTES.md`). To be called before the socket
+/// connects or listens: pacing that has begun goes on. What it accepts inherits it.
+pub(crate) fn never_pace_loopback(socket: &impl AsFd, address: SocketAddr) {
+    if !address.ip().to_canonical().is_loopback() {
+        return;
+    }
+    let socket = SockRef::from(socket);
+    if socket.tcp_congestion().is_ok_and(|name| name.starts_with(b"bbr")) {
+        // Without it everything works, at the price above.
+        let _ = socket.set_tcp_congestion(b"reno");
+    }
+}
 
 /// Reads at most `limit` bytes into the spare capacity of `buf`; `None` when nothing is there.
 /// `Some(0)` is the end of the stream.
@@ -45,5 +72,36 @@ fn transfer(
     match outcome {
         Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
         Ok(()) | Err(_) => Ok(done),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn congestion(socket: &impl AsFd) -> String {
+        let name = SockRef::from(socket).tcp_congestion().unwrap();
+        String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn only_what_stays_on_the_machine_is_never_paced() {
+        let systems = congestion(&TcpSocket::new_v4().unwrap());
+        let expected = if systems.starts_with("bbr") { "reno" } else { &systems };
+        for (address, wanted) in [
+            ("127.0.0.1:0", expected),
+            ("[::ffff:127.0.0.1]:0", expected),
+            ("192.0.2.1:0", &systems),
+            ("0.0.0.0:0", &systems),
+        ] {
+            let Ok(socket) = dialling(address.parse().unwrap()) else {
+                continue; // a machine without IPv6
+            };
+            assert_eq!(congestion(&socket), *wanted, "{address}");
+        }
+        let listener = crate::listen_group("127.0.0.1:0".parse().unwrap(), 1).unwrap().remove(0);
+        let _visitor = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        assert_eq!(congestion(&listener.accept().unwrap().0), expected);
     }
 }

@@ -19,8 +19,9 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--fast] [STEP…]   everything that has to hold before a merge
 
-  --fast   without the steps that build or need the release binary
-  STEP     only these steps, in their order
+  --fast    without the steps that build or need the release binary
+  STEP      only these steps, in their order
+  CI=true   with the steps that load the machine for minutes; what is skipped is a failure
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
-use tokio::net::TcpSocket;
 use transport::LocalFuture;
 use transport::race::{ADDRESS_STAGGER, interleave, race};
+use transport::socket::dialling;
 
 use crate::room::Place;
 use crate::{Room, Socket};
@@ -167,8 +167,7 @@ pub async fn dial(
 }
 
 async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {
-    let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
-    let socket = within(room, socket)?;
+    let socket = within(room, dialling(address)?)?;
     socket.set_zero_linger()?;
     Ok(Dialled(socket.connect(address).await?.into()))
 }

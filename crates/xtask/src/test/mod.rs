@@ -18,9 +18,18 @@ use steps::STEPS;
 struct Step {
     name: &'static str,
     what: &'static str,
-    /// Needs the release binary; left out by `--fast`.
-    slow: bool,
+    when: When,
     run: fn(&Site) -> Result<Verdict>,
+}
+
+/// In which runs a step is that nobody named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    /// Not with `--fast`: needs an optimized binary.
+    Slow,
+    /// Only where `CI=true`: minutes of load.
+    Long,
 }
 
 /// How a step ended that did not fail.
@@ -35,7 +44,8 @@ pub(crate) enum Verdict {
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     let start = Instant::now();
     let mut total = Tally::default();
-    let failed = match select(args).and_then(|chosen| Ok((chosen, Site::here()?))) {
+    let chosen = Site::here().and_then(|site| Ok((select(args, site.ci)?, site)));
+    let failed = match chosen {
         Err(error) => {
             eprintln!("xtask: {error:#}");
             return ExitCode::from(2);
@@ -59,14 +69,18 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
 /// A line per step, for the help.
 pub(crate) fn describe_steps() -> String {
     STEPS.iter().fold(String::new(), |mut text, step| {
-        let slow = if step.slow { " (not with --fast)" } else { "" };
+        let when = match step.when {
+            When::Always => "",
+            When::Slow => " (not with --fast)",
+            When::Long => " (with CI=true, or named)",
+        };
         // Writing into a string cannot fail.
-        let _ = writeln!(text, "  {:10} {}{slow}", step.name, step.what);
+        let _ = writeln!(text, "  {:10} {}{when}", step.name, step.what);
         text
     })
 }
 
-fn select(args: impl Iterator<Item = String>) -> Result<Vec<&'static Step>> {
+fn select(args: impl Iterator<Item = String>, ci: bool) -> Result<Vec<&'static Step>> {
     let (mut fast, mut names) = (false, Vec::new());
     for arg in args {
         if arg == "--fast" {
@@ -77,8 +91,13 @@ fn select(args: impl Iterator<Item = String>) -> Result<Vec<&'static Step>> {
             bail!("no such step or option: {arg}\n\nSteps:\n{}", describe_steps());
         }
     }
-    let named = |step: &Step| names.iter().any(|name| name == step.name);
-    Ok(STEPS.iter().filter(|s| named(s) || names.is_empty() && !(fast && s.slow)).collect())
+    let wanted = |step: &&Step| match step.when {
+        _ if !names.is_empty() => names.iter().any(|name| name == step.name),
+        When::Always => true,
+        When::Slow => !fast,
+        When::Long => !fast && ci,
+    };
+    Ok(STEPS.iter().filter(wanted).collect())
 }
 
 /// Adds what passed to `total`. The error is the name of the step that failed; why was printed.
@@ -124,7 +143,7 @@ mod tests {
     use super::*;
 
     fn chosen(args: &[&str]) -> Vec<&'static str> {
-        let steps = select(args.iter().map(ToString::to_string)).unwrap();
+        let steps = select(args.iter().map(ToString::to_string), false).unwrap();
         steps.iter().map(|step| step.name).collect()
     }
 
@@ -136,10 +155,12 @@ mod tests {
     #[test]
     fn named_steps_run_in_their_own_order_and_fast_leaves_the_slow_ones_out() {
         assert_eq!(chosen(&["clippy", "fmt"]), ["fmt", "clippy"]);
-        assert_eq!(chosen(&[]).len(), STEPS.len());
         assert!(!chosen(&["--fast"]).contains(&"e2e"));
-        assert_eq!(chosen(&["--fast", "e2e"]), ["e2e"], "what is named is wanted");
-        assert!(select(["nonsense".to_owned()].into_iter()).is_err());
+        assert!(chosen(&[]).contains(&"e2e") && !chosen(&[]).contains(&"chaos"));
+        assert_eq!(chosen(&["--fast", "e2e", "chaos"]), ["e2e", "chaos"], "named is wanted");
+        let everything = select([].into_iter(), true).unwrap();
+        assert_eq!(everything.len(), STEPS.len(), "CI leaves nothing out");
+        assert!(select(["nonsense".to_owned()].into_iter(), false).is_err());
     }
 
     #[test]
@@ -147,10 +168,10 @@ mod tests {
         let skip = Step {
             name: "skip",
             what: "",
-            slow: false,
+            when: When::Always,
             run: |_| Ok(Verdict::Skipped("no".into())),
         };
-        let fail = Step { name: "fail", what: "", slow: false, run: |_| bail!("no") };
+        let fail = Step { name: "fail", what: "", when: When::Always, run: |_| bail!("no") };
         let mut total = Tally::default();
         assert_eq!(run_all(&site(false), &[&skip], &mut total), Ok(()));
         assert_eq!((total.passed, total.ignored), (0, 1));

@@ -6,17 +6,21 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Step, Verdict};
+use super::{Step, Verdict, When};
 use crate::child::{Tally, capture, cargo, find, run, run_tests};
 use crate::site::Site;
 use crate::{chaos, packages, soak, walls};
 
 const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
-    Step { name, what, slow: false, run }
+    Step { name, what, when: When::Always, run }
 }
 
 const fn slow(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
-    Step { name, what, slow: true, run }
+    Step { when: When::Slow, ..step(name, what, run) }
+}
+
+const fn long(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
+    Step { when: When::Long, ..step(name, what, run) }
 }
 
 pub(super) const STEPS: &[Step] = &[
@@ -31,8 +35,9 @@ pub(super) const STEPS: &[Step] = &[
     slow("release", "the release binary builds", release),
     slow("examples", "the release binary accepts every file in examples/", examples),
     slow("e2e", "the optimized binary against real software", e2e),
-    slow("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
     slow("static", "the static binary builds and runs in an empty root", build_static),
+    long("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
+    long("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
 ];
 
 const OK: Result<Verdict> = Ok(Verdict::Passed(Tally { passed: 0, ignored: 0 }));
@@ -123,13 +128,26 @@ fn examples(site: &Site) -> Result<Verdict> {
 }
 
 fn e2e(site: &Site) -> Result<Verdict> {
+    end_to_end(site, &["--skip", HEAVY])
+}
+
+fn heavy(site: &Site) -> Result<Verdict> {
+    end_to_end(site, &[HEAVY])
+}
+
+/// The module of the end-to-end tests that fill the machine.
+const HEAVY: &str = "heavy::";
+
+fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
     let software =
         ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime", "openssl"];
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }
-    let args = ["test", "--profile", "e2e", "--package", "tunnel", "--test", "*"];
-    Ok(Verdict::Passed(run_tests(&mut cargo(&site.root, &args))?))
+    let args = ["test", "--profile", "e2e", "--package", "tunnel", "--test", "*", "--"];
+    let tests = run_tests(&mut cargo(&site.root, &[&args, selection].concat()))?;
+    ensure!(tests.passed > 0, "no end-to-end test was selected");
+    Ok(Verdict::Passed(tests))
 }
 
 /// The seed is fixed, so that a failure of one run is worth another with the same faults.
