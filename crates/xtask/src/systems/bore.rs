@@ -16,14 +16,19 @@ const CONTROL: SocketAddr =
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     let program = program(scene.site, "bore")?;
     let mut server = Command::new(&program);
-    server.args(["server", "--bind-addr", "127.0.0.1"]).env("RUST_LOG", "warn");
-    scene.spawn("server", &mut server)?;
+    server.args(["server", "--bind-addr", "127.0.0.1"]);
+    scene.spawn("server", quiet(&mut server))?;
     scene.wait_listening(CONTROL)?;
     for way in scene.ways.clone() {
         let mut client = Command::new(&program);
         client.args(["local", "--local-host", "127.0.0.1", "--to", "127.0.0.1", "--port"]);
         client.arg(way.entrance.port().to_string()).arg(way.target.port().to_string());
-        scene.spawn(&format!("client-{}", way.name), client.env("RUST_LOG", "warn"))?;
+        scene.spawn(&format!("client-{}", way.name), quiet(&mut client))?;
     }
     Ok(())
+}
+
+/// No line for each visitor, and why it ended without a backtrace behind it.
+fn quiet(command: &mut Command) -> &mut Command {
+    command.env("RUST_LOG", "warn").env("RUST_BACKTRACE", "0")
 }
