@@ -1,0 +1,139 @@
+//! `load`: what is put on a tunnel to measure it. One program per word; see [`HELP`].
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use benches::options::{Usage, Words};
+use benches::{bulk, connections, descriptors, echo, idle, origin, report, requests, runtime};
+use serde::Serialize;
+
+const HELP: &str = "\
+load PROGRAM --option value …
+
+  bulk         --target A --seconds S [--streams N] [--write BYTES] [--direction up|down]
+               bytes into `origin sink` (up) or out of `origin source` (down)
+  requests     --target A --seconds S [--connections N] [--http [--path P] | --echo BYTES] [--sources N]
+               GET, or bytes that come back, over connections that stay
+  connections  --target A --seconds S [--concurrency C] [--http] [--sources N]
+               new connections per second, each with one byte that comes back, or a GET
+  echo         --target A --seconds S [--bulk none|sink:A|source:A] [--streams N] [--pause S]
+               the latency of one byte, alone or beside a bulk transfer
+  idle         --target A --connections N --hold S [--sources N]
+               connections that do nothing; one line when all are open, one at the end
+  origin       echo|sink|source --listen A
+               the server at the far end; says its address and runs until it is ended
+
+Addresses are digits, 127.0.0.1:8080. Each program says one line of JSON on standard output; its
+fields stand at the `Report` of its file. Exit code 2 is wrong usage, 1 a failure of this machine;
+what fails at the target is counted in the report.
+";
+
+fn main() -> ExitCode {
+    descriptors::raise_limit();
+    match start(std::env::args().skip(1)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(End::Usage(usage)) => {
+            say(&format!("load: {usage}; `load help` tells more"));
+            ExitCode::from(2)
+        }
+        Err(End::Failed(error)) => {
+            say(&format!("load: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[derive(Debug)]
+enum End {
+    Usage(Usage),
+    Failed(io::Error),
+}
+
+impl From<Usage> for End {
+    fn from(usage: Usage) -> Self {
+        Self::Usage(usage)
+    }
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
+    let program = args.next().ok_or_else(|| Usage("no program given".to_owned()))?;
+    match program.as_str() {
+        "bulk" => {
+            let options = read(args, bulk::Options::read)?;
+            run(bulk::run(&options))
+        }
+        "requests" => {
+            let options = read(args, requests::Options::read)?;
+            run(requests::run(&options))
+        }
+        "connections" => {
+            let options = read(args, connections::Options::read)?;
+            run(connections::run(&options))
+        }
+        "echo" => {
+            let options = read(args, echo::Options::read)?;
+            let report = runtime()?.block_on(echo::run(&options))?;
+            Ok(report::print(&report)?)
+        }
+        "idle" => {
+            let options = read(args, idle::Options::read)?;
+            // Who reads the first line has gone: the run is worth nothing.
+            let tell = |open: &idle::Report| report::print(open).unwrap_or_else(|_| gone());
+            run(idle::run(&options, tell))
+        }
+        "origin" => serve(args),
+        "help" | "--help" | "-h" => {
+            say(HELP);
+            Ok(())
+        }
+        _ => Err(Usage(format!("no program `{program}`")).into()),
+    }
+}
+
+fn read<T>(
+    args: impl Iterator<Item = String>,
+    options: impl FnOnce(&mut Words) -> Result<T, Usage>,
+) -> Result<T, Usage> {
+    let mut words = Words::read(args, &["--http"])?;
+    let options = options(&mut words)?;
+    words.finish()?;
+    Ok(options)
+}
+
+fn run(program: impl Future<Output: Serialize>) -> Result<(), End> {
+    let report = runtime()?.block_on(program);
+    Ok(report::print(&report)?)
+}
+
+fn serve(mut args: impl Iterator<Item = String>) -> Result<(), End> {
+    let name = args.next().unwrap_or_default();
+    let kind = origin::KINDS.iter().find(|kind| kind.0 == name).map(|kind| kind.1);
+    let kind =
+        kind.ok_or_else(|| Usage(format!("an origin is echo, sink or source, not `{name}`")))?;
+    let address = read(args, |words| words.address("--listen"))?;
+    runtime()?.block_on(async {
+        let listener = origin::listen(address)?;
+        let listening = listener.local_addr()?;
+        report::print(
+            &serde_json::json!({ "program": "origin", "kind": name, "listening": listening }),
+        )?;
+        origin::serve(listener, kind).await;
+        Ok(())
+    })
+}
+
+fn gone() {
+    std::process::exit(1);
+}
+
+/// For people. Where nobody listens nothing is lost.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{}", text.trim_end());
+}

@@ -1,0 +1,10 @@
+//! The runtime that every program and every origin runs in.
+
+use std::io;
+
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+
+/// A runtime of one thread.
+pub fn runtime() -> io::Result<LocalRuntime> {
+    Builder::new_current_thread().enable_all().build_local(LocalOptions::default())
+}
