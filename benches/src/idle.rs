@@ -53,13 +53,15 @@ pub struct Report {
 }
 
 impl Options {
-    /// `--target ECHO --connections N --hold SECONDS [--sources N]`
+    /// `--target ECHO --connections N --hold SECONDS [--sources N]`; as many sources as it takes
+    /// unless given.
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let target = words.address("--target")?;
         let connections = words.number("--connections", 1..=1_000_000, None)?;
         descriptors::require(connections)?;
         let hold = words.seconds("--hold", None)?;
-        Ok(Self { target, connections, hold, sources: sources::option(words, target)? })
+        let sources = sources::option_for(words, target, connections)?;
+        Ok(Self { target, connections, hold, sources })
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`connections`] | new connections per second |
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
 //! | [`idle`] | very many connections that do nothing |
+//! | [`storm`] | very many clients that log in at once; [`herd`] is the clients |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
 //! | [`histogram`] | latencies in bounded memory |
 //! | [`http`] | as much of HTTP/1.1 as a GET needs |
@@ -15,6 +16,7 @@
 //! | [`options`] | `--name value`, and the complaint about nonsense |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`sources`] | from which addresses to connect |
+//! | [`rig`] | parts of the tunnel itself, for `micro/` and the test of allocations |
 //! | `crew` | tasks that start together and end in time |
 //! | `run` | the runtime |
 //! | [`report`] | the line of JSON |
@@ -29,6 +31,7 @@ mod crew;
 pub mod descriptors;
 pub mod echo;
 pub mod failures;
+pub mod herd;
 pub mod histogram;
 pub mod http;
 pub mod idle;
@@ -36,7 +39,9 @@ pub mod options;
 pub mod origin;
 pub mod report;
 pub mod requests;
+pub mod rig;
 mod run;
 pub mod sources;
+pub mod storm;
 
 pub use run::runtime;

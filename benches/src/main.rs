@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use benches::options::{Usage, Words};
-use benches::{bulk, connections, descriptors, echo, idle, origin, report, requests, runtime};
+use benches::{
+    bulk, connections, descriptors, echo, idle, origin, report, requests, runtime, storm,
+};
 use serde::Serialize;
 
 const HELP: &str = "\
@@ -21,6 +23,10 @@ load PROGRAM --option value …
                the latency of one byte, alone or beside a bulk transfer
   idle         --target A --connections N --hold S [--sources N]
                connections that do nothing; one line when all are open, one at the end
+  storm        --server tls://A|tcp://A --token-file F --clients N [--pin P] [--prefix TEXT]
+               [--loss clients|server] [--limit S]
+               clients c0, c1, … that log in at once, are lost and come back; with `server` whoever
+               reads the first line restarts the server; one line when all are in, one at the end
   origin       echo|sink|source --listen A
                the server at the far end; says its address and runs until it is ended
 
@@ -87,6 +93,12 @@ fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
             // Who reads the first line has gone: the run is worth nothing.
             let tell = |open: &idle::Report| report::print(open).unwrap_or_else(|_| gone());
             run(idle::run(&options, tell))
+        }
+        "storm" => {
+            let options = read(args, storm::Options::read)?;
+            let tell = |live: &storm::Report| report::print(live).unwrap_or_else(|_| gone());
+            let report = runtime()?.block_on(storm::run(&options, tell))?;
+            Ok(report::print(&report)?)
         }
         "origin" => serve(args),
         "help" | "--help" | "-h" => {

@@ -1,0 +1,29 @@
+//! A client's set of services, decoded.
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::{BytesCount, ItemsCount};
+use proto::Priority;
+use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec};
+use proto::greeting::Name;
+
+#[divan::bench(args = [1, 100, 1000])]
+fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
+    let service = |n| ServiceSpec {
+        name: Name::new(&format!("service-{n}")).expect("a name"),
+        public: vec![format!("tcp://:{}", 10_000 + n)],
+        priority: Priority::Normal,
+        shared: false,
+        resume: true,
+    };
+    let set = Register { generation: 1, services: (0..services).map(service).collect() };
+    let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");
+    let mut decoder = ControlDecoder::new();
+    bencher.counter(BytesCount::new(message.len())).counter(ItemsCount::new(services)).bench_local(
+        || {
+            let message = decoder.decode(&mut message.clone());
+            assert!(matches!(message, Ok(Some(_))));
+            message
+        },
+    );
+}

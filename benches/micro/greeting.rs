@@ -1,0 +1,10 @@
+//! A log-in: hello, proof, answer and signature, both sides together.
+
+use benches::rig::Greeting;
+use divan::Bencher;
+
+#[divan::bench]
+fn both_sides(bencher: Bencher<'_, '_>) {
+    let greeting = Greeting::default();
+    bencher.bench_local(|| assert!(greeting.run()));
+}

@@ -1,0 +1,138 @@
+//! Very many real clients in one process: each keeps a link to the server and publishes nothing.
+//! What `load storm` and the end-to-end test of a server's restart drive.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use link::client::{Client, Report, run};
+use link::{Link, Owner, Path, Retry, State};
+use proto::control::ControlMessage;
+use proto::greeting::{Identity, Name, Token};
+use proto::{InstanceId, LinkConfig, Open, ResetCode, Unlimited};
+use tokio::task::AbortHandle;
+use transport::{Dialer, Inlet, Outlet};
+
+/// How the clients reach their server.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// With the transport, `tls://127.0.0.1:7000`.
+    pub url: String,
+    /// The name or address to dial.
+    pub host: String,
+    /// The port to dial.
+    pub port: u16,
+    /// How to connect.
+    pub dialer: Rc<dyn Dialer>,
+    /// The token of them all.
+    pub token: Token,
+}
+
+/// Clients that run until this is dropped.
+#[derive(Debug)]
+pub struct Herd {
+    told: Rc<Told>,
+    keepers: Vec<AbortHandle>,
+}
+
+/// What all clients have told.
+#[derive(Debug, Default)]
+struct Told {
+    live: Cell<usize>,
+    failures: RefCell<Vec<Instant>>,
+}
+
+impl Herd {
+    /// Starts one client of each name, all at once, in a local runtime.
+    #[must_use]
+    pub fn start(server: &Server, names: impl IntoIterator<Item = Name>) -> Self {
+        let told = Rc::<Told>::default();
+        let keepers = names.into_iter().map(|name| keep(server, name, &told)).collect();
+        Self { told, keepers }
+    }
+
+    /// Clients whose link is live.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.told.live.get()
+    }
+
+    /// When attempts failed since the last call.
+    #[must_use]
+    pub fn take_failures(&self) -> Vec<Instant> {
+        self.told.failures.take()
+    }
+
+    /// Whether none has given up.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.keepers.iter().all(|keeper| !keeper.is_finished())
+    }
+}
+
+impl Drop for Herd {
+    fn drop(&mut self) {
+        self.keepers.iter().for_each(AbortHandle::abort);
+    }
+}
+
+fn keep(server: &Server, name: Name, told: &Rc<Told>) -> AbortHandle {
+    let path = Path {
+        url: server.url.clone(),
+        host: server.host.clone(),
+        port: server.port,
+        dialer: Rc::clone(&server.dialer),
+    };
+    let client = Client {
+        paths: vec![path],
+        name,
+        identity: Identity::Token(server.token.clone()),
+        instance: InstanceId(link::random()),
+        logged_in: Arc::new(AtomicBool::new(false)),
+        leaving: Arc::new(AtomicBool::new(false)),
+        retry: Retry::default(),
+        link: LinkConfig::default(),
+        budget: Rc::new(Unlimited),
+        serial: 1,
+        serials: 1,
+    };
+    let owner = Member { told: Rc::clone(told), live: Cell::new(None) };
+    let told = Rc::clone(told);
+    let report = move |report: Report<'_>| {
+        if matches!(report, Report::Unreachable { .. }) {
+            told.failures.borrow_mut().push(Instant::now());
+        }
+    };
+    let work = run(client, Rc::new(owner), Rc::new(|_| {}), Rc::new(report));
+    tokio::task::spawn_local(work).abort_handle()
+}
+
+/// The owner of one client's links.
+#[derive(Debug)]
+struct Member {
+    told: Rc<Told>,
+    /// The serial number of its live link.
+    live: Cell<Option<u64>>,
+}
+
+impl Owner for Member {
+    fn accept(&self, _link: &Link, _open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+        relay::refuse_stream(&*inlet, None, ResetCode::Unknown)
+    }
+
+    fn message(&self, _link: &Link, _message: ControlMessage) {}
+
+    fn changed(&self, link: &Link, state: State) {
+        let count = &self.told.live;
+        if state == State::Live {
+            if self.live.replace(Some(link.serial())).is_none() {
+                count.set(count.get() + 1);
+            }
+        } else if self.live.get() == Some(link.serial()) {
+            self.live.set(None);
+            count.set(count.get() - 1);
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What the micro-benchmarks and the test of allocations run: parts of the real thing, put together
+//! so that one call is one operation.
+//!
+//! [`Links`] is two state machines and nothing else, in virtual time. [`Path`] is the whole data
+//! path between two sockets: relay, link, carrier, link, relay, on one thread.
+
+mod greeting;
+mod links;
+mod path;
+
+pub use greeting::Greeting;
+pub use links::{End, Links};
+pub use path::Path;
