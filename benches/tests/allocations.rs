@@ -1,0 +1,181 @@
+//! What the data path allocates in steady state. The allocator of this program counts, per thread;
+//! the counts of the state machines are the same on every machine.
+//!
+//! Receiving allocates nothing. Sending does, where frames are kept for replay:
+//! * `Link::send` > `Send::push` > `SmallFrames::keep`: a chunk of 4 KiB, and the counter that its
+//!   parts share, for each 4 KiB of frames under 4 KiB, because the chunk before is still kept;
+//! * `Link::send` > `Send::push` > `VecDeque::push_back`: the queue of kept frames grows anew after
+//!   `Send::release_before` gave it back, which it does each time that nothing is kept;
+//! * `pool::take`: a buffer and its counter, where more than the pool keeps are in flight;
+//! * `Link::consume` > `Vec::push`: the list of streams that `Link::sweep` took, every 50 ms.
+//!
+//! The ceilings here are what was counted, with a little room; they only go down.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use allocation_counter::measure;
+use benches::rig::{Links, Path, Receiver};
+use benches::runtime;
+use bytes::BytesMut;
+use proto::Side::{Client, Server};
+use proto::StreamKey;
+
+/// By the links' own clock ten times what a sweep of credits takes.
+const EXCHANGES: usize = 20_000;
+
+/// Allocations of so many calls, after as many that warm up.
+fn counted(calls: usize, mut call: impl FnMut()) -> u64 {
+    (0..calls).for_each(|_| call());
+    measure(|| (0..calls).for_each(|_| call())).count_total
+}
+
+fn exchange(
+    links: &mut Links,
+    (server, client): (StreamKey, StreamKey),
+    size: usize,
+    buffer: usize,
+) {
+    static PAYLOAD: [u8; 64 << 10] = [7; 64 << 10];
+    assert!(links.send(Server, server, &PAYLOAD[..size], buffer));
+    links.settle();
+    assert!(links.send(Client, client, &PAYLOAD[..size], buffer));
+    links.settle();
+}
+
+/// So many allocations, and how many there may be in thousandths of one per exchange.
+type Counted = (String, u64, u64);
+
+/// Says everything that is above its ceiling.
+fn assert_within(exchanges: usize, counts: &[Counted]) {
+    let above = |(_, count, ceiling): &&Counted| *count * 1000 > *ceiling * exchanges as u64;
+    let guilty: Vec<_> = counts.iter().filter(above).collect();
+    assert!(guilty.is_empty(), "allocations of {exchanges} exchanges each: {guilty:?}");
+}
+
+#[test]
+fn receiving_and_consuming_allocates_nothing() {
+    for size in [64, 4 << 10, 64 << 10] {
+        let mut receiver = Receiver::default();
+        // The reader's buffer, in use for a while.
+        let mut buffer = BytesMut::with_capacity(2 * Receiver::frame_length(size));
+        let mut receive = || {
+            buffer.reserve(Receiver::frame_length(size));
+            receiver.next_frame(size, &mut buffer);
+            assert_eq!(receiver.receive(&mut buffer).len(), size);
+        };
+        assert_eq!(counted(EXCHANGES / 10, &mut receive), 0, "frames of {size} bytes");
+    }
+}
+
+#[test]
+fn frames_in_both_directions_of_one_stream_allocate_little() {
+    let sizes = [
+        (64, 16 << 10, 100),
+        (1400, 16 << 10, 2200),
+        (4096, 16 << 10, 3300),
+        (10_000, 16 << 10, 2010),
+        (60_000, 64 << 10, 1),
+    ];
+    assert_within(
+        EXCHANGES,
+        &sizes.map(|(size, buffer, ceiling)| {
+            let mut links = Links::default();
+            let stream = links.open();
+            let count = counted(EXCHANGES, || exchange(&mut links, stream, size, buffer));
+            (format!("{size} bytes"), count, ceiling)
+        }),
+    );
+}
+
+#[test]
+fn requests_on_very_many_streams_allocate_little() {
+    assert_within(
+        EXCHANGES,
+        &[(100, 550), (1000, 250)].map(|(streams, ceiling)| {
+            let mut links = Links::default();
+            let open: Vec<_> = (0..streams).map(|_| links.open()).collect();
+            let mut turn = open.iter().cycle();
+            let count =
+                counted(EXCHANGES, || exchange(&mut links, *turn.next().unwrap(), 200, 16 << 10));
+            (format!("{streams} streams"), count, ceiling)
+        }),
+    );
+}
+
+#[test]
+fn a_bulk_transfer_allocates_twice_a_window() {
+    let mut links = Links::default();
+    let (stream, _) = links.open();
+    let payload = vec![7; 32 << 10];
+    let count = counted(EXCHANGES, || {
+        // As much as the window takes, then what the carrier takes.
+        while links.send(Server, stream, &payload, 64 << 10) {}
+        links.settle();
+    });
+    assert_within(EXCHANGES, &[("a window".to_owned(), count, 2010)]);
+}
+
+/// An echo with a thread per connection, until the process ends.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming() {
+            std::thread::spawn(move || {
+                let socket = socket.unwrap();
+                socket.set_nodelay(true).unwrap();
+                let mut buffer = vec![0; 256 << 10];
+                while let Ok(n @ 1..) = (&socket).read(&mut buffer) {
+                    if (&socket).write_all(&buffer[..n]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+/// Whole exchanges over one connection.
+fn visit(visitor: &mut TcpStream, size: usize, count: usize) {
+    let (request, mut answer) = (vec![7; size], vec![0; size]);
+    for _ in 0..count {
+        visitor.write_all(&request).unwrap();
+        visitor.read_exact(&mut answer).unwrap();
+    }
+}
+
+#[test]
+fn the_whole_path_between_two_sockets_allocates_little() {
+    // The sweeps of the real clock decide how many; so there is more room.
+    assert_within(
+        2000,
+        &[(1, 500), (200, 1000), (10_000, 5000), (100_000, 12_000)].map(|(size, ceiling)| {
+            let runtime = runtime().unwrap();
+            let path = runtime.block_on(Path::start(echo())).unwrap();
+            let address = path.address();
+            let (go, gone) = std::sync::mpsc::sync_channel(0);
+            let (tell, mut told) = tokio::sync::mpsc::channel(1);
+            let visitor = std::thread::spawn(move || {
+                let mut socket = TcpStream::connect(address).unwrap();
+                socket.set_nodelay(true).unwrap();
+                while gone.recv().is_ok() {
+                    visit(&mut socket, size, 2000);
+                    tell.blocking_send(()).unwrap();
+                }
+            });
+            let mut round = || {
+                go.send(()).unwrap();
+                runtime.block_on(told.recv()).unwrap();
+            };
+            round();
+            let count = measure(round).count_total;
+            drop(go);
+            visitor.join().unwrap();
+            runtime.block_on(async { drop(path) });
+            (format!("{size} bytes"), count, ceiling)
+        }),
+    );
+}
