@@ -1,6 +1,6 @@
 //! Latencies in bounded memory: a histogram with buckets of equal relative width, like Gil Tene's
-//! HdrHistogram. Values up to [`EXACT`] have a bucket each; beyond that every power of two is cut
-//! into [`PARTS`] parts, so that a percentile is wrong by less than one part in [`PARTS`].
+//! HdrHistogram. Values below [`PARTS`] have a bucket each; beyond that every power of two is cut
+//! into as many parts, so that a percentile is wrong by less than one part in [`PARTS`].
 
 use std::time::Duration;
 
