@@ -2,12 +2,14 @@
 //! runs the same on every machine. `.ci/run` calls it and does nothing else.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
+mod bench;
 mod chaos;
 mod child;
 mod options;
 mod packages;
 mod peers;
 mod plot;
+mod profile;
 mod site;
 mod soak;
 mod systems;
@@ -28,6 +30,14 @@ cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minute
 cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and tasks stay flat;
                                  20 minutes. Plots are in target/soak/
 
+cargo xtask bench [--rounds N] [--seconds S] [--only CASE,…] [--systems NAME,…] [--quick] [--check]
+  every case on every system that can be started here, side by side; 7 rounds of 3 s.
+  Results are in target/bench/. --quick: one short round. --check: fails where a floor
+  of benches/floors.toml is missed
+
+cargo xtask profile CASE [--system NAME] [--seconds S]
+  where the daemons spend their time under that load: flame graph and table in target/profile/
+
 cargo xtask peers [NAME…]     installs what bench compares with, into target/peers/ or $TUNNEL_PEERS
 
 cargo xtask systems [NAME…]   starts each system that bench compares, and sends bytes through
@@ -37,7 +47,9 @@ fn main() -> ExitCode {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some("test") => test::main(args),
+        Some("bench") => bench::main(args),
         Some("chaos") => chaos::main(args),
+        Some("profile") => profile::main(args),
         Some("soak") => soak::main(args),
         Some("peers") => peers::main(args),
         Some("systems") => systems::main(args),

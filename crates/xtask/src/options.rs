@@ -1,18 +1,18 @@
-//! `--name NUMBER` on the command line: all that the commands here need.
+//! `--name VALUE` on the command line: all that the commands here need.
 
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Reads pairs of these names and numbers; the last one wins. `set` stores a number by its name and
+/// Reads pairs of these names and values; the last one wins. `set` stores a value by its name and
 /// says whether it knows the name.
 pub(crate) fn parse(
     mut args: impl Iterator<Item = String>,
     mut set: impl FnMut(&str, &str) -> Result<bool>,
 ) -> Result<()> {
     while let Some(name) = args.next() {
-        let value = args.next().with_context(|| format!("{name} wants a number"))?;
+        let value = args.next().with_context(|| format!("{name} wants a value"))?;
         if !set(&name, &value)? {
             bail!("no such option: {name}");
         }
@@ -68,7 +68,7 @@ mod tests {
     fn numbers_are_read_and_nonsense_is_named() {
         assert_eq!(read(&["--minutes", "0.5"]).unwrap(), 0.5);
         for (words, complaint) in [
-            (&["--minutes"][..], "wants a number"),
+            (&["--minutes"][..], "wants a value"),
             (&["--minutes", "soon"], "not soon"),
             (&["--minutes", "NaN"], "not NaN"),
             (&["--hours", "1"], "no such option"),

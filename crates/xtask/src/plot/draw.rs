@@ -99,11 +99,17 @@ fn draw(text: &mut String, chart: &Chart) {
 
 /// A piece of text.
 fn put(text: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    let words = escaped(words);
     let _ = writeln!(
         text,
         "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {more}>{words}</text>"
     );
+}
+
+/// As text or a quoted attribute of SVG and HTML.
+pub(crate) fn escaped(words: &str) -> String {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    words.replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
-//! Plots as SVG: lines over a common axis, as many charts below each other as one likes. Small on
-//! purpose; what a chart says is decided by its caller.
+//! Plots as SVG: lines over a common axis, as many charts below each other as one likes, in a file of
+//! their own (`svg`), or bars for an HTML page (`bars`). Small on purpose; what a chart says is decided
+//! by its caller.
 //!
 //! ```text
 //! let chart = Chart { title, x: "seconds".into(), y: "MiB".into(), lines: vec![Line { name, points }] };
 //! fs::write("soak.svg", plot::svg("20 minutes of churn", &[chart]))?;
 //! ```
 
+mod bars;
 mod draw;
 mod scale;
 
-pub(crate) use draw::svg;
+pub(crate) use bars::{Bar, Bars, bars};
+pub(crate) use draw::{escaped, svg};
 
 /// One chart.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{Step, Verdict, When};
 use crate::child::{Tally, capture, cargo, find, run, run_tests};
 use crate::site::Site;
-use crate::{chaos, packages, soak, walls};
+use crate::{bench, chaos, packages, soak, walls};
 
 const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
     Step { name, what, when: When::Always, run }
@@ -38,6 +38,7 @@ pub(super) const STEPS: &[Step] = &[
     slow("static", "the static binary builds and runs in an empty root", build_static),
     long("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     long("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
+    long("bench", "the benches build; a short round of each, whatever its figures", short_bench),
 ];
 
 const OK: Result<Verdict> = Ok(Verdict::Passed(Tally { passed: 0, ignored: 0 }));
@@ -158,6 +159,18 @@ fn faults(site: &Site) -> Result<Verdict> {
     chaos::run(site, &chaos::Options { minutes: 2.0, seed: 1 })?;
     soak::run(site, &soak::Options { minutes: 1.0 })?;
     OK
+}
+
+/// No figure decides here: a machine that builds is no place to measure.
+fn short_bench(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["nginx", "wrk", "iperf3"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    // As tests the micro-benchmarks run once each.
+    let args = ["test", "--profile", "e2e", "--package", "benches", "--benches"];
+    let tests = run_tests(&mut cargo(&site.root, &args))?;
+    bench::smoke(site)?;
+    Ok(Verdict::Passed(tests))
 }
 
 fn build_static(site: &Site) -> Result<Verdict> {

@@ -1,0 +1,168 @@
+//! The cases: what is asked of every system.
+
+use super::figure::Figure;
+
+/// One kind of load.
+#[derive(Debug)]
+pub(crate) struct Case {
+    /// On the command line, in `latest.json` and in `floors.toml`.
+    pub(crate) name: &'static str,
+    /// For people.
+    pub(crate) what: &'static str,
+    pub(crate) load: Load,
+    /// Cases of one group share their rounds, so that they can be compared with each other as well.
+    pub(super) group: Group,
+    /// Times the seconds of a round: what has to connect first needs longer.
+    pub(super) stretch: f64,
+}
+
+/// What makes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// wrk with so many connections that stay.
+    Http(u32),
+    /// iperf3; down is from the origin to the visitor.
+    Bulk { streams: u32, down: bool },
+    /// A visitor after the other: connect, one echo, close.
+    Connections,
+    /// One byte there and back beside a stream that takes all it can get.
+    EchoBesideBulk,
+    /// So many visitors that do nothing.
+    Idle(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    Http,
+    Bulk,
+    Connections,
+    Echo,
+    Idle,
+}
+
+impl Group {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle];
+}
+
+pub(super) static CASES: &[Case] = &[
+    http("http-1", "HTTP, 1 keep-alive connection", 1, 1.0),
+    http("http-100", "HTTP, 100 keep-alive connections", 100, 1.0),
+    // Connecting takes a part of the time that wrk counts: more where more has to be connected.
+    http("http-1000", "HTTP, 1,000 keep-alive connections", 1_000, 1.0),
+    http("http-10000", "HTTP, 10,000 keep-alive connections", 10_000, 4.0),
+    bulk("bulk-up", "one stream from visitor to origin", 1, false),
+    bulk("bulk-down", "one stream from origin to visitor", 1, true),
+    bulk("bulk-4-up", "4 streams from visitor to origin", 4, false),
+    bulk("bulk-4-down", "4 streams from origin to visitor", 4, true),
+    bulk("bulk-16-up", "16 streams from visitor to origin", 16, false),
+    bulk("bulk-16-down", "16 streams from origin to visitor", 16, true),
+    Case {
+        name: "connections",
+        what: "new visitor connections, each with one byte there and back",
+        load: Load::Connections,
+        group: Group::Connections,
+        stretch: 1.0,
+    },
+    Case {
+        name: "echo-beside-bulk",
+        what: "one byte there and back beside a bulk stream",
+        load: Load::EchoBesideBulk,
+        group: Group::Echo,
+        stretch: 1.0,
+    },
+    Case {
+        name: "idle-18000",
+        what: "18,000 visitors that do nothing",
+        load: Load::Idle(18_000),
+        group: Group::Idle,
+        stretch: 1.0,
+    },
+];
+
+const fn http(name: &'static str, what: &'static str, connections: u32, stretch: f64) -> Case {
+    Case { name, what, load: Load::Http(connections), group: Group::Http, stretch }
+}
+
+const fn bulk(name: &'static str, what: &'static str, streams: u32, down: bool) -> Case {
+    let load = Load::Bulk { streams, down };
+    Case { name, what, load, group: Group::Bulk, stretch: 1.0 }
+}
+
+impl Case {
+    pub(crate) fn all() -> &'static [Self] {
+        CASES
+    }
+
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        CASES.iter().find(|case| case.name == name)
+    }
+
+    /// Of its rate.
+    pub(crate) const fn unit(&self) -> &'static str {
+        match self.load {
+            Load::Http(_) => "requests/s",
+            Load::Bulk { .. } => "Gbit/s",
+            Load::Connections => "connections/s",
+            Load::EchoBesideBulk => "echoes/s",
+            Load::Idle(_) => "visitors",
+        }
+    }
+
+    /// What a sample of it holds, in the order of the table's columns.
+    pub(crate) const fn figures(&self) -> &'static [Figure] {
+        match self.load {
+            Load::Http(_) => {
+                &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerRequest, Figure::PeakRss]
+            }
+            Load::Bulk { .. } => &[Figure::Rate, Figure::CpuPerGb, Figure::PeakRss],
+            Load::Connections => {
+                &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerConnection, Figure::PeakRss]
+            }
+            Load::EchoBesideBulk => &[
+                Figure::Rate,
+                Figure::P50,
+                Figure::P99,
+                Figure::P999,
+                Figure::BulkBeside,
+                Figure::PeakRss,
+            ],
+            Load::Idle(_) => &[Figure::RssPerVisitor, Figure::IdleCpu, Figure::PeakRss],
+        }
+    }
+
+    /// Processor time per unit of its work.
+    pub(super) const fn cpu_figure(&self) -> Option<Figure> {
+        match self.load {
+            Load::Http(_) => Some(Figure::CpuPerRequest),
+            Load::Bulk { .. } => Some(Figure::CpuPerGb),
+            Load::Connections => Some(Figure::CpuPerConnection),
+            Load::EchoBesideBulk | Load::Idle(_) => None,
+        }
+    }
+
+    /// What it needs beside the daemons under test.
+    pub(crate) const fn software(&self) -> &'static [&'static str] {
+        match self.load {
+            Load::Http(_) => &["nginx", "wrk"],
+            Load::Bulk { .. } => &["iperf3"],
+            Load::Connections | Load::EchoBesideBulk | Load::Idle(_) => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_have_names_of_their_own_and_their_cpu_figure_is_a_column() {
+        for (index, case) in CASES.iter().enumerate() {
+            assert!(CASES[..index].iter().all(|other| other.name != case.name), "{}", case.name);
+            assert!(Group::ALL.contains(&case.group));
+            assert!(case.cpu_figure().is_none_or(|figure| case.figures().contains(&figure)));
+            assert_eq!(Case::named(case.name).map(|case| case.name), Some(case.name));
+        }
+        assert!(Case::named("http-99").is_none());
+    }
+}

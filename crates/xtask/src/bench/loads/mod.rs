@@ -1,0 +1,93 @@
+//! The programs that make the load, and what they say.
+//!
+//! | module | what |
+//! |---|---|
+//! | `program` | a child with a deadline |
+//! | `wrk`, `iperf` | command line and report of programs nobody here wrote |
+//! | `ours` | `load connections` and `load echo` |
+//! | `idle` | `load idle`, with a look at the daemons |
+
+mod idle;
+mod iperf;
+mod ours;
+mod program;
+mod wrk;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use super::case::{Case, Load};
+use super::daemons;
+use super::figure::{Figure, Sample};
+use crate::systems::Running;
+
+/// Beyond the time of the load itself: until all have connected, five times what the slowest peer
+/// takes for 10,000 connections.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a load has done.
+#[derive(Debug)]
+pub(crate) struct Done {
+    sample: Sample,
+    /// Requests, connections or gigabytes: what processor time is divided by.
+    units: f64,
+}
+
+/// Puts the load of a case on a system for so long and says what came out, with what its daemons
+/// spent on it. Any failed request is an error, and so is a daemon that has ended.
+pub(crate) fn measure(case: &Case, load: &Path, system: &Running, seconds: f64) -> Result<Sample> {
+    let pids = system.pids();
+    alive(pids)?;
+    daemons::forget_peaks(pids);
+    let before = daemons::cpu(pids).context("a daemon has ended")?;
+    let outcome = apply(case, load, system, seconds * case.stretch);
+    // Of both errors the one that explains the other.
+    alive(pids)?;
+    let Done { mut sample, units } = outcome?;
+    let after = daemons::cpu(pids).context("a daemon has ended")?;
+    if pids.is_empty() {
+        return Ok(sample);
+    }
+    if let Some(figure) = case.cpu_figure() {
+        let used = (after - before).as_secs_f64() / units;
+        let micros = figure != Figure::CpuPerGb;
+        sample.insert(figure, if micros { used * 1e6 } else { used });
+    }
+    let peak: Option<u64> = pids.iter().map(|pid| daemons::peak(*pid)).sum();
+    let peak = peak.context("a daemon has ended")? as f64 / f64::from(1 << 20);
+    sample.insert(Figure::PeakRss, peak);
+    Ok(sample)
+}
+
+/// The load alone.
+pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) -> Result<Done> {
+    let deadline = Duration::from_secs_f64(seconds) + PATIENCE;
+    let at = |origin| system.address(origin);
+    match case.load {
+        Load::Http(connections) => {
+            let mut command = wrk::command(at("web"), connections, seconds);
+            wrk::parse(&program::run(&mut command, deadline)?)
+        }
+        Load::Bulk { streams, down } => {
+            let mut command = iperf::command(at("iperf"), streams, down, seconds);
+            iperf::parse(&program::run(&mut command, deadline)?)
+        }
+        Load::Connections => ours::connections(load, at("echo"), seconds, deadline),
+        Load::EchoBesideBulk => {
+            let targets = [at("echo"), at("sink"), at("source")];
+            ours::echo_beside_bulk(load, targets, seconds, deadline)
+        }
+        Load::Idle(visitors) => {
+            idle::measure(load, at("echo"), visitors, system.pids(), seconds, deadline)
+        }
+    }
+}
+
+fn alive(pids: &[u32]) -> Result<()> {
+    match daemons::first_dead(pids) {
+        None => Ok(()),
+        Some(index) => bail!("daemon {} of {} has ended by itself", index + 1, pids.len()),
+    }
+}

@@ -1,0 +1,68 @@
+//! What the load is for: programs that serve it, at the far end of every system.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use testkit::stage::{Daemon, Nginx, SOON, free_port, start_iperf3_on, wait_listening};
+
+use super::case::{Case, Load};
+use crate::systems::Origin;
+
+/// One nginx, one iperf3 and `load origin` for each of its kinds, as far as the cases need them.
+#[derive(Debug)]
+pub(crate) struct Origins {
+    dir: PathBuf,
+    web: Option<Nginx>,
+    iperf: Option<(u16, Daemon)>,
+    /// Name and port.
+    ours: Vec<(&'static str, u16, Daemon)>,
+}
+
+impl Origins {
+    /// Starts what these cases need. Logs and files go to `dir`.
+    pub(crate) fn start(dir: &Path, load: &Path, cases: &[&Case]) -> Result<Self> {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let wanted = |of: fn(Load) -> bool| cases.iter().any(|case| of(case.load));
+        let web = wanted(|load| matches!(load, Load::Http(_)))
+            .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; }"));
+        let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| start_iperf(dir));
+        let bulk = wanted(|load| load == Load::EchoBesideBulk);
+        let echo = bulk || wanted(|load| matches!(load, Load::Connections | Load::Idle(_)));
+        let mut ours = Vec::new();
+        for (kind, wanted) in [("echo", echo), ("sink", bulk), ("source", bulk)] {
+            if wanted {
+                let port = free_port();
+                let mut command = Command::new(load);
+                command.args(["origin", kind, "--listen", &format!("127.0.0.1:{port}")]);
+                ours.push((kind, port, Daemon::start(kind, dir, &mut command)));
+                wait_listening(port, SOON);
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), web, iperf, ours })
+    }
+
+    /// For the systems.
+    pub(crate) fn list(&self) -> Vec<Origin> {
+        let web = self.web.as_ref().map(|nginx| ("web", nginx.port));
+        let iperf = self.iperf.as_ref().map(|(port, _)| ("iperf", *port));
+        let ours = self.ours.iter().map(|(name, port, _)| (*name, *port));
+        let all = web.into_iter().chain(iperf).chain(ours);
+        all.map(|(name, port)| Origin { name, address: ([127, 0, 0, 1], port).into() }).collect()
+    }
+
+    /// After an error: iperf3 serves one client at a time, and one that was cut off can keep it from
+    /// the next.
+    pub(crate) fn mend(&mut self) {
+        if let Some((port, daemon)) = self.iperf.take() {
+            // First ended, then started: they share the port.
+            drop(daemon);
+            self.iperf = Some((port, start_iperf3_on(&self.dir, port)));
+        }
+    }
+}
+
+fn start_iperf(dir: &Path) -> (u16, Daemon) {
+    let port = free_port();
+    (port, start_iperf3_on(dir, port))
+}
