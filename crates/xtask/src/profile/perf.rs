@@ -32,7 +32,8 @@ impl Recording {
     pub(super) fn start(pids: &[u32], file: &Path) -> Result<Self> {
         let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
         let mut command = Command::new("perf");
-        // Frame pointers: the binary is built with them, and other ways copy the stack.
+        // Frame pointers: the binary is built with them, and other ways copy the stack. The C
+        // library has none, so its `send` and `recv` stand on the ground, without their callers.
         command.args(["record", "--quiet", "--freq", FREQUENCY, "--call-graph", "fp"]);
         command.arg("--output").arg(file).args(["--pid", &pids.join(","), "--", "cat"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
