@@ -99,7 +99,8 @@ fn run_group(
                 // Interrupted is neither a figure nor an error of the system.
                 stop::check()?;
                 if let Err(error) = &sample {
-                    println!("  {} {}: {error}", case.name, entry.row.system);
+                    let logs = entry.dir.display();
+                    println!("  {} {}: {error}; logs: {logs}", case.name, entry.row.system);
                     origins.mend();
                 }
                 entry.row.rounds.push(sample);
