@@ -1,55 +1,86 @@
-//! One direction of a packet path: loss, reordering, duplication. For transports over UDP.
+//! One direction of a packet path: loss, reordering, duplication, and a bottleneck with a queue. For
+//! transports over UDP in virtual time, and for the wire between real network stacks.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use super::weather::Losses;
+use super::{Rng, Weather};
 
-use super::Rng;
+/// Bytes on their way at most, whatever the weather: what is written beyond that is dropped like at a
+/// full queue. 1 Gbit/s for 300 ms is 37.5 MB.
+const LINE_MAX: usize = 256 << 20;
 
-/// What happens to packets; probabilities in per mille.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
-    /// One-way delay.
-    pub delay: Duration,
-    /// Vanish.
-    pub loss: u32,
-    /// Arrive twice.
-    pub duplicate: u32,
-    /// Are held back by up to another delay (at least 1 ms), so that later ones overtake them.
-    pub reorder: u32,
+/// What became of packets so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Were written.
+    pub written: u64,
+    /// Were lost.
+    pub lost: u64,
+    /// Found the queue full.
+    pub dropped: u64,
+    /// Arrived, copies included.
+    pub arrived: u64,
+    /// Bytes of those.
+    pub arrived_bytes: u64,
 }
 
-/// One direction of a packet path.
+/// One direction of a packet path. What a packet is held in is up to the caller.
+///
+/// Seen by a packet: the queue, the bottleneck, then the way with its delay, where it may be lost. A
+/// lost packet has used the bottleneck, as on a radio link.
 #[derive(Debug)]
-pub struct Datagrams {
+pub struct Datagrams<P> {
     weather: Weather,
+    losses: Losses,
+    /// Of everything but losses: what is lost does not depend on how the rest of the weather draws.
     rng: Rng,
-    flight: BTreeMap<(Instant, u64), Bytes>,
+    flight: BTreeMap<(Instant, u64), (usize, P)>,
+    in_flight: usize,
     serial: u64,
+    /// When the bottleneck is free again.
+    busy_until: Option<Instant>,
+    /// Of those that nobody overtakes.
+    last_arrival: Option<Instant>,
+    counts: Counts,
 }
 
-impl Datagrams {
+impl<P> Datagrams<P> {
     /// A path of this weather.
     #[must_use]
     pub const fn new(weather: Weather, seed: u64) -> Self {
-        Self { weather, rng: Rng::new(seed), flight: BTreeMap::new(), serial: 0 }
+        Self {
+            weather,
+            losses: Losses::new(seed),
+            rng: Rng::new(!seed),
+            flight: BTreeMap::new(),
+            in_flight: 0,
+            serial: 0,
+            busy_until: None,
+            last_arrival: None,
+            counts: Counts { written: 0, lost: 0, dropped: 0, arrived: 0, arrived_bytes: 0 },
+        }
     }
 
-    /// Takes a packet.
-    pub fn write(&mut self, now: Instant, packet: &Bytes) {
-        let copies = 1 + u32::from(self.rng.chance(self.weather.duplicate));
+    /// Takes a packet of so many bytes. `make` is called for each copy that travels.
+    pub fn write(&mut self, now: Instant, size: usize, mut make: impl FnMut() -> P) {
+        self.counts.written += 1;
+        let is_lost = self.losses.next(&self.weather);
+        let Some(sent) = self.pass_bottleneck(now, size) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        if is_lost {
+            self.counts.lost += 1;
+            return;
+        }
+        let copies = 1 + usize::from(self.rng.within(self.weather.duplicate));
         for _ in 0..copies {
-            if self.rng.chance(self.weather.loss) {
-                continue;
-            }
-            let mut at = now + self.weather.delay;
-            if self.rng.chance(self.weather.reorder) {
-                let most = self.weather.delay.max(Duration::from_millis(1)).as_micros();
-                at += Duration::from_micros(self.rng.below(u64::try_from(most).unwrap_or(1)));
-            }
+            let at = self.arrival(sent);
             self.serial += 1;
-            self.flight.insert((at, self.serial), packet.clone());
+            self.in_flight += size;
+            self.flight.insert((at, self.serial), (size, make()));
         }
     }
 
@@ -60,34 +91,166 @@ impl Datagrams {
     }
 
     /// The next packet that has arrived.
-    pub fn read(&mut self, now: Instant) -> Option<Bytes> {
+    pub fn read(&mut self, now: Instant) -> Option<P> {
         let entry = self.flight.first_entry()?;
-        (entry.key().0 <= now).then(|| entry.remove())
+        if entry.key().0 > now {
+            return None;
+        }
+        let (size, packet) = entry.remove();
+        self.in_flight -= size;
+        self.counts.arrived += 1;
+        self.counts.arrived_bytes += size as u64;
+        Some(packet)
+    }
+
+    /// Bytes that wait in front of the bottleneck, the packet on its way through included.
+    #[must_use]
+    pub fn backlog(&self, now: Instant) -> usize {
+        let (Some(rate), Some(until)) = (self.weather.rate, self.busy_until) else { return 0 };
+        let wait = until.saturating_duration_since(now).as_nanos();
+        usize::try_from((wait * u128::from(rate)).div_ceil(1_000_000_000)).unwrap_or(usize::MAX)
+    }
+
+    /// What became of packets so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// When the last byte of a packet has left the bottleneck; `None`: the queue is full.
+    fn pass_bottleneck(&mut self, now: Instant, size: usize) -> Option<Instant> {
+        if self.in_flight + size > LINE_MAX {
+            return None;
+        }
+        let Some(rate) = self.weather.rate else { return Some(now) };
+        let backlog = self.backlog(now);
+        if backlog > 0 && backlog + size > self.weather.queue {
+            return None;
+        }
+        let free = self.busy_until.map_or(now, |until| until.max(now));
+        let nanos = size as u128 * 1_000_000_000 / u128::from(rate.max(1));
+        let sent = free + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.busy_until = Some(sent);
+        Some(sent)
+    }
+
+    fn arrival(&mut self, sent: Instant) -> Instant {
+        let at = sent + self.weather.delay;
+        if self.rng.within(self.weather.reorder) {
+            return at + self.up_to(self.weather.delay.max(Duration::from_millis(1)));
+        }
+        let at = at + self.up_to(self.weather.jitter);
+        let at = self.last_arrival.map_or(at, |last| last.max(at));
+        self.last_arrival = Some(at);
+        at
+    }
+
+    fn up_to(&mut self, most: Duration) -> Duration {
+        let micros = u64::try_from(most.as_micros()).unwrap_or(u64::MAX - 1);
+        Duration::from_micros(self.rng.below(micros + 1))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netem::Burst;
+    use crate::pair::epoch;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Packets of 1,000 bytes, one each `gap`, are written; then those that arrive, and when.
+    fn sent(weather: Weather, seed: u64, count: u32, gap: Duration) -> Vec<(Duration, u32)> {
+        let mut path = Datagrams::new(weather, seed);
+        for n in 0..count {
+            path.write(epoch() + gap * n, 1000, || n);
+        }
+        let mut arrived = Vec::new();
+        while let Some(at) = path.next_arrival() {
+            arrived.extend(path.read(at).map(|n| (at - epoch(), n)));
+        }
+        assert_eq!(path.in_flight, 0);
+        arrived
+    }
 
     #[test]
     fn loss_duplication_and_reordering_come_in_the_asked_measure() {
-        let start = crate::pair::epoch();
-        let weather =
-            Weather { delay: Duration::from_millis(10), loss: 100, duplicate: 50, reorder: 200 };
-        let mut path = Datagrams::new(weather, 3);
-        for n in 0..10_000u32 {
-            let now = start + Duration::from_micros(n.into());
-            path.write(now, &Bytes::copy_from_slice(&n.to_be_bytes()));
-        }
-        let (mut count, mut swaps, mut last) = (0, 0, 0);
-        while let Some(packet) = path.read(start + Duration::from_secs(1)) {
-            let n = u32::from_be_bytes([packet[0], packet[1], packet[2], packet[3]]);
-            swaps += u32::from(n < last);
-            last = n;
-            count += 1;
-        }
+        let weather = Weather {
+            delay: 10 * MS,
+            loss: 0.1,
+            duplicate: 0.05,
+            reorder: 0.2,
+            ..Weather::default()
+        };
+        let arrived = sent(weather, 3, 10_000, Duration::from_micros(1));
+        let swaps = arrived.windows(2).filter(|pair| pair[1].1 < pair[0].1).count();
+        let count = arrived.len();
         assert!((9300..=9600).contains(&count), "{count} of 10,500 copies less a tenth");
         assert!(swaps > 500, "{swaps} packets were overtaken");
+    }
+
+    #[test]
+    fn packets_leave_at_the_rate_and_arrive_after_the_delay() {
+        let weather = Weather { delay: 10 * MS, rate: Some(1_000_000), ..Weather::default() };
+        let arrived = sent(weather, 1, 3, Duration::ZERO);
+        assert_eq!(arrived, [(11 * MS, 0), (12 * MS, 1), (13 * MS, 2)]);
+        let arrived = sent(weather, 1, 3, 5 * MS);
+        assert_eq!(arrived, [(11 * MS, 0), (16 * MS, 1), (21 * MS, 2)]);
+    }
+
+    #[test]
+    fn a_full_queue_drops_what_comes_last_and_is_exact_to_the_byte() {
+        for (queue, kept) in [(0, 1), (1999, 1), (2000, 2), (5000, 5), (5999, 5)] {
+            let weather = Weather { rate: Some(1_000_000), queue, ..Weather::default() };
+            let arrived = sent(weather, 1, 20, Duration::ZERO);
+            let numbers: Vec<_> = arrived.iter().map(|packet| packet.1).collect();
+            assert_eq!(numbers, (0..kept).collect::<Vec<_>>(), "queue of {queue}");
+        }
+        // Twice as fast as the bottleneck: each second packet finds room in a full queue.
+        let weather = Weather { rate: Some(1_000_000), queue: 3000, ..Weather::default() };
+        let arrived = sent(weather, 1, 1000, MS / 2);
+        assert!((500..=503).contains(&arrived.len()), "{}", arrived.len());
+    }
+
+    #[test]
+    fn jitter_delays_within_its_bounds_and_keeps_the_order() {
+        let weather = Weather { delay: 10 * MS, jitter: 5 * MS, ..Weather::default() };
+        let arrived = sent(weather, 1, 1000, MS);
+        assert!(arrived.is_sorted_by_key(|packet| packet.1));
+        let extra = |&(at, n): &(Duration, u32)| at - MS * n - 10 * MS;
+        assert!(arrived.iter().all(|packet| extra(packet) <= 5 * MS));
+        assert!(arrived.iter().any(|packet| extra(packet) > 4 * MS));
+        assert!(arrived.iter().any(|packet| extra(packet) < MS));
+    }
+
+    #[test]
+    fn what_is_lost_depends_on_the_seed_and_not_on_queues_or_timing() {
+        let weather = Weather {
+            loss: 0.02,
+            burst: Some(Burst::runs(0.03, 5.0)),
+            delay: MS,
+            ..Weather::default()
+        };
+        let numbers = |weather, gap| {
+            let arrived = sent(weather, 9, 5000, gap);
+            let mut numbers: Vec<_> = arrived.into_iter().map(|packet| packet.1).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        let plain = numbers(weather, Duration::ZERO);
+        let other = Weather { jitter: 9 * MS, reorder: 0.3, rate: Some(1 << 30), ..weather };
+        assert_eq!(plain, numbers(Weather { queue: usize::MAX, ..other }, MS));
+        let narrow = numbers(Weather { rate: Some(1_000_000), queue: 2000, ..weather }, MS / 2);
+        assert!(narrow.len() < plain.len() * 6 / 10);
+        assert!(narrow.iter().all(|n| plain.contains(n)));
+    }
+
+    #[test]
+    fn a_line_without_a_rate_is_bounded_too() {
+        let mut path = Datagrams::new(Weather { delay: MS, ..Weather::default() }, 1);
+        for _ in 0..300 {
+            path.write(epoch(), 1 << 20, || ());
+        }
+        assert_eq!((path.in_flight, path.counts().dropped), (LINE_MAX, 44));
     }
 }

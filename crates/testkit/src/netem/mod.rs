@@ -2,12 +2,14 @@
 //!
 //! [`Pipe`] is one direction of a carrier: an ordered byte pipe with delay, jitter, a rate with a
 //! bounded queue, cuts, silence, and any way of slicing what arrives. [`Datagrams`] is the same for
-//! packets: loss, reordering, duplication. The same seed gives the same run.
+//! packets: loss, bursts of it, reordering, duplication. The same seed gives the same run.
 
 mod datagrams;
 mod pipe;
 mod rng;
+mod weather;
 
-pub use datagrams::{Datagrams, Weather};
+pub use datagrams::{Counts, Datagrams};
 pub use pipe::{Conditions, Pipe, Slices};
 pub use rng::Rng;
+pub use weather::{Burst, Weather};

@@ -25,6 +25,12 @@ impl Rng {
         if end == 0 { 0 } else { self.bits() % end }
     }
 
+    /// True with this probability, from 0 to 1.
+    pub fn within(&mut self, share: f64) -> bool {
+        // As many of the upper bits as a float holds exactly: 1 is never reached.
+        ((self.bits() >> 11) as f64) < share * (1u64 << 53) as f64
+    }
+
     /// True in `per_mille` of 1000 cases.
     pub const fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille as u64
