@@ -5,6 +5,7 @@
 mod bench;
 mod chaos;
 mod child;
+mod netem;
 mod options;
 mod packages;
 mod peers;
@@ -53,8 +54,9 @@ fn main() -> ExitCode {
         Some("soak") => soak::main(args),
         Some("peers") => peers::main(args),
         Some("systems") => systems::main(args),
+        Some("netem") => netem::main(args),
         None | Some("help" | "--help" | "-h") => {
-            println!("{HELP}\nSteps:\n{}", test::describe_steps());
+            println!("{HELP}\n{}\nSteps:\n{}", netem::help(), test::describe_steps());
             ExitCode::SUCCESS
         }
         Some(other) => {

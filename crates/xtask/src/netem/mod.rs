@@ -1,0 +1,98 @@
+//! `cargo xtask netem`: two network namespaces joined by a wire in user space, with delay, jitter, loss,
+//! reordering and a bottleneck, so that the kernel's real TCP and our real daemons can be measured over
+//! paths that a machine has not got. Nothing of it needs the kernel's own emulator (`sch_netem`).
+//!
+//! | module | what |
+//! |---|---|
+//! | `wish` | the command line |
+//! | `path` | what the path shall be like |
+//! | `cage` | namespaces that vanish with this process |
+//! | `ends` | the two ends: devices, addresses, routes, settings of TCP |
+//! | `wire` | carries packets between two TUN devices by the model of `testkit::netem` |
+//! | `lateness` | how precise the wire was |
+//! | `shell` | `netem run`: commands of the caller's over the path |
+//! | `systems` | what is measured: TCP straight over the path, and through the tunnel |
+//! | `stream` | one iperf3 stream, as its receiver sees it |
+//! | `matrix` | which measurements there are |
+//! | `report` | the tables and the JSON file |
+
+mod cage;
+mod ends;
+mod lateness;
+mod matrix;
+mod path;
+mod report;
+mod shell;
+mod stream;
+mod systems;
+mod wire;
+mod wish;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::child::{cargo, run};
+use crate::site::Site;
+use wish::{Job, Wish};
+
+/// The first word of the second run of this program, inside the namespaces; what follows are the binary
+/// to measure and the words of the first run.
+const INSIDE: &str = "inside";
+
+/// For `cargo xtask help`.
+pub(crate) fn help() -> String {
+    format!("{}{}", wish::HELP, path::HELP)
+}
+
+pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let args: Vec<_> = args.collect();
+    let (binary, words) = match &args[..] {
+        [first, binary, words @ ..] if first == INSIDE => (Some(PathBuf::from(binary)), words),
+        words => (None, words),
+    };
+    let wish = match Wish::parse(words) {
+        Ok(wish) => wish,
+        Err(error) => {
+            eprintln!("xtask: {error:#}\n\n{}", help());
+            return ExitCode::from(2);
+        }
+    };
+    let done = match binary {
+        None => outside(&wish, words),
+        Some(binary) => inside(&wish, &binary),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("FAILED: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds what is measured and goes inside.
+fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
+    if let Some(reason) = cage::lacking()? {
+        bail!("netem cannot run here: {reason}");
+    }
+    let site = Site::here()?;
+    let binary = match (&wish.binary, &wish.job) {
+        (Some(binary), _) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        (None, Job::Shell(_)) => PathBuf::new(),
+        (None, Job::Matrix(_)) => {
+            run(&mut cargo(&site.root, &["build", "--release", "--package", "tunnel"]))?;
+            site.target.join("release/tunnel")
+        }
+    };
+    let program = std::env::current_exe().context("this program has no path")?;
+    let mut args = vec![OsString::from("netem"), INSIDE.into(), binary.into()];
+    args.extend(words.iter().map(OsString::from));
+    cage::run(&program, &args, wish.limit())
+}
+
+fn inside(wish: &Wish, binary: &std::path::Path) -> Result<ExitCode> {
+    match &wish.job {
+        Job::Shell(shell) => shell::run(&wish.path, shell),
+        Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),
+    }
+}

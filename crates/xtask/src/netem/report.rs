@@ -1,0 +1,198 @@
+//! What was measured: a line each, tables, a JSON file.
+
+use std::fmt;
+use std::fs;
+use std::path::Path as File;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::matrix::{CASE_FLOOR, CASE_RATE, CASE_RTT, CASE_SECONDS, Cell};
+use super::path::Path;
+use super::stream::Way;
+use super::systems::System;
+use super::wire;
+
+/// What a measurement gave.
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    /// Mbit/s in each second.
+    pub(super) rates: Vec<f64>,
+    /// Seconds of processor time of all daemons.
+    pub(super) cpu: f64,
+    pub(super) wire: wire::Report,
+    /// Packets the wire was too slow for.
+    pub(super) overruns: u64,
+}
+
+impl Figures {
+    /// Of all seconds.
+    fn mean(&self) -> f64 {
+        self.rates.iter().sum::<f64>() / self.rates.len().max(1) as f64
+    }
+
+    /// The first second, from 1, in which the case's share of its rate arrived.
+    fn reached(&self) -> Option<usize> {
+        self.rates.iter().position(|rate| *rate >= CASE_FLOOR * CASE_RATE).map(|index| index + 1)
+    }
+}
+
+/// A measurement and what it gave, or why it gave nothing.
+#[derive(Debug)]
+pub(super) struct Measured {
+    cell: Cell,
+    figures: Result<Figures, String>,
+}
+
+impl Measured {
+    pub(super) fn new(cell: &Cell, figures: Result<Figures>) -> Self {
+        let figures = figures.and_then(|figures| {
+            anyhow::ensure!(!figures.rates.is_empty(), "no byte within the time");
+            Ok(figures)
+        });
+        Self { cell: cell.clone(), figures: figures.map_err(|error| format!("{error:#}")) }
+    }
+
+    fn json(&self) -> Value {
+        let Cell { system, way, path, seconds } = &self.cell;
+        let mut value = json!({
+            "system": system.name(), "way": way.name(), "rtt_ms": path.rtt, "loss_percent": path.loss,
+            "rate_mbit": path.rate, "seconds": seconds,
+        });
+        match &self.figures {
+            Err(error) => value["error"] = json!(error),
+            Ok(figures) => {
+                let wire = &figures.wire;
+                value["mbit"] = json!(figures.mean());
+                value["mbit_per_second"] = json!(figures.rates);
+                value["daemons_cpu_seconds"] = json!(figures.cpu);
+                value["wire"] = json!({
+                    "late_p99_us": wire.lateness.quantile(0.99).as_micros(),
+                    "late_most_us": wire.lateness.most().as_micros(),
+                    "load": wire.load,
+                    "overruns": figures.overruns,
+                    "refused": wire.refused,
+                    "lost": wire.ways.map(|way| way.lost),
+                    "dropped": wire.ways.map(|way| way.dropped),
+                    "arrived": wire.ways.map(|way| way.arrived),
+                });
+            }
+        }
+        value
+    }
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cell { system, way, path, .. } = &self.cell;
+        let (system, way) = (system.name(), way.name());
+        write!(f, "{system:10} {way:4} {:3} ms {:4} %  ", path.rtt, path.loss)?;
+        match &self.figures {
+            Err(error) => write!(f, "-  {error}"),
+            Ok(figures) => {
+                write!(f, "{:6.1} :", figures.mean())?;
+                for rate in &figures.rates {
+                    write!(f, " {rate:.0}")?;
+                }
+                write!(f, "  ({})", of_wire(&figures.wire, figures.overruns))
+            }
+        }
+    }
+}
+
+/// One line about a wire.
+pub(super) fn of_wire(wire: &wire::Report, overruns: u64) -> String {
+    let sum = |of: fn(&testkit::netem::Counts) -> u64| wire.ways.iter().map(of).sum::<u64>();
+    let late = |share| wire.lateness.quantile(share).as_secs_f64() * 1000.0;
+    let mut text = format!(
+        "wire: {} packets, {} lost, {} dropped by queues; late p50 {:.2} p99 {:.2} ms; {:.0} % of a core",
+        sum(|way| way.arrived),
+        sum(|way| way.lost),
+        sum(|way| way.dropped),
+        late(0.5),
+        late(0.99),
+        wire.load * 100.0,
+    );
+    if overruns + wire.refused > 0 {
+        text += &format!("; TOO SLOW for {overruns}, {} refused", wire.refused);
+    }
+    text
+}
+
+/// The case and whether the tunnel holds its floor.
+pub(super) fn print_case(case: &[Measured]) -> bool {
+    println!(
+        "\none stream at {CASE_RTT} ms and {CASE_RATE} Mbit/s; floor: {CASE_FLOOR} of it in a second within the \
+         first {CASE_SECONDS}"
+    );
+    let mut is_met = true;
+    for measured in case {
+        let Cell { system, way, .. } = measured.cell;
+        let (best, reached) = measured.figures.as_ref().map_or((0.0, None), |figures| {
+            (figures.rates.iter().copied().fold(0.0, f64::max), figures.reached())
+        });
+        let verdict = match reached {
+            Some(second) => format!("met in second {second}"),
+            None => "missed".to_owned(),
+        };
+        println!("{:10} {:4}  best {:.2}  {verdict}", system.name(), way.name(), best / CASE_RATE);
+        is_met &= system == System::Direct || reached.is_some();
+    }
+    println!();
+    is_met
+}
+
+/// A row for each path, a column for each system and way.
+pub(super) fn print_matrix(path: &Path, matrix: &[Measured]) {
+    if matrix.is_empty() {
+        return;
+    }
+    let mut columns: Vec<(System, Way)> = Vec::new();
+    let mut rows: Vec<(f64, f64)> = Vec::new();
+    for Measured { cell, .. } in matrix {
+        let column = (cell.system, cell.way);
+        let row = (cell.path.rtt, cell.path.loss);
+        if !columns.contains(&column) {
+            columns.push(column);
+        }
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    let rate = path.rate.map_or_else(|| "any rate".to_owned(), |rate| format!("{rate} Mbit/s"));
+    println!("\nMbit/s, mean of the first seconds; {rate}, queue {} ms", path.queue);
+    print!("{:>6} {:>6}", "rtt", "loss");
+    for (system, way) in &columns {
+        print!(" {:>15}", format!("{} {}", system.name(), way.name()));
+    }
+    println!();
+    for (rtt, loss) in rows {
+        print!("{rtt:6} {loss:5}%");
+        for column in &columns {
+            let cell = matrix.iter().find(|measured| {
+                let Cell { system, way, path, .. } = &measured.cell;
+                (*system, *way) == *column && (path.rtt, path.loss) == (rtt, loss)
+            });
+            match cell.and_then(|cell| cell.figures.as_ref().ok()) {
+                Some(figures) => print!(" {:15.1}", figures.mean()),
+                None => print!(" {:>15}", "-"),
+            }
+        }
+        println!();
+    }
+}
+
+pub(super) fn write(
+    file: &File,
+    path: &Path,
+    case: &[Measured],
+    matrix: &[Measured],
+) -> Result<()> {
+    let all = |measured: &[Measured]| measured.iter().map(Measured::json).collect::<Vec<_>>();
+    let value = json!({
+        "path": path.describe(),
+        "case": { "floor": CASE_FLOOR, "cells": all(case) },
+        "matrix": all(matrix),
+    });
+    Ok(fs::write(file, format!("{value:#}\n"))?)
+}

@@ -1,0 +1,116 @@
+//! What is measured: a visitor at the right end and an origin at the left one, with nothing or with
+//! the tunnel between them. The server is at the visitor's end, so that the carrier crosses the wire.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::stage::{Daemon, Scheme, run, tunnel};
+
+use super::ends::{End, Ends};
+use super::stream::wait;
+
+/// Where iperf3 listens, at the left.
+pub(super) const ORIGIN: u16 = 5201;
+
+/// Where the tunnel's server takes visitors, and clients.
+const PUBLIC: u16 = 9000;
+const SERVER: u16 = 7000;
+
+/// A way from the visitor to the origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum System {
+    /// Straight over the path.
+    Direct,
+    /// Through both daemons, one worker and one connection each.
+    Tunnel(Scheme),
+}
+
+impl System {
+    pub(super) const ALL: [Self; 3] =
+        [Self::Direct, Self::Tunnel(Scheme::Tcp), Self::Tunnel(Scheme::Tls)];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Tunnel(Scheme::Tcp) => "tunnel-tcp",
+            Self::Tunnel(Scheme::Tls) => "tunnel-tls",
+        }
+    }
+
+    /// Starts what it needs and waits until it is there.
+    pub(super) fn start(self, ends: &Ends, dir: &Path, binary: &Path) -> Result<Running> {
+        match self {
+            Self::Direct => {
+                let address = SocketAddr::from((ends.left.address, ORIGIN));
+                Ok(Running { address, daemons: Vec::new() })
+            }
+            Self::Tunnel(scheme) => start_tunnel(ends, scheme, dir, binary),
+        }
+    }
+}
+
+/// A system that is up; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    /// For visitors at the right.
+    pub(super) address: SocketAddr,
+    daemons: Vec<Daemon>,
+}
+
+impl Running {
+    /// Processor time of all daemons so far, in seconds.
+    pub(super) fn cpu(&self) -> f64 {
+        self.daemons.iter().map(|daemon| daemon.cpu().as_secs_f64()).sum()
+    }
+}
+
+fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Result<Running> {
+    let output = run(&mut tunnel(binary, &["generate", "token"]));
+    ensure!(output.status.success(), "tunnel generate token: {output:?}");
+    let token = String::from_utf8(output.stdout)?;
+    let (token, place) = (token.trim(), dir.display());
+    let url = format!("{}://{}:{SERVER}", scheme.name(), ends.right.address);
+    let [mut tls, mut trust] = [String::new(), String::new()];
+    if scheme == Scheme::Tls {
+        let host = ends.right.address.to_string();
+        let certs = ["generate", "certs", "--server", &host, "--out", &place.to_string()];
+        let output = run(&mut tunnel(binary, &certs));
+        ensure!(output.status.success(), "tunnel generate certs: {output:?}");
+        tls = format!("tls: {{ cert: {place}/server.crt, key: {place}/server.key }}\n");
+        trust = format!("tls: {{ ca: {place}/ca.crt }}\n");
+    }
+    let server = format!(
+        "listen: [\"{url}\"]\nstate_dir: {place}/state\ncontrol: {place}/server.sock\nworkers: 1\n\
+         log: {{ level: warn }}\n{tls}\
+         clients: [{{ name: home, token: \"{token}\", allow: {{ tcp: [\"{PUBLIC}\"] }} }}]\n"
+    );
+    let server = start(&ends.right, "server", dir, binary, &server)?;
+    wait(|| ends.right.listens(SERVER)).context("the server does not listen")?;
+    let client = format!(
+        "servers: [\"{url}\"]\nname: home\ntoken: \"{token}\"\ncontrol: {place}/client.sock\n\
+         workers: 1\nconnections: 1\nlog: {{ level: warn }}\n\
+         services: [{{ name: origin, target: \"tcp://127.0.0.1:{ORIGIN}\", public: \"tcp://:{PUBLIC}\" }}]\n\
+         {trust}"
+    );
+    let client = start(&ends.left, "client", dir, binary, &client)?;
+    wait(|| ends.right.listens(PUBLIC)).context("the client does not log in")?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, PUBLIC));
+    Ok(Running { address, daemons: vec![server, client] })
+}
+
+fn start(end: &End, role: &str, dir: &Path, binary: &Path, config: &str) -> Result<Daemon> {
+    let file = dir.join(format!("{role}.yaml"));
+    fs::write(&file, config)?;
+    let plain = tunnel(binary, &[role, "--config"]);
+    let mut command = end.command(plain.get_program());
+    command.args(plain.get_args()).arg(file).env("HOME", dir);
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    Ok(Daemon::start(role, dir, &mut command))
+}
