@@ -95,6 +95,13 @@ impl End {
     /// what the host allows to everyone (`tcp_allowed_congestion_control`), a route may ask for any.
     fn configure(&self, path: &Path) -> Result<()> {
         let (address, peer, congestion) = (self.address, self.peer, &path.congestion);
+        let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        let known = fs::read_to_string(file).unwrap_or_default();
+        ensure!(
+            known.split_whitespace().any(|name| name == congestion),
+            "this kernel has no congestion control {congestion}, only {} (or load its module first)",
+            known.trim()
+        );
         self.set("tcp_rmem", &format!("4096 131072 {BUFFER}"))?;
         self.set("tcp_wmem", &format!("4096 65536 {BUFFER}"))?;
         // Else a run would start from what the one before learnt about the path.

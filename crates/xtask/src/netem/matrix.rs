@@ -84,7 +84,7 @@ impl Plan {
     pub(super) fn limit(&self) -> Duration {
         let each = |seconds: u32| Duration::from_secs(seconds.into()) + GRACE + OVERHEAD;
         let cells = self.cells() as u32;
-        let case = 2 * self.systems.len() as u32;
+        let case = (self.systems.len() * self.ways.len()) as u32;
         each(self.seconds) * cells + each(CASE_SECONDS) * case + Duration::from_secs(60)
     }
 
@@ -96,8 +96,9 @@ impl Plan {
     fn case(&self, path: &Path) -> Vec<Cell> {
         let path = Path { rtt: CASE_RTT, rate: Some(CASE_RATE), ..path.without_trouble() };
         let cell = |(system, way)| Cell { system, way, path: path.clone(), seconds: CASE_SECONDS };
-        let systems = self.systems.iter().copied();
-        systems.flat_map(|system| Way::BOTH.map(|way| (system, way))).map(cell).collect()
+        let pairs =
+            self.systems.iter().flat_map(|system| self.ways.iter().map(|way| (*system, *way)));
+        pairs.map(cell).collect()
     }
 
     /// The matrix.

@@ -29,10 +29,10 @@ mod wire;
 mod wish;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::child::{cargo, run};
 use crate::site::Site;
@@ -84,13 +84,23 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
             site.target.join("release/tunnel")
         }
     };
-    let program = std::env::current_exe().context("this program has no path")?;
+    let program = optimized(&site)?;
     let mut args = vec![OsString::from("netem"), INSIDE.into(), binary.into()];
     args.extend(words.iter().map(OsString::from));
     cage::run(&program, &args, wish.limit())
 }
 
-fn inside(wish: &Wish, binary: &std::path::Path) -> Result<ExitCode> {
+/// This program once more, optimized: a wire that carries 100,000 packets a second is late else, and
+/// 1.3 Gbit/s is all it can.
+fn optimized(site: &Site) -> Result<PathBuf> {
+    let args = ["build", "--quiet", "--profile", "e2e", "--package", "xtask"];
+    let status =
+        cargo(&site.root, &args).stdin(Stdio::null()).status().context("starting cargo")?;
+    ensure!(status.success(), "cargo {} ended with {status}", args.join(" "));
+    Ok(site.target.join("e2e/xtask"))
+}
+
+fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
     match &wish.job {
         Job::Shell(shell) => shell::run(&wish.path, shell),
         Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),

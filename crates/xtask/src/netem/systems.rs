@@ -75,7 +75,7 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
     let [mut tls, mut trust] = [String::new(), String::new()];
     if scheme == Scheme::Tls {
         let host = ends.right.address.to_string();
-        let certs = ["generate", "certs", "--server", &host, "--out", &place.to_string()];
+        let certs = ["generate", "certs", "--server", &host, "--output", &place.to_string()];
         let output = run(&mut tunnel(binary, &certs));
         ensure!(output.status.success(), "tunnel generate certs: {output:?}");
         tls = format!("tls: {{ cert: {place}/server.crt, key: {place}/server.key }}\n");
