@@ -70,11 +70,21 @@ impl End {
     }
 
     /// Packets that its device dropped because the wire did not come for them.
-    pub(super) fn overruns(&self) -> Result<u64> {
+    fn overruns(&self) -> Result<u64> {
         let (good, said) = capture(self.command("ip").args(["-j", "-s", "link", "show", "wire"]))?;
         ensure!(good, "{}: {said}", self.name);
         let said: serde_json::Value = serde_json::from_str(&said)?;
         Ok(said[0]["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
+    }
+
+    /// Segments that its TCP sent again.
+    fn resent(&self) -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/net/snmp", self.pid))?;
+        // A line of names, then one of numbers.
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let mut line = || lines.next().unwrap_or_default().split_whitespace();
+        let value = line().zip(line()).find(|(name, _)| *name == "RetransSegs");
+        value.and_then(|(_, value)| value.parse().ok()).context("no RetransSegs in net/snmp")
     }
 
     fn ip(&self, line: &str) -> Result<()> {
@@ -172,14 +182,18 @@ impl Ends {
         Ok(ends)
     }
 
+    /// Packets the wire was too slow for, and segments that TCP sent again, at both ends so far.
+    pub(super) fn troubles(&self) -> Result<(u64, u64)> {
+        let Self { left, right, .. } = self;
+        Ok((left.overruns()? + right.overruns()?, left.resent()? + right.resent()?))
+    }
+
     /// What was set, in words.
     pub(super) fn settings(path: &Path) -> String {
         format!(
             "at both ends: tcp_rmem and tcp_wmem up to {BUFFER}, tcp_no_metrics_save 1, congestion control \
-             {} (by route), of a host that allows {} as a default",
+             {} (of routes)",
             path.congestion,
-            fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-                .map_or_else(|_| "?".to_owned(), |names| names.trim().replace(' ', ", ")),
         )
     }
 }

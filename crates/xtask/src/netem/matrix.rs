@@ -160,8 +160,7 @@ fn measure_all(ends: &Ends, cells: &[Cell], dir: &File, binary: &File) -> Vec<Me
 /// Everything is new for each: daemons, connections, the wire.
 fn measure(ends: &Ends, cell: &Cell, dir: &File, binary: &File) -> Result<report::Figures> {
     fresh(dir)?;
-    let overruns = || Ok::<_, anyhow::Error>(ends.left.overruns()? + ends.right.overruns()?);
-    let before = overruns()?;
+    let before = ends.troubles()?;
     let path = &cell.path;
     let wire = Wire::start(ends, path.weather(), path.mtu, path.seed)?;
     let origin = stream::origin(ends, dir)?;
@@ -170,5 +169,8 @@ fn measure(ends: &Ends, cell: &Cell, dir: &File, binary: &File) -> Result<report
     let rates = stream::visit(ends, running.address, cell.way, cell.seconds, dir, origin);
     let cpu = running.cpu() - idle;
     drop(running);
-    Ok(report::Figures { rates, cpu, wire: wire.finish()?, overruns: overruns()? - before })
+    let wire = wire.finish()?;
+    let after = ends.troubles()?;
+    let [overruns, resent] = [after.0 - before.0, after.1 - before.1];
+    Ok(report::Figures { rates, cpu, wire, overruns, resent })
 }

@@ -23,6 +23,8 @@ pub(super) struct Figures {
     pub(super) wire: wire::Report,
     /// Packets the wire was too slow for.
     pub(super) overruns: u64,
+    /// Segments that TCP sent again at both ends, also on loopback.
+    pub(super) resent: u64,
 }
 
 impl Figures {
@@ -66,6 +68,7 @@ impl Measured {
                 value["mbit"] = json!(figures.mean());
                 value["mbit_per_second"] = json!(figures.rates);
                 value["daemons_cpu_seconds"] = json!(figures.cpu);
+                value["resent_segments"] = json!(figures.resent);
                 value["wire"] = json!({
                     "late_p99_us": wire.lateness.quantile(0.99).as_micros(),
                     "late_most_us": wire.lateness.most().as_micros(),
@@ -94,7 +97,8 @@ impl fmt::Display for Measured {
                 for rate in &figures.rates {
                     write!(f, " {rate:.0}")?;
                 }
-                write!(f, "  ({})", of_wire(&figures.wire, figures.overruns))
+                let wire = of_wire(&figures.wire, figures.overruns);
+                write!(f, "  ({} resent; {wire})", figures.resent)
             }
         }
     }

@@ -46,8 +46,7 @@ pub(super) fn run(path: &Path, shell: &Shell) -> Result<ExitCode> {
         drop(server.kill());
         server.wait()?;
     }
-    let overruns = ends.left.overruns()? + ends.right.overruns()?;
-    eprintln!("{}", report::of_wire(&wire.finish()?, overruns));
+    eprintln!("{}", report::of_wire(&wire.finish()?, ends.troubles()?.0));
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
