@@ -7,6 +7,7 @@ use std::path::Path as File;
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::ends::Ends;
 use super::matrix::{CASE_FLOOR, CASE_RATE, CASE_RTT, CASE_SECONDS, Cell};
 use super::path::Path;
 use super::stream::Way;
@@ -109,12 +110,14 @@ pub(super) fn of_wire(wire: &wire::Report, overruns: u64) -> String {
     let sum = |of: fn(&testkit::netem::Counts) -> u64| wire.ways.iter().map(of).sum::<u64>();
     let late = |share| wire.lateness.quantile(share).as_secs_f64() * 1000.0;
     let mut text = format!(
-        "wire: {} packets, {} lost, {} dropped by queues; late p50 {:.2} p99 {:.2} ms; {:.0} % of a core",
+        "wire: {} packets, {} lost, {} dropped by queues; late p50 {:.2} p99 {:.2} most {:.1} ms; \
+         {:.0} % of a core",
         sum(|way| way.arrived),
         sum(|way| way.lost),
         sum(|way| way.dropped),
         late(0.5),
         late(0.99),
+        wire.lateness.most().as_secs_f64() * 1000.0,
         wire.load * 100.0,
     );
     if overruns + wire.refused > 0 {
@@ -195,8 +198,44 @@ pub(super) fn write(
     let all = |measured: &[Measured]| measured.iter().map(Measured::json).collect::<Vec<_>>();
     let value = json!({
         "path": path.describe(),
+        "settings": Ends::settings(path),
         "case": { "floor": CASE_FLOOR, "cells": all(case) },
         "matrix": all(matrix),
     });
     Ok(fs::write(file, format!("{value:#}\n"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(system: System, rates: &[f64]) -> Measured {
+        let path = Path { rtt: CASE_RTT, ..Path::default() };
+        let cell = Cell { system, way: Way::Down, path, seconds: CASE_SECONDS };
+        let wire = wire::Report::default();
+        let figures = Figures { rates: rates.to_vec(), cpu: 0.0, wire, overruns: 0, resent: 0 };
+        Measured::new(&cell, Ok(figures))
+    }
+
+    #[test]
+    fn the_floor_is_met_by_one_second_and_by_every_way_through_the_tunnel() {
+        let tunnel = System::ALL[1];
+        let slow = measured(System::Direct, &[10.0, 849.0]);
+        let good = measured(tunnel, &[10.0, 851.0, 20.0]);
+        assert_eq!(good.figures.as_ref().unwrap().reached(), Some(2));
+        assert!(print_case(&[slow, good]), "the floor is the tunnel's");
+        let good = measured(tunnel, &[10.0, 851.0]);
+        assert!(!print_case(&[good, measured(tunnel, &[849.0; 5])]));
+        assert!(!print_case(&[measured(tunnel, &[])]), "nothing arrived");
+    }
+
+    #[test]
+    fn a_failed_measurement_is_told_everywhere() {
+        let failed = measured(System::Direct, &[]);
+        assert!(failed.to_string().contains("no byte"), "{failed}");
+        assert!(failed.json()["error"].as_str().unwrap().contains("no byte"));
+        let good = measured(System::Direct, &[100.0, 200.0]);
+        assert_eq!(good.json()["mbit"], 150.0);
+        assert!(good.to_string().contains("150.0 : 100 200"), "{good}");
+    }
 }

@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_millis(20);
 const TURN: usize = 16;
 
 /// What a wire did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     /// From left to right, from right to left.
     pub(super) ways: [Counts; 2],
@@ -100,12 +100,7 @@ fn carry(
         Way::new(left, right, Datagrams::new(weather, seed)),
         Way::new(right, left, Datagrams::new(weather, seed.wrapping_add(1))),
     ];
-    let mut report = Report {
-        ways: [Counts::default(); 2],
-        refused: 0,
-        lateness: Lateness::default(),
-        load: 0.0,
-    };
+    let mut report = Report::default();
     let (start, busy) = (Instant::now(), cpu_time());
     while !end.load(Ordering::Relaxed) {
         for way in &mut ways {
