@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         Some("systems") => systems::main(args),
         Some("netem") => netem::main(args),
         None | Some("help" | "--help" | "-h") => {
-            println!("{HELP}\n{}\nSteps:\n{}", netem::help(), test::describe_steps());
+            println!("{HELP}\n{}\nSteps:\n{}", netem::HELP, test::describe_steps());
             ExitCode::SUCCESS
         }
         Some(other) => {

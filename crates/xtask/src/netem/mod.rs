@@ -38,13 +38,14 @@ use crate::child::{cargo, run};
 use crate::site::Site;
 use wish::{Job, Wish};
 
+pub(crate) use wish::HELP;
+
 /// The first word of the second run of this program, inside the namespaces; what follows are the binary
 /// to measure and the words of the first run.
 const INSIDE: &str = "inside";
 
-/// For `cargo xtask help`.
-pub(crate) fn help() -> String {
-    format!("{}{}", wish::HELP, path::HELP)
+fn help() -> String {
+    format!("{HELP}{}{}", wish::OPTIONS, path::HELP)
 }
 
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
@@ -53,6 +54,12 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
         [first, binary, words @ ..] if first == INSIDE => (Some(PathBuf::from(binary)), words),
         words => (None, words),
     };
+    if let [first] = words
+        && ["help", "--help", "-h"].contains(&first.as_str())
+    {
+        println!("{}", help());
+        return ExitCode::SUCCESS;
+    }
     let wish = match Wish::parse(words) {
         Ok(wish) => wish,
         Err(error) => {

@@ -53,7 +53,8 @@ impl Default for Path {
 }
 
 /// Lines of the help on the options that [`Path::set`] reads.
-pub(super) const HELP: &str = "\
+pub(super) const HELP: &str = "
+The path, of run and, but for --rtt and --loss, of all measurements:
   --rtt MS --jitter MS    round-trip time [0]; up to so much more each way, in order [0]
   --loss % --burst N      lost each way [0]; in runs of N packets on average [each for itself]
   --reorder % --duplicate %   held back by up to half the rtt [0]; arriving twice [0]

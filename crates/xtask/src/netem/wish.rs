@@ -10,7 +10,8 @@ use super::path::Path;
 use super::shell::Shell;
 use crate::options;
 
-pub(super) const HELP: &str = "\
+/// For `cargo xtask help`.
+pub(crate) const HELP: &str = "\
 cargo xtask netem [OPTION…]          one stream straight and through the tunnel, over emulated paths;
                                      the tables, also in target/netem/
 cargo xtask netem case [OPTION…]     only: 100 ms, 1 Gbit/s, one stream; what it reaches within 5 s
@@ -18,7 +19,11 @@ cargo xtask netem run [OPTION…] [--right COMMAND]… -- COMMAND…
                                      a command at the left end of a path, others at the right one;
                                      NETEM_LEFT, NETEM_RIGHT are their addresses, and $NETEM_AT_RIGHT
                                      before a command takes it there
+cargo xtask netem help               options and their defaults
+";
 
+/// For `cargo xtask netem help`, below [`HELP`] and above what [`Path`] reads.
+pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
@@ -26,7 +31,6 @@ cargo xtask netem run [OPTION…] [--right COMMAND]… -- COMMAND…
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]
-The path, of run and of all measurements:
 ";
 
 /// What is wanted.
