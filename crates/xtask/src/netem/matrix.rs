@@ -14,8 +14,8 @@ use super::systems::System;
 use super::wire::Wire;
 use crate::site::Site;
 
-/// What one measurement takes beside its seconds, about: daemons, connecting.
-const OVERHEAD: Duration = Duration::from_millis(800);
+/// What one measurement takes beside its seconds, about: daemons, connecting, losses at both.
+const OVERHEAD: Duration = Duration::from_millis(1500);
 
 /// The case with a floor: round-trip time, rate, seconds in which the share of the rate has to be there.
 pub(super) const CASE_RTT: f64 = 100.0;

@@ -67,18 +67,19 @@ pub(super) fn visit(
     let mut visitor = Daemon::start("visitor", dir, with_intervals(&mut command));
     let start = Instant::now();
     let limit = Duration::from_secs(seconds.into()) + GRACE;
-    while visitor.is_running() && start.elapsed() < limit {
+    let rates = loop {
+        let receiver = if way == Way::Up { &mut origin } else { &mut visitor };
+        // In this order: what it said before it ended is there.
+        let is_over = !receiver.is_running() || start.elapsed() > limit;
+        let mut rates = intervals(&receiver.log());
+        if is_over || rates.len() >= seconds as usize {
+            rates.truncate(seconds as usize);
+            break rates;
+        }
         sleep(ASK);
-    }
-    // The last second of a receiver at the left is on its way to the file still.
-    while way == Way::Up && origin.is_running() && start.elapsed() < limit {
-        sleep(ASK);
-    }
+    };
     visitor.kill();
     origin.kill();
-    let receiver = if way == Way::Up { &origin } else { &visitor };
-    let mut rates = intervals(&receiver.log());
-    rates.truncate(seconds as usize);
     rates
 }
 
