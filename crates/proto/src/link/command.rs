@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Link, SWEEP, StreamKey, lookup, rate};
+use super::{Link, SWEEP, StreamKey, lookup};
 use crate::budget::spare;
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
 use crate::offset::{length, memory};
@@ -60,8 +60,7 @@ impl Link {
     pub(super) fn frame_limit(&self, key: StreamKey) -> usize {
         let own = self.streams.get(key.index).is_some_and(|stream| stream.is_ready);
         let others = self.schedule.waiting().saturating_sub(usize::from(own));
-        let limit = self.rate.frame_limit();
-        if others == 0 { limit } else { limit.min(rate::SHARED) }
+        if others == 0 { self.rate.frame_limit() } else { self.rate.shared_limit() }
     }
 
     /// Queues a payload. `frame` starts with [`HEAD_ROOM`] bytes for the head, the payload is at
