@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::server::{Greeted, greet};
@@ -32,15 +32,38 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Wait after an error of the listener itself: out of descriptors, mostly.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Accepts from `listener` on this worker as long as it lives.
-pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
+/// Held while a connection is accepted and while room is looked for: looking takes descriptors, and who
+/// accepts meanwhile would get one beyond the room.
+static TABLE: Mutex<()> = Mutex::new(());
+
+fn table() -> MutexGuard<'static, ()> {
+    // It guards no data that a panic could have left half done.
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Accepts from `listener` on this worker as long as it lives. `loops` is how many of these there are
+/// in the process: each may accept one before another looks, so there is to be room for all.
+pub(super) fn start(
+    worker: &Rc<Worker>,
+    registry: Arc<Registry>,
+    mut listener: Box<dyn Listener>,
+    loops: usize,
+) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
         let mut strangers = Strangers::default();
         let room = descriptors::room_of_strangers();
+        let is_there = || {
+            let _held = table();
+            room.is_there_for(loops)
+        };
         let complaints = RepeatLimit::new();
         loop {
-            match poll_fn(|cx| listener.poll_accept(cx)).await {
+            let accepted = poll_fn(|cx| {
+                let _held = table();
+                listener.poll_accept(cx)
+            });
+            match accepted.await {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
                     let task = spawn_local(async move {
@@ -51,7 +74,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     });
                     strangers.add(task.abort_handle());
                     // The newcomer stays, whoever it is.
-                    while strangers.0.len() > 1 && !room.is_there() {
+                    while strangers.0.len() > 1 && !is_there() {
                         strangers.oldest_leaves().await;
                     }
                 }

@@ -96,6 +96,7 @@ impl Server {
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
+        let loops = groups.iter().map(|(_, sockets)| sockets.len()).sum();
         let mut listen = Vec::new();
         for (transport, sockets) in groups {
             let address = sockets.first().context("no socket")?.local_addr()?;
@@ -107,7 +108,7 @@ impl Server {
                 handle
                     .call(move |worker| {
                         let listener = transports::listener(transport, socket, tls)?;
-                        accept::start(worker, registry, listener);
+                        accept::start(worker, registry, listener, loops);
                         std::io::Result::Ok(())
                     })
                     .await??;
