@@ -8,7 +8,8 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use link::server::{Greeted, greet};
@@ -32,38 +33,31 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Wait after an error of the listener itself: out of descriptors, mostly.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Held while a connection is accepted and while room is looked for: looking takes descriptors, and who
-/// accepts meanwhile would get one beyond the room.
+/// Held from the look for a free descriptor to the accept that takes it: two loops that see the same
+/// one would creep beyond the room, one connection at a time.
 static TABLE: Mutex<()> = Mutex::new(());
 
-fn table() -> MutexGuard<'static, ()> {
-    // It guards no data that a panic could have left half done.
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Accepts from `listener` on this worker as long as it lives. `loops` is how many of these there are
-/// in the process: each may accept one before another looks, so there is to be room for all.
-pub(super) fn start(
-    worker: &Rc<Worker>,
-    registry: Arc<Registry>,
-    mut listener: Box<dyn Listener>,
-    loops: usize,
-) {
+/// Accepts from `listener` on this worker as long as it lives.
+pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
         let mut strangers = Strangers::default();
         let room = descriptors::room_of_strangers();
-        let is_there = || {
-            let _held = table();
-            room.is_there_for(loops)
-        };
         let complaints = RepeatLimit::new();
         loop {
             let accepted = poll_fn(|cx| {
-                let _held = table();
-                listener.poll_accept(cx)
+                // It guards no data that a panic could have left half done.
+                let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+                if strangers.0.len() > 1 && !room.is_there() && strangers.are_several() {
+                    return Poll::Ready(None);
+                }
+                listener.poll_accept(cx).map(Some)
             });
-            match accepted.await {
+            let Some(accepted) = accepted.await else {
+                strangers.oldest_leaves().await;
+                continue;
+            };
+            match accepted {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
                     let task = spawn_local(async move {
@@ -73,10 +67,6 @@ pub(super) fn start(
                         }
                     });
                     strangers.add(task.abort_handle());
-                    // The newcomer stays, whoever it is.
-                    while strangers.0.len() > 1 && !is_there() {
-                        strangers.oldest_leaves().await;
-                    }
                 }
                 Err(error) => {
                     if let Some(more) = complaints.pass((), Instant::now()) {
@@ -103,6 +93,12 @@ impl Strangers {
             self.0.retain(|task| !task.is_finished());
         }
         self.0.push_back(task);
+    }
+
+    /// Whether somebody could leave: the newest stays, whoever it is.
+    fn are_several(&mut self) -> bool {
+        self.0.retain(|task| !task.is_finished());
+        self.0.len() > 1
     }
 
     /// Ready when its socket is closed. False when there is none.
@@ -230,4 +226,27 @@ fn begin(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64) -> Link {
         worker.state.add_link(&session, &link);
     }
     link
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(flavor = "local")]
+    async fn whoever_is_alone_among_those_that_have_logged_in_stays() {
+        let mut strangers = Strangers::default();
+        for _ in 0..3 {
+            let done = spawn_local(async {});
+            strangers.add(done.abort_handle());
+            done.await.unwrap();
+        }
+        let newest = spawn_local(pending::<()>());
+        strangers.add(newest.abort_handle());
+        assert!(!strangers.are_several());
+        strangers.add(spawn_local(pending::<()>()).abort_handle());
+        assert!(strangers.are_several() && strangers.oldest_leaves().await);
+        assert!(newest.is_finished() && !strangers.are_several());
+    }
 }

@@ -96,7 +96,6 @@ impl Server {
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
-        let loops = groups.iter().map(|(_, sockets)| sockets.len()).sum();
         let mut listen = Vec::new();
         for (transport, sockets) in groups {
             let address = sockets.first().context("no socket")?.local_addr()?;
@@ -108,7 +107,7 @@ impl Server {
                 handle
                     .call(move |worker| {
                         let listener = transports::listener(transport, socket, tls)?;
-                        accept::start(worker, registry, listener, loops);
+                        accept::start(worker, registry, listener);
                         std::io::Result::Ok(())
                     })
                     .await??;
