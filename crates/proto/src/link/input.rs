@@ -238,10 +238,16 @@ impl Link {
             self.schedule.refusals.push_back((id, violation.reset_code()));
             return Ok(());
         };
-        let is_full =
-            self.stream_count() >= self.config.streams_max || !Stream::is_affordable(&*self.budget);
-        if self.going_away || is_full {
-            let code = if self.going_away { ResetCode::Shutdown } else { ResetCode::Limit };
+        let obstacle = if self.going_away {
+            Some(ResetCode::Shutdown)
+        } else if self.stream_count() >= self.config.streams_max
+            || !Stream::is_affordable(&*self.budget)
+        {
+            Some(ResetCode::Limit)
+        } else {
+            None
+        };
+        if let Some(code) = obstacle {
             self.schedule.refusals.push_back((id, code));
             return Ok(());
         }
