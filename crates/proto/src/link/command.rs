@@ -49,8 +49,8 @@ impl Link {
         let room = if stream.send.unsent() >= length(limit) || stream.send.is_full() {
             0
         } else {
-            stream.own_room = own_room(&stream.send, self.config.replay_per_stream, spare);
-            stream.send.credit().min(stream.own_room).min(length(limit))
+            let own = own_room(&stream.send, self.config.replay_per_stream, spare);
+            stream.send.credit().min(own).min(length(limit))
         };
         stream.wants_room = room == 0;
         memory(room)
@@ -67,8 +67,9 @@ impl Link {
     /// most [`Link::room`] bytes. Afterwards `frame` is empty and may have capacity left.
     pub fn send(&mut self, key: StreamKey, frame: &mut BytesMut) {
         let Some(stream) = lookup(&mut self.streams, key) else { return frame.clear() };
+        let own = own_room(&stream.send, self.config.replay_per_stream, spare(&*self.budget));
         // Less than a window's least: the peer's CREDIT is what is waited for next.
-        let waits = stream.own_room.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
+        let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
         let flags = if waits { FLAG_WAITING } else { 0 };
         stream.send.push((Kind::Data, flags), key.id, frame, &mut self.small);
         stream.account(&*self.budget);

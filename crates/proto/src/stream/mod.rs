@@ -45,8 +45,6 @@ pub(crate) struct Stream {
     pub(crate) priority: Priority,
     /// Our OPEN, until the peer is known to have seen it.
     pub(crate) open: Option<Bytes>,
-    /// What our own memory allowed when the application last asked for room.
-    pub(crate) own_room: u64,
     /// Waits for room: the application is told when there is some.
     pub(crate) wants_room: bool,
     /// Stands in the ready queue.
@@ -71,7 +69,6 @@ impl Stream {
             recv: Recv::new(implicit),
             priority,
             open: None,
-            own_room: 0,
             wants_room: false,
             is_ready: false,
             is_signalling: false,
