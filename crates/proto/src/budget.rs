@@ -32,6 +32,24 @@ pub(crate) fn spare(budget: &dyn Budget) -> u64 {
     budget.left().saturating_sub(budget.total() / RESERVE)
 }
 
+/// What a budget was told of the memory that somebody has in use.
+#[derive(Debug)]
+pub(crate) struct Charge(u64);
+
+impl Charge {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// So much is in use now.
+    pub(crate) fn set(&mut self, memory: u64, budget: &dyn Budget) {
+        if memory > self.0 {
+            budget.charge(memory - self.0);
+        } else if memory < self.0 {
+            budget.release(self.0 - memory);
+        }
+        self.0 = memory;
+    }
+}
+
 /// A budget without limit, for tests and tools.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unlimited;

@@ -90,6 +90,33 @@ fn a_retained_frame_costs_the_buffer_that_it_keeps() {
 }
 
 #[test]
+fn memory_of_small_frames_waits_for_the_next_ones_and_not_for_ever() {
+    for (how, total) in [("silence", 64 << 20), ("a lost carrier", 64 << 20), ("want", 1 << 20)] {
+        let purse = Purse::new(total);
+        let budgets: [Rc<dyn Budget>; 2] = [Rc::new(purse.clone()), Rc::new(Unlimited)];
+        let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+        pair.reconnect();
+        let id = pair.open(Client, &open("x"));
+        pair.run();
+        let quiet = purse.used();
+        (0..100).for_each(|_| pair.write(Client, id, &[7; 1000]));
+        pair.run_for(ms(200));
+        assert_eq!(pair.seen(Server, id).count, 100_000, "{how}");
+        let held = purse.used() - quiet;
+        match how {
+            "silence" => pair.run_for(ms(20_000)),
+            "a lost carrier" => pair.kill(),
+            // A share of so little is less than one chunk and all its frames' places.
+            _ => assert!(held < 16 << 10, "{held}"),
+        }
+        if how != "want" {
+            assert!((50_000..200_000).contains(&held), "{how}: {held}");
+            assert_eq!(purse.used(), quiet, "{how}");
+        }
+    }
+}
+
+#[test]
 fn a_sender_without_memory_is_not_kept_waiting_for_the_next_sweep() {
     // The receiver has a large window, the sender memory for little more than the implicit one:
     // it is acknowledged at once, not when a quarter of the large window is consumed.

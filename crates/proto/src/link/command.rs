@@ -71,8 +71,9 @@ impl Link {
         // Less than a window's least: the peer's CREDIT is what is waited for next.
         let waits = own.saturating_sub(length(frame.len())) < IMPLICIT_WINDOW;
         let flags = if waits { FLAG_WAITING } else { 0 };
-        stream.send.push((Kind::Data, flags), key.id, frame, &mut self.small);
+        stream.send.push((Kind::Data, flags), key.id, frame, &mut self.store);
         stream.account(&*self.budget);
+        self.store.account(&*self.budget);
         self.schedule.make_ready(key, stream);
     }
 
@@ -89,7 +90,7 @@ impl Link {
             let mut buf = BytesMut::with_capacity(HEAD_ROOM + piece.len());
             buf.resize(HEAD_ROOM, 0);
             buf.extend_from_slice(piece);
-            stream.send.push((Kind::Control, 0), key.id, &mut buf, &mut self.small);
+            stream.send.push((Kind::Control, 0), key.id, &mut buf, &mut self.store);
         }
         stream.account(&*self.budget);
         self.schedule.make_ready(key, stream);

@@ -254,7 +254,7 @@ impl Link {
         let mut stream = Stream::new(id, open.priority, IMPLICIT_WINDOW);
         stream.recv.open_window(self.config.window_initial, &*self.budget);
         let limit = limit.max(Offset::new(IMPLICIT_WINDOW));
-        stream.send.acknowledge(limit, Offset::ZERO, &mut self.spent).map_err(Violation::link)?;
+        stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;
         stream.account(&*self.budget);
         // Tells the opener its credit, and that the OPEN was seen.
         stream.credit_due = true;
@@ -338,13 +338,14 @@ impl Link {
         stream.open = None;
         let consumed = stream
             .send
-            .acknowledge(credit.limit, credit.consumed, &mut self.spent)
+            .acknowledge(credit.limit, credit.consumed, &mut self.store)
             .map_err(Violation::link)?;
         self.rate.sample(now, consumed);
         if credit.ack_end && id != StreamId::CONTROL {
             stream.send.end_acknowledged();
         }
         stream.account(&*self.budget);
+        self.store.account(&*self.budget);
         self.tell_room(key);
         self.try_forget(key);
         Ok(())

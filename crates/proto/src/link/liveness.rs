@@ -114,6 +114,11 @@ impl Liveness {
         self.due
     }
 
+    /// Whether nothing came in for a keepalive time.
+    pub(super) const fn is_quiet(&self) -> bool {
+        self.misses > 0
+    }
+
     pub(super) fn pong(&mut self, now: Instant, value: u64) {
         if let Some((_, at)) = self.last.take_if(|(last, _)| *last == value) {
             let sample = now.saturating_duration_since(at);

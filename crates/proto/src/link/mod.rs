@@ -40,7 +40,7 @@ pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use resume::Attach;
 pub use stall::Stall;
 
-use crate::stream::{CONTROL_WINDOW, SmallFrames, Stream};
+use crate::stream::{CONTROL_WINDOW, Store, Stream};
 use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
 use carrier::Carriers;
 use goaway::Said;
@@ -69,10 +69,8 @@ pub struct Link {
     rate: Rate,
     events: VecDeque<Event>,
     room: Vec<StreamKey>,
-    /// Where small frames are kept.
-    small: SmallFrames,
-    /// Frames that the peer has consumed, for [`Link::poll_spent`].
-    spent: Vec<Bytes>,
+    /// Memory of the frames that streams keep.
+    store: Store,
     /// Streams with consumption that no CREDIT has told.
     dirty: Vec<StreamKey>,
     sweep_at: Option<Instant>,
@@ -113,8 +111,7 @@ impl Link {
             rate: Rate::default(),
             events: VecDeque::new(),
             room: Vec::new(),
-            small: SmallFrames::default(),
-            spent: Vec::new(),
+            store: Store::new(),
             dirty: Vec::new(),
             sweep_at: None,
             going_away: false,
@@ -174,7 +171,7 @@ impl Link {
 
     /// A large frame that nobody needs any more: its memory can be used for the next read.
     pub fn poll_spent(&mut self) -> Option<Bytes> {
-        self.spent.pop()
+        self.store.poll_spent()
     }
 
     /// The unsent bytes the kernel should hold for a carrier: about a millisecond of its rate.
@@ -196,12 +193,24 @@ impl Link {
             self.sweep();
         }
         self.carriers.handle_timeout(now, &self.config, &mut self.events);
+        if self.carriers.active().is_some_and(|carrier| carrier.liveness.is_quiet()) {
+            self.rest();
+        }
+    }
+
+    /// Gives back memory that was held to be used again.
+    fn rest(&mut self) {
+        self.store.settle(&*self.budget);
+        self.dirty.shrink_to_fit();
+        self.room.shrink_to_fit();
+        self.events.shrink_to_fit();
+        self.schedule.shrink_to_fit();
     }
 
     /// Tells what was consumed and not told.
     fn sweep(&mut self) {
         self.sweep_at = None;
-        for key in std::mem::take(&mut self.dirty) {
+        for key in self.dirty.drain(..) {
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             stream.is_dirty = false;
             if !stream.credit_due {
@@ -248,6 +257,7 @@ impl Drop for Link {
         for (_, stream) in &mut self.streams {
             stream.settle(&*self.budget);
         }
+        self.store.settle(&*self.budget);
     }
 }
 

@@ -57,6 +57,7 @@ impl Link {
             self.begin_resume(standby);
         }
         self.carriers.note_absence(now);
+        self.rest();
     }
 
     /// Makes a standby the active carrier: queues our RESUME on it.
@@ -118,13 +119,17 @@ impl Link {
         stream.open = None;
         stream
             .send
-            .acknowledge(entry.limit, entry.consumed, &mut self.spent)
+            .acknowledge(entry.limit, entry.consumed, &mut self.store)
             .map_err(Violation::link)?;
-        stream.send.resume(entry.received, entry.end_seen).map_err(Violation::link)?;
+        stream
+            .send
+            .resume(entry.received, entry.end_seen, &mut self.store)
+            .map_err(Violation::link)?;
         if entry.end_seen {
             stream.send.end_acknowledged();
         }
         stream.account(&*self.budget);
+        self.store.account(&*self.budget);
         Ok(())
     }
 
@@ -145,7 +150,7 @@ impl Link {
                 return Err(Violation::link(ViolationCode::BadResume));
             } else if key.id.opener() == Some(self.side) && key.id > highest {
                 stream.recv.resume();
-                stream.rewind();
+                stream.rewind(&mut self.store);
                 stream.account(&*self.budget);
                 self.schedule.opens.push_back(key);
             } else {

@@ -80,6 +80,14 @@ impl Schedule {
             && self.waiting() == 0
     }
 
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.opens.shrink_to_fit();
+        self.signals.shrink_to_fit();
+        self.refusals.shrink_to_fit();
+        self.acks.shrink_to_fit();
+        self.ready.iter_mut().for_each(VecDeque::shrink_to_fit);
+    }
+
     pub(super) fn clear(&mut self) {
         self.opens.clear();
         self.signals.clear();

@@ -11,16 +11,18 @@
 //! forgotten ids (protocol decision 5). Bytes that the application has not consumed keep it a
 //! little longer, as they still are memory.
 
+mod frames;
 mod recv;
 mod send;
-mod small;
+mod store;
 
 use bytes::Bytes;
 
 pub(crate) use recv::{Due, Recv};
 pub(crate) use send::Send;
-pub(crate) use small::SmallFrames;
+pub(crate) use store::Store;
 
+use crate::budget::Charge;
 use crate::frame::Entry;
 use crate::offset::Offset;
 use crate::{Budget, Priority, StreamId};
@@ -57,8 +59,7 @@ pub(crate) struct Stream {
     pub(crate) is_dirty: bool,
     /// The peer's current RESUME lists it.
     pub(crate) is_listed: bool,
-    /// What the budget was told of its memory.
-    charged: u64,
+    charge: Charge,
 }
 
 impl Stream {
@@ -75,7 +76,7 @@ impl Stream {
             credit_due: false,
             is_dirty: false,
             is_listed: false,
-            charged: 0,
+            charge: Charge::NONE,
         }
     }
 
@@ -88,18 +89,13 @@ impl Stream {
     /// of it; windows draw for themselves before they grant.
     pub(crate) fn account(&mut self, budget: &dyn Budget) {
         let memory = STREAM_MEMORY + self.send.memory() + self.recv.memory();
-        if memory > self.charged {
-            budget.charge(memory - self.charged);
-        } else if memory < self.charged {
-            budget.release(self.charged - memory);
-        }
-        self.charged = memory;
+        self.charge.set(memory, budget);
     }
 
     /// The stream is forgotten: the budget gets everything back.
     pub(crate) fn settle(&mut self, budget: &dyn Budget) {
         self.recv.release(budget);
-        budget.release(std::mem::take(&mut self.charged));
+        self.charge.set(0, budget);
     }
 
     /// Whether both sides and the application are done with it.
@@ -124,7 +120,7 @@ impl Stream {
     }
 
     /// The peer never saw its OPEN: everything is sent again from the first byte.
-    pub(crate) fn rewind(&mut self) {
-        self.send.rewind(Offset::ZERO);
+    pub(crate) fn rewind(&mut self, store: &mut Store) {
+        self.send.rewind(Offset::ZERO, store);
     }
 }

@@ -1,22 +1,13 @@
-//! Our direction of a stream: frames in order, each kept until the peer has consumed it.
-//!
-//! One queue is both the send queue and the replay buffer: `frames[..next]` were sent and are
-//! retained, `frames[next..]` wait. A resume only moves `next`. A frame's bytes hold its head, so
-//! it is sent again as it is. What a frame costs is the memory it keeps, not the bytes it carries.
-
-use std::collections::VecDeque;
+//! Our direction of a stream: what the peer allows, what it has consumed, and how it ends. The
+//! frames themselves are in `frames.rs`.
 
 use bytes::{Bytes, BytesMut};
 
-use super::small::{COPY_BELOW, SmallFrames};
+use super::frames::Frames;
+use super::store::Store;
 use crate::frame::{Kind, MAX_PAYLOAD, write_data_head};
-use crate::offset::{Offset, length, memory};
+use crate::offset::{Offset, length};
 use crate::{HEAD_ROOM, ResetCode, StreamId, ViolationCode};
-
-/// Frames kept at most: one costs some sixty bytes whatever it carries, so that a window of tiny
-/// writes must not be sixty times as much memory. While a stream stalls at it, its source's
-/// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
-const FRAMES_MAX: usize = 4096;
 
 /// Where our direction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,37 +19,8 @@ enum End {
 }
 
 #[derive(Debug)]
-struct Frame {
-    /// Head and payload.
-    bytes: Bytes,
-    /// Offset of the first payload byte.
-    start: Offset,
-    /// Capacity behind `bytes` in the buffer they were cut from, as long as no later frame was cut
-    /// from it: nobody else can use it.
-    slack: u32,
-}
-
-impl Frame {
-    fn payload(&self) -> u64 {
-        length(self.bytes.len() - HEAD_ROOM)
-    }
-
-    fn end(&self) -> Offset {
-        self.start.plus(self.payload())
-    }
-
-    fn memory(&self) -> u64 {
-        length(self.bytes.len() + size_of::<Self>()) + u64::from(self.slack)
-    }
-}
-
-#[derive(Debug)]
 pub(crate) struct Send {
-    frames: VecDeque<Frame>,
-    next: usize,
-    unsent: u64,
-    /// What all frames cost.
-    memory: u64,
+    frames: Frames,
     written: Offset,
     consumed: Offset,
     limit: Offset,
@@ -68,10 +30,7 @@ pub(crate) struct Send {
 impl Send {
     pub(crate) const fn new(limit: u64) -> Self {
         Self {
-            frames: VecDeque::new(),
-            next: 0,
-            unsent: 0,
-            memory: 0,
+            frames: Frames::new(),
             written: Offset::ZERO,
             consumed: Offset::ZERO,
             limit: Offset::new(limit),
@@ -94,7 +53,7 @@ impl Send {
 
     /// Whether as many frames are kept as may be.
     pub(crate) fn is_full(&self) -> bool {
-        self.frames.len() >= FRAMES_MAX
+        self.frames.is_full()
     }
 
     /// Bytes the peer still allows.
@@ -104,7 +63,7 @@ impl Send {
 
     /// Payload bytes that wait to be sent.
     pub(crate) const fn unsent(&self) -> u64 {
-        self.unsent
+        self.frames.unsent()
     }
 
     /// Payload bytes written and not yet consumed by the peer.
@@ -114,12 +73,12 @@ impl Send {
 
     /// Bytes of memory that the frames keep.
     pub(crate) const fn memory(&self) -> u64 {
-        self.memory
+        self.frames.memory()
     }
 
     /// Whether frames or a FIN wait to be sent.
     pub(crate) fn has_output(&self) -> bool {
-        self.next < self.frames.len() || matches!(self.end, End::Fin { sent: false })
+        !self.frames.all_sent() || matches!(self.end, End::Fin { sent: false })
     }
 
     /// Queues a payload; its first [`HEAD_ROOM`] bytes become the head.
@@ -128,7 +87,7 @@ impl Send {
         kind: (Kind, u8),
         id: StreamId,
         buf: &mut BytesMut,
-        small: &mut SmallFrames,
+        store: &mut Store,
     ) {
         let payload = buf.len().saturating_sub(HEAD_ROOM);
         debug_assert!(payload > 0 && payload <= MAX_PAYLOAD, "the caller keeps to room()");
@@ -137,40 +96,18 @@ impl Send {
             return buf.clear();
         }
         write_data_head(buf, kind, id, self.written.low(), payload);
-        let (bytes, slack) = if payload < COPY_BELOW {
-            (small.keep(buf), 0)
-        } else {
-            let bytes = buf.split().freeze();
-            self.take_over_slack(&bytes);
-            (bytes, u32::try_from(buf.capacity()).unwrap_or(u32::MAX))
-        };
-        let frame = Frame { bytes, start: self.written, slack };
-        self.memory += frame.memory();
-        self.frames.push_back(frame);
+        self.frames.push(self.written, buf, store);
         self.written = self.written.plus(length(payload));
-        self.unsent += length(payload);
-    }
-
-    /// `next` may have been cut from what is behind the last frame: then it is counted with it.
-    fn take_over_slack(&mut self, next: &Bytes) {
-        if let Some(last) = self.frames.back_mut()
-            && last.bytes.as_ptr_range().end == next.as_ptr()
-        {
-            self.memory -= u64::from(std::mem::take(&mut last.slack));
-        }
     }
 
     /// The next frame to send; it stays retained.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
-        let frame = self.frames.get(self.next)?;
-        self.next += 1;
-        self.unsent -= frame.payload();
-        Some(frame.bytes.clone())
+        self.frames.pop()
     }
 
     /// The end offset, if a FIN is to be sent now; marks it sent.
     pub(crate) fn take_fin(&mut self) -> Option<Offset> {
-        if self.next == self.frames.len() && self.end == (End::Fin { sent: false }) {
+        if self.frames.all_sent() && self.end == (End::Fin { sent: false }) {
             self.end = End::Fin { sent: true };
             return Some(self.written);
         }
@@ -212,20 +149,16 @@ impl Send {
     }
 
     fn drop_frames(&mut self) {
-        self.frames = VecDeque::new();
-        self.next = 0;
-        self.unsent = 0;
-        self.memory = 0;
+        self.frames = Frames::new();
         self.consumed = self.written;
     }
 
-    /// The peer's credit and consumption. Returns the bytes it consumed since the last time; their
-    /// frames go to `spent`, whose memory can be used again.
+    /// The peer's credit and consumption. Returns the bytes it consumed since the last time.
     pub(crate) fn acknowledge(
         &mut self,
         limit: Offset,
         consumed: Offset,
-        spent: &mut Vec<Bytes>,
+        store: &mut Store,
     ) -> Result<u64, ViolationCode> {
         self.limit = self.limit.max(limit);
         let fresh = consumed.since(self.consumed);
@@ -236,31 +169,13 @@ impl Send {
             return Err(ViolationCode::Contradiction);
         }
         self.consumed = consumed;
-        self.release_before(consumed, |frame| {
-            if frame.len() >= COPY_BELOW {
-                spent.push(frame);
-            }
-        });
+        self.frames.release_before(consumed, store);
         Ok(fresh)
     }
 
     /// The end of what was sent.
     fn sent(&self) -> Offset {
-        self.frames.get(self.next).map_or(self.written, |frame| frame.start)
-    }
-
-    fn release_before(&mut self, offset: Offset, mut released: impl FnMut(Bytes)) {
-        while self.next > 0
-            && let Some(frame) = self.frames.pop_front_if(|frame| frame.end() <= offset)
-        {
-            self.memory -= frame.memory();
-            released(frame.bytes);
-            self.next -= 1;
-        }
-        // A stream that is quiet keeps nothing, not even an empty queue.
-        if self.frames.is_empty() && self.frames.capacity() > 4 {
-            self.frames = VecDeque::new();
-        }
+        self.frames.first_unsent().unwrap_or(self.written)
     }
 
     /// The peer has seen our FIN or RESET. An acknowledgement of an end that we did not send says
@@ -283,7 +198,12 @@ impl Send {
 
     /// After a carrier changed: the peer holds everything before `received`; what follows is sent
     /// again, and so is an end that it has not seen.
-    pub(crate) fn resume(&mut self, received: Offset, end_seen: bool) -> Result<(), ViolationCode> {
+    pub(crate) fn resume(
+        &mut self,
+        received: Offset,
+        end_seen: bool,
+        store: &mut Store,
+    ) -> Result<(), ViolationCode> {
         if matches!(self.end, End::Acked) {
             return Ok(());
         }
@@ -291,7 +211,7 @@ impl Send {
         if !is_reset && (received > self.written || received < self.consumed) {
             return Err(ViolationCode::Contradiction);
         }
-        self.rewind(received);
+        self.rewind(received, store);
         if end_seen {
             match &mut self.end {
                 End::Fin { sent } | End::Reset { sent, .. } => *sent = true,
@@ -303,26 +223,8 @@ impl Send {
     }
 
     /// Everything from `from` on is to be sent again.
-    pub(crate) fn rewind(&mut self, from: Offset) {
-        self.next = self.frames.len();
-        self.release_before(from, drop);
-        self.next = 0;
-        if let Some(frame) = self.frames.front_mut() {
-            let known = memory(from.since(frame.start));
-            if known > 0 {
-                // The peer holds the front part: the rest goes on under a head of its own.
-                let mut rest = BytesMut::with_capacity(frame.bytes.len() - known);
-                rest.extend_from_slice(&frame.bytes[..HEAD_ROOM]);
-                rest.extend_from_slice(&frame.bytes[HEAD_ROOM + known..]);
-                let payload = rest.len() - HEAD_ROOM;
-                let id = StreamId::new(u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]));
-                let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
-                write_data_head(&mut rest, (kind, 0), id, from.low(), payload);
-                *frame = Frame { bytes: rest.freeze(), start: from, slack: 0 };
-            }
-        }
-        self.unsent = self.frames.iter().map(Frame::payload).sum();
-        self.memory = self.frames.iter().map(Frame::memory).sum();
+    pub(crate) fn rewind(&mut self, from: Offset, store: &mut Store) {
+        self.frames.rewind(from, store);
         if let End::Fin { sent } | End::Reset { sent, .. } = &mut self.end {
             *sent = false;
         }
@@ -344,7 +246,7 @@ mod tests {
         for &n in sizes {
             let mut buf = BytesMut::zeroed(HEAD_ROOM + n);
             buf[HEAD_ROOM..].fill(u8::try_from(n % 251).unwrap());
-            send.push((Kind::Data, 0), StreamId::new(7), &mut buf, &mut SmallFrames::default());
+            send.push((Kind::Data, 0), StreamId::new(7), &mut buf, &mut Store::new());
         }
         send
     }
@@ -353,8 +255,8 @@ mod tests {
     fn a_frame_is_kept_until_consumed() {
         let mut send = filled(&[10, 20]);
         assert_eq!(send.pop().unwrap().len(), HEAD_ROOM + 10);
-        assert_eq!(send.acknowledge(Offset::ZERO, Offset::new(5), &mut Vec::new()), Ok(5));
-        send.resume(Offset::new(5), false).unwrap();
+        assert_eq!(send.acknowledge(Offset::ZERO, Offset::new(5), &mut Store::new()), Ok(5));
+        send.resume(Offset::new(5), false, &mut Store::new()).unwrap();
         let again = send.pop().unwrap();
         assert_eq!(&again[..], &[2, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0, 5, 10, 10, 10, 10, 10]);
         assert_eq!(send.pop().unwrap().len(), HEAD_ROOM + 20);
@@ -408,7 +310,7 @@ mod tests {
                 &[|s| {
                     s.finish();
                     s.take_fin();
-                    s.resume(Offset::ZERO, false).unwrap();
+                    s.resume(Offset::ZERO, false, &mut Store::new()).unwrap();
                 }],
                 true,
                 false,
@@ -418,7 +320,7 @@ mod tests {
                 &[|s| {
                     s.finish();
                     s.take_fin();
-                    s.resume(Offset::ZERO, true).unwrap();
+                    s.resume(Offset::ZERO, true, &mut Store::new()).unwrap();
                     s.end_acknowledged();
                 }],
                 false,
@@ -489,7 +391,7 @@ mod tests {
         let mut send = filled(&[10, 20]);
         send.pop();
         assert_eq!(
-            send.acknowledge(Offset::ZERO, Offset::new(11), &mut Vec::new()),
+            send.acknowledge(Offset::ZERO, Offset::new(11), &mut Store::new()),
             Err(ViolationCode::Contradiction)
         );
     }
@@ -498,7 +400,7 @@ mod tests {
     fn credit_only_grows() {
         let mut send = filled(&[]);
         let before = send.extra_credit();
-        send.acknowledge(Offset::new(5), Offset::ZERO, &mut Vec::new()).unwrap();
+        send.acknowledge(Offset::new(5), Offset::ZERO, &mut Store::new()).unwrap();
         assert_eq!(send.extra_credit(), before);
     }
 }

@@ -1,0 +1,160 @@
+//! The frames of our direction in order, each kept until the peer has consumed it.
+//!
+//! One queue is both the send queue and the replay buffer: `queue[..next]` were sent and are
+//! retained, `queue[next..]` wait. A resume only moves `next`. A frame's bytes hold its head, so
+//! it is sent again as it is. What a frame costs is the memory it keeps, not the bytes it carries.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::store::{COPY_BELOW, Store};
+use crate::frame::{Kind, write_data_head};
+use crate::offset::{Offset, length, memory};
+use crate::{HEAD_ROOM, StreamId};
+
+/// Frames kept at most: one costs some sixty bytes whatever it carries, so that a window of tiny
+/// writes must not be sixty times as much memory. While a stream stalls at it, its source's
+/// bytes gather into larger reads. At 1,400 bytes a frame it carries 450 Mbit/s over 100 ms.
+const FRAMES_MAX: usize = 4096;
+
+/// Frames that a stream has place for even when it keeps none.
+const PLACES: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Head and payload.
+    bytes: Bytes,
+    /// Offset of the first payload byte.
+    start: Offset,
+    /// Capacity behind `bytes` in the buffer they were cut from, as long as no later frame was cut
+    /// from it: nobody else can use it.
+    slack: u32,
+}
+
+impl Frame {
+    fn payload(&self) -> u64 {
+        length(self.bytes.len() - HEAD_ROOM)
+    }
+
+    fn end(&self) -> Offset {
+        self.start.plus(self.payload())
+    }
+
+    fn memory(&self) -> u64 {
+        length(self.bytes.len() + size_of::<Self>()) + u64::from(self.slack)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Frames {
+    queue: VecDeque<Frame>,
+    next: usize,
+    /// Payload bytes of `queue[next..]`.
+    unsent: u64,
+    /// What all frames cost.
+    memory: u64,
+}
+
+impl Frames {
+    pub(super) const fn new() -> Self {
+        Self { queue: VecDeque::new(), next: 0, unsent: 0, memory: 0 }
+    }
+
+    /// Whether as many are kept as may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= FRAMES_MAX
+    }
+
+    pub(super) fn all_sent(&self) -> bool {
+        self.next == self.queue.len()
+    }
+
+    /// Payload bytes that wait to be sent.
+    pub(super) const fn unsent(&self) -> u64 {
+        self.unsent
+    }
+
+    /// Bytes of memory that the frames keep.
+    pub(super) const fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// The first payload byte that was not sent.
+    pub(super) fn first_unsent(&self) -> Option<Offset> {
+        self.queue.get(self.next).map(|frame| frame.start)
+    }
+
+    /// Queues a frame whose head is written. `buf` is empty afterwards.
+    pub(super) fn push(&mut self, start: Offset, buf: &mut BytesMut, store: &mut Store) {
+        let (bytes, slack) = if buf.len() < HEAD_ROOM + COPY_BELOW {
+            (store.keep(buf), 0)
+        } else {
+            let bytes = buf.split().freeze();
+            self.take_over_slack(&bytes);
+            (bytes, u32::try_from(buf.capacity()).unwrap_or(u32::MAX))
+        };
+        if self.queue.capacity() == 0 {
+            self.queue = store.take_queue();
+        }
+        let frame = Frame { bytes, start, slack };
+        self.unsent += frame.payload();
+        self.memory += frame.memory();
+        self.queue.push_back(frame);
+    }
+
+    /// `next` may have been cut from what is behind the last frame: then it is counted with it.
+    fn take_over_slack(&mut self, next: &Bytes) {
+        if let Some(last) = self.queue.back_mut()
+            && last.bytes.as_ptr_range().end == next.as_ptr()
+        {
+            self.memory -= u64::from(std::mem::take(&mut last.slack));
+        }
+    }
+
+    /// The next frame to send; it stays retained.
+    pub(super) fn pop(&mut self) -> Option<Bytes> {
+        let frame = self.queue.get(self.next)?;
+        self.next += 1;
+        self.unsent -= frame.payload();
+        Some(frame.bytes.clone())
+    }
+
+    /// Keeps no longer what was sent and ends at or before `offset`.
+    pub(super) fn release_before(&mut self, offset: Offset, store: &mut Store) {
+        while self.next > 0
+            && let Some(frame) = self.queue.pop_front_if(|frame| frame.end() <= offset)
+        {
+            self.memory -= frame.memory();
+            store.release(frame.bytes);
+            self.next -= 1;
+        }
+        // A stream that is quiet keeps nothing, hardly an empty queue.
+        if self.queue.is_empty() && self.queue.capacity() > PLACES {
+            store.give_queue(std::mem::take(&mut self.queue));
+        }
+    }
+
+    /// The peer holds everything before `from`; from there on everything is to be sent again.
+    pub(super) fn rewind(&mut self, from: Offset, store: &mut Store) {
+        self.next = self.queue.len();
+        self.release_before(from, store);
+        self.next = 0;
+        if let Some(frame) = self.queue.front_mut() {
+            let known = memory(from.since(frame.start));
+            if known > 0 {
+                // The peer holds the front part: the rest goes on under a head of its own.
+                let mut rest = BytesMut::with_capacity(frame.bytes.len() - known);
+                rest.extend_from_slice(&frame.bytes[..HEAD_ROOM]);
+                rest.extend_from_slice(&frame.bytes[HEAD_ROOM + known..]);
+                let payload = rest.len() - HEAD_ROOM;
+                let id = StreamId::new(u32::from_be_bytes([rest[4], rest[5], rest[6], rest[7]]));
+                let kind = if id == StreamId::CONTROL { Kind::Control } else { Kind::Data };
+                write_data_head(&mut rest, (kind, 0), id, from.low(), payload);
+                *frame = Frame { bytes: rest.freeze(), start: from, slack: 0 };
+            }
+        }
+        self.unsent = self.queue.iter().map(Frame::payload).sum();
+        self.memory = self.queue.iter().map(Frame::memory).sum();
+    }
+}
