@@ -103,12 +103,12 @@ fn is_tight(link: &Inner) -> bool {
 fn make_room(buf: &mut BytesMut, size: usize) {
     if buf.is_empty() {
         if buf.capacity() < size && !buf.try_reclaim(size) {
-            *buf = pool::take(size);
+            pool::give(std::mem::replace(buf, pool::take(size)));
         }
     } else if buf.capacity() - buf.len() < SPARE {
         let mut larger = pool::take(size.max(buf.len() + SPARE));
         larger.extend_from_slice(buf);
-        *buf = larger;
+        pool::give(std::mem::replace(buf, larger));
     }
 }
 

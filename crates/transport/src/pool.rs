@@ -5,14 +5,15 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Buffers kept per size class. More are in flight at most; a burst's surplus is freed.
-const KEPT: usize = 8;
-
-/// The most that the pool of a thread keeps, bytes; see [`limit`].
-pub const KEPT_BYTES: usize = KEPT * (CLASSES[0] + CLASSES[1] + CLASSES[2]);
-
 /// Capacities of the size classes: a first read, a busy stream, a bulk stream alone.
 const CLASSES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
+
+/// Buffers kept per size class: about as many as come back with one CREDIT. A burst's surplus is
+/// freed.
+const KEPT: [usize; 3] = [64, 32, 8];
+
+/// The most that the pool of a thread keeps, bytes; see [`limit`].
+pub const KEPT_BYTES: usize = KEPT[0] * CLASSES[0] + KEPT[1] * CLASSES[1] + KEPT[2] * CLASSES[2];
 
 struct Pool {
     classes: [Vec<BytesMut>; 3],
@@ -56,7 +57,7 @@ pub fn give(mut buffer: BytesMut) {
     let Some(class) = CLASSES.iter().position(|&c| c == buffer.capacity()) else { return };
     POOL.with_borrow_mut(|pool| {
         let kept = pool.kept + CLASSES[class];
-        if pool.classes[class].len() < KEPT && kept <= pool.limit {
+        if pool.classes[class].len() < KEPT[class] && kept <= pool.limit {
             pool.kept = kept;
             pool.classes[class].push(buffer);
         }

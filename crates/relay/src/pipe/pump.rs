@@ -331,7 +331,8 @@ impl Future for Pump {
                 drop(socket);
                 return this.close(false);
             }
-            _ if pause == Pause::Empty => this.watch = None,
+            // The watch, if there is one, is kept for the next stall, unasked.
+            _ if pause == Pause::Empty => {}
             _ => {
                 if matches!(pause, Pause::Stalled | Pause::Ended) && this.failed(&socket, cx) {
                     drop(socket);
