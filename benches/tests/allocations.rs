@@ -1,15 +1,9 @@
-//! What the data path allocates in steady state. The allocator of this program counts, per thread;
-//! the counts of the state machines are the same on every machine.
+//! What the data path allocates in steady state: nothing. The allocator of this program counts, per
+//! thread; the counts of the state machines are the same on every machine.
 //!
-//! Receiving allocates nothing. Sending does, where frames are kept for replay:
-//! * `Link::send` > `Send::push` > `SmallFrames::keep`: a chunk of 4 KiB, and the counter that its
-//!   parts share, for each 4 KiB of frames under 4 KiB, because the chunk before is still kept;
-//! * `Link::send` > `Send::push` > `VecDeque::push_back`: the queue of kept frames grows anew after
-//!   `Send::release_before` gave it back, which it does each time that nothing is kept;
-//! * `pool::take`: a buffer and its counter, where more than the pool keeps are in flight;
-//! * `Link::consume` > `Vec::push`: the list of streams that `Link::sweep` took, every 50 ms.
-//!
-//! The ceilings here are what was counted, with a little room; they only go down.
+//! Frames are kept for replay, so whoever sends needs memory until the peer's CREDIT; it is used
+//! again afterwards (`proto`'s store of a link, `transport::pool` for large ones). Only a new record
+//! of bytes in flight takes more, which on real sockets may fall into the counted part.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::io::{Read, Write};
@@ -24,6 +18,11 @@ use proto::StreamKey;
 
 /// By the links' own clock ten times what a sweep of credits takes.
 const EXCHANGES: usize = 20_000;
+
+/// Exchanges over real sockets, and how many allocations new records of bytes in flight may be: 4 were
+/// seen, and where memory is not used again there are thousands.
+const VISITS: usize = 2000;
+const RECORDS: u64 = 100;
 
 /// Allocations of so many calls, after as many that warm up.
 fn counted(calls: usize, mut call: impl FnMut()) -> u64 {
@@ -44,16 +43,6 @@ fn exchange(
     links.settle();
 }
 
-/// So many allocations, and how many there may be in thousandths of one per exchange.
-type Counted = (String, u64, u64);
-
-/// Says everything that is above its ceiling.
-fn assert_within(exchanges: usize, counts: &[Counted]) {
-    let above = |(_, count, ceiling): &&Counted| *count * 1000 > *ceiling * exchanges as u64;
-    let guilty: Vec<_> = counts.iter().filter(above).collect();
-    assert!(guilty.is_empty(), "allocations of {exchanges} exchanges each: {guilty:?}");
-}
-
 #[test]
 fn receiving_and_consuming_allocates_nothing() {
     for size in [64, 4 << 10, 64 << 10] {
@@ -70,42 +59,36 @@ fn receiving_and_consuming_allocates_nothing() {
 }
 
 #[test]
-fn frames_in_both_directions_of_one_stream_allocate_little() {
+fn frames_in_both_directions_of_one_stream_allocate_nothing() {
     let sizes = [
-        (64, 16 << 10, 100),
-        (1400, 16 << 10, 2200),
-        (4096, 16 << 10, 3300),
-        (10_000, 16 << 10, 2010),
-        (60_000, 64 << 10, 1),
+        (64, 16 << 10),
+        (1400, 16 << 10),
+        (4096, 16 << 10),
+        (10_000, 16 << 10),
+        (60_000, 64 << 10),
     ];
-    assert_within(
-        EXCHANGES,
-        &sizes.map(|(size, buffer, ceiling)| {
-            let mut links = Links::default();
-            let stream = links.open();
-            let count = counted(EXCHANGES, || exchange(&mut links, stream, size, buffer));
-            (format!("{size} bytes"), count, ceiling)
-        }),
-    );
+    for (size, buffer) in sizes {
+        let mut links = Links::default();
+        let stream = links.open();
+        let count = counted(EXCHANGES, || exchange(&mut links, stream, size, buffer));
+        assert_eq!(count, 0, "{size} bytes");
+    }
 }
 
 #[test]
-fn requests_on_very_many_streams_allocate_little() {
-    assert_within(
-        EXCHANGES,
-        &[(100, 550), (1000, 250)].map(|(streams, ceiling)| {
-            let mut links = Links::default();
-            let open: Vec<_> = (0..streams).map(|_| links.open()).collect();
-            let mut turn = open.iter().cycle();
-            let count =
-                counted(EXCHANGES, || exchange(&mut links, *turn.next().unwrap(), 200, 16 << 10));
-            (format!("{streams} streams"), count, ceiling)
-        }),
-    );
+fn requests_on_very_many_streams_allocate_nothing() {
+    for streams in [100, 1000] {
+        let mut links = Links::default();
+        let open: Vec<_> = (0..streams).map(|_| links.open()).collect();
+        let mut turn = open.iter().cycle();
+        let count =
+            counted(EXCHANGES, || exchange(&mut links, *turn.next().unwrap(), 200, 16 << 10));
+        assert_eq!(count, 0, "{streams} streams");
+    }
 }
 
 #[test]
-fn a_bulk_transfer_allocates_twice_a_window() {
+fn a_bulk_transfer_allocates_nothing() {
     let mut links = Links::default();
     let (stream, _) = links.open();
     let payload = vec![7; 32 << 10];
@@ -114,7 +97,7 @@ fn a_bulk_transfer_allocates_twice_a_window() {
         while links.send(Server, stream, &payload, 64 << 10) {}
         links.settle();
     });
-    assert_within(EXCHANGES, &[("a window".to_owned(), count, 2010)]);
+    assert_eq!(count, 0);
 }
 
 /// An echo with a thread per connection, until the process ends.
@@ -148,34 +131,30 @@ fn visit(visitor: &mut TcpStream, size: usize, count: usize) {
 }
 
 #[test]
-fn the_whole_path_between_two_sockets_allocates_little() {
-    // The sweeps of the real clock decide how many; so there is more room.
-    assert_within(
-        2000,
-        &[(1, 500), (200, 1000), (10_000, 5000), (100_000, 12_000)].map(|(size, ceiling)| {
-            let runtime = runtime().unwrap();
-            let path = runtime.block_on(Path::start(echo())).unwrap();
-            let address = path.address();
-            let (go, gone) = std::sync::mpsc::sync_channel(0);
-            let (tell, mut told) = tokio::sync::mpsc::channel(1);
-            let visitor = std::thread::spawn(move || {
-                let mut socket = TcpStream::connect(address).unwrap();
-                socket.set_nodelay(true).unwrap();
-                while gone.recv().is_ok() {
-                    visit(&mut socket, size, 2000);
-                    tell.blocking_send(()).unwrap();
-                }
-            });
-            let mut round = || {
-                go.send(()).unwrap();
-                runtime.block_on(told.recv()).unwrap();
-            };
-            round();
-            let count = measure(round).count_total;
-            drop(go);
-            visitor.join().unwrap();
-            runtime.block_on(async { drop(path) });
-            (format!("{size} bytes"), count, ceiling)
-        }),
-    );
+fn the_whole_path_between_two_sockets_allocates_nothing() {
+    for size in [1, 200, 10_000, 100_000] {
+        let runtime = runtime().unwrap();
+        let path = runtime.block_on(Path::start(echo())).unwrap();
+        let address = path.address();
+        let (go, gone) = std::sync::mpsc::sync_channel(0);
+        let (tell, mut told) = tokio::sync::mpsc::channel(1);
+        let visitor = std::thread::spawn(move || {
+            let mut socket = TcpStream::connect(address).unwrap();
+            socket.set_nodelay(true).unwrap();
+            while gone.recv().is_ok() {
+                visit(&mut socket, size, VISITS);
+                tell.blocking_send(()).unwrap();
+            }
+        });
+        let mut round = || {
+            go.send(()).unwrap();
+            runtime.block_on(told.recv()).unwrap();
+        };
+        round();
+        let count = measure(round).count_total;
+        drop(go);
+        visitor.join().unwrap();
+        runtime.block_on(async { drop(path) });
+        assert!(count <= RECORDS, "{size} bytes: {count} allocations in {VISITS} exchanges");
+    }
 }
