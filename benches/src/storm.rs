@@ -67,15 +67,15 @@ pub struct Report {
 }
 
 impl Options {
-    /// `--server tls://A|tcp://A --token-file F --clients N [--pin P] [--prefix TEXT]
+    /// `--server tls://A|tcp://A --token-file F --clients N [--pin P|--ca FILE] [--prefix TEXT]
     /// [--loss clients|server] [--limit SECONDS]`
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let missing = |name: &str| Usage(format!("{name} is missing"));
         let url = words.text("--server").ok_or_else(|| missing("--server"))?;
         let (scheme, address) = url.split_once("://").unwrap_or(("", &url));
         let address = parse_address("--server tls://A or tcp://A", address)?;
-        let pin = words.text("--pin");
-        let dialer = dialer(scheme, address, pin.as_deref())?;
+        let trust = trust(words.text("--pin").as_deref(), words.text("--ca"))?;
+        let dialer = dialer(scheme, address, trust)?;
         let file = words.text("--token-file").ok_or_else(|| missing("--token-file"))?;
         let text = fs::read_to_string(&file).map_err(|e| Usage(format!("{file}: {e}")))?;
         let token = Token::new(text.trim()).map_err(|e| Usage(format!("{file}: {e}")))?;
@@ -102,21 +102,36 @@ impl Options {
     }
 }
 
-fn dialer(scheme: &str, address: SocketAddr, pin: Option<&str>) -> Result<Rc<dyn Dialer>, Usage> {
-    let tls = match (scheme, pin) {
-        ("tcp", None) => None,
-        ("tls", Some(pin)) => {
+fn trust(pin: Option<&str>, authority: Option<String>) -> Result<Option<Trust>, Usage> {
+    match (pin, authority) {
+        (None, None) => Ok(None),
+        (Some(pin), None) => {
             let pin = pin.parse().map_err(|e| Usage(format!("--pin {pin}: {e}")))?;
+            Ok(Some(Trust::Pins(vec![pin])))
+        }
+        (None, Some(file)) => Ok(Some(Trust::Authority(file.into()))),
+        (Some(_), Some(_)) => Err(Usage("--pin or --ca, not both".to_owned())),
+    }
+}
+
+fn dialer(
+    scheme: &str,
+    address: SocketAddr,
+    trust: Option<Trust>,
+) -> Result<Rc<dyn Dialer>, Usage> {
+    let tls = match (scheme, trust) {
+        ("tcp", None) => None,
+        ("tls", Some(trust)) => {
             let wrong = |e: &dyn std::fmt::Display| Usage(format!("--server: {e}"));
-            let config = client_config(&Trust::Pins(vec![pin]), None, &[ALPN]);
+            let config = client_config(&trust, None, &[ALPN]);
             let name = server_name(&address.ip().to_string());
             Some(TlsClient {
                 config: config.map_err(|e| wrong(&e))?,
                 name: name.map_err(|e| wrong(&e))?,
             })
         }
-        ("tls", None) => return Err(Usage("tls:// wants --pin".to_owned())),
-        ("tcp", Some(_)) => return Err(Usage("tcp:// has no --pin".to_owned())),
+        ("tls", None) => return Err(Usage("tls:// wants --pin or --ca".to_owned())),
+        ("tcp", Some(_)) => return Err(Usage("tcp:// has neither --pin nor --ca".to_owned())),
         _ => return Err(Usage(format!("--server wants tls:// or tcp://, not `{scheme}`"))),
     };
     Ok(Rc::new(TcpDialer::new(tls)))

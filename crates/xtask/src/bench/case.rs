@@ -1,6 +1,8 @@
 //! The cases: what is asked of every system.
 
 use super::figure::Figure;
+use super::outcome::DIRECT;
+use crate::systems::System;
 
 /// One kind of load.
 #[derive(Debug)]
@@ -29,6 +31,8 @@ pub(crate) enum Load {
     EchoBesideBulk,
     /// So many visitors that do nothing.
     Idle(u32),
+    /// So many clients that lose their server at once and log in again.
+    Storm(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,11 +42,17 @@ pub(super) enum Group {
     Connections,
     Echo,
     Idle,
+    Storm,
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle, Self::Storm];
+
+    /// Whether each round has daemons of its own: their memory of the last one would be counted.
+    pub(super) const fn starts_anew(self) -> bool {
+        matches!(self, Self::Idle | Self::Storm)
+    }
 }
 
 pub(super) static CASES: &[Case] = &[
@@ -78,6 +88,13 @@ pub(super) static CASES: &[Case] = &[
         group: Group::Idle,
         stretch: 1.0,
     },
+    Case {
+        name: "storm-2000",
+        what: "2,000 clients that lose their server at once and log in again",
+        load: Load::Storm(2_000),
+        group: Group::Storm,
+        stretch: 1.0,
+    },
 ];
 
 const fn http(name: &'static str, what: &'static str, connections: u32, stretch: f64) -> Case {
@@ -106,6 +123,7 @@ impl Case {
             Load::Connections => "connections/s",
             Load::EchoBesideBulk => "echoes/s",
             Load::Idle(_) => "visitors",
+            Load::Storm(_) => "clients/s",
         }
     }
 
@@ -128,6 +146,29 @@ impl Case {
                 Figure::PeakRss,
             ],
             Load::Idle(_) => &[Figure::RssPerVisitor, Figure::IdleCpu, Figure::PeakRss],
+            Load::Storm(_) => &[Figure::Rate, Figure::CpuPerLogin, Figure::PeakRss],
+        }
+    }
+
+    /// Whether this system can be asked. Nothing lies between visitor and origin that could be idle or
+    /// lost, and clients of others do not speak our protocol.
+    pub(super) fn is_for(&self, system: &System) -> bool {
+        match self.load {
+            Load::Http(_) | Load::Bulk { .. } | Load::Connections | Load::EchoBesideBulk => true,
+            Load::Idle(_) => system.name != DIRECT,
+            Load::Storm(_) => system.is_ours(),
+        }
+    }
+
+    /// Clients that the server is to know beside the one that is started with it.
+    pub(crate) const fn clients(&self) -> u32 {
+        match self.load {
+            Load::Storm(clients) => clients,
+            Load::Http(_)
+            | Load::Bulk { .. }
+            | Load::Connections
+            | Load::EchoBesideBulk
+            | Load::Idle(_) => 0,
         }
     }
 
@@ -137,6 +178,7 @@ impl Case {
             Load::Http(_) => Some(Figure::CpuPerRequest),
             Load::Bulk { .. } => Some(Figure::CpuPerGb),
             Load::Connections => Some(Figure::CpuPerConnection),
+            Load::Storm(_) => Some(Figure::CpuPerLogin),
             Load::EchoBesideBulk | Load::Idle(_) => None,
         }
     }
@@ -146,7 +188,7 @@ impl Case {
         match self.load {
             Load::Http(_) => &["nginx", "wrk"],
             Load::Bulk { .. } => &["iperf3"],
-            Load::Connections | Load::EchoBesideBulk | Load::Idle(_) => &[],
+            Load::Connections | Load::EchoBesideBulk | Load::Idle(_) | Load::Storm(_) => &[],
         }
     }
 }

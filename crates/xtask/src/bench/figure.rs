@@ -12,6 +12,7 @@ pub(crate) enum Figure {
     P999,
     CpuPerRequest,
     CpuPerConnection,
+    CpuPerLogin,
     CpuPerGb,
     /// Of the bulk stream beside an echo: who throttles it has short latencies.
     BulkBeside,
@@ -27,13 +28,14 @@ pub(crate) enum Figure {
 pub(crate) type Sample = BTreeMap<Figure, f64>;
 
 impl Figure {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Rate,
         Self::P50,
         Self::P99,
         Self::P999,
         Self::CpuPerRequest,
         Self::CpuPerConnection,
+        Self::CpuPerLogin,
         Self::CpuPerGb,
         Self::BulkBeside,
         Self::PeakRss,
@@ -50,6 +52,7 @@ impl Figure {
             Self::P999 => "p999_ms",
             Self::CpuPerRequest => "cpu_us_per_request",
             Self::CpuPerConnection => "cpu_us_per_connection",
+            Self::CpuPerLogin => "cpu_us_per_login",
             Self::CpuPerGb => "cpu_s_per_gb",
             Self::BulkBeside => "bulk_gbit_per_s",
             Self::PeakRss => "peak_rss_mib",
@@ -67,6 +70,7 @@ impl Figure {
             Self::P999 => "p99.9 ms",
             Self::CpuPerRequest => "CPU µs/request",
             Self::CpuPerConnection => "CPU µs/connection",
+            Self::CpuPerLogin => "CPU µs/log-in",
             Self::CpuPerGb => "CPU s/GB",
             Self::BulkBeside => "bulk Gbit/s",
             Self::PeakRss => "peak RSS MiB",

@@ -28,7 +28,8 @@ impl Origins {
             .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; }"));
         let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| start_iperf(dir));
         let bulk = wanted(|load| load == Load::EchoBesideBulk);
-        let echo = bulk || wanted(|load| matches!(load, Load::Connections | Load::Idle(_)));
+        let echo = bulk
+            || wanted(|load| matches!(load, Load::Connections | Load::Idle(_) | Load::Storm(_)));
         let mut ours = Vec::new();
         for (kind, wanted) in [("echo", echo), ("sink", bulk), ("source", bulk)] {
             if wanted {

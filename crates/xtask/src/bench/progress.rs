@@ -35,8 +35,9 @@ pub(super) fn progress<'a>(case: &Case, rows: impl Iterator<Item = &'a Row>) -> 
 
 /// Seconds that one load of a case takes, as a guess.
 pub(super) fn weight(options: &Options, case: &Case) -> f64 {
-    // Idle visitors have to come twice; an echo is measured beside both directions.
-    let loads = if matches!(case.group, Group::Idle | Group::Echo) { 2.0 } else { 1.0 };
+    // Idle visitors have to come twice, and so do clients; an echo is measured beside both directions.
+    let twice = matches!(case.group, Group::Idle | Group::Echo | Group::Storm);
+    let loads = if twice { 2.0 } else { 1.0 };
     (options.seconds * case.stretch + BESIDE) * loads
 }
 

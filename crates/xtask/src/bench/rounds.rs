@@ -20,8 +20,8 @@ use crate::systems::{Running, System};
 /// Between two loads: what the last one left is cleared away. Times the stretch of the case.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Each of these rounds starts the daemons anew, for what they need once only.
-const IDLE_ROUNDS: u32 = 3;
+/// Of rounds that start the daemons anew there are no more: each takes long.
+const ROUNDS_ANEW: u32 = 3;
 
 /// A system that failed so often is asked no more: it has no figures any more, and what hangs takes
 /// minutes each time.
@@ -73,8 +73,8 @@ fn run_group(
     origins: &mut Origins,
     clock: &mut Clock,
 ) -> Result<Vec<Outcome>> {
-    let mut entries = entries(plan, group, cases);
-    if group != Group::Idle {
+    let mut entries = entries(plan, cases);
+    if !group.starts_anew() {
         let names: Vec<_> = cases.iter().map(|case| case.name).collect();
         println!("starting {} systems for {}", entries.len() / cases.len(), names.join(", "));
         for entry in &mut entries {
@@ -92,7 +92,7 @@ fn run_group(
                     clock.done(weight(plan.options, case));
                     continue;
                 }
-                if group == Group::Idle {
+                if group.starts_anew() {
                     entry.start(plan, origins)?;
                 }
                 let sample = entry.measure(plan);
@@ -104,7 +104,7 @@ fn run_group(
                     origins.mend();
                 }
                 entry.row.rounds.push(sample);
-                if group == Group::Idle {
+                if group.starts_anew() {
                     entry.running = None;
                 }
                 clock.done(weight(plan.options, case));
@@ -118,14 +118,10 @@ fn run_group(
     Ok(outcomes(entries))
 }
 
-fn entries(plan: &Plan<'_>, group: Group, cases: &[&'static Case]) -> Vec<Entry> {
+fn entries(plan: &Plan<'_>, cases: &[&'static Case]) -> Vec<Entry> {
     let mut entries = Vec::new();
     for case in cases {
-        for system in plan.systems {
-            // No daemon, nothing to weigh.
-            if group == Group::Idle && system.name == DIRECT {
-                continue;
-            }
+        for system in plan.systems.iter().filter(|system| case.is_for(system)) {
             entries.push(Entry {
                 case,
                 system,
@@ -155,7 +151,8 @@ impl Entry {
         // What the last round of its kind left.
         let _ = fs::remove_dir_all(&self.dir);
         fs::create_dir_all(&self.dir).with_context(|| format!("making {}", self.dir.display()))?;
-        let started = self.system.start(plan.site, &self.dir, &origins.list());
+        let (origins, clients) = (origins.list(), self.case.clients());
+        let started = self.system.start(plan.site, &self.dir, &origins, clients);
         self.running = Some(started.map_err(|error| format!("{error:#}")));
         Ok(())
     }
@@ -182,11 +179,12 @@ impl Entry {
 fn clock(plan: &Plan<'_>) -> Clock {
     let of_case = |case: &&Case| {
         let rounds = f64::from(rounds(plan.options, case.group));
-        weight(plan.options, case) * rounds * plan.systems.len() as f64
+        let systems = plan.systems.iter().filter(|system| case.is_for(system)).count();
+        weight(plan.options, case) * rounds * systems as f64
     };
     Clock::start(plan.options.cases.iter().map(of_case).sum())
 }
 
 fn rounds(options: &Options, group: Group) -> u32 {
-    if group == Group::Idle { options.rounds.min(IDLE_ROUNDS) } else { options.rounds }
+    if group.starts_anew() { options.rounds.min(ROUNDS_ANEW) } else { options.rounds }
 }

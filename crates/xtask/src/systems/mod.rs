@@ -36,7 +36,7 @@ use anyhow::{Context as _, Result};
 use crate::child;
 use crate::peers;
 use crate::site::Site;
-pub(crate) use running::Running;
+pub(crate) use running::{Login, Running};
 use scene::Scene;
 pub(crate) use trial::main;
 
@@ -59,7 +59,7 @@ pub(crate) struct Origin {
 }
 
 /// What has to be there before a system can be started.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
@@ -111,15 +111,27 @@ impl System {
         })
     }
 
+    /// Whether it is `tunnel`.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.needs.contains(&Need::Tunnel) && self.name.starts_with("tunnel-")
+    }
+
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
-    /// Files and logs go to `dir`, which exists and is this run's alone.
+    /// Files and logs go to `dir`, which exists and is this run's alone. A server of ours knows so many
+    /// more clients, by the names c0, c1, and so on.
     ///
     /// # Errors
     /// What did not start or did not let a visitor through, with the last lines of the logs.
-    pub(crate) fn start(&self, site: &Site, dir: &Path, origins: &[Origin]) -> Result<Running> {
+    pub(crate) fn start(
+        &self,
+        site: &Site,
+        dir: &Path,
+        origins: &[Origin],
+        clients: u32,
+    ) -> Result<Running> {
         // The daemons work there, and files name files.
         let dir = &dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
-        let mut scene = Scene::new(site, dir, origins);
+        let mut scene = Scene::new(site, dir, origins, clients);
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))
             .map_err(|error| scene.daemons.with_logs(error))

@@ -9,6 +9,7 @@ use std::process::Output;
 use anyhow::{Result, ensure};
 use testkit::stage::{run, tunnel};
 
+use super::running::Login;
 use super::scene::{Scene, Way, free};
 
 pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
@@ -29,8 +30,14 @@ fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
             ("tls: { cert: server.crt, key: server.key }\n", "tls: { ca: ca.crt }\n");
     }
     let address = free();
+    scene.login = Some(Login {
+        server: format!("{scheme}://{address}"),
+        token_file: scene.write("token", &token)?,
+        authority: (scheme == "tls").then(|| scene.dir.join("ca.crt")),
+    });
     let end = End { scheme, address, token: &token, dir: scene.dir };
-    let server = scene.write("server.yaml", &(end.server(&scene.ways) + server_tls))?;
+    let lines = end.server(&scene.ways) + &end.others(scene.clients) + server_tls;
+    let server = scene.write("server.yaml", &lines)?;
     let client = scene.write("client.yaml", &(end.client(&scene.ways) + client_tls))?;
     for (role, file) in [("server", server), ("client", client)] {
         let mut command = tunnel(&binary, &[role, "--config"]);
@@ -76,10 +83,16 @@ impl End<'_> {
              control: \"{dir}/server.sock\"\n\
              workers: 1\n\
              log: {{ level: warn }}\n\
-             clients: [ {{ name: bench, token: \"{token}\", allow: {{ tcp: [{ports}] }} }} ]\n",
+             clients:\n  - {{ name: bench, token: \"{token}\", allow: {{ tcp: [{ports}] }} }}\n",
             dir = dir.display(),
             ports = ports.join(", "),
         )
+    }
+
+    /// Further clients of the server, as many as that.
+    fn others(&self, count: u32) -> String {
+        let token = self.token;
+        (0..count).map(|n| format!("  - {{ name: c{n}, token: \"{token}\" }}\n")).collect()
     }
 
     fn client(&self, ways: &[Way]) -> String {
@@ -118,7 +131,8 @@ mod tests {
         let address = ([127, 0, 0, 1], 7000).into();
         let end = End { scheme: "tcp", address, token: "secret", dir: Path::new("/d") };
         let ways = [way("web", 1, 2), way("bulk", 3, 4)];
-        let (server, client) = (end.server(&ways), end.client(&ways));
+        let (server, client) = (end.server(&ways) + &end.others(2), end.client(&ways));
+        assert!(server.ends_with("- { name: c1, token: \"secret\" }\n"), "{server}");
         for text in [&server, &client] {
             assert!(text.contains("\"tcp://127.0.0.1:7000\""), "{text}");
             assert!(text.contains("\nworkers: 1\n") && text.contains("\"secret\""), "{text}");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Error, Result, bail};
@@ -16,14 +16,29 @@ const LAST_LINES: usize = 8;
 pub(crate) struct Running {
     /// Where visitors of an origin connect.
     addresses: Vec<(&'static str, SocketAddr)>,
+    login: Option<Login>,
     pids: Vec<u32>,
     daemons: Daemons,
 }
 
+/// What a client of ours has to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Login {
+    /// `tls://…` or `tcp://…`.
+    pub(crate) server: String,
+    pub(crate) token_file: PathBuf,
+    /// Whom it trusts to certify the server.
+    pub(crate) authority: Option<PathBuf>,
+}
+
 impl Running {
-    pub(super) fn new(addresses: Vec<(&'static str, SocketAddr)>, daemons: Daemons) -> Self {
+    pub(super) fn new(
+        addresses: Vec<(&'static str, SocketAddr)>,
+        login: Option<Login>,
+        daemons: Daemons,
+    ) -> Self {
         let pids = daemons.0.iter().map(Daemon::id).collect();
-        Self { addresses, pids, daemons }
+        Self { addresses, login, pids, daemons }
     }
 
     /// Where visitors of this origin connect.
@@ -33,6 +48,11 @@ impl Running {
     pub(crate) fn address(&self, origin: &str) -> SocketAddr {
         let found = self.addresses.iter().find(|(name, _)| *name == origin);
         found.unwrap_or_else(|| panic!("no origin was called {origin}")).1
+    }
+
+    /// How more clients log in to a server of ours.
+    pub(crate) const fn login(&self) -> Option<&Login> {
+        self.login.as_ref()
     }
 
     /// All daemons, those of the visitors' side first. None for `direct`.

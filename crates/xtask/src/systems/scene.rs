@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{free_port, is_listening};
 
 use super::Origin;
-use super::running::{Daemons, Running};
+use super::running::{Daemons, Login, Running};
 use crate::site::Site;
 
 /// How long a daemon may take until it listens: 5 times what the slowest needs on a busy machine.
@@ -43,14 +43,19 @@ pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) dir: &'a Path,
     pub(super) ways: Vec<Way>,
+    /// How many clients a server of ours is to know beside its own.
+    pub(super) clients: u32,
+    /// How they log in.
+    pub(super) login: Option<Login>,
     pub(super) daemons: Daemons,
 }
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin]) -> Self {
+    pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin], clients: u32) -> Self {
         let way =
             |origin: &Origin| Way { name: origin.name, entrance: free(), target: origin.address };
-        Self { site, dir, ways: origins.iter().map(way).collect(), daemons: Daemons::default() }
+        let ways = origins.iter().map(way).collect();
+        Self { site, dir, ways, clients, login: None, daemons: Daemons::default() }
     }
 
     /// For systems that know no tunnel: the ways of a proxy where visitors come in, and of one
@@ -92,7 +97,7 @@ impl<'a> Scene<'a> {
 
     pub(super) fn into_running(self) -> Running {
         let addresses = self.ways.iter().map(|way| (way.name, way.entrance)).collect();
-        Running::new(addresses, self.daemons)
+        Running::new(addresses, self.login, self.daemons)
     }
 }
 

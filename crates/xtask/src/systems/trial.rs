@@ -66,7 +66,7 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let start = Instant::now();
-    let mut running = system.start(site, &dir, origins)?;
+    let mut running = system.start(site, &dir, origins, 0)?;
     let ready = start.elapsed();
     for origin in origins {
         echo(running.address(origin.name))?;

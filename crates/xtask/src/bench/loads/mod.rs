@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `program` | a child with a deadline |
 //! | `wrk`, `iperf` | command line and report of programs nobody here wrote |
-//! | `ours` | `load connections` and `load echo` |
+//! | `ours` | `load connections`, `load echo` and `load storm` |
 //! | `idle` | `load idle`, with a look at the daemons |
 
 mod idle;
@@ -82,6 +82,7 @@ pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) ->
         Load::Idle(visitors) => {
             idle::measure(load, at("echo"), visitors, system.pids(), seconds, deadline)
         }
+        Load::Storm(clients) => ours::storm(load, system.login(), clients, deadline),
     }
 }
 

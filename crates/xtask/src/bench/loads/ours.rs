@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::{Done, program};
 use crate::bench::figure::{Figure, Sample};
+use crate::systems::Login;
 
 /// Connections that are being made at once: enough to keep two cores busy.
 const CONCURRENCY: &str = "16";
@@ -52,6 +53,31 @@ pub(super) fn echo_beside_bulk(
         });
     }
     Ok(Done { sample: worst.unwrap_or_default(), units: 0.0 })
+}
+
+/// `load storm`: all log in, are lost in one moment, and log in again.
+pub(super) fn storm(
+    load: &Path,
+    login: Option<&Login>,
+    clients: u32,
+    deadline: Duration,
+) -> Result<Done> {
+    let Login { server, token_file, authority } = login.context("its server takes no clients")?;
+    let mut command = Command::new(load);
+    command.args(["storm", "--server", server, "--clients", &clients.to_string()]);
+    command.arg("--token-file").arg(token_file);
+    if let Some(authority) = authority {
+        command.arg("--ca").arg(authority);
+    }
+    parse_storm(&program::run(&mut command, deadline)?)
+}
+
+fn parse_storm(said: &str) -> Result<Done> {
+    let report = good_report(said)?;
+    let (clients, seconds) = (number(&report, "clients")?, number(&report, "seconds")?);
+    ensure!(report["event"] == "end" && seconds > 0.0, "load storm: it never came to its end");
+    // Processor time is that of both times.
+    Ok(Done { sample: Sample::from([(Figure::Rate, clients / seconds)]), units: 2.0 * clients })
 }
 
 fn worse(one: &Sample, other: &Sample) -> Sample {
@@ -158,6 +184,20 @@ mod tests {
         assert!(parse_echo(&echo(GOOD, BAD)).unwrap_err().to_string().contains("load bulk: 3"));
         assert!(parse_connections("").is_err());
         assert!(parse_connections("{\"errors\":0}\n").is_err());
+    }
+
+    #[test]
+    fn a_storm_is_over_when_all_are_back() {
+        let line = |event: &str, errors: u32| {
+            format!(
+                "{{\"program\":\"storm\",\"event\":\"{event}\",\"clients\":2000,\"live\":2000,\
+                 \"seconds\":0.5,\"attempts_failed\":0,\"errors\":{errors}}}\n"
+            )
+        };
+        let done = parse_storm(&(line("live", 0) + &line("end", 0))).unwrap();
+        assert_eq!((done.sample[&Figure::Rate], done.units), (4000.0, 4000.0));
+        assert!(parse_storm(&line("live", 0)).unwrap_err().to_string().contains("never"));
+        assert!(parse_storm(&line("end", 3)).unwrap_err().to_string().contains("load storm: 3"));
     }
 
     #[test]
