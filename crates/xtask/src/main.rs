@@ -32,9 +32,11 @@ cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and task
                                  20 minutes. Plots are in target/soak/
 
 cargo xtask bench [--rounds N] [--seconds S] [--only CASE,…] [--systems NAME,…] [--quick] [--check]
+                  [--congestion NAME]
   every case on every system that can be started here, side by side; 7 rounds of 3 s.
   Results are in target/bench/. --quick: one short round. --check: fails where a floor
-  of benches/floors.toml is missed
+  of benches/floors.toml is missed. --congestion: TCP's congestion control for all of
+  them, set in a network namespace [cubic]; host: what this system has, no namespace
 
 cargo xtask profile CASE [--system NAME] [--seconds S]
   where the daemons spend their time under that load: flame graph and table in target/profile/

@@ -20,7 +20,12 @@ pub(super) fn build_tunnel(site: &Site) -> Result<()> {
 pub(crate) fn build_load(site: &Site) -> Result<PathBuf> {
     let args = ["build", "--profile", "e2e", "--package", "benches", "--bin", "load"];
     run(&mut cargo(&site.root, &args))?;
-    Ok(site.target.join("e2e/load"))
+    Ok(load_program(site))
+}
+
+/// Where [`build_load`] puts them.
+pub(super) fn load_program(site: &Site) -> PathBuf {
+    site.target.join("e2e/load")
 }
 
 /// For this process and all that it starts: Ctrl-C ends them in order, and 10,000 connections may be

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::network;
 use crate::child::capture;
 use crate::site::Site;
 
@@ -15,6 +16,8 @@ pub(super) struct Machine {
     pub(super) cores: usize,
     pub(super) kernel: String,
     pub(super) memory_mib: u64,
+    /// TCP's, of every socket that does not choose one.
+    pub(super) congestion: String,
     /// UTC, ISO 8601.
     pub(super) date: String,
     /// With `+` where files differ from it.
@@ -31,6 +34,7 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_mib: memory_kib >> 10,
+            congestion: network::congestion(),
             date: said(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%SZ"])),
             commit: commit(site),
         }
@@ -39,15 +43,16 @@ impl Machine {
     pub(super) fn json(&self) -> Value {
         json!({
             "cpu": self.cpu, "cores": self.cores, "kernel": self.kernel,
-            "memory_mib": self.memory_mib,
+            "memory_mib": self.memory_mib, "congestion_control": self.congestion,
         })
     }
 }
 
 impl std::fmt::Display for Machine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { cpu, cores, kernel, memory_mib, date, commit } = self;
-        write!(f, "{cpu}, {cores} cores, {memory_mib} MiB, Linux {kernel}; {date}, commit {commit}")
+        let Self { cpu, cores, kernel, memory_mib, congestion, date, commit } = self;
+        write!(f, "{cpu}, {cores} cores, {memory_mib} MiB, Linux {kernel}, TCP {congestion}; ")?;
+        write!(f, "{date}, commit {commit}")
     }
 }
 

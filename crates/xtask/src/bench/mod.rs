@@ -10,6 +10,7 @@
 //! | `options` | the command line |
 //! | `build` | what is built and what is known of it |
 //! | `case` | what is asked of every system |
+//! | `network` | a namespace where congestion control is known |
 //! | `origins` | nginx, iperf3 and `load origin`, at the far end |
 //! | `loads` | wrk, iperf3 and `load`: their command lines and reports |
 //! | `daemons` | processor time and memory, from `/proc` |
@@ -28,6 +29,7 @@ mod figure;
 mod floors;
 mod loads;
 mod machine;
+mod network;
 mod options;
 mod origins;
 mod outcome;
@@ -41,7 +43,7 @@ mod stop;
 mod table;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
@@ -50,7 +52,7 @@ use crate::packages;
 use crate::site::Site;
 use crate::systems;
 pub(crate) use build::{build_load, prepare};
-use build::{build_tunnel, versions};
+use build::{build_tunnel, load_program, versions};
 pub(crate) use case::Case;
 pub(crate) use figure::number;
 use floors::Verdict;
@@ -76,30 +78,55 @@ struct Found {
 }
 
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
-    match Options::read(args, &names()) {
+    let mut words: Vec<_> = args.collect();
+    let is_inside = words.first().is_some_and(|word| word == network::INSIDE);
+    if is_inside {
+        words.remove(0);
+    }
+    match Options::read(words.iter().cloned(), &names()) {
         Err(error) => crate::options::then(Err(error), || Ok(())),
-        Ok(options) => crate::options::then(Ok(()), || command(&options)),
+        Ok(options) if is_inside => crate::options::then(Ok(()), || inside(&options)),
+        Ok(options) => crate::options::then(Ok(()), || command(&options, &words)),
     }
 }
 
-fn command(options: &Options) -> Result<()> {
+/// Builds, and goes where congestion control is known.
+fn command(options: &Options, words: &[String]) -> Result<()> {
     let site = Site::here()?;
     // A mistake in the file is told before the hour of measuring, not after it.
     let floors = if options.check { read_floors(&site)? } else { Vec::new() };
-    let found = run(&site, options)?;
-    if options.check { judge(&found, &floors) } else { Ok(()) }
+    let load = ready(&site, options)?;
+    if options.congestion != network::HOST {
+        let Some(reason) = network::lacking(&options.congestion) else {
+            return Err(network::enter(words.iter().map(Into::into)));
+        };
+        let (wanted, host) = (&options.congestion, network::congestion());
+        println!("measured with this host's {host}, not with {wanted}: {reason}");
+    }
+    judge(&run(&site, options, &load)?, options, &floors)
 }
 
-/// Builds, measures, and writes all down.
-fn run(site: &Site, options: &Options) -> Result<Found> {
+/// The second run of this program, in a network of its own. Everything is built.
+fn inside(options: &Options) -> Result<()> {
+    let site = Site::here()?;
+    network::configure(&options.congestion)?;
+    let floors = if options.check { read_floors(&site)? } else { Vec::new() };
+    judge(&run(&site, options, &load_program(&site))?, options, &floors)
+}
+
+/// Builds what takes part.
+fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
     let software: Vec<_> = options.cases.iter().flat_map(|case| case.software()).copied().collect();
     if let Some(reason) = packages::lacking(&software) {
         anyhow::bail!("{reason}; `cargo xtask test packages` installs what these cases need");
     }
-    prepare()?;
     build_tunnel(site)?;
-    let load = build_load(site)?;
+    build_load(site)
+}
 
+/// Measures, and writes all down.
+fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
+    prepare()?;
     let (mut present, mut left_out) = (Vec::new(), Vec::new());
     for system in systems::all().iter().filter(|s| options.systems.contains(&s.name)) {
         match system.lacking(site) {
@@ -114,10 +141,10 @@ fn run(site: &Site, options: &Options) -> Result<Found> {
     let files = dir.join("run");
     // What a former run left.
     let _ = fs::remove_dir_all(&files);
-    let mut origins = Origins::start(&files.join("origins"), &load, &options.cases)?;
+    let mut origins = Origins::start(&files.join("origins"), load, &options.cases)?;
     let machine = Machine::here(site);
     println!("\n{machine}");
-    let plan = Plan { site, options, systems: &present, load: &load, dir: files };
+    let plan = Plan { site, options, systems: &present, load, dir: files };
     let outcomes = rounds::run(&plan, &mut origins)?;
     drop(origins);
 
@@ -157,7 +184,10 @@ fn read_floors(site: &Site) -> Result<Vec<floors::Floor>> {
 }
 
 /// Says of each floor how it stands. The error is that one was missed, or that none could be judged.
-fn judge(found: &Found, floors: &[floors::Floor]) -> Result<()> {
+fn judge(found: &Found, options: &Options, floors: &[floors::Floor]) -> Result<()> {
+    if !options.check {
+        return Ok(());
+    }
     println!();
     let (mut held, mut missed) = (0, Vec::new());
     for floor in floors {
@@ -202,6 +232,7 @@ mod tests {
                 cores: 2,
                 kernel: "6.1".to_owned(),
                 memory_mib: 4096,
+                congestion: "cubic".to_owned(),
                 date: "2026-11-21T17:00:00Z".to_owned(),
                 commit: "4b2af42e0c1d".to_owned(),
             },
@@ -220,7 +251,8 @@ mod tests {
                 "[[floor]]\ncase = \"{case}\"\nsystem = \"tunnel-tcp\"\n\
                  ratio_to = \"direct\"\nat_least = {bound}\n"
             );
-            judge(&found(), &floors::parse(&text, &[DIRECT, "tunnel-tcp"]).unwrap())
+            let options = Options { check: true, ..Options::quick(&[]) };
+            judge(&found(), &options, &floors::parse(&text, &[DIRECT, "tunnel-tcp"]).unwrap())
         };
         assert!(judged("http-100", 0.5).is_ok());
         let missed = judged("http-100", 0.51).unwrap_err().to_string();

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail, ensure};
 
 use super::case::{CASES, Case};
+use super::network;
 use super::outcome::DIRECT;
 use crate::options;
 
@@ -15,6 +16,8 @@ pub(crate) struct Options {
     pub(super) cases: Vec<&'static Case>,
     /// By name, `direct` first; what is not installed is left out later.
     pub(super) systems: Vec<&'static str>,
+    /// TCP's congestion control for all that takes part, or [`network::HOST`].
+    pub(super) congestion: String,
     /// Compare with the floors.
     pub(super) check: bool,
     /// Keeps its results apart from those of a run that means something.
@@ -40,6 +43,7 @@ impl Options {
             seconds: 1.0,
             cases: CASES.iter().filter(|case| QUICK_CASES.contains(&case.name)).collect(),
             systems: all.iter().copied().filter(|name| QUICK_SYSTEMS.contains(name)).collect(),
+            congestion: network::DEFAULT.to_owned(),
             check: false,
             quick: true,
         }
@@ -58,6 +62,7 @@ impl Options {
                 seconds: SECONDS,
                 cases: CASES.iter().collect(),
                 systems: all.to_vec(),
+                congestion: network::DEFAULT.to_owned(),
                 check: false,
                 quick: false,
             }
@@ -73,6 +78,7 @@ impl Options {
                     read.seconds = options::number(name, value)?;
                     ensure!((0.1..=600.0).contains(&read.seconds), "{name} wants 0.1 to 600");
                 }
+                "--congestion" => value.clone_into(&mut read.congestion),
                 "--only" => {
                     let names: Vec<_> = CASES.iter().map(|case| case.name).collect();
                     let chosen = choose(value, &names, "case")?;

@@ -4,13 +4,13 @@ use anyhow::{Result, ensure};
 
 use super::options::Options;
 use super::outcome::DIRECT;
-use super::{Found, names, read_floors, run};
+use super::{Found, names, read_floors, ready, run};
 use crate::site::Site;
 
 /// The error says what was not measured, or what is wrong with the file of floors.
 pub(crate) fn smoke(site: &Site) -> Result<()> {
     let options = Options::quick(&names());
-    let found = run(site, &options)?;
+    let found = run(site, &options, &ready(site, &options)?)?;
     let complaints = complaints(&found);
     ensure!(complaints.is_empty(), "{}", complaints.join("\n  "));
     read_floors(site).map(drop)

@@ -1,0 +1,86 @@
+//! The network that a run is made in: a namespace with nothing but loopback, where TCP's congestion
+//! control is what the run says. A host set to BBR paces every socket, iperf3's and nginx's as well, on
+//! loopback too: `direct` and all systems then show that host, and ratios of one host are not those of
+//! another.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Error, Result, ensure};
+
+use crate::child::{capture, find};
+
+/// The first word of the second run of this program, inside.
+pub(super) const INSIDE: &str = "inside";
+
+/// Stands for whatever the host has set: no namespace is made.
+pub(super) const HOST: &str = "host";
+
+/// The kernel's own default, and nearly every distribution's.
+pub(super) const DEFAULT: &str = "cubic";
+
+const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Words that start a command inside.
+fn words() -> Vec<&'static str> {
+    let mut words = vec!["unshare", "--net"];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user", "--map-root-user"]);
+    }
+    words
+}
+
+/// Why it cannot be had here.
+pub(super) fn lacking(congestion: &str) -> Option<String> {
+    for (program, package) in [("unshare", "util-linux"), ("ip", "iproute2")] {
+        if find(program).is_none() {
+            return Some(format!("{program} is missing (Debian: {package})"));
+        }
+    }
+    let words = words();
+    let script = "ip link set lo up && echo \"$1\" > \"$2\"";
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).args(["sh", "-c", script, "sh", congestion, SETTING]);
+    match capture(&mut command) {
+        Ok((true, _)) => None,
+        Ok((false, said)) => Some(said.trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Goes inside: this process becomes a second run of this program. Returns only an error.
+pub(super) fn enter(args: impl Iterator<Item = OsString>) -> Error {
+    let words = words();
+    let mut command = Command::new(words[0]);
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error.into(),
+    };
+    command.args(&words[1..]).arg(program).args(["bench", INSIDE]).args(args);
+    Error::new(command.exec()).context(format!("starting {command:?}"))
+}
+
+/// Inside: loopback goes up, and new sockets get this congestion control.
+pub(super) fn configure(congestion: &str) -> Result<()> {
+    let (good, said) = capture(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    ensure!(good, "bringing loopback up: {}", said.trim());
+    fs::write(SETTING, congestion).with_context(|| format!("writing {congestion} to {SETTING}"))
+}
+
+/// The congestion control of new sockets.
+pub(super) fn congestion() -> String {
+    fs::read_to_string(SETTING).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_know_is_refused_with_a_reason() {
+        assert!(lacking("pigeon").is_some_and(|reason| !reason.is_empty()));
+        assert!(!congestion().is_empty());
+    }
+}
