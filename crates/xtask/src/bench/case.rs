@@ -49,8 +49,8 @@ impl Group {
     pub(super) const ALL: [Self; 6] =
         [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle, Self::Storm];
 
-    /// Whether each round has daemons of its own: their memory of the last one would be counted.
-    pub(super) const fn starts_anew(self) -> bool {
+    /// Whether a round takes long, and says the same each time.
+    pub(super) const fn is_slow(self) -> bool {
         matches!(self, Self::Idle | Self::Storm)
     }
 }

@@ -7,8 +7,8 @@ use super::figure::{Figure, number};
 use super::options::Options;
 use super::outcome::{DIRECT, Row};
 
-/// What a load takes beside its seconds, for the first guess at the time left.
-const BESIDE: f64 = 0.7;
+/// What a load takes beside its seconds, the start of the daemons included, for the first guess at the time left.
+const BESIDE: f64 = 1.2;
 
 /// The last round of a case in one line: the rate of `direct` and the ratios of the others to it.
 pub(super) fn progress<'a>(case: &Case, rows: impl Iterator<Item = &'a Row>) -> String {

@@ -20,8 +20,8 @@ use crate::systems::{Running, System};
 /// Between two loads: what the last one left is cleared away. Times the stretch of the case.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Of rounds that start the daemons anew there are no more: each takes long.
-const ROUNDS_ANEW: u32 = 3;
+/// Of slow rounds there are no more.
+const SLOW_ROUNDS: u32 = 3;
 
 /// A system that failed so often is asked no more: it has no figures any more, and what hangs takes
 /// minutes each time.
@@ -46,8 +46,6 @@ struct Entry {
     case: &'static Case,
     system: &'static System,
     dir: PathBuf,
-    /// None: not started.
-    running: Option<Result<Running, String>>,
     row: Row,
 }
 
@@ -74,14 +72,6 @@ fn run_group(
     clock: &mut Clock,
 ) -> Result<Vec<Outcome>> {
     let mut entries = entries(plan, cases);
-    if !group.starts_anew() {
-        let names: Vec<_> = cases.iter().map(|case| case.name).collect();
-        println!("starting {} systems for {}", entries.len() / cases.len(), names.join(", "));
-        for entry in &mut entries {
-            stop::check()?;
-            entry.start(plan, origins)?;
-        }
-    }
     let rounds = rounds(plan.options, group);
     for round in 1..=rounds {
         for case in cases {
@@ -92,10 +82,7 @@ fn run_group(
                     clock.done(weight(plan.options, case));
                     continue;
                 }
-                if group.starts_anew() {
-                    entry.start(plan, origins)?;
-                }
-                let sample = entry.measure(plan);
+                let sample = entry.measure(plan, origins);
                 // Interrupted is neither a figure nor an error of the system.
                 stop::check()?;
                 if let Err(error) = &sample {
@@ -104,9 +91,6 @@ fn run_group(
                     origins.mend();
                 }
                 entry.row.rounds.push(sample);
-                if group.starts_anew() {
-                    entry.running = None;
-                }
                 clock.done(weight(plan.options, case));
                 stop::sleep(PAUSE.mul_f64(case.stretch))?;
             }
@@ -126,7 +110,6 @@ fn entries(plan: &Plan<'_>, cases: &[&'static Case]) -> Vec<Entry> {
                 case,
                 system,
                 dir: plan.dir.join(case.name).join(system.name),
-                running: None,
                 row: Row { system: system.name, rounds: Vec::new() },
             });
         }
@@ -147,31 +130,26 @@ fn outcomes(entries: Vec<Entry>) -> Vec<Outcome> {
 }
 
 impl Entry {
-    fn start(&mut self, plan: &Plan<'_>, origins: &Origins) -> Result<()> {
-        // What the last round of its kind left.
-        let _ = fs::remove_dir_all(&self.dir);
-        fs::create_dir_all(&self.dir).with_context(|| format!("making {}", self.dir.display()))?;
-        let (origins, clients) = (origins.list(), self.case.clients());
-        let started = self.system.start(plan.site, &self.dir, &origins, clients);
-        self.running = Some(started.map_err(|error| format!("{error:#}")));
-        Ok(())
-    }
-
     /// Never `direct`: the others need it in every round.
     fn is_given_up(&self) -> bool {
         let failures = self.row.rounds.iter().filter(|round| round.is_err()).count();
         self.system.name != DIRECT && failures >= FAILURES
     }
 
-    fn measure(&self, plan: &Plan<'_>) -> Result<Sample, String> {
-        match &self.running {
-            None => Err("not started".to_owned()),
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(running)) => {
-                let sample = loads::measure(self.case, plan.load, running, plan.options.seconds);
-                sample.map_err(|error| format!("{error:#}"))
-            }
-        }
+    /// Starts the daemons, puts the load on them and ends them: those of another system would take
+    /// their share of the machine if they lived, some a tenth of a core for nothing.
+    fn measure(&self, plan: &Plan<'_>, origins: &Origins) -> Result<Sample, String> {
+        let sample = self.start(plan, origins).and_then(|running| {
+            loads::measure(self.case, plan.load, &running, plan.options.seconds)
+        });
+        sample.map_err(|error| format!("{error:#}"))
+    }
+
+    fn start(&self, plan: &Plan<'_>, origins: &Origins) -> Result<Running> {
+        // What the last round of its kind left.
+        let _ = fs::remove_dir_all(&self.dir);
+        fs::create_dir_all(&self.dir).with_context(|| format!("making {}", self.dir.display()))?;
+        self.system.start(plan.site, &self.dir, &origins.list(), self.case.clients())
     }
 }
 
@@ -186,5 +164,5 @@ fn clock(plan: &Plan<'_>) -> Clock {
 }
 
 fn rounds(options: &Options, group: Group) -> u32 {
-    if group.starts_anew() { options.rounds.min(ROUNDS_ANEW) } else { options.rounds }
+    if group.is_slow() { options.rounds.min(SLOW_ROUNDS) } else { options.rounds }
 }

@@ -1,31 +1,40 @@
 //! bore: a connection of its own for each visitor, made when the visitor comes; one client process
-//! per service. It has no options that concern speed. Its server's port cannot be chosen.
+//! per service. It has no options that concern speed. Its server's port cannot be chosen, so each
+//! server has a loopback address of its own.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::scene::Scene;
 use crate::peers::program;
 
 /// Where clients connect: a constant of bore.
-const CONTROL: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7835);
+const CONTROL: u16 = 7835;
 
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     let program = program(scene.site, "bore")?;
+    let home = home()?;
     let mut server = Command::new(&program);
-    server.args(["server", "--bind-addr", "127.0.0.1"]);
+    server.args(["server", "--bind-addr", &home.to_string(), "--bind-tunnels", "127.0.0.1"]);
     scene.spawn("server", quiet(&mut server))?;
-    scene.wait_listening(CONTROL)?;
+    scene.wait_accepting((home, CONTROL).into())?;
     for way in scene.ways.clone() {
         let mut client = Command::new(&program);
-        client.args(["local", "--local-host", "127.0.0.1", "--to", "127.0.0.1", "--port"]);
+        client.args(["local", "--local-host", "127.0.0.1", "--to", &home.to_string(), "--port"]);
         client.arg(way.entrance.port().to_string()).arg(way.target.port().to_string());
         scene.spawn(&format!("client-{}", way.name), quiet(&mut client))?;
     }
     Ok(())
+}
+
+/// An address where nobody has its port.
+fn home() -> Result<Ipv4Addr> {
+    (1..=u8::MAX)
+        .map(|n| Ipv4Addr::new(127, 0, 7, n))
+        .find(|home| TcpListener::bind((*home, CONTROL)).is_ok())
+        .with_context(|| format!("port {CONTROL} is taken on every address that was tried"))
 }
 
 /// No line for each visitor, and why it ended without a backtrace behind it.

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -86,8 +86,17 @@ impl<'a> Scene<'a> {
 
     /// Waits until one of the daemons listens on this TCP port. Asking does not connect.
     pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
+        self.wait(address, |address| is_listening(address.port()))
+    }
+
+    /// For a port that others have on other addresses: asks by connecting.
+    pub(super) fn wait_accepting(&mut self, address: SocketAddr) -> Result<()> {
+        self.wait(address, |address| TcpStream::connect(address).is_ok())
+    }
+
+    fn wait(&mut self, address: SocketAddr, is_there: impl Fn(SocketAddr) -> bool) -> Result<()> {
         let start = Instant::now();
-        while !is_listening(address.port()) {
+        while !is_there(address) {
             self.daemons.check()?;
             ensure!(start.elapsed() < LISTENS, "nobody listens on {address} after {LISTENS:?}");
             thread::sleep(Duration::from_millis(5));
