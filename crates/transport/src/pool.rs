@@ -5,25 +5,33 @@ use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Capacities of the size classes: a first read, a busy stream, a bulk stream alone.
-const CLASSES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
+/// Capacities of the size classes: a first read, a busy stream, bulk streams that share a fast link,
+/// one alone.
+const CLASSES: [usize; 4] = [16 << 10, 64 << 10, 128 << 10, 512 << 10];
 
 /// Buffers kept per size class: about as many as come back with one CREDIT. A burst's surplus is
 /// freed.
-const KEPT: [usize; 3] = [64, 32, 8];
+const KEPT: [usize; CLASSES.len()] = [64, 32, 32, 8];
 
 /// The most that the pool of a thread keeps, bytes; see [`limit`].
-pub const KEPT_BYTES: usize = KEPT[0] * CLASSES[0] + KEPT[1] * CLASSES[1] + KEPT[2] * CLASSES[2];
+pub const KEPT_BYTES: usize = {
+    let (mut bytes, mut class) = (0, 0);
+    while class < CLASSES.len() {
+        bytes += KEPT[class] * CLASSES[class];
+        class += 1;
+    }
+    bytes
+};
 
 struct Pool {
-    classes: [Vec<BytesMut>; 3],
+    classes: [Vec<BytesMut>; CLASSES.len()],
     kept: usize,
     limit: usize,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> = const {
-        RefCell::new(Pool { classes: [Vec::new(), Vec::new(), Vec::new()], kept: 0, limit: KEPT_BYTES })
+        RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES.len()], kept: 0, limit: KEPT_BYTES })
     };
 }
 
