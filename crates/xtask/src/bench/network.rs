@@ -62,11 +62,18 @@ pub(super) fn enter(args: impl Iterator<Item = OsString>) -> Error {
     Error::new(command.exec()).context(format!("starting {command:?}"))
 }
 
+/// Closed connections whose ports stay taken for a minute, at most: there are 28,000 towards one
+/// origin, and what one system used the next one needs.
+const TIME_WAITS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "2000");
+
 /// Inside: loopback goes up, and new sockets get this congestion control.
 pub(super) fn configure(congestion: &str) -> Result<()> {
     let (good, said) = capture(Command::new("ip").args(["link", "set", "lo", "up"]))?;
     ensure!(good, "bringing loopback up: {}", said.trim());
-    fs::write(SETTING, congestion).with_context(|| format!("writing {congestion} to {SETTING}"))
+    for (setting, value) in [TIME_WAITS, (SETTING, congestion)] {
+        fs::write(setting, value).with_context(|| format!("writing {value} to {setting}"))?;
+    }
+    Ok(())
 }
 
 /// The congestion control of new sockets.
