@@ -52,6 +52,9 @@ use schedule::Schedule;
 /// timer per stream. An idle stream retains nothing after it.
 const SWEEP: Duration = Duration::from_millis(50);
 
+/// First size of the buffer where frames of the link are encoded: some forty CREDITs, or one and a PING.
+const SCRATCH: usize = 1 << 10;
+
 /// The state of a link at one end. See the module's page.
 #[derive(Debug)]
 pub struct Link {
@@ -118,7 +121,7 @@ impl Link {
             client_left: false,
             said: Said::Nothing,
             is_aborted: false,
-            scratch: BytesMut::new(),
+            scratch: BytesMut::with_capacity(SCRATCH),
             farewell: None,
         }
     }
