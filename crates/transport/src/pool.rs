@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 const CLASSES: [usize; 4] = [16 << 10, 64 << 10, 128 << 10, 512 << 10];
 
 /// Buffers kept per size class: about as many as come back with one CREDIT. A burst's surplus is
-/// freed.
+/// freed at once, what nobody takes by [`tidy`].
 const KEPT: [usize; CLASSES.len()] = [64, 32, 32, 8];
 
 /// The most that the pool of a thread keeps, bytes; see [`limit`].
@@ -25,20 +25,41 @@ pub const KEPT_BYTES: usize = {
 
 struct Pool {
     classes: [Vec<BytesMut>; CLASSES.len()],
+    /// The fewest there were in each class since it was tidied.
+    fewest: [usize; CLASSES.len()],
     kept: usize,
     limit: usize,
 }
 
 thread_local! {
     static POOL: RefCell<Pool> = const {
-        RefCell::new(Pool { classes: [const { Vec::new() }; CLASSES.len()], kept: 0, limit: KEPT_BYTES })
+        RefCell::new(Pool {
+            classes: [const { Vec::new() }; CLASSES.len()],
+            fewest: [0; CLASSES.len()],
+            kept: 0,
+            limit: KEPT_BYTES,
+        })
     };
 }
 
 /// The pool of this thread keeps at most so many bytes from now on: a process with little memory
-/// cannot leave 5 MiB of it with each worker.
+/// cannot leave 11 MiB of it with each worker.
 pub fn limit(bytes: usize) {
     POOL.with_borrow_mut(|pool| pool.limit = bytes);
+}
+
+/// Frees the buffers that were not taken since the last call. To be called from time to time by the
+/// thread: a daemon that was busy once is small again, one that is busy keeps what it uses.
+pub fn tidy() {
+    POOL.with_borrow_mut(|pool| {
+        for (class, buffers) in pool.classes.iter_mut().enumerate() {
+            let idle = pool.fewest[class];
+            // The last ones given lie on top and are warm.
+            buffers.drain(..idle);
+            pool.kept -= idle * CLASSES[class];
+            pool.fewest[class] = buffers.len();
+        }
+    });
 }
 
 /// An empty buffer with at least `capacity` bytes (at most 512 KiB are pooled).
@@ -49,6 +70,7 @@ pub fn take(capacity: usize) -> BytesMut {
     };
     let pooled = POOL.with_borrow_mut(|pool| {
         let buffer = pool.classes[class].pop()?;
+        pool.fewest[class] = pool.fewest[class].min(pool.classes[class].len());
         pool.kept -= CLASSES[class];
         Some(buffer)
     });
@@ -120,6 +142,22 @@ mod tests {
         assert_eq!(take(16 << 10).as_ptr(), addresses[3]);
         assert_eq!(take(16 << 10).as_ptr(), addresses[2]);
         POOL.with_borrow(|pool| assert_eq!(pool.kept, 0));
+    }
+
+    #[test]
+    fn what_was_not_taken_between_two_calls_is_freed() {
+        let kept = || POOL.with_borrow(|pool| (pool.classes[1].len(), pool.kept));
+        let buffers = [(); 5].map(|()| take(64 << 10));
+        buffers.into_iter().for_each(give);
+        tidy();
+        assert_eq!(kept(), (5, 5 * (64 << 10)), "all of them were taken once");
+        for _ in 0..3 {
+            [(); 2].map(|()| take(64 << 10)).into_iter().for_each(give);
+            tidy();
+            assert_eq!(kept(), (2, 2 * (64 << 10)));
+        }
+        tidy();
+        assert_eq!(kept(), (0, 0));
     }
 
     #[test]

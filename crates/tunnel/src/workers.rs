@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use transport::pool;
 
 /// Closures that wait per worker. They are short and rare; whoever finds the box full waits.
 const MAILBOX: usize = 1024;
@@ -29,6 +30,9 @@ const MAILBOX: usize = 1024;
 /// Threads of a worker for name resolution, the only blocking call there: so many slow names may
 /// hang at a time before they delay others.
 const BLOCKING_THREADS: usize = 32;
+
+/// How often a worker frees the read buffers that it does not use.
+const TIDY: Duration = Duration::from_secs(5);
 
 /// How long a stopping worker may take to finish the turn it is in.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -214,12 +218,18 @@ async fn work<S>(
 ) {
     let worker = Rc::new(Worker { index, peers, state: state() });
     started();
+    let mut tidy = interval(TIDY);
+    tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let job = tokio::select! {
             biased;
             // Also when the set of workers was dropped.
             _ = &mut stop => return,
             job = jobs.recv() => job,
+            _ = tidy.tick() => {
+                pool::tidy();
+                continue;
+            }
         };
         let Some(job) = job else { return };
         // The panic was logged by the hook of `logging`; it ends this job and nothing else. What
