@@ -79,7 +79,8 @@ enum Pause {
 pub(crate) struct Pump {
     pipe: Rc<Pipe>,
     inlet: Box<dyn Inlet>,
-    /// Waits for an error of the socket. Exists only while the socket is not read.
+    /// Waits for an error of the socket. Asked only while the socket is not read; made by the first
+    /// stall and kept for the next one.
     watch: Option<LocalFuture<'static, ()>>,
     watchdog: Option<Box<Watchdog>>,
     _permit: Option<Permit>,
@@ -331,8 +332,6 @@ impl Future for Pump {
                 drop(socket);
                 return this.close(false);
             }
-            // The watch, if there is one, is kept for the next stall, unasked.
-            _ if pause == Pause::Empty => {}
             _ => {
                 if matches!(pause, Pause::Stalled | Pause::Ended) && this.failed(&socket, cx) {
                     drop(socket);
