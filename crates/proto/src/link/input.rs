@@ -336,6 +336,7 @@ impl Link {
         let Some(credit) = Credit::decode(flags, body) else { return Ok(()) };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.open = None;
+        self.store.limit_by(&*self.budget);
         let consumed = stream
             .send
             .acknowledge(credit.limit, credit.consumed, &mut self.store)

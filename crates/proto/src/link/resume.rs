@@ -117,6 +117,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         stream.is_listed = true;
         stream.open = None;
+        self.store.limit_by(&*self.budget);
         stream
             .send
             .acknowledge(entry.limit, entry.consumed, &mut self.store)

@@ -17,8 +17,7 @@ const CREDIT_EVERY: u64 = 256 << 10;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// No round trip counts as shorter: the other side has to get its turn on a processor as well. (One
-/// byte beside a bulk stream, all on two cores: a median of 0.9 ms, 3 ms with 250 µs; without it the
-/// bulk stream loses a tenth.)
+/// byte beside a bulk stream, all on two cores: a median of 0.9 ms, 3 ms with 250 µs.)
 const TURN: Duration = Duration::from_micros(100);
 
 /// A first window takes at most this part of the budget's upper half, as far as that is left.

@@ -110,26 +110,27 @@ impl Store {
         self.spent.pop()
     }
 
-    /// Tells the budget what is held and learns from it how much that may be. To be called after
-    /// each change.
-    pub(crate) fn account(&mut self, budget: &dyn Budget) {
+    /// Learns from the budget how much may be held. To be called before frames are released.
+    pub(crate) fn limit_by(&mut self, budget: &dyn Budget) {
         self.limit = HELD_MAX.min(spare(budget) / HELD_SHARE);
         if self.held > self.limit {
-            self.clear();
+            self.settle(budget);
         }
+    }
+
+    /// Tells the budget what is held. To be called after each change.
+    pub(crate) fn account(&mut self, budget: &dyn Budget) {
         self.charge.set(self.held, budget);
     }
 
     /// Gives back all that is held for use again.
     pub(crate) fn settle(&mut self, budget: &dyn Budget) {
-        self.clear();
-        self.charge.set(0, budget);
-    }
-
-    fn clear(&mut self) {
+        // Frames that are kept in it keep it.
+        self.chunk = BytesMut::new();
         self.chunks = Vec::new();
         self.queues = Vec::new();
         self.held = 0;
+        self.charge.set(0, budget);
     }
 }
 
@@ -187,6 +188,6 @@ mod tests {
         store.give_queue(VecDeque::with_capacity(1 << 20));
         assert!(store.queues.is_empty() && store.held <= HELD_MAX);
         store.settle(&Unlimited);
-        assert_eq!((store.held, store.chunks.capacity()), (0, 0));
+        assert_eq!((store.held, store.chunks.capacity(), store.chunk.capacity()), (0, 0, 0));
     }
 }
