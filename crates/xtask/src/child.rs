@@ -98,6 +98,12 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// Which of these programs is not there, by name and Debian's package.
+pub(crate) fn missing(programs: &[(&str, &str)]) -> Option<String> {
+    let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
+    Some(format!("{program} is missing (Debian: {package})"))
+}
+
 /// Prints the line a person would type, and returns it for errors.
 fn announce(command: &Command) -> String {
     let program = Path::new(command.get_program());

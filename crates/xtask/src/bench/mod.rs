@@ -95,6 +95,9 @@ fn command(options: &Options, words: &[String]) -> Result<()> {
     let site = Site::here()?;
     // A mistake in the file is told before the hour of measuring, not after it.
     let floors = if options.check { read_floors(&site)? } else { Vec::new() };
+    if options.congestion != network::HOST {
+        network::check(&options.congestion)?;
+    }
     let load = ready(&site, options)?;
     if options.congestion != network::HOST {
         let Some(reason) = network::lacking(&options.congestion) else {

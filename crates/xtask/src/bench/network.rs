@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Error, Result, ensure};
 
-use crate::child::{capture, find};
+use crate::child::{capture, missing};
 
 /// The first word of the second run of this program, inside.
 pub(super) const INSIDE: &str = "inside";
@@ -21,6 +21,7 @@ pub(super) const HOST: &str = "host";
 /// The kernel's own default, and nearly every distribution's.
 pub(super) const DEFAULT: &str = "cubic";
 
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Words that start a command inside.
@@ -32,12 +33,22 @@ fn words() -> Vec<&'static str> {
     words
 }
 
-/// Why it cannot be had here.
+/// The kernel has this congestion control. A name that was mistyped is not to cost an hour of
+/// measuring something else.
+pub(super) fn check(congestion: &str) -> Result<()> {
+    let known = fs::read_to_string(AVAILABLE).with_context(|| format!("reading {AVAILABLE}"))?;
+    ensure!(
+        known.split_whitespace().any(|name| name == congestion),
+        "this kernel has no congestion control {congestion}, only {}, or {HOST} for its own choice",
+        known.trim()
+    );
+    Ok(())
+}
+
+/// Why the namespace cannot be had here.
 pub(super) fn lacking(congestion: &str) -> Option<String> {
-    for (program, package) in [("unshare", "util-linux"), ("ip", "iproute2")] {
-        if find(program).is_none() {
-            return Some(format!("{program} is missing (Debian: {package})"));
-        }
+    if let Some(reason) = missing(&[("unshare", "util-linux"), ("ip", "iproute2")]) {
+        return Some(reason);
     }
     let words = words();
     let script = "ip link set lo up && echo \"$1\" > \"$2\"";
@@ -87,6 +98,9 @@ mod tests {
 
     #[test]
     fn what_the_kernel_does_not_know_is_refused_with_a_reason() {
+        let complaint = check("pigeon").unwrap_err().to_string();
+        assert!(complaint.contains("no congestion control pigeon, only "), "{complaint}");
+        check(&congestion()).unwrap();
         assert!(lacking("pigeon").is_some_and(|reason| !reason.is_empty()));
         assert!(!congestion().is_empty());
     }

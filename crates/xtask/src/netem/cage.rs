@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::child::{capture, find};
+use crate::child::{capture, missing};
 
 /// How often it is asked whether the run has ended.
 const ASK: Duration = Duration::from_millis(20);
@@ -39,16 +39,15 @@ fn inside(program: &Path) -> Command {
 
 /// Why it cannot be had here.
 pub(super) fn lacking() -> Result<Option<String>> {
-    for (program, package) in [
+    let programs = [
         ("setpriv", "util-linux"),
         ("unshare", "util-linux"),
         ("nsenter", "util-linux"),
         ("ip", "iproute2"),
         ("iperf3", "iperf3"),
-    ] {
-        if find(program).is_none() {
-            return Ok(Some(format!("{program} is missing (Debian: {package})")));
-        }
+    ];
+    if let Some(reason) = missing(&programs) {
+        return Ok(Some(reason));
     }
     let (good, said) = capture(&mut inside(Path::new("true")))?;
     let reason = said.trim();
