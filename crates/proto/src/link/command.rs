@@ -144,6 +144,7 @@ impl Link {
     pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let due = stream.recv.consume(length(bytes));
+        self.turns.consumed(now, key);
         if stream.recv.has_ended() {
             // Nothing more is granted. The stream may have stayed for these bytes only.
             stream.recv.release_unused(&*self.budget);

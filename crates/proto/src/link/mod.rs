@@ -26,6 +26,7 @@ mod rate;
 mod resume;
 mod schedule;
 mod stall;
+mod turns;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -47,6 +48,7 @@ use goaway::Said;
 use ids::Ids;
 use rate::Rate;
 use schedule::Schedule;
+use turns::Turns;
 
 /// Small credits wait so long for more consumption, then go out together: one sweep per link, no
 /// timer per stream. An idle stream retains nothing after it.
@@ -76,6 +78,7 @@ pub struct Link {
     store: Store,
     /// Streams with consumption that no CREDIT has told.
     dirty: Vec<StreamKey>,
+    turns: Turns,
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
     going_away: bool,
@@ -116,6 +119,7 @@ impl Link {
             room: Vec::new(),
             store: Store::new(),
             dirty: Vec::new(),
+            turns: Turns::default(),
             sweep_at: None,
             going_away: false,
             client_left: false,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Link, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
 use crate::offset::Offset;
-use crate::stream::CONTROL_WINDOW;
+use crate::stream::{CONTROL_WINDOW, Pace};
 use crate::{CarrierNumber, StreamId};
 
 /// Frames of one batch: what one gathered write takes.
@@ -122,7 +122,7 @@ impl Link {
             let credit = Credit { limit: Offset::ZERO, consumed: Offset::ZERO, ack_end: true };
             encode_credit(&mut self.scratch, id, credit);
         }
-        let round_trip = self.round_trip();
+        let pace = Pace { round_trip: self.round_trip(), is_shared: self.turns.are_shared(now) };
         for _ in 0..SIGNALS {
             let Some(key) = self.schedule.signals.pop_front() else { return true };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
@@ -141,7 +141,7 @@ impl Link {
                     StreamId::CONTROL => CONTROL_WINDOW..=CONTROL_WINDOW,
                     _ => self.config.window_initial..=self.config.window_max,
                 };
-                let credit = stream.recv.credit(now, round_trip, range, &*self.budget);
+                let credit = stream.recv.credit(now, pace, range, &*self.budget);
                 encode_credit(&mut self.scratch, key.id, credit);
             }
             self.try_forget(key);
