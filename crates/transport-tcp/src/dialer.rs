@@ -10,12 +10,12 @@ use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
 use crate::listener::bare;
 use crate::socket::Socket;
-use crate::tls;
+use crate::tls::{self, Speech};
 
 /// How a dialer of `tls://` knows the server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    /// From [`transport::tls::client_config`], with ALPN [`transport::ALPN`].
+    /// From [`transport::tls::client_config`], with the ALPN of what is spoken inside.
     pub config: Arc<ClientConfig>,
     /// The name the certificate must be for and the SNI to send, from
     /// [`transport::tls::server_name`]: the host of the URL, or `tls.sni`.
@@ -26,23 +26,30 @@ pub struct TlsClient {
 #[derive(Clone, Debug)]
 pub struct TcpDialer {
     tls: Option<TlsClient>,
+    speech: Speech,
 }
 
 impl TcpDialer {
     /// A dialer of `tls://` with `Some`, of `tcp://` with `None`.
     #[must_use]
     pub const fn new(tls: Option<TlsClient>) -> Self {
-        Self { tls }
+        Self { tls, speech: Speech::Tunnel }
+    }
+
+    /// With TLS, the server has to speak this inside; [`Speech::Tunnel`] where nothing is said.
+    #[must_use]
+    pub fn speaking(self, speech: Speech) -> Self {
+        Self { speech, ..self }
     }
 }
 
 impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let tls = self.tls.clone();
+        let Self { tls, speech } = self.clone();
         Box::pin(async move {
             let socket = Socket::new(dialling(address)?.connect(address).await?)?;
             match tls {
-                Some(tls) => tls::connect(socket, address, &tls.config, tls.name).await,
+                Some(tls) => tls::connect(socket, address, tls, speech).await,
                 None => Ok(bare(socket, address)),
             }
         })

@@ -12,3 +12,4 @@ mod tls;
 
 pub use dialer::{TcpDialer, TlsClient};
 pub use listener::TcpListener;
+pub use tls::Speech;

@@ -13,7 +13,7 @@ use transport::{
 
 use crate::lane::TcpLane;
 use crate::socket::Socket;
-use crate::tls;
+use crate::tls::{self, Speech};
 
 /// A listener of `tcp://`, or of `tls://` when it has a configuration.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub struct TcpListener {
     inner: tokio::net::TcpListener,
     local: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
+    speech: Speech,
 }
 
 impl TcpListener {
@@ -31,7 +32,14 @@ impl TcpListener {
         tls: Option<Arc<ServerConfig>>,
     ) -> io::Result<Self> {
         let local = listener.local_addr()?;
-        Ok(Self { inner: tokio::net::TcpListener::from_std(listener)?, local, tls })
+        let inner = tokio::net::TcpListener::from_std(listener)?;
+        Ok(Self { inner, local, tls, speech: Speech::Tunnel })
+    }
+
+    /// With TLS, clients have to speak this inside; [`Speech::Tunnel`] where nothing is said.
+    #[must_use]
+    pub fn speaking(self, speech: Speech) -> Self {
+        Self { speech, ..self }
     }
 
     /// Shows another certificate from the next connection on. Ignored by `tcp://`.
@@ -52,7 +60,12 @@ impl Listener for TcpListener {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         };
-        Poll::Ready(Ok(Box::new(Accepted { stream, remote, tls: self.tls.clone() })))
+        Poll::Ready(Ok(Box::new(Accepted {
+            stream,
+            remote,
+            tls: self.tls.clone(),
+            speech: self.speech,
+        })))
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -69,6 +82,7 @@ struct Accepted {
     stream: TcpStream,
     remote: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
+    speech: Speech,
 }
 
 impl Incoming for Accepted {
@@ -80,7 +94,7 @@ impl Incoming for Accepted {
         Box::pin(async move {
             let socket = Socket::new(self.stream)?;
             match self.tls {
-                Some(config) => tls::accept(socket, self.remote, &config).await,
+                Some(config) => tls::accept(socket, self.remote, &config, self.speech).await,
                 None => Ok(bare(socket, self.remote)),
             }
         })

@@ -19,6 +19,10 @@ pub enum Transport {
     Tls,
     /// `tcp://`: TCP without TLS.
     Tcp,
+    /// `wss://`: WebSocket over TLS.
+    Wss,
+    /// `ws://`: WebSocket without TLS of ours; a reverse proxy may have it.
+    Ws,
     /// In memory, for tests.
     Memory,
 }
@@ -30,6 +34,8 @@ impl Transport {
         match self {
             Self::Tls => "tls",
             Self::Tcp => "tcp",
+            Self::Wss => "wss",
+            Self::Ws => "ws",
             Self::Memory => "memory",
         }
     }

@@ -23,6 +23,9 @@ pub enum CarrierError {
     /// TLS failed for another reason, or the peer speaks something else.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The peer, or a proxy on the way, says something else than is wanted in HTTP.
+    #[error("{0}")]
+    Http(String),
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),

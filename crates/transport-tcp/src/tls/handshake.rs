@@ -6,15 +6,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::ServerConfig;
 use transport::tls::{Side, certificate_name, explain};
-use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
 
+use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};
 use super::exporter::Secret;
 use super::lane::TlsLane;
 use super::session::{Client, Server, Session};
+use crate::dialer::TlsClient;
 use crate::socket::Socket;
 
 /// Bytes read from a peer until its handshake is done: certificate chains are a few KiB, rustls
@@ -25,12 +26,12 @@ const INPUT: usize = 96 << 10;
 pub(crate) async fn connect(
     socket: Socket,
     address: SocketAddr,
-    config: &ClientConfig,
-    name: ServerName<'static>,
+    tls: TlsClient,
+    speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let (client, secret) =
-        Client::new(config, name).map_err(|error| explain(&error, Side::Client, false))?;
-    shake(socket, address, Engine::new(client), &secret).await
+        Client::new(&tls.config, tls.name).map_err(|error| explain(&error, Side::Client, false))?;
+    shake(socket, address, Engine::new(client), &secret, speech).await
 }
 
 /// Shakes hands with a client.
@@ -38,10 +39,11 @@ pub(crate) async fn accept(
     socket: Socket,
     address: SocketAddr,
     config: &ServerConfig,
+    speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let (server, secret) =
         Server::new(config).map_err(|error| explain(&error, Side::Server, false))?;
-    shake(socket, address, Engine::new(server), &secret).await
+    shake(socket, address, Engine::new(server), &secret, speech).await
 }
 
 async fn shake<S: Session>(
@@ -49,6 +51,7 @@ async fn shake<S: Session>(
     address: SocketAddr,
     mut engine: Engine<S>,
     secret: &Arc<Secret>,
+    speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let mut heard = 0;
     // Plaintext that came in the same read as the end of the handshake stays in the engine.
@@ -73,9 +76,10 @@ async fn shake<S: Session>(
         }
     }
     let state = engine.session().state();
-    if state.alpn_protocol() != Some(ALPN) {
+    if !speech.is(state.alpn_protocol()) {
         let peer = if S::SIDE == Side::Client { "server" } else { "client" };
-        let text = format!("the {peer} does not speak tunnel/1 on this port (no ALPN)");
+        let wanted = String::from_utf8_lossy(speech.alpn());
+        let text = format!("the {peer} does not speak {wanted} on this port (no ALPN)");
         return Err(CarrierError::Tls(text));
     }
     let exporter =

@@ -12,4 +12,31 @@ mod session;
 #[cfg(test)]
 mod tests;
 
+use transport::ALPN;
+
 pub(crate) use handshake::{accept, connect};
+
+/// What is spoken inside TLS, as ALPN says it (RFC 7301).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speech {
+    /// Our own protocol; both ends must say so.
+    Tunnel,
+    /// HTTP/1.1, which an end may leave unsaid.
+    Http,
+}
+
+impl Speech {
+    /// Its name in ALPN.
+    #[must_use]
+    pub const fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Tunnel => ALPN,
+            Self::Http => b"http/1.1",
+        }
+    }
+
+    /// Whether this is what was agreed on.
+    fn is(self, agreed: Option<&[u8]>) -> bool {
+        agreed.map_or(self == Self::Http, |agreed| agreed == self.alpn())
+    }
+}

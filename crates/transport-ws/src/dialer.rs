@@ -1,0 +1,150 @@
+//! Dials carriers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Transport};
+use transport_tcp::TcpDialer;
+
+use crate::handshake;
+use crate::lane::WsLane;
+use crate::listener::over;
+use crate::receive::Role;
+
+/// Fields that belong to the handshake and to nobody else.
+const OURS: &[&str] = &[
+    "upgrade",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+    "sec-websocket-extensions",
+];
+
+/// A header field that cannot be sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadField {
+    /// Not a token of RFC 9110 section 5.6.2.
+    #[error("`{0}` is not the name of an HTTP header field")]
+    Name(String),
+    /// A control character, which would end the line or the head.
+    #[error("the value of `{0}` has a character that HTTP does not allow")]
+    Value(String),
+    /// One that the handshake sets.
+    #[error("`{0}` is set by the WebSocket handshake")]
+    Ours(String),
+}
+
+/// What is asked for in the opening handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    path: String,
+    fields: Vec<(String, String)>,
+}
+
+impl Request {
+    /// Asks for `path` (with a leading slash, perhaps a query) of `host` (with its port, unless it
+    /// is the scheme's own). `extra` are further fields; a `Host` or `User-Agent` among them is sent
+    /// in place of ours.
+    pub fn new(path: &str, host: &str, extra: &[(String, String)]) -> Result<Self, BadField> {
+        let mut fields = vec![
+            ("Host".to_owned(), host.to_owned()),
+            ("User-Agent".to_owned(), "tunnel".to_owned()),
+        ];
+        for (name, value) in extra {
+            check(name, value)?;
+            let same = fields.iter_mut().take(2).find(|(ours, _)| ours.eq_ignore_ascii_case(name));
+            match same {
+                Some((_, ours)) => value.clone_into(ours),
+                None => fields.push((name.clone(), value.clone())),
+            }
+        }
+        Ok(Self { path: path.to_owned(), fields })
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(crate) fn fields(&self) -> &[(String, String)] {
+        &self.fields
+    }
+}
+
+fn check(name: &str, value: &str) -> Result<(), BadField> {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || !name.bytes().all(is_token) {
+        return Err(BadField::Name(name.to_owned()));
+    }
+    if OURS.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
+        return Err(BadField::Ours(name.to_owned()));
+    }
+    if value.chars().any(char::is_control) {
+        return Err(BadField::Value(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// A dialer of `ws://`, or of `wss://` when the dialer below has TLS.
+#[derive(Clone, Debug)]
+pub struct WsDialer {
+    inner: TcpDialer,
+    request: Arc<Request>,
+    ping_after: Duration,
+}
+
+impl WsDialer {
+    /// Upgrades what `inner` dials. A carrier that sends nothing for `ping_after` pings.
+    #[must_use]
+    pub fn new(inner: TcpDialer, request: Request, ping_after: Duration) -> Self {
+        Self { inner, request: Arc::new(request), ping_after }
+    }
+}
+
+impl Dialer for WsDialer {
+    fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
+        let Self { inner, request, ping_after } = self.clone();
+        Box::pin(async move {
+            let Carrier { peer, mut lane } = inner.dial(address).await?;
+            let leftover = handshake::connect(&mut *lane, &request).await?;
+            let lane = WsLane::new(lane, Role::Client, leftover, ping_after);
+            let transport = over(peer.transport);
+            let peer = Peer { transport, exporter: None, ..peer };
+            Ok(Carrier { peer, lane: Box::new(lane) })
+        })
+    }
+
+    fn transport(&self) -> Transport {
+        over(self.inner.transport())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(extra: &[(&str, &str)]) -> Result<Request, BadField> {
+        let extra: Vec<_> = extra.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
+        Request::new("/t", "a.example", &extra)
+    }
+
+    #[test]
+    fn extra_fields_come_behind_ours_or_in_their_place() {
+        let request =
+            request(&[("X-Key", "1"), ("host", "b.example"), ("User-Agent", "curl/8")]).unwrap();
+        let fields: Vec<_> = request.fields().iter().map(|(n, v)| format!("{n}: {v}")).collect();
+        assert_eq!(fields, ["Host: b.example", "User-Agent: curl/8", "X-Key: 1"]);
+    }
+
+    #[test]
+    fn no_field_breaks_the_head() {
+        let name = |text: &str| text.to_owned();
+        assert_eq!(request(&[("a b", "1")]), Err(BadField::Name(name("a b"))));
+        assert_eq!(request(&[("", "1")]), Err(BadField::Name(name(""))));
+        assert_eq!(request(&[("a", "1\r\nb: 2")]), Err(BadField::Value(name("a"))));
+        assert_eq!(request(&[("UPGRADE", "x")]), Err(BadField::Ours(name("UPGRADE"))));
+    }
+}

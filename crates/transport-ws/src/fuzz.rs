@@ -1,0 +1,62 @@
+//! Harnesses of the fuzz targets and of the replay of their corpora.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::handshake;
+use crate::receive::{Closed, Fault, Notes, Receive, Role};
+use crate::send::Send;
+
+/// All that came out of a connection.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Heard {
+    payload: Vec<u8>,
+    ping: Option<Vec<u8>>,
+    closed: Option<Closed>,
+}
+
+/// Frames of a peer: cut into pieces anyhow they mean the same. The first byte chooses the role and
+/// the cuts.
+pub fn frames(data: &[u8]) {
+    let Some((&first, bytes)) = data.split_first() else { return };
+    let role = if first & 1 == 0 { Role::Server } else { Role::Client };
+    let whole = hear(role, bytes.chunks(bytes.len().max(1)));
+    let pieces = hear(role, bytes.chunks(usize::from(first >> 1) + 1));
+    match (whole, pieces) {
+        (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
+        (whole, pieces) => assert_eq!(whole.err(), pieces.err()),
+    }
+    // What this end says of it reaches the other end unchanged.
+    let mut send = Send::new(role);
+    let mut said: VecDeque<Bytes> =
+        bytes.chunks(usize::from(first) * 8 + 1).map(Bytes::copy_from_slice).collect();
+    let (mut sent, mut wire) = (0, Vec::new());
+    while sent < bytes.len() {
+        let Ok(packed) = send.pack(&mut said, 1 + usize::from(first) * 1000) else { return };
+        assert!(packed > 0);
+        sent += packed;
+        wire.extend(send.queue().drain(..).flatten());
+        send.written();
+    }
+    let other = if role == Role::Server { Role::Client } else { Role::Server };
+    let heard = hear(other, std::iter::once(&wire[..]));
+    assert_eq!(heard.map(|heard| heard.payload), Ok(bytes.to_vec()));
+}
+
+fn hear<'a>(role: Role, pieces: impl Iterator<Item = &'a [u8]>) -> Result<Heard, Fault> {
+    let (mut receive, mut heard) = (Receive::new(role), Heard::default());
+    for piece in pieces {
+        let (mut bytes, mut notes) = (BytesMut::from(piece), Notes::default());
+        let kept = receive.decode(&mut bytes, &mut notes)?;
+        heard.payload.extend_from_slice(&bytes[..kept]);
+        heard.ping = notes.ping.map(|ping| ping.bytes().to_vec()).or(heard.ping);
+        heard.closed = notes.closed.or(heard.closed);
+    }
+    Ok(heard)
+}
+
+/// The head of a request or of an answer.
+pub fn heads(data: &[u8]) {
+    handshake::fuzz(data);
+}

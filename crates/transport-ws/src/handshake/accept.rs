@@ -1,0 +1,201 @@
+//! The server's side of the opening handshake.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use httparse::{EMPTY_HEADER, Request, Status};
+use tokio::time::timeout;
+use transport::{CarrierError, Lane, pool};
+
+use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
+use super::{SUBPROTOCOL, accept_key, forwarded};
+use crate::Proxies;
+
+/// What a visitor of the wrong place sees; nothing tells it from any small web server.
+const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
+    <body><h1>404 Not Found</h1></body></html>\n";
+
+/// Bytes of somebody who was sent away that are still read, so that the answer reaches him.
+const DISCARD: usize = 64 << 10;
+
+/// How long for.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Why a request is not upgraded, as a status of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    Malformed,
+    /// Another path, or no WebSocket at all: there is nothing here.
+    NotFound,
+    /// Another version than 13 (section 4.4).
+    Version,
+    TooLarge,
+}
+
+impl Refused {
+    const fn status(self) -> &'static str {
+        match self {
+            Self::Malformed => "400 Bad Request",
+            Self::NotFound => "404 Not Found",
+            Self::Version => "426 Upgrade Required",
+            Self::TooLarge => "431 Request Header Fields Too Large",
+        }
+    }
+
+    fn answer(self) -> String {
+        let (status, body) = (self.status(), if self == Self::NotFound { NOT_FOUND } else { "" });
+        let version = if self == Self::Version {
+            "Sec-WebSocket-Version: 13\r\n"
+        } else {
+            Default::default()
+        };
+        let length = body.len();
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\
+             {version}Connection: close\r\n\r\n{body}"
+        )
+    }
+}
+
+/// A good request.
+struct Asked {
+    key: String,
+    has_subprotocol: bool,
+    client: Option<SocketAddr>,
+}
+
+/// Answers the request that comes over `lane`. Returns what was read behind it, and the address of
+/// the client if a proxy, which `proxies` names, tells it.
+pub(crate) async fn accept(
+    lane: &mut dyn Lane,
+    remote: SocketAddr,
+    path: Option<&str>,
+    proxies: &Proxies,
+) -> Result<(BytesMut, Option<SocketAddr>), CarrierError> {
+    let mut buf = pool::take(HEAD);
+    let is_proxy = proxies.include(remote.ip());
+    let look = |bytes: &[u8]| look(bytes, path, is_proxy, proxies);
+    let (asked, place) = match head::read(lane, &mut buf, look).await {
+        Ok(Looked { asked, place }) => (asked, place),
+        Err(NoHead::Io(error)) => return Err(error.into()),
+        Err(NoHead::TooLarge) => (Err(Refused::TooLarge), String::new()),
+        Err(NoHead::Malformed) => (Err(Refused::Malformed), String::new()),
+    };
+    match asked {
+        Ok(asked) => {
+            let subprotocol = if asked.has_subprotocol {
+                format!("Sec-WebSocket-Protocol: {SUBPROTOCOL}\r\n")
+            } else {
+                String::new()
+            };
+            let answer = format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                 Sec-WebSocket-Accept: {}\r\n{subprotocol}\r\n",
+                accept_key(asked.key.as_bytes())
+            );
+            say(lane, answer).await?;
+            Ok((buf, asked.client))
+        }
+        Err(refused) => {
+            // Dropped early by a deadline of the caller, it is a connection that ends.
+            let _ = timeout(FAREWELL, send_away(lane, refused.answer())).await;
+            Err(CarrierError::Http(match refused {
+                Refused::NotFound => format!(
+                    "HTTP, but not our WebSocket at {place:?}: answered with 404 (this \
+                     listener is for {})",
+                    path.unwrap_or("any path")
+                ),
+                Refused::Malformed => "what came is not HTTP: answered with 400".to_owned(),
+                Refused::Version => "a WebSocket of another version: answered with 426".to_owned(),
+                Refused::TooLarge => {
+                    format!(
+                        "a head of more than {HEAD} bytes or {FIELDS} fields: answered with 431"
+                    )
+                }
+            }))
+        }
+    }
+}
+
+/// A whole request, and the path that it is for.
+pub(super) struct Looked {
+    asked: Result<Asked, Refused>,
+    place: String,
+}
+
+/// Whether there is a whole head, and what it says.
+pub(super) fn look(
+    bytes: &[u8],
+    path: Option<&str>,
+    is_proxy: bool,
+    proxies: &Proxies,
+) -> httparse::Result<(Looked, usize)> {
+    let mut fields = [EMPTY_HEADER; FIELDS];
+    let mut request = Request::new(&mut fields);
+    let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
+    let asked = examine(&request, path).map(|mut asked| {
+        if is_proxy {
+            asked.client = forwarded::client(request.headers, proxies);
+        }
+        asked
+    });
+    let place = request.path.unwrap_or_default().to_owned();
+    Ok(Status::Complete((Looked { asked, place }, size)))
+}
+
+/// Section 4.2.1.
+fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refused> {
+    let fields = &*request.headers;
+    let target = request.path.unwrap_or_default();
+    let is_ours = path.is_none_or(|path| path == target.split('?').next().unwrap_or_default());
+    let upgrades = has(fields, "upgrade", "websocket") && has(fields, "connection", "upgrade");
+    if !is_ours || !upgrades || request.method != Some("GET") {
+        return Err(Refused::NotFound);
+    }
+    if request.version != Some(1) || only(fields, "host").is_none() {
+        return Err(Refused::Malformed);
+    }
+    if only(fields, "sec-websocket-version") != Some(b"13") {
+        return Err(Refused::Version);
+    }
+    let key = only(fields, "sec-websocket-key").and_then(|key| str::from_utf8(key).ok());
+    let is_nonce = |key: &&str| STANDARD.decode(key).is_ok_and(|nonce| nonce.len() == 16);
+    let key = key.filter(is_nonce).ok_or(Refused::Malformed)?;
+    let offers = values(fields, "sec-websocket-protocol").next().is_some();
+    let has_subprotocol = has(fields, "sec-websocket-protocol", SUBPROTOCOL);
+    if offers && !has_subprotocol {
+        // It wants to speak something else here.
+        return Err(Refused::NotFound);
+    }
+    Ok(Asked { key: key.to_owned(), has_subprotocol, client: None })
+}
+
+async fn say(lane: &mut dyn Lane, text: String) -> Result<(), CarrierError> {
+    let mut frames = VecDeque::from([Bytes::from(text)]);
+    while !frames.is_empty() {
+        poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
+    }
+    Ok(poll_fn(|cx| lane.poll_flush(cx)).await?)
+}
+
+/// Answers, ends our direction and waits for the other end to do so. With bytes unread a close is a
+/// reset, which takes the answer with it.
+async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
+    say(lane, answer).await?;
+    poll_fn(|cx| lane.poll_close(cx)).await?;
+    let (mut seen, mut buf) = (0, pool::take(HEAD));
+    while seen < DISCARD {
+        buf.clear();
+        match poll_fn(|cx| lane.poll_read(cx, &mut buf)).await? {
+            0 => break,
+            size => seen += size,
+        }
+    }
+    pool::give(buf);
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! The client's side of the opening handshake.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::io;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::{Bytes, BytesMut};
+use httparse::{EMPTY_HEADER, Response, Status};
+use transport::{CarrierError, Lane, pool};
+
+use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
+use super::{SUBPROTOCOL, accept_key};
+use crate::Request;
+
+/// How much of a server's words goes into a line for a person.
+const QUOTED: usize = 200;
+
+/// Asks for the upgrade over `lane` and looks at the answer. Returns what was read behind it.
+pub(crate) async fn connect(
+    lane: &mut dyn Lane,
+    request: &Request,
+) -> Result<BytesMut, CarrierError> {
+    let mut nonce = [0; 16];
+    aws_lc_rs::rand::fill(&mut nonce)
+        .map_err(|_| io::Error::other("the system has no random bytes"))?;
+    let key = STANDARD.encode(nonce);
+    let mut frames = VecDeque::from([Bytes::from(text(request, &key))]);
+    while !frames.is_empty() {
+        poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
+    }
+    poll_fn(|cx| lane.poll_flush(cx)).await?;
+
+    let mut buf = pool::take(HEAD);
+    let wanted = accept_key(key.as_bytes());
+    match head::read(lane, &mut buf, |bytes| look(bytes, &wanted)).await {
+        Ok(outcome) => outcome.map(|()| buf),
+        Err(NoHead::Io(error)) => Err(error.into()),
+        Err(NoHead::TooLarge) => Err(CarrierError::Http(format!(
+            "the server's answer has a head of more than {HEAD} bytes or {FIELDS} fields"
+        ))),
+        Err(NoHead::Malformed) => Err(CarrierError::Http(
+            "the server does not speak HTTP on this port: is it one for tcp://, tls:// or wss://?"
+                .into(),
+        )),
+    }
+}
+
+fn text(request: &Request, key: &str) -> String {
+    let mut text = format!(
+        "GET {} HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n",
+        request.path()
+    );
+    for (name, value) in request.fields() {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{name}: {value}\r\n");
+    }
+    text.push_str("\r\n");
+    text
+}
+
+/// Whether there is a whole head, and whether it is the answer that is wanted.
+pub(super) fn look(
+    bytes: &[u8],
+    accept: &str,
+) -> httparse::Result<(Result<(), CarrierError>, usize)> {
+    let mut fields = [EMPTY_HEADER; FIELDS];
+    let mut response = Response::new(&mut fields);
+    Ok(match response.parse(bytes)? {
+        Status::Partial => Status::Partial,
+        Status::Complete(size) => Status::Complete((examine(&response, accept), size)),
+    })
+}
+
+/// Section 4.1: what the answer must be.
+fn examine(response: &Response<'_, '_>, accept: &str) -> Result<(), CarrierError> {
+    let fields = &*response.headers;
+    let code = response.code.unwrap_or_default();
+    if code != 101 {
+        return Err(refused(code, only(fields, "location")));
+    }
+    let wrong = |what: &str| {
+        let text = format!("HTTP 101, but {what}: a proxy on the way answers by itself");
+        Err(CarrierError::Http(text))
+    };
+    if !has(fields, "upgrade", "websocket") || !has(fields, "connection", "upgrade") {
+        return wrong("without the upgrade to a WebSocket");
+    }
+    if only(fields, "sec-websocket-accept") != Some(accept.as_bytes()) {
+        return wrong("its Sec-WebSocket-Accept is not the answer to our key");
+    }
+    if values(fields, "sec-websocket-extensions").next().is_some() {
+        return wrong("with an extension that was not asked for");
+    }
+    match only(fields, "sec-websocket-protocol") {
+        None | Some(b"tunnel.1") => Ok(()),
+        Some(_) => wrong("with a subprotocol that was not asked for"),
+    }
+}
+
+/// What an answer other than 101 means, and what to do about it.
+fn refused(code: u16, location: Option<&[u8]>) -> CarrierError {
+    let text = match code {
+        200..=299 => {
+            "a page came instead of a WebSocket: nothing at this path passes `Upgrade` on \
+                      (nginx: proxy_http_version 1.1 and proxy_set_header Upgrade, Connection)"
+                .to_owned()
+        }
+        300..=399 => {
+            let place = location.map(|place| &place[..place.len().min(QUOTED)]);
+            let place = String::from_utf8_lossy(place.unwrap_or_default());
+            format!(
+                "redirected to {place:?}: put that address into `servers`, with wss:// or ws://"
+            )
+        }
+        401 | 407 => "credentials are wanted: see `headers` and `proxy`".to_owned(),
+        403 => "the proxy in front forbids it".to_owned(),
+        404 => {
+            "nothing there is a tunnel server: the path must be that of the proxy's location or, \
+                without a proxy, of the server's `listen`"
+                .to_owned()
+        }
+        // The weather: nginx is up, what is behind it is not yet.
+        502..=504 => {
+            let text = format!("HTTP {code}: the proxy in front does not reach the tunnel server");
+            return io::Error::new(io::ErrorKind::ConnectionRefused, text).into();
+        }
+        500..=599 => "the proxy in front failed".to_owned(),
+        _ => "the server does not upgrade to a WebSocket".to_owned(),
+    };
+    CarrierError::Http(format!("HTTP {code}: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str) -> Result<(), CarrierError> {
+        let mut fields = [EMPTY_HEADER; FIELDS];
+        let mut response = Response::new(&mut fields);
+        assert!(response.parse(text.as_bytes()).unwrap().is_complete(), "{text}");
+        examine(&response, "right=")
+    }
+
+    const GOOD: &str = "HTTP/1.1 101 Switching Protocols\r\nupgrade: WebSocket\r\n\
+        Connection: keep-alive, Upgrade\r\nSec-WebSocket-Accept: right=\r\n";
+
+    #[test]
+    fn an_answer_is_good_with_all_its_parts_only() {
+        assert!(answer(&format!("{GOOD}\r\n")).is_ok());
+        assert!(answer(&format!("{GOOD}Sec-WebSocket-Protocol: tunnel.1\r\n\r\n")).is_ok());
+        let wrong = [
+            format!("{GOOD}Sec-WebSocket-Protocol: chat\r\n\r\n"),
+            format!("{GOOD}Sec-WebSocket-Extensions: permessage-deflate\r\n\r\n"),
+            format!("{GOOD}Sec-WebSocket-Accept: right=\r\n\r\n"),
+            format!("{}\r\n", GOOD.replace("right=", "left=")),
+            format!("{}\r\n", GOOD.replace("WebSocket", "h2c")),
+            format!("{}\r\n", GOOD.replace("Upgrade\r", "close\r")),
+        ];
+        for text in wrong {
+            assert!(matches!(answer(&text), Err(CarrierError::Http(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let said = |text: &str| answer(&format!("HTTP/1.1 {text}\r\n\r\n")).unwrap_err();
+        for code in ["502 Bad Gateway", "503 Service Unavailable", "504 Gateway Timeout"] {
+            assert!(said(code).is_network(), "{code} passes by itself");
+        }
+        let cases = [
+            ("200 OK", "proxy_set_header Upgrade"),
+            ("301 Moved\r\nLocation: https://b.example/t", "\"https://b.example/t\""),
+            ("404 Not Found", "the path must be"),
+            ("407 Proxy", "credentials"),
+            ("500 Oops", "failed"),
+            ("418 Teapot", "does not upgrade"),
+        ];
+        for (text, wanted) in cases {
+            let error = said(text);
+            assert!(!error.is_network() && error.to_string().contains(wanted), "{error}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Whom a reverse proxy speaks for: `X-Forwarded-For`, `Forwarded` (RFC 7239) and `X-Real-IP`.
+//!
+//! A field that the proxy does not set comes from the client as it is, so one alone proves nothing:
+//! only when all that are there name the same address is it believed. A client that adds another
+//! field to those of the proxy reaches nothing but that the proxy's own address is shown.
+
+use std::net::{IpAddr, SocketAddr};
+
+use httparse::Header;
+
+use super::head::values;
+use crate::Proxies;
+
+/// The client's address as the proxy tells it; `None` where it tells none that can be believed. The
+/// port is 0 where it is not told.
+pub(super) fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
+    let listed = |name| last_stranger(&list(fields, name), proxies);
+    let told = [
+        listed("x-forwarded-for"),
+        last_stranger(&elements(fields), proxies),
+        // What the last proxy saw may be the one before it: that says nothing.
+        listed("x-real-ip"),
+    ];
+    let mut told = told.into_iter().flatten();
+    let first = told.next()?.ok()?;
+    told.all(|other| other.is_ok_and(|other| other.ip() == first.ip())).then_some(first)
+}
+
+/// A word where an address should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unknown;
+
+/// Each proxy appends whom it got the request from: the last that is none of ours is the client.
+/// `None` where there is nobody but our proxies.
+fn last_stranger(
+    addresses: &[Result<SocketAddr, Unknown>],
+    proxies: &Proxies,
+) -> Option<Result<SocketAddr, Unknown>> {
+    addresses.iter().rev().copied().find(|address| match address {
+        Ok(address) => !proxies.include(address.ip()),
+        Err(Unknown) => true,
+    })
+}
+
+fn list(fields: &[Header<'_>], name: &str) -> Vec<Result<SocketAddr, Unknown>> {
+    let items = values(fields, name).flat_map(|value| value.split(|&byte| byte == b','));
+    items.map(address).collect()
+}
+
+/// The `for` of each element; one without tells nothing.
+fn elements(fields: &[Header<'_>]) -> Vec<Result<SocketAddr, Unknown>> {
+    let elements = values(fields, "forwarded").flat_map(|value| value.split(|&b| b == b','));
+    let of = |element: &[u8]| {
+        let pairs = element.split(|&byte| byte == b';');
+        let mut values = pairs.filter_map(|pair| {
+            let (name, value) = pair.trim_ascii().split_at_checked(4)?;
+            name.eq_ignore_ascii_case(b"for=").then_some(value)
+        });
+        values.next().map_or(Err(Unknown), address)
+    };
+    elements.map(of).collect()
+}
+
+/// `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1`, `"[2001:db8::1]:443"`.
+fn address(text: &[u8]) -> Result<SocketAddr, Unknown> {
+    let text = str::from_utf8(text.trim_ascii()).map_err(|_| Unknown)?;
+    let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(SocketAddr::new(address.ip().to_canonical(), address.port()));
+    }
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let ip: IpAddr = bare.parse().map_err(|_| Unknown)?;
+    Ok(SocketAddr::new(ip.to_canonical(), 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Our proxies are 10.0.0.0/8 and ::1.
+    fn told(fields: &[(&str, &str)]) -> Option<String> {
+        let proxies = Proxies::new(|ip| match ip {
+            IpAddr::V4(ip) => ip.octets()[0] == 10,
+            IpAddr::V6(ip) => ip.is_loopback(),
+        });
+        let fields: Vec<_> =
+            fields.iter().map(|(name, value)| Header { name, value: value.as_bytes() }).collect();
+        client(&fields, &proxies).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn the_last_address_that_is_no_proxy_counts() {
+        let cases = [
+            ("192.0.2.1", Some("192.0.2.1:0")),
+            ("192.0.2.66, 192.0.2.1, 10.1.1.1", Some("192.0.2.1:0")),
+            ("192.0.2.1:5555", Some("192.0.2.1:5555")),
+            ("2001:db8::1", Some("[2001:db8::1]:0")),
+            ("[2001:db8::1]:443,::1", Some("[2001:db8::1]:443")),
+            ("::ffff:192.0.2.1", Some("192.0.2.1:0")),
+            ("10.0.0.1", None),
+            ("192.0.2.1, unknown", None),
+            ("", None),
+        ];
+        for (value, wanted) in cases {
+            assert_eq!(told(&[("X-Forwarded-For", value)]).as_deref(), wanted, "{value}");
+        }
+        let twice = [("X-Forwarded-For", "192.0.2.9"), ("x-forwarded-for", "192.0.2.1")];
+        assert_eq!(told(&twice).as_deref(), Some("192.0.2.1:0"));
+    }
+
+    #[test]
+    fn the_field_of_rfc_7239_is_read_as_well() {
+        let cases = [
+            ("for=192.0.2.60;proto=http;by=203.0.113.43", Some("192.0.2.60:0")),
+            ("For=\"[2001:db8:cafe::17]:4711\"", Some("[2001:db8:cafe::17]:4711")),
+            ("for=192.0.2.43, for=10.2.3.4", Some("192.0.2.43:0")),
+            ("by=203.0.113.43", None),
+            ("for=_hidden", None),
+        ];
+        for (value, wanted) in cases {
+            assert_eq!(told(&[("Forwarded", value)]).as_deref(), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn fields_that_disagree_are_not_believed() {
+        let real = ("X-Real-IP", "192.0.2.1");
+        assert_eq!(told(&[real]).as_deref(), Some("192.0.2.1:0"));
+        let same = told(&[real, ("X-Forwarded-For", "198.51.100.7, 192.0.2.1:99")]);
+        assert_eq!(same.as_deref(), Some("192.0.2.1:99"));
+        assert_eq!(told(&[real, ("X-Forwarded-For", "198.51.100.7")]), None);
+        assert_eq!(told(&[real, ("Forwarded", "for=198.51.100.7")]), None);
+        let second = told(&[("X-Real-IP", "10.0.0.9"), ("X-Forwarded-For", "192.0.2.1")]);
+        assert_eq!(second.as_deref(), Some("192.0.2.1:0"));
+    }
+}

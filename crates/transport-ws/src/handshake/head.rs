@@ -1,0 +1,79 @@
+//! The head of an HTTP/1.1 message: read within bounds, looked at by httparse.
+
+use std::future::poll_fn;
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use httparse::{Header, Status};
+use transport::Lane;
+
+/// Longest head, bytes; what nginx allows by default is half of it.
+pub(super) const HEAD: usize = 16 << 10;
+
+/// Most header fields.
+pub(super) const FIELDS: usize = 64;
+
+/// Why there is no head.
+#[derive(Debug)]
+pub(super) enum NoHead {
+    Io(io::Error),
+    /// It is longer than [`HEAD`] or has more than [`FIELDS`] fields.
+    TooLarge,
+    /// Not HTTP/1.1.
+    Malformed,
+}
+
+/// Reads until `look` finds a whole head at the front of `buf`, and takes it out: what `look` made
+/// of it is returned, what came behind it stays in `buf`.
+pub(super) async fn read<T>(
+    lane: &mut dyn Lane,
+    buf: &mut BytesMut,
+    mut look: impl FnMut(&[u8]) -> httparse::Result<(T, usize)>,
+) -> Result<T, NoHead> {
+    loop {
+        let before = buf.len();
+        buf.reserve(HEAD - before);
+        let size = poll_fn(|cx| lane.poll_read(cx, buf)).await.map_err(NoHead::Io)?;
+        if size == 0 {
+            let text = "the connection ended before the HTTP head did";
+            return Err(NoHead::Io(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
+        }
+        // Each line is looked at once more per line, not per byte.
+        if buf[before..].contains(&b'\n') {
+            match look(buf) {
+                Ok(Status::Complete((found, size))) => {
+                    buf.advance(size);
+                    return Ok(found);
+                }
+                Ok(Status::Partial) => {}
+                Err(httparse::Error::TooManyHeaders) => return Err(NoHead::TooLarge),
+                Err(_) => return Err(NoHead::Malformed),
+            }
+        }
+        if buf.len() >= HEAD {
+            return Err(NoHead::TooLarge);
+        }
+    }
+}
+
+/// The values of a field, as many as there are.
+pub(super) fn values<'a>(
+    fields: &'a [Header<'_>],
+    name: &'a str,
+) -> impl Iterator<Item = &'a [u8]> {
+    let named = fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+    named.map(|field| field.value.trim_ascii())
+}
+
+/// The value of a field that there may be only once.
+pub(super) fn only<'a>(fields: &'a [Header<'_>], name: &'a str) -> Option<&'a [u8]> {
+    let mut values = values(fields, name);
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// Whether a list field (RFC 9110 section 5.6.1) has this word, in any case.
+pub(super) fn has(fields: &[Header<'_>], name: &str, word: &str) -> bool {
+    values(fields, name)
+        .flat_map(|value| value.split(|&byte| byte == b','))
+        .any(|item| item.trim_ascii().eq_ignore_ascii_case(word.as_bytes()))
+}

@@ -1,0 +1,43 @@
+//! The opening handshake (RFC 6455 section 4) over a lane: an HTTP/1.1 request and its answer.
+
+mod accept;
+mod connect;
+mod forwarded;
+mod head;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+pub(crate) use accept::accept;
+pub(crate) use connect::connect;
+
+/// The subprotocol that our ends agree on.
+pub(crate) const SUBPROTOCOL: &str = "tunnel.1";
+
+/// Of section 1.3: joined to the client's key before it is hashed.
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What the server has to answer to this key, `Sec-WebSocket-Accept`.
+fn accept_key(key: &[u8]) -> String {
+    let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key);
+    hash.update(GUID);
+    STANDARD.encode(hash.finish())
+}
+
+/// Looks at a head as either side does. Never panics.
+pub(crate) fn fuzz(bytes: &[u8]) {
+    accept::look(bytes, Some("/a"), true, &crate::Proxies::new(|ip| ip.is_loopback())).ok();
+    connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_example_of_the_rfc() {
+        // Section 1.3.
+        let answer = super::accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
+        assert_eq!(answer, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+}

@@ -1,0 +1,240 @@
+//! Frames in, payload out (RFC 6455 section 5): a plain value, no I/O.
+//!
+//! A lane is a pipe of bytes, so payload is handed on as it comes, wherever messages and fragments
+//! are cut; nothing is gathered, and no claim of a length allocates anything.
+//!
+//! ```text
+//!   Head --binary, continuation--> Payload --its last byte--> Head
+//!     |---ping, pong-------------> Control --its last byte--> Head
+//!     `---close------------------> Control --its last byte--> Closed
+//! ```
+
+use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
+use crate::mask::Mask;
+
+/// Longest message. Ours have 64 KiB; a peer that says more is none of ours.
+pub(crate) const MESSAGE_MAX: u64 = 16 << 20;
+
+/// Which end of the connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Masks what it sends.
+    Client,
+    /// Wants what it gets to be masked.
+    Server,
+}
+
+/// A rule that the peer broke: the code for its Close, and words for our log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) code: Code,
+    pub(crate) text: &'static str,
+}
+
+const fn protocol(text: &'static str) -> Fault {
+    Fault { code: Code::Protocol, text }
+}
+
+/// The payload of a control frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Control {
+    bytes: [u8; CONTROL_MAX],
+    length: usize,
+}
+
+impl Control {
+    pub(crate) const EMPTY: Self = Self { bytes: [0; CONTROL_MAX], length: 0 };
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// Appends from the front of `bytes` until there are `wanted`; returns how many it took.
+    fn fill(&mut self, bytes: &[u8], wanted: usize) -> usize {
+        let size = (wanted - self.length).min(bytes.len());
+        self.bytes[self.length..self.length + size].copy_from_slice(&bytes[..size]);
+        self.length += size;
+        size
+    }
+}
+
+/// How the peer ended its direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Closed {
+    /// `None`: a Close without one (1005 in the RFC's words).
+    pub(crate) code: Option<u16>,
+    pub(crate) reason: String,
+}
+
+impl Closed {
+    /// Whether it is an end on purpose and not a complaint.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.code.is_none_or(|code| matches!(code, 1000 | 1001))
+    }
+}
+
+/// What came beside payload.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// The last ping: only that has to be answered (section 5.5.3).
+    pub(crate) ping: Option<Control>,
+    pub(crate) closed: Option<Closed>,
+}
+
+#[derive(Debug)]
+enum State {
+    Head,
+    Payload { left: u64, mask: Option<Mask> },
+    Control { opcode: Opcode, length: usize, mask: Option<Mask> },
+    Closed,
+}
+
+/// The incoming half of a WebSocket.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    role: Role,
+    state: State,
+    head: [u8; HEAD_MAX],
+    /// Bytes of `head` that are known.
+    known: usize,
+    control: Control,
+    /// Length so far of a message whose last frame has not come.
+    message: Option<u64>,
+}
+
+impl Receive {
+    pub(crate) const fn new(role: Role) -> Self {
+        Self {
+            role,
+            state: State::Head,
+            head: [0; HEAD_MAX],
+            known: 0,
+            control: Control::EMPTY,
+            message: None,
+        }
+    }
+
+    /// Takes all of `bytes`, the next ones of the connection; the payload in them is moved to their
+    /// front, unmasked. Returns how much that is.
+    pub(crate) fn decode(&mut self, bytes: &mut [u8], notes: &mut Notes) -> Result<usize, Fault> {
+        let (mut at, mut kept) = (0, 0);
+        while at < bytes.len() {
+            match &mut self.state {
+                State::Head => {
+                    let size = Head::size(&self.head[..self.known]);
+                    let part = (size - self.known).min(bytes.len() - at);
+                    self.head[self.known..self.known + part].copy_from_slice(&bytes[at..at + part]);
+                    self.known += part;
+                    at += part;
+                    if self.known == Head::size(&self.head[..self.known]) {
+                        self.begin(notes)?;
+                    }
+                }
+                State::Payload { left, mask } => {
+                    let here = bytes.len() - at;
+                    let size = usize::try_from(*left).map_or(here, |left| left.min(here));
+                    match mask {
+                        Some(mask) => mask.take_down(bytes, at, kept, size),
+                        None if at > kept => bytes.copy_within(at..at + size, kept),
+                        None => {}
+                    }
+                    at += size;
+                    kept += size;
+                    *left -= size as u64;
+                    if *left == 0 {
+                        self.state = State::Head;
+                    }
+                }
+                State::Control { length, .. } => {
+                    at += self.control.fill(&bytes[at..], *length);
+                    self.end_control(notes)?;
+                }
+                // Section 5.5.1: nothing after a Close counts.
+                State::Closed => break,
+            }
+        }
+        Ok(kept)
+    }
+
+    /// A head is complete.
+    fn begin(&mut self, notes: &mut Notes) -> Result<(), Fault> {
+        let head = Head::decode(&self.head[..self.known]).map_err(|malformed| match malformed {
+            Malformed::Reserved => protocol("a reserved bit is set"),
+            Malformed::Opcode(_) => protocol("a reserved opcode"),
+            Malformed::Length => protocol("a length that is not in its shortest form"),
+        })?;
+        self.known = 0;
+        match (self.role, head.mask) {
+            (Role::Server, None) => return Err(protocol("a client's frame is not masked")),
+            (Role::Client, Some(_)) => return Err(protocol("a server's frame is masked")),
+            (Role::Server, Some(_)) | (Role::Client, None) => {}
+        }
+        let mask = head.mask.map(Mask::new);
+        if head.opcode.is_control() {
+            let length = usize::try_from(head.length).ok().filter(|&n| n <= CONTROL_MAX);
+            let Some(length) = length.filter(|_| head.fin) else {
+                return Err(protocol("a control frame is fragmented or longer than 125 bytes"));
+            };
+            self.control = Control::EMPTY;
+            self.state = State::Control { opcode: head.opcode, length, mask };
+            return self.end_control(notes);
+        }
+        let so_far = match (head.opcode == Opcode::Continuation, self.message) {
+            (true, Some(length)) => length,
+            (false, None) => 0,
+            (true, None) => return Err(protocol("a continuation of no message")),
+            (false, Some(_)) => return Err(protocol("a message within another")),
+        };
+        if head.opcode == Opcode::Text {
+            return Err(Fault { code: Code::Unsupported, text: "a text message" });
+        }
+        let message = so_far.saturating_add(head.length);
+        if message > MESSAGE_MAX {
+            return Err(Fault { code: Code::TooBig, text: "a message of more than 16 MiB" });
+        }
+        self.message = (!head.fin).then_some(message);
+        if head.length > 0 {
+            self.state = State::Payload { left: head.length, mask };
+        }
+        Ok(())
+    }
+
+    /// Looks at a control frame if all of it is there.
+    fn end_control(&mut self, notes: &mut Notes) -> Result<(), Fault> {
+        let State::Control { opcode, length, mask } = &mut self.state else { return Ok(()) };
+        if self.control.length < *length {
+            return Ok(());
+        }
+        if let Some(mask) = mask {
+            mask.apply(&mut self.control.bytes[..self.control.length]);
+        }
+        let opcode = *opcode;
+        self.state = State::Head;
+        if opcode == Opcode::Ping {
+            notes.ping = Some(self.control);
+        } else if opcode == Opcode::Close {
+            self.state = State::Closed;
+            notes.closed = Some(closed(self.control.bytes())?);
+        }
+        Ok(())
+    }
+}
+
+/// The body of a Close (section 5.5.1).
+fn closed(body: &[u8]) -> Result<Closed, Fault> {
+    let Some((code, reason)) = body.split_first_chunk() else {
+        return if body.is_empty() {
+            Ok(Closed { code: None, reason: String::new() })
+        } else {
+            Err(protocol("a Close with half a code"))
+        };
+    };
+    let code = u16::from_be_bytes(*code);
+    if !may_be_sent(code) {
+        return Err(protocol("a Close with a code that must not be sent"));
+    }
+    match str::from_utf8(reason) {
+        Ok(reason) => Ok(Closed { code: Some(code), reason: reason.to_owned() }),
+        Err(_) => Err(Fault { code: Code::Invalid, text: "a Close whose reason is not UTF-8" }),
+    }
+}
