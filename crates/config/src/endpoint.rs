@@ -1,5 +1,5 @@
-//! Addresses as people write them: `tls://example.com:7000`, `tcp://[::1]:22`, `tcp://:10022`,
-//! `unix:///run/app.sock`.
+//! Addresses as people write them: `tls://example.com:7000`, `wss://example.com/tunnel`,
+//! `tcp://[::1]:22`, `tcp://:10022`, `unix:///run/app.sock`.
 //! A scheme always says what is spoken there, `host:port` always in that order.
 
 use std::fmt;
@@ -10,11 +10,8 @@ use proto::{UnixAddr, UnixAddrError};
 
 use crate::BadValue;
 
-/// Port of `tls://` and `tcp://` where none is given (design: default ports).
-pub const DEFAULT_PORT: u16 = 7000;
-
 /// Transports of the design that a later build brings: no typo, so they get words of their own.
-const LATER: &[&str] = &["quic", "kcp", "wss", "ws", "mux", "webrtc"];
+const LATER: &[&str] = &["quic", "kcp", "mux", "webrtc"];
 
 /// Longest host name in characters (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
@@ -26,16 +23,46 @@ pub enum Transport {
     Tls,
     /// Plain TCP.
     Tcp,
+    /// WebSocket over TLS.
+    Wss,
+    /// WebSocket without TLS: behind a reverse proxy that has it.
+    Ws,
 }
 
 impl Transport {
+    const ALL: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
+
     /// The scheme in URLs.
     #[must_use]
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::Tls => "tls",
             Self::Tcp => "tcp",
+            Self::Wss => "wss",
+            Self::Ws => "ws",
         }
+    }
+
+    /// The port where none is given.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Tls | Self::Tcp => 7000,
+            Self::Wss => 443,
+            Self::Ws => 80,
+        }
+    }
+
+    /// Whether our own ends speak TLS.
+    #[must_use]
+    pub const fn has_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Wss)
+    }
+
+    /// Whether it begins with a request of HTTP.
+    #[must_use]
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Wss | Self::Ws)
     }
 }
 
@@ -110,6 +137,8 @@ pub struct Endpoint {
     pub host: Host,
     /// TCP port; 0 lets the system choose (listeners only).
     pub port: u16,
+    /// Of `wss://` and `ws://`, with its leading slash and perhaps a query.
+    pub path: Option<String>,
 }
 
 impl FromStr for Endpoint {
@@ -120,24 +149,22 @@ impl FromStr for Endpoint {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(BadValue::new(format!("`{text}` has no transport")).hint(hint));
         };
-        let transport = match scheme {
-            "tls" => Transport::Tls,
-            "tcp" => Transport::Tcp,
-            later if LATER.contains(&later) => {
-                return Err(BadValue::new(format!(
-                    "transport {later} is not in this build; use tls:// or tcp://"
-                )));
-            }
-            _ => {
-                return Err(BadValue::new(format!("unknown transport `{scheme}`"))
-                    .hint("use tls:// or tcp://"));
-            }
+        let known = Transport::ALL.into_iter().find(|transport| transport.scheme() == scheme);
+        let Some(transport) = known else {
+            let bad = if LATER.contains(&scheme) {
+                BadValue::new(format!("transport {scheme} is not in this build"))
+            } else {
+                BadValue::new(format!("unknown transport `{scheme}`"))
+            };
+            return Err(bad.hint("use tls://, wss://, ws:// or tcp://"));
         };
-        if rest.contains('/') {
+        let (rest, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if !path.is_empty() && !transport.is_http() {
             return Err(
                 BadValue::new(format!("`{text}`: a {scheme}:// address has no path")).hint(hint)
             );
         }
+        let path = if path.is_empty() { None } else { Some(self::path(path)?) };
         let (host, port) = split(rest)?;
         if host.is_empty() {
             return Err(BadValue::new(format!("`{text}` has no host"))
@@ -146,15 +173,27 @@ impl FromStr for Endpoint {
         Ok(Self {
             transport,
             host: host.parse()?,
-            port: port.map_or(Ok(DEFAULT_PORT), self::port)?,
+            port: port.map_or_else(|| Ok(transport.default_port()), self::port)?,
+            path,
         })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.transport.scheme(), self.host, self.port)
+        write!(f, "{}://{}:{}", self.transport.scheme(), self.host, self.port)?;
+        f.write_str(self.path.as_deref().unwrap_or_default())
     }
+}
+
+/// Path and query of a URL (RFC 3986 sections 3.3 and 3.4) as they are sent.
+fn path(text: &str) -> Result<String, BadValue> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/?-._~!$&'()*+,;=:@%".contains(&b);
+    if !text.starts_with('/') || !text.bytes().all(allowed) {
+        let bad = BadValue::new(format!("`{text}` is not the path of a URL"));
+        return Err(bad.hint("it begins with a slash; write other characters as %XX"));
+    }
+    Ok(text.to_owned())
 }
 
 /// `tcp://host:port` or `unix:///path`: what a service or forward dials.
@@ -290,9 +329,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_shown_endpoint_reads_back(ip: IpAddr, port: u16, tls: bool) {
-            let transport = if tls { Transport::Tls } else { Transport::Tcp };
-            let e = Endpoint { transport, host: Host::Ip(ip), port };
+        fn a_shown_endpoint_reads_back(
+            ip: IpAddr, port: u16, kind in 0_usize..4, path in proptest::option::of("/[a-z/?=%]{0,9}"),
+        ) {
+            let transport = Transport::ALL[kind];
+            let path = path.filter(|_| transport.is_http());
+            let e = Endpoint { transport, host: Host::Ip(ip), port, path };
             prop_assert_eq!(e.to_string().parse(), Ok(e));
         }
 
@@ -300,6 +342,22 @@ mod tests {
         fn no_text_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Endpoint>();
             let _ = tcp(&text);
+        }
+    }
+
+    #[test]
+    fn a_web_socket_has_its_own_port_and_perhaps_a_path() {
+        let shown = |text: &str| text.parse::<Endpoint>().map(|e| e.to_string());
+        let cases = [
+            ("wss://a.example", "wss://a.example:443"),
+            ("ws://a.example/", "ws://a.example:80/"),
+            ("wss://[::1]:8443/a/b?c=%20", "wss://[::1]:8443/a/b?c=%20"),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(shown(text).as_deref(), Ok(wanted));
+        }
+        for bad in ["wss://a/b c", "wss://a#b", "wss://a?b", "ws:///x", "tls://a/b", "wss://a/ü"] {
+            assert!(shown(bad).is_err(), "{bad}");
         }
     }
 

@@ -16,6 +16,7 @@ mod flags;
 mod fuzz;
 mod load;
 mod model;
+mod net;
 mod problem;
 mod rights;
 pub mod sample;
@@ -24,15 +25,16 @@ mod units;
 mod yaml;
 
 pub use decode::{Sources, keys};
-pub use endpoint::{DEFAULT_PORT, Endpoint, Host, Local, Target, Transport};
+pub use endpoint::{Endpoint, Host, Local, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use load::{Loaded, Role, Text, load_client, load_server, locate};
 pub use model::{
-    ClientConfig, ClientGrant, Common, Forward, KeyPair, LogFormat, LogLevel, Path, Priority,
-    Public, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFormat, LogLevel, Path,
+    Priority, Public, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
 };
+pub use net::Net;
 pub use problem::{BadValue, Problem};
 pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};
 pub use secret::Secret;

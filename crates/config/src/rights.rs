@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use proto::UnixAddr;
 
-use crate::BadValue;
+use crate::{BadValue, Net};
 use crate::endpoint::{Host, ports, split};
 
 /// One entry of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
@@ -90,7 +90,7 @@ impl PortRights {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Name(String),
-    Net { ip: IpAddr, prefix: u8 },
+    Net(Net),
 }
 
 /// One entry of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
@@ -136,39 +136,9 @@ impl FromStr for ForwardRight {
         let place = match (host.parse::<Host>()?, prefix) {
             (Host::Name(name), None) => Place::Name(name),
             (Host::Name(_), Some(_)) => return Err(bad()),
-            (Host::Ip(ip), prefix) => net(ip, prefix).ok_or_else(bad)?,
+            (Host::Ip(ip), prefix) => Net::new(ip, prefix).map(Place::Net).ok_or_else(bad)?,
         };
         Ok(Self(Reach::Tcp { place, first, last }))
-    }
-}
-
-/// A network in canonical form: an IPv4-mapped one (`::ffff:10.0.0.0/104`) becomes IPv4.
-fn net(ip: IpAddr, prefix: Option<&str>) -> Option<Place> {
-    let width: u8 = if ip.is_ipv4() { 32 } else { 128 };
-    let prefix = match prefix {
-        Some(p) if p.bytes().all(|b| b.is_ascii_digit()) => {
-            p.parse().ok().filter(|p| *p <= width)?
-        }
-        Some(_) => return None,
-        None => width,
-    };
-    let canonical = ip.to_canonical();
-    if canonical.is_ipv4() && !ip.is_ipv4() && prefix >= 96 {
-        return Some(Place::Net { ip: canonical, prefix: prefix - 96 });
-    }
-    Some(Place::Net { ip, prefix })
-}
-
-fn within(ip: IpAddr, net: IpAddr, prefix: u8) -> bool {
-    let shift = |width: u8| u32::from(width.saturating_sub(prefix));
-    match (ip, net) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => {
-            (a.to_bits() ^ b.to_bits()).checked_shr(shift(32)).unwrap_or(0) == 0
-        }
-        (IpAddr::V6(a), IpAddr::V6(b)) => {
-            (a.to_bits() ^ b.to_bits()).checked_shr(shift(128)).unwrap_or(0) == 0
-        }
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
     }
 }
 
@@ -180,7 +150,7 @@ impl fmt::Display for ForwardRight {
         };
         match place {
             Place::Name(name) => write!(f, "{name}:")?,
-            Place::Net { ip, prefix } => write!(f, "{}/{prefix}:", Host::Ip(*ip))?,
+            Place::Net(net) => write!(f, "{net}:")?,
         }
         match (first, last) {
             (1, u16::MAX) => f.write_str("*"),
@@ -206,7 +176,7 @@ impl ForwardRights {
             Reach::Unix(_) => false,
             Reach::Tcp { first, last, .. } if !(*first..=*last).contains(&port) => false,
             Reach::Tcp { place: Place::Name(allowed), .. } => allowed.eq_ignore_ascii_case(name),
-            Reach::Tcp { place: Place::Net { ip: net, prefix }, .. } => within(ip, *net, *prefix),
+            Reach::Tcp { place: Place::Net(net), .. } => net.contains(ip),
         })
     }
 

@@ -42,7 +42,10 @@ mod tests {
                         let dot = if path.is_empty() { "" } else { "." };
                         let path = format!("{path}{dot}{}", entry.key);
                         let At::Text { line, .. } = entry.at else { unreachable!("a file") };
-                        walk(&entry.value, &path, found);
+                        // The names of header fields are anybody's.
+                        if entry.key != "headers" {
+                            walk(&entry.value, &path, found);
+                        }
                         found.insert(path, line);
                     }
                 }

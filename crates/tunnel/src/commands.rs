@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
 
-use config::{Common, LogFormat, Transport};
+use config::{Common, LogFormat};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::Place;
@@ -73,7 +73,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
     let frame = frame(&config.common, "server", &places)?;
-    let speaks_tls = config.listen.iter().any(|at| at.transport == Transport::Tls);
+    let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
     let invitation = args.daemon.config.is_none().then(|| Invitation {
         name: load::client_name(args).to_owned(),

@@ -5,8 +5,10 @@
 use std::fs::File;
 use std::path::Path;
 
-use config::{ClientConfig, KeyPair, ServerConfig, Transport};
+use config::{ClientConfig, KeyPair, ServerConfig};
 use transport::tls::{Identity, MaterialError, Trust, client_config};
+
+use crate::transports;
 
 /// Something named that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,13 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
 pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (n, path) in config.servers.iter().enumerate() {
-        if path.endpoint.transport == Transport::Tcp {
+        if path.endpoint.transport.is_http()
+            && let Err(error) = transports::request(path)
+        {
+            let keys = vec![format!("servers[{n}].headers"), "headers".to_owned()];
+            faults.push(Fault { keys, problem: error.to_string(), fatal: true });
+        }
+        if !path.endpoint.transport.has_tls() {
             continue;
         }
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];

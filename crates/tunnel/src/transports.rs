@@ -5,22 +5,72 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
-use config::{Endpoint, Host, ServerTls, Transport};
+use config::{Endpoint, Host, ServerConfig, Transport};
 use transport::tls::{Identity, Trust};
-use transport::{ALPN, Listener};
-use transport_tcp::{TcpDialer, TcpListener, TlsClient};
+use transport::{Dialer, Listener};
+use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
+use transport_ws::{Proxies, Request, WsDialer, WsListener};
 
 use crate::material;
 
-/// TLS of a server's listeners.
-pub(crate) type ServerSide = Arc<transport::tls::ServerConfig>;
+/// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, and
+/// up to twice this time can pass.
+const STILL: Duration = Duration::from_secs(25);
 
-/// Makes the TLS side of a server.
-pub(crate) fn server_tls(tls: &ServerTls, identity: &Identity) -> anyhow::Result<ServerSide> {
-    let client_ca = tls.client_ca.as_deref();
-    transport::tls::server_config(identity, client_ca, &[ALPN]).context("tls")
+/// What the listeners of a server have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSide {
+    /// For our own protocol, and for HTTP in front of it.
+    tls: Option<[Arc<transport::tls::ServerConfig>; 2]>,
+    proxies: Proxies,
+    ping_after: Duration,
+}
+
+impl ServerSide {
+    /// Reads the authorities of clients. Without an identity there is no TLS.
+    pub(crate) fn new(config: &ServerConfig, identity: Option<&Identity>) -> anyhow::Result<Self> {
+        let client_ca = config.tls.client_ca.as_deref();
+        let side = |identity, speech: Speech| {
+            transport::tls::server_config(identity, client_ca, &[speech.alpn()]).context("tls")
+        };
+        let tls = match identity {
+            Some(identity) => {
+                Some([side(identity, Speech::Tunnel)?, side(identity, Speech::Http)?])
+            }
+            None => None,
+        };
+        let trusted = config.trusted_proxies.clone();
+        let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
+        Ok(Self { tls, proxies, ping_after: ping_after(&config.common) })
+    }
+
+    /// A listener on one socket of a group.
+    pub(crate) fn listener(
+        &self,
+        endpoint: &Endpoint,
+        socket: std::net::TcpListener,
+    ) -> io::Result<Box<dyn Listener>> {
+        let [tunnel, http] = self.tls.clone().map_or([None, None], |tls| tls.map(Some));
+        Ok(match endpoint.transport {
+            Transport::Tls => Box::new(TcpListener::new(socket, tunnel)?),
+            Transport::Tcp => Box::new(TcpListener::new(socket, None)?),
+            Transport::Wss => self.web_socket(endpoint, TcpListener::new(socket, http)?),
+            Transport::Ws => self.web_socket(endpoint, TcpListener::new(socket, None)?),
+        })
+    }
+
+    fn web_socket(&self, endpoint: &Endpoint, inner: TcpListener) -> Box<dyn Listener> {
+        let (path, proxies) = (endpoint.path.as_deref(), self.proxies.clone());
+        let inner = inner.speaking(Speech::Http);
+        Box::new(WsListener::new(inner, path, proxies, self.ping_after))
+    }
+}
+
+fn ping_after(common: &config::Common) -> Duration {
+    STILL.min(common.keepalive.duration())
 }
 
 /// The address that a listener's URL names.
@@ -35,19 +85,6 @@ pub(crate) fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> 
     }
 }
 
-/// A listener of the transport on one socket of a group.
-pub(crate) fn listener(
-    transport: Transport,
-    socket: std::net::TcpListener,
-    tls: Option<ServerSide>,
-) -> io::Result<Box<dyn Listener>> {
-    let tls = match transport {
-        Transport::Tls => tls,
-        Transport::Tcp => None,
-    };
-    Ok(Box::new(TcpListener::new(socket, tls)?))
-}
-
 /// A path to a server, checked; each worker makes its own dialer of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
@@ -55,21 +92,26 @@ pub(crate) struct Way {
     host: String,
     port: u16,
     tls: Option<TlsClient>,
+    /// Of `wss://` and `ws://`.
+    request: Option<Request>,
+    ping_after: Duration,
 }
 
 impl Way {
     /// Reads certificates and pins.
-    pub(crate) fn new(path: &config::Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(path: &config::Path, common: &config::Common) -> anyhow::Result<Self> {
         let endpoint = &path.endpoint;
         let host = match &endpoint.host {
             Host::Ip(ip) => ip.to_string(),
             Host::Name(name) => name.clone(),
         };
-        let tls = match endpoint.transport {
-            Transport::Tcp => None,
-            Transport::Tls => Some(tls_client(path, &host).with_context(|| endpoint.to_string())?),
-        };
-        Ok(Self { url: endpoint.to_string(), host, port: endpoint.port, tls })
+        let url = endpoint.to_string();
+        let tls = (endpoint.transport.has_tls()).then(|| tls_client(path, &host)).transpose();
+        let tls = tls.with_context(|| url.clone())?;
+        let request = endpoint.transport.is_http().then(|| request(path)).transpose();
+        let request = request.with_context(|| url.clone())?;
+        let ping_after = ping_after(common);
+        Ok(Self { url, host, port: endpoint.port, tls, request, ping_after })
     }
 
     /// The host as configured.
@@ -83,9 +125,32 @@ impl Way {
             url: self.url.clone(),
             host: self.host.clone(),
             port: self.port,
-            dialer: Rc::new(TcpDialer::new(self.tls.clone())),
+            dialer: self.dialer(),
         }
     }
+
+    fn dialer(&self) -> Rc<dyn Dialer> {
+        let inner = TcpDialer::new(self.tls.clone());
+        match &self.request {
+            None => Rc::new(inner),
+            Some(request) => {
+                let inner = inner.speaking(Speech::Http);
+                Rc::new(WsDialer::new(inner, request.clone(), self.ping_after))
+            }
+        }
+    }
+}
+
+/// What is asked for in the opening handshake of a WebSocket.
+pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
+    let Endpoint { transport, host, port, path: place } = &path.endpoint;
+    // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
+    let host =
+        if *port == transport.default_port() { host.to_string() } else { format!("{host}:{port}") };
+    let extra: Vec<_> = (path.headers.iter())
+        .map(|field| (field.name.clone(), field.value.reveal().to_owned()))
+        .collect();
+    Request::new(place.as_deref().unwrap_or("/"), &host, &extra)
 }
 
 fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
@@ -102,7 +167,8 @@ fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
     if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
         material::warn_of_dates(identity, &pair.cert);
     }
-    let config = transport::tls::client_config(&trust, identity.as_ref(), &[ALPN])?;
+    let speech = if path.endpoint.transport.is_http() { Speech::Http } else { Speech::Tunnel };
+    let config = transport::tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
     let name = transport::tls::server_name(path.sni.as_deref().unwrap_or(host))?;
     Ok(TlsClient { config, name })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use proto::UnixAddr;
 
@@ -9,9 +10,9 @@ use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, service};
 use crate::endpoint::{tcp, unix};
-use crate::model::{ClientConfig, Forward, KeyPair, Path, Trust};
+use crate::model::{ClientConfig, Field, Forward, KeyPair, Path, Trust};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, Host, Local, Span, Transport};
+use crate::{BadValue, Endpoint, Host, Local, Secret, Span, Transport};
 
 /// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
 const RETRY_MIN: u64 = 200;
@@ -29,12 +30,21 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         Some(tls) => verification(&tls),
         None => (Trust::System, None),
     };
+    let headers = fields(&s);
     let servers: Vec<Item> = s.key("servers").map(|item| cx.one_or_list(&item)).unwrap_or_default();
     if servers.is_empty() {
         s.missing("servers", "for example [\"tls://example.com:7000\"]");
     }
-    let servers =
-        servers.into_iter().filter_map(|item| path(cx, item, &trust, identity.as_ref())).collect();
+    let servers = servers
+        .into_iter()
+        .filter_map(|item| {
+            path(
+                cx,
+                item,
+                &Shared { trust: &trust, identity: identity.as_ref(), headers: &headers },
+            )
+        })
+        .collect();
     if s.key("name").is_none() {
         s.missing("name", "the name of this client in the server's file");
     }
@@ -110,7 +120,39 @@ fn host_name(text: &str) -> Result<String, BadValue> {
     }
 }
 
-fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> Option<Path> {
+/// What a path takes from the top of the file where it has nothing of its own.
+struct Shared<'a> {
+    trust: &'a Trust,
+    identity: Option<&'a KeyPair>,
+    headers: &'a [Field],
+}
+
+/// `headers`: a map of names to values.
+fn fields(s: &Section<'_>) -> Vec<Field> {
+    let Some(item) = s.key("headers") else { return Vec::new() };
+    let Kind::Map(entries) = &item.node.kind else {
+        let _: Option<()> = s.cx.wrong_type(&item, "a map of names to values", "something else");
+        return Vec::new();
+    };
+    let mut seen = BTreeSet::new();
+    let mut fields = Vec::new();
+    for entry in entries {
+        let name = entry.key.clone();
+        let path = format!("{}.{name}", item.path);
+        if !seen.insert(name.to_ascii_lowercase()) {
+            let bad = BadValue::new("the field is given twice").hint("remove one of them");
+            s.cx.problem(entry.at, &path, bad);
+            continue;
+        }
+        let item = Item { node: Rc::clone(&entry.value), path };
+        if let Some(value) = s.cx.text(&item) {
+            fields.push(Field { name, value: Secret::new(value) });
+        }
+    }
+    fields
+}
+
+fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
     let (url, section) = if plain {
         (item, None)
@@ -125,18 +167,23 @@ fn path(cx: &Cx<'_>, item: Item, trust: &Trust, identity: Option<&KeyPair>) -> O
     let own = section.and_then(|s| s.section("tls", &PATH_TLS));
     let (trust, identity) = match own {
         Some(own) => verification(&own),
-        None => (trust.clone(), identity.cloned()),
+        None => (shared.trust.clone(), shared.identity.cloned()),
+    };
+    let headers = match section {
+        Some(s) if s.key("headers").is_some() => fields(s),
+        _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
     let endpoint = cx.value(&url, |text| match text.parse::<Endpoint>()? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
     })?;
-    if endpoint.transport == Transport::Tcp && !endpoint.host.is_loopback() {
+    if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
         let bad = BadValue::new("no TLS on the way to the server");
-        cx.warn(url.at(), &url.path, bad.hint("use tls://"));
+        let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
+        cx.warn(url.at(), &url.path, bad.hint(format!("use {with}")));
     }
-    Some(Path { endpoint, trust, identity, sni })
+    Some(Path { endpoint, trust, identity, sni, headers })
 }
 
 /// Where forwards listen so far.

@@ -26,8 +26,8 @@ mod tables {
 
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
-        "keepalive", "resume_timeout", "drain_timeout", "log", "control",
-    ], &["http", "tls_routes", "admin", "allow_any_client", "auth", "quic", "kcp", "trusted_proxies", "limits"]);
+        "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
+    ], &["http", "tls_routes", "admin", "allow_any_client", "auth", "quic", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
@@ -37,9 +37,9 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control",
-    ], &["proxy", "headers", "sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
-    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni"], &["name", "paths", "proxy", "headers"]);
+        "log", "control", "headers",
+    ], &["proxy", "sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
+    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers"], &["name", "paths", "proxy"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",

@@ -19,6 +19,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         client_ca: common::path(&tls, "client_ca"),
     });
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
     if items.is_empty()
@@ -32,7 +33,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let clients =
         items.into_iter().filter_map(|item| client(cx, item, public_bind, &mut names)).collect();
     let common = common::common(&s);
-    Some(ServerConfig { listen, tls: tls.unwrap_or_default(), clients, public_bind, common })
+    let tls = tls.unwrap_or_default();
+    Some(ServerConfig { listen, tls, clients, public_bind, trusted_proxies, common })
 }
 
 fn listen(s: &Section<'_>) -> Vec<Endpoint> {
@@ -64,9 +66,14 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
         if let Some(bad) = bad {
             s.cx.problem(item.at(), &item.path, bad);
         }
-        if endpoint.transport == Transport::Tcp && !endpoint.host.is_loopback() {
+        if endpoint.path.as_ref().is_some_and(|path| path.contains('?')) {
+            let bad = BadValue::new("a listener is found by its path, not by a query");
+            s.cx.problem(item.at(), &item.path, bad.hint("remove what follows the `?`"));
+        }
+        if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
             let bad = BadValue::new("no TLS on an address others can reach");
-            s.cx.warn(item.at(), &item.path, bad.hint("use tls:// or bind 127.0.0.1"));
+            let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
+            s.cx.warn(item.at(), &item.path, bad.hint(format!("use {with} or bind 127.0.0.1")));
         }
         all.push(endpoint);
     }

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{Common, KeyPair, Token};
-use crate::{Endpoint, Host, Local, Span, Target};
+use crate::{Endpoint, Host, Local, Secret, Span, Target};
 
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,17 @@ pub struct Path {
     pub identity: Option<KeyPair>,
     /// Name asked for in the handshake in place of the host.
     pub sni: Option<String>,
+    /// Further header fields of the request (`wss://`, `ws://`), each name once.
+    pub headers: Vec<Field>,
+}
+
+/// A field of an HTTP head. The value may be a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// As written.
+    pub name: String,
+    /// What follows the colon.
+    pub value: Secret,
 }
 
 /// Which servers a client believes.

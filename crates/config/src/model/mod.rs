@@ -6,7 +6,7 @@ mod server;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-pub use client::{ClientConfig, Forward, Path, Priority, Public, Service, Timeouts, Trust};
+pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
 pub use server::{ClientGrant, ServerConfig, ServerTls};
 
 use crate::{Secret, Size, Span};

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Common, KeyPair, Token};
-use crate::{Endpoint, ForwardRights, PortRights};
+use crate::{Endpoint, ForwardRights, Net, PortRights};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct ServerConfig {
     pub clients: Vec<ClientGrant>,
     /// Address of published ports without one.
     pub public_bind: IpAddr,
+    /// Reverse proxies in front of `ws://` and `wss://` that may say for whom they speak.
+    pub trusted_proxies: Vec<Net>,
     /// Keys of both roles.
     pub common: Common,
 }

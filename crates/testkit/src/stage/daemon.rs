@@ -154,7 +154,12 @@ impl Daemon {
 
     /// SIGTERM.
     pub fn terminate(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
+    }
+
+    /// Any signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// SIGKILL, and waits until the kernel has cleaned up.

@@ -15,10 +15,12 @@ use crate::wire::Wire;
 pub enum Scheme {
     Tls,
     Tcp,
+    Wss,
+    Ws,
 }
 
 impl Scheme {
-    pub const ALL: [Self; 2] = [Self::Tls, Self::Tcp];
+    pub const ALL: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
 
     /// As in a URL.
     #[must_use]
@@ -26,6 +28,22 @@ impl Scheme {
         match self {
             Self::Tls => "tls",
             Self::Tcp => "tcp",
+            Self::Wss => "wss",
+            Self::Ws => "ws",
+        }
+    }
+
+    /// Whether the server shows a certificate.
+    #[must_use]
+    pub const fn has_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Wss)
+    }
+
+    /// Where in a URL the tunnel is.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::Tls | Self::Tcp => "",
+            Self::Wss | Self::Ws => "/tunnel",
         }
     }
 }
@@ -54,8 +72,10 @@ pub struct Setup {
     /// Who starts the daemons: these words go before the command.
     pub server_starter: Vec<OsString>,
     pub client_starter: Vec<OsString>,
-    /// `HOST:PORT` where the client looks for the server, instead of the server or the wire.
-    pub server_address: Option<String>,
+    /// Of the server's URL, for schemes that have one.
+    pub server_path: String,
+    /// The URL where the client looks for the server, instead of the server or the wire.
+    pub server_url: Option<String>,
     /// Where everybody listens and every target is.
     host: &'static str,
     pub(super) server_port: u16,
@@ -110,7 +130,8 @@ impl Setup {
             client_env: Vec::new(),
             server_starter: Vec::new(),
             client_starter: Vec::new(),
-            server_address: None,
+            server_path: scheme.path().to_owned(),
+            server_url: None,
             host: "127.0.0.1",
             server_port: free_port(),
             wire: None,
@@ -187,7 +208,7 @@ impl Setup {
         fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
         let server = Running::spawn(&self, "server");
         wait_listening(self.server_port, SOON);
-        let pinned = self.scheme == Scheme::Tls && self.client_tls.is_none();
+        let pinned = self.scheme.has_tls() && self.client_tls.is_none();
         let pin = pinned.then(|| {
             let line = server.wait_line(&["sha256:"], SOON);
             let pin = line.split("sha256:").nth(1).unwrap();
@@ -206,7 +227,7 @@ impl Setup {
         let targets = self.forwards.iter().map(|forward| forward.1);
         let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
         format!(
-            "listen: [\"{scheme}://{host}:{port}\"]\n\
+            "listen: [\"{scheme}://{host}:{port}{path}\"]\n\
              state_dir: {dir}/state\n\
              control: {dir}/server.sock\n\
              clients:\n\
@@ -217,6 +238,7 @@ impl Setup {
             scheme = self.scheme.name(),
             host = self.host,
             port = self.server_port,
+            path = self.server_path,
             dir = self.dir().display(),
             token = self.token,
             ports = ports.join(", "),
@@ -232,15 +254,15 @@ impl Setup {
 
     fn client_yaml(&self, tls: Option<&str>) -> String {
         let port = self.wire.as_ref().map_or(self.server_port, Wire::port);
-        let server = self.server_address.clone();
-        let server = server.unwrap_or_else(|| format!("{}:{port}", self.host));
+        let (scheme, path) = (self.scheme.name(), &self.server_path);
+        let server = self.server_url.clone();
+        let server = server.unwrap_or_else(|| format!("{scheme}://{}:{port}{path}", self.host));
         let mut yaml = format!(
-            "servers: [\"{scheme}://{server}\"]\n\
+            "servers: [\"{server}\"]\n\
              name: home\n\
              token: \"{token}\"\n\
              control: {dir}/client.sock\n\
              {more}",
-            scheme = self.scheme.name(),
             token = self.token,
             dir = self.dir().display(),
             more = self.client_lines,

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::{Daemon, SOON, free_port, run, wait_listening};
 
 /// Where a program is; daemons live in folders that are not on everyone's path.
@@ -32,10 +34,8 @@ impl Nginx {
         fs::create_dir_all(&www).unwrap();
         fs::write(www.join("small"), "hello from nginx\n").unwrap();
         let (dir_text, www) = (dir.display(), www.display());
-        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
         let conf = format!(
-            "{user} daemon off; worker_processes 1; worker_rlimit_nofile 20000;\n\
-             pid {dir_text}/nginx.pid; error_log stderr error;\n\
+            "worker_processes 1; worker_rlimit_nofile 20000; error_log stderr error;\n\
              events {{ worker_connections 19500; }}\n\
              http {{\n\
                access_log off; keepalive_requests 100000000; keepalive_timeout 600s;\n\
@@ -49,13 +49,26 @@ impl Nginx {
                }}\n\
              }}\n"
         );
+        Self::start_with(dir, &conf, port)
+    }
+
+    /// With this configuration, which listens on `port` of 127.0.0.1.
+    pub fn start_with(dir: &Path, conf: &str, port: u16) -> Self {
         let file = dir.join("nginx.conf");
-        fs::write(&file, conf).unwrap();
+        let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+        let pid = dir.join("nginx.pid");
+        fs::write(&file, format!("{user} daemon off; pid {};\n{conf}", pid.display())).unwrap();
         let mut command = Command::new(program("nginx"));
         command.arg("-p").arg(dir).arg("-e").arg("stderr").arg("-c").arg(&file);
         let process = Daemon::start("nginx", dir, &mut command);
         wait_listening(port, SOON);
         Self { port, process }
+    }
+
+    /// `nginx -s reload`: new workers with the file as it is now, the old ones end their
+    /// connections when they are told to.
+    pub fn reload(&self) {
+        self.process.signal(Signal::HUP);
     }
 }
 

@@ -75,7 +75,8 @@ impl Client {
     /// With links of other settings than those of the configuration.
     pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
-        let ways: anyhow::Result<Vec<Way>> = config.servers.iter().map(Way::new).collect();
+        let ways: anyhow::Result<Vec<Way>> =
+            config.servers.iter().map(|path| Way::new(path, &config.common)).collect();
         let ways = ways?;
         let name = Name::new(&config.name).context("name")?;
         let token = Token::new(config.token.secret.reveal()).context("token")?;

@@ -31,6 +31,7 @@ use crate::daemon::Role;
 use crate::life::Life;
 use crate::session::{State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
+use crate::transports::ServerSide;
 use crate::{memory, survey, transports, workers};
 
 pub(crate) use auth::Clients;
@@ -78,10 +79,7 @@ impl Server {
         link: LinkConfig,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
-        let tls = identity
-            .as_ref()
-            .map(|identity| transports::server_tls(&config.tls, identity))
-            .transpose()?;
+        let side = ServerSide::new(&config, identity.as_ref())?;
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
             link,
@@ -90,23 +88,25 @@ impl Server {
         // Ports first: one that is taken is told before anything runs.
         let groups = config.listen.iter();
         let groups =
-            groups.map(|endpoint| bind(endpoint, count).map(|group| (endpoint.transport, group)));
+            groups.map(|endpoint| bind(endpoint, count).map(|group| (endpoint.clone(), group)));
         let groups = transports::all_bound(groups)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
         let mut listen = Vec::new();
-        for (transport, sockets) in groups {
+        for (endpoint, sockets) in groups {
             let address = sockets.first().context("no socket")?.local_addr()?;
-            let url = format!("{}://{address}", transport.scheme());
+            let (scheme, path) = (endpoint.transport.scheme(), endpoint.path.as_deref());
+            let url = format!("{scheme}://{address}{}", path.unwrap_or_default());
             tracing::info!("listening for clients on {url}");
             listen.push(url);
             for (handle, socket) in workers.handles().iter().zip(sockets) {
-                let (registry, tls) = (Arc::clone(&registry), tls.clone());
+                let (registry, side) = (Arc::clone(&registry), side.clone());
+                let endpoint = endpoint.clone();
                 handle
                     .call(move |worker| {
-                        let listener = transports::listener(transport, socket, tls)?;
+                        let listener = side.listener(&endpoint, socket)?;
                         accept::start(worker, registry, listener);
                         std::io::Result::Ok(())
                     })

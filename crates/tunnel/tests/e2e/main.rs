@@ -32,3 +32,4 @@ mod sessions;
 mod survival;
 mod taken;
 mod unix_sockets;
+mod web_socket;

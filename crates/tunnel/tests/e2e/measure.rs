@@ -207,7 +207,7 @@ fn a_narrow_path_is_the_limit() {
     // About 16 Mbit/s each way.
     let mut setup = Setup::alone(Scheme::Tls);
     let path = Path { delay: Duration::ZERO, rate: 2e6 };
-    setup.server_address = Some(path.open(setup.server_port()).to_string());
+    setup.server_url = Some(format!("tls://{}", path.open(setup.server_port())));
     let running = setup.start();
     running.wait_links(2);
     let speed = json(&running, &["speedtest", "--seconds", "3", "--json"]);
@@ -221,7 +221,7 @@ fn a_small_window_on_a_long_path_is_the_limit() {
     let mut setup = Setup::alone(Scheme::Tls);
     // Long enough that a busy machine adds little to it.
     let path = Path { delay: Duration::from_millis(200), rate: 1e9 };
-    setup.server_address = Some(path.open(setup.server_port()).to_string());
+    setup.server_url = Some(format!("tls://{}", path.open(setup.server_port())));
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("window: { initial: 64KiB, max: 64KiB }\n");
     }

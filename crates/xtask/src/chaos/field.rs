@@ -67,13 +67,14 @@ impl Field {
         let names = Names::new(dir);
         let names = names.map_err(|e| ledger.pages().skipped.push(format!("other address: {e:#}")));
         let names = names.ok();
-        setup.server_address = Some(names.as_ref().map_or_else(
+        let address = names.as_ref().map_or_else(
             || wires[0].address().to_string(),
             |names| {
                 setup.client_starter = names.starter();
                 format!("{NAME}:{port}")
             },
-        ));
+        );
+        setup.server_url = Some(format!("{}://{address}{}", scheme.name(), setup.server_path));
         let clocks = [Role::Server, Role::Client].map(|role| Clock::right(dir, role.name()));
         (setup.server_env, setup.client_env) = (clocks[0].env(), clocks[1].env());
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {

@@ -58,7 +58,8 @@ impl Plan {
             check: false,
             rtts,
             losses,
-            systems: System::ALL.to_vec(),
+            // A WebSocket is a TCP connection as well: measured when asked for.
+            systems: System::ALL[..3].to_vec(),
             ways: if quick { vec![Way::Down] } else { Way::BOTH.to_vec() },
             seconds: if quick { 2 } else { 5 },
         }

@@ -28,14 +28,21 @@ pub(super) enum System {
 }
 
 impl System {
-    pub(super) const ALL: [Self; 3] =
-        [Self::Direct, Self::Tunnel(Scheme::Tcp), Self::Tunnel(Scheme::Tls)];
+    pub(super) const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::Tunnel(Scheme::Tcp),
+        Self::Tunnel(Scheme::Tls),
+        Self::Tunnel(Scheme::Ws),
+        Self::Tunnel(Scheme::Wss),
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Tunnel(Scheme::Tcp) => "tunnel-tcp",
             Self::Tunnel(Scheme::Tls) => "tunnel-tls",
+            Self::Tunnel(Scheme::Ws) => "tunnel-ws",
+            Self::Tunnel(Scheme::Wss) => "tunnel-wss",
         }
     }
 
@@ -73,7 +80,7 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
     let (token, place) = (token.trim(), dir.display());
     let url = format!("{}://{}:{SERVER}", scheme.name(), ends.right.address);
     let [mut tls, mut trust] = [String::new(), String::new()];
-    if scheme == Scheme::Tls {
+    if scheme.has_tls() {
         let host = ends.right.address.to_string();
         let certs = ["generate", "certs", "--server", &host, "--output", &place.to_string()];
         let output = run(&mut tunnel(binary, &certs));

@@ -76,6 +76,8 @@ pub(crate) const fn all() -> &'static [System] {
         System { name: "direct", needs: &[], start: direct },
         System { name: "tunnel-tcp", needs: &[Tunnel], start: ours::tcp },
         System { name: "tunnel-tls", needs: &[Tunnel], start: ours::tls },
+        System { name: "tunnel-ws", needs: &[Tunnel], start: ours::ws },
+        System { name: "tunnel-wss", needs: &[Tunnel], start: ours::wss },
         System { name: "haproxy-2hop", needs: &[Peer("haproxy")], start: haproxy::start },
         System { name: "rathole-tcp", needs: &[Peer("rathole")], start: rathole::tcp },
         System {

@@ -20,11 +20,20 @@ pub(super) fn tls(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "tls")
 }
 
+pub(super) fn ws(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "ws")
+}
+
+pub(super) fn wss(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "wss")
+}
+
 fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
+    let has_tls = ["tls", "wss"].contains(&scheme);
     let binary = scene.site.tunnel.clone();
     let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
     let (mut server_tls, mut client_tls) = ("", "");
-    if scheme == "tls" {
+    if has_tls {
         certificates(scene)?;
         (server_tls, client_tls) =
             ("tls: { cert: server.crt, key: server.key }\n", "tls: { ca: ca.crt }\n");
@@ -33,7 +42,7 @@ fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
     scene.login = Some(Login {
         server: format!("{scheme}://{address}"),
         token_file: scene.write("token", &token)?,
-        authority: (scheme == "tls").then(|| scene.dir.join("ca.crt")),
+        authority: has_tls.then(|| scene.dir.join("ca.crt")),
     });
     let end = End { scheme, address, token: &token, dir: scene.dir };
     let lines = end.server(&scene.ways) + &end.others(scene.clients) + server_tls;

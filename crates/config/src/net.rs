@@ -1,0 +1,100 @@
+//! A network: an address and the length of its prefix (RFC 4632, RFC 4291 section 2.3).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use crate::{BadValue, Host};
+
+/// `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`, in canonical form: an IPv4-mapped one
+/// (`::ffff:10.0.0.0/104`) becomes IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    ip: IpAddr,
+    prefix: u8,
+}
+
+impl Net {
+    /// `None` when the prefix is not a length of this kind of address. Without one it is the
+    /// address alone.
+    pub(crate) fn new(ip: IpAddr, prefix: Option<&str>) -> Option<Self> {
+        let width: u8 = if ip.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(p) if p.bytes().all(|b| b.is_ascii_digit()) => {
+                p.parse().ok().filter(|p| *p <= width)?
+            }
+            Some(_) => return None,
+            None => width,
+        };
+        let canonical = ip.to_canonical();
+        if canonical.is_ipv4() && !ip.is_ipv4() && prefix >= 96 {
+            return Some(Self { ip: canonical, prefix: prefix - 96 });
+        }
+        Some(Self { ip, prefix })
+    }
+
+    /// Whether this address, in canonical form, is one of it.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let shift = |width: u8| u32::from(width.saturating_sub(self.prefix));
+        match (ip, self.ip) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => {
+                (a.to_bits() ^ b.to_bits()).checked_shr(shift(32)).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(a), IpAddr::V6(b)) => {
+                (a.to_bits() ^ b.to_bits()).checked_shr(shift(128)).unwrap_or(0) == 0
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+impl FromStr for Net {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        let (ip, prefix) = match text.split_once('/') {
+            Some((ip, prefix)) => (ip, Some(prefix)),
+            None => (text, None),
+        };
+        // Here no port can follow, so brackets are no help.
+        let bare = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip);
+        bare.parse().ok().and_then(|ip| Self::new(ip, prefix)).ok_or_else(|| {
+            BadValue::new(format!("`{text}` is not an address or a network"))
+                .hint("for example 127.0.0.1, 10.0.0.0/8 or 2001:db8::/32")
+        })
+    }
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", Host::Ip(self.ip), self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_shown_network_reads_back(ip: IpAddr, prefix in 0_u8..=32) {
+            let net = Net::new(ip, Some(&prefix.to_string())).unwrap();
+            prop_assert_eq!(net.to_string().parse(), Ok(net));
+            prop_assert!(net.contains(net.ip));
+        }
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        for bad in ["", "a", "10.0.0.0/33", "10.0.0.0/-1", "::/129", "10.0.0.0/", "10.0.0.1:80"] {
+            assert!(bad.parse::<Net>().is_err(), "{bad}");
+        }
+        let net: Net = "::ffff:10.0.0.0/104".parse().unwrap();
+        assert_eq!(net.to_string(), "10.0.0.0/8");
+        assert!(net.contains("10.9.9.9".parse().unwrap()));
+        assert!(!net.contains("::1".parse().unwrap()));
+    }
+}
