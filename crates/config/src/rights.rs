@@ -8,8 +8,8 @@ use std::str::FromStr;
 
 use proto::UnixAddr;
 
-use crate::{BadValue, Net};
 use crate::endpoint::{Host, ports, split};
+use crate::{BadValue, Net};
 
 /// One entry of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
 #[derive(Clone, Debug, PartialEq, Eq)]

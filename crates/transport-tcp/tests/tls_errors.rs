@@ -188,7 +188,8 @@ async fn a_missing_or_foreign_alpn_is_told() {
     let (tunnel, other): (&[&[u8]], &[&[u8]]) = (&[ALPN], &[b"h2"]);
     let none: &[&[u8]] = &[];
     let no_alpn = "TLS: the server does not speak tunnel/1 on this port (no ALPN)";
-    let refused = "TLS: the server does not speak tunnel/1 on this port";
+    let refused = "TLS: the server wants another protocol inside TLS (ALPN); tls:// and wss:// are not \
+                   the same";
     for (offered, said) in [(none, no_alpn), (other, refused)] {
         let server = server_config(&own, None, offered).unwrap();
         let client = client_config(&trust, None, tunnel).unwrap();

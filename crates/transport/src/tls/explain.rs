@@ -32,6 +32,13 @@ impl Side {
     }
 }
 
+/// ALPN (RFC 7301) found nothing in common.
+fn other_protocol(peer: impl std::fmt::Display) -> CarrierError {
+    CarrierError::Tls(format!(
+        "{peer} wants another protocol inside TLS (ALPN); tls:// and wss:// are not the same"
+    ))
+}
+
 /// The [`CarrierError`] of a TLS error on our side. `heard` says whether the peer sent anything
 /// that was TLS before.
 #[must_use]
@@ -43,9 +50,7 @@ pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
             "the client shows no certificate, and this server asks for one".into(),
         ),
         Error::AlertReceived(alert) => alerted(*alert, side),
-        Error::NoApplicationProtocol => {
-            CarrierError::Tls(format!("{peer} does not speak tunnel/1"))
-        }
+        Error::NoApplicationProtocol => other_protocol(peer),
         Error::InvalidMessage(_) if !heard => {
             CarrierError::Tls(format!("{peer} does not speak TLS on this port"))
         }
@@ -148,9 +153,7 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
              `--key`"
                 .into(),
         ),
-        Alert::NoApplicationProtocol => {
-            CarrierError::Tls(format!("{peer} does not speak tunnel/1 on this port"))
-        }
+        Alert::NoApplicationProtocol => other_protocol(peer),
         Alert::ProtocolVersion => CarrierError::Tls(format!("{peer} does not speak TLS 1.3")),
         Alert::UnrecognisedName => CarrierError::Tls(format!("{peer} does not know this name")),
         other => CarrierError::Tls(format!("{peer} ended the handshake: {other:?}")),

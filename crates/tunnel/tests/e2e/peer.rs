@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use proto::greeting::{
@@ -13,19 +14,27 @@ use proto::greeting::{
 use proto::{HEAD, Head, InstanceId, Kind, StreamId};
 use testkit::stage::Running;
 use transport::tls::{Trust, client_config, server_name};
-use transport::{ALPN, Carrier, Dialer};
-use transport_tcp::{TcpDialer, TlsClient};
+use transport::{Carrier, Dialer};
+use transport_tcp::{Speech, TcpDialer, TlsClient};
+use transport_ws::{Request, WsDialer};
 
 /// How to connect to the server of a stage.
 pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
     let file = std::fs::read_to_string(running.file("client.yaml")).unwrap();
+    let is_http = file.contains("\"wss://") || file.contains("\"ws://");
+    let speech = if is_http { Speech::Http } else { Speech::Tunnel };
     let pin = file.split("pin: \"").nth(1).and_then(|rest| rest.split('"').next());
     let tls = pin.map(|pin| {
         let trust = Trust::Pins(vec![pin.parse().unwrap()]);
-        let config = client_config(&trust, None, &[ALPN]).unwrap();
+        let config = client_config(&trust, None, &[speech.alpn()]).unwrap();
         TlsClient { config, name: server_name("127.0.0.1").unwrap() }
     });
-    Rc::new(TcpDialer::new(tls))
+    let dialer = TcpDialer::new(tls).speaking(speech);
+    if !is_http {
+        return Rc::new(dialer);
+    }
+    let request = Request::new("/tunnel", "127.0.0.1", &[]).unwrap();
+    Rc::new(WsDialer::new(dialer, request, Duration::from_secs(25)))
 }
 
 /// A frame of any kind.

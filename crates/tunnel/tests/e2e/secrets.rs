@@ -117,8 +117,12 @@ fn what_is_written_at_the_first_start_is_its_owner_s_alone() {
 fn no_command_that_is_recommended_shows_a_secret() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md")];
-    for folder in ["examples", "systemd"] {
-        files.extend(fs::read_dir(root.join(folder)).unwrap().flatten().map(|file| file.path()));
+    let mut folders = vec![root.join("examples"), root.join("systemd")];
+    while let Some(folder) = folders.pop() {
+        let found = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        let (below, here): (Vec<_>, Vec<_>) = found.partition(|path| path.is_dir());
+        folders.extend(below);
+        files.extend(here);
     }
     for file in files {
         let text = fs::read_to_string(&file).unwrap();
