@@ -18,6 +18,7 @@ mod load;
 mod model;
 mod net;
 mod problem;
+mod proxy;
 mod rights;
 pub mod sample;
 mod secret;
@@ -36,6 +37,7 @@ pub use model::{
 };
 pub use net::Net;
 pub use problem::{BadValue, Problem};
+pub use proxy::{Proxy, ProxyKind};
 pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};
 pub use secret::Secret;
 pub use units::{Size, Span};

@@ -20,6 +20,9 @@ use crate::owner::End;
 const BUSY: usize = 64 << 10;
 const BULK: usize = 512 << 10;
 
+/// A read that leaves no more of its room than this was full: a lane may need some for heads.
+const FULL: usize = 1 << 10;
+
 /// Bytes read in one turn before others may run.
 const BUDGET: usize = 256 << 10;
 
@@ -76,7 +79,7 @@ fn poll(
         };
         *size = if n < SPARE || is_tight(link) {
             BUSY
-        } else if n == room {
+        } else if n + FULL > room {
             BULK
         } else {
             *size

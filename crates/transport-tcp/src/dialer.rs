@@ -9,6 +9,7 @@ use transport::socket::dialling;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
 use crate::listener::bare;
+use crate::proxy::Via;
 use crate::socket::Socket;
 use crate::tls::{self, Speech};
 
@@ -27,13 +28,14 @@ pub struct TlsClient {
 pub struct TcpDialer {
     tls: Option<TlsClient>,
     speech: Speech,
+    via: Option<Via>,
 }
 
 impl TcpDialer {
     /// A dialer of `tls://` with `Some`, of `tcp://` with `None`.
     #[must_use]
     pub const fn new(tls: Option<TlsClient>) -> Self {
-        Self { tls, speech: Speech::Tunnel }
+        Self { tls, speech: Speech::Tunnel, via: None }
     }
 
     /// With TLS, the server has to speak this inside; [`Speech::Tunnel`] where nothing is said.
@@ -41,13 +43,23 @@ impl TcpDialer {
     pub fn speaking(self, speech: Speech) -> Self {
         Self { speech, ..self }
     }
+
+    /// What is dialled is a proxy, which is asked for the server.
+    #[must_use]
+    pub fn through(self, via: Option<Via>) -> Self {
+        Self { via, ..self }
+    }
 }
 
 impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        let Self { tls, speech } = self.clone();
+        let Self { tls, speech, via } = self.clone();
         Box::pin(async move {
-            let socket = Socket::new(dialling(address)?.connect(address).await?)?;
+            let mut stream = dialling(address)?.connect(address).await?;
+            if let Some(via) = &via {
+                via.open(&mut stream).await?;
+            }
+            let socket = Socket::new(stream)?;
             match tls {
                 Some(tls) => tls::connect(socket, address, tls, speech).await,
                 None => Ok(bare(socket, address)),

@@ -7,9 +7,11 @@
 mod dialer;
 mod lane;
 mod listener;
+mod proxy;
 mod socket;
 mod tls;
 
 pub use dialer::{TcpDialer, TlsClient};
 pub use listener::TcpListener;
+pub use proxy::{ProxyKind, Via};
 pub use tls::Speech;

@@ -11,7 +11,7 @@ use anyhow::Context;
 use config::{Endpoint, Host, ServerConfig, Transport};
 use transport::tls::{Identity, Trust};
 use transport::{Dialer, Listener};
-use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
+use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, WsDialer, WsListener};
 
 use crate::material;
@@ -95,23 +95,24 @@ pub(crate) struct Way {
     /// Of `wss://` and `ws://`.
     request: Option<Request>,
     ping_after: Duration,
+    /// Where the proxy is, and what it is asked.
+    proxy: Option<(String, u16, Via)>,
 }
 
 impl Way {
     /// Reads certificates and pins.
     pub(crate) fn new(path: &config::Path, common: &config::Common) -> anyhow::Result<Self> {
         let endpoint = &path.endpoint;
-        let host = match &endpoint.host {
-            Host::Ip(ip) => ip.to_string(),
-            Host::Name(name) => name.clone(),
-        };
+        let host = plain(&endpoint.host);
         let url = endpoint.to_string();
         let tls = (endpoint.transport.has_tls()).then(|| tls_client(path, &host)).transpose();
         let tls = tls.with_context(|| url.clone())?;
         let request = endpoint.transport.is_http().then(|| request(path)).transpose();
         let request = request.with_context(|| url.clone())?;
         let ping_after = ping_after(common);
-        Ok(Self { url, host, port: endpoint.port, tls, request, ping_after })
+        let port = endpoint.port;
+        let proxy = path.proxy.as_ref().map(|proxy| via(proxy, &host, port));
+        Ok(Self { url, host, port, tls, request, ping_after, proxy })
     }
 
     /// The host as configured.
@@ -121,16 +122,17 @@ impl Way {
 
     /// The path with a dialer of this thread.
     pub(crate) fn path(&self) -> link::Path {
-        link::Path {
-            url: self.url.clone(),
-            host: self.host.clone(),
-            port: self.port,
-            dialer: self.dialer(),
-        }
+        // The proxy is who is dialled; it resolves the server's name.
+        let (host, port) = match &self.proxy {
+            Some((host, port, _)) => (host, *port),
+            None => (&self.host, self.port),
+        };
+        link::Path { url: self.url.clone(), host: host.clone(), port, dialer: self.dialer() }
     }
 
     fn dialer(&self) -> Rc<dyn Dialer> {
-        let inner = TcpDialer::new(self.tls.clone());
+        let via = self.proxy.as_ref().map(|(_, _, via)| via.clone());
+        let inner = TcpDialer::new(self.tls.clone()).through(via);
         match &self.request {
             None => Rc::new(inner),
             Some(request) => {
@@ -139,6 +141,25 @@ impl Way {
             }
         }
     }
+}
+
+/// A host without brackets.
+fn plain(host: &Host) -> String {
+    match host {
+        Host::Ip(ip) => ip.to_string(),
+        Host::Name(name) => name.clone(),
+    }
+}
+
+fn via(proxy: &config::Proxy, host: &str, port: u16) -> (String, u16, Via) {
+    let kind = match proxy.kind {
+        config::ProxyKind::Http => ProxyKind::Http,
+        config::ProxyKind::Socks5 => ProxyKind::Socks5,
+    };
+    let credentials = proxy.credentials.as_ref();
+    let credentials =
+        credentials.map(|(user, password)| (user.clone(), password.reveal().to_owned()));
+    (plain(&proxy.host), proxy.port, Via { kind, host: host.to_owned(), port, credentials })
 }
 
 /// What is asked for in the opening handshake of a WebSocket.

@@ -31,6 +31,8 @@ const NEEDS: &[Need] = &[
     need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
+    need("tinyproxy", "tinyproxy-bin", "end-to-end: a proxy of HTTP in front of the client"),
+    need("microsocks", "microsocks", "end-to-end: a proxy of SOCKS 5 in front of the client"),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),

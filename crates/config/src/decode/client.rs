@@ -8,9 +8,10 @@ use proto::UnixAddr;
 
 use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common, service};
+use super::{Cx, Item, Section, common, secrecy, service};
 use crate::endpoint::{tcp, unix};
 use crate::model::{ClientConfig, Field, Forward, KeyPair, Path, Trust};
+use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, Host, Local, Secret, Span, Transport};
 
@@ -30,7 +31,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         Some(tls) => verification(&tls),
         None => (Trust::System, None),
     };
-    let headers = fields(&s);
+    let (headers, proxy) = (fields(&s), wish(&s));
     let servers: Vec<Item> = s.key("servers").map(|item| cx.one_or_list(&item)).unwrap_or_default();
     if servers.is_empty() {
         s.missing("servers", "for example [\"tls://example.com:7000\"]");
@@ -41,7 +42,12 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
             path(
                 cx,
                 item,
-                &Shared { trust: &trust, identity: identity.as_ref(), headers: &headers },
+                &Shared {
+                    trust: &trust,
+                    identity: identity.as_ref(),
+                    headers: &headers,
+                    proxy: proxy.as_ref(),
+                },
             )
         })
         .collect();
@@ -125,6 +131,23 @@ struct Shared<'a> {
     trust: &'a Trust,
     identity: Option<&'a KeyPair>,
     headers: &'a [Field],
+    proxy: Option<&'a Wish>,
+}
+
+/// What is said of a proxy.
+#[derive(Clone)]
+enum Wish {
+    /// The way is direct, whatever the environment says.
+    None,
+    Of(Proxy),
+}
+
+/// `proxy`: one, or `none`.
+fn wish(s: &Section<'_>) -> Option<Wish> {
+    s.value("proxy", |text| match text {
+        "none" => Ok(Wish::None),
+        _ => text.parse().map(Wish::Of),
+    })
 }
 
 /// `headers`: a map of names to values.
@@ -138,7 +161,7 @@ fn fields(s: &Section<'_>) -> Vec<Field> {
     let mut fields = Vec::new();
     for entry in entries {
         let name = entry.key.clone();
-        let path = format!("{}.{name}", item.path);
+        let path = format!("{}.{}", item.path, secrecy::key(&name));
         if !seen.insert(name.to_ascii_lowercase()) {
             let bad = BadValue::new("the field is given twice").hint("remove one of them");
             s.cx.problem(entry.at, &path, bad);
@@ -183,7 +206,16 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
         let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
         cx.warn(url.at(), &url.path, bad.hint(format!("use {with}")));
     }
-    Some(Path { endpoint, trust, identity, sni, headers })
+    let proxy = match section.and_then(wish).as_ref().or(shared.proxy) {
+        Some(Wish::None) => None,
+        Some(Wish::Of(proxy)) => Some(proxy.clone()),
+        None => proxy::of_environment(&endpoint, cx.sources.env).unwrap_or_else(|(name, bad)| {
+            let bad = BadValue { message: format!("{name} is {}", bad.message), ..bad };
+            cx.problem(url.at(), &url.path, bad);
+            None
+        }),
+    };
+    Some(Path { endpoint, trust, identity, sni, headers, proxy })
 }
 
 /// Where forwards listen so far.

@@ -37,9 +37,9 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers",
-    ], &["proxy", "sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
-    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers"], &["name", "paths", "proxy"]);
+        "log", "control", "headers", "proxy",
+    ], &["sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
+    pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use super::{Common, KeyPair, Token};
-use crate::{Endpoint, Host, Local, Secret, Span, Target};
+use crate::{Endpoint, Host, Local, Proxy, Secret, Span, Target};
 
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Path {
     pub sni: Option<String>,
     /// Further header fields of the request (`wss://`, `ws://`), each name once.
     pub headers: Vec<Field>,
+    /// Between here and there.
+    pub proxy: Option<Proxy>,
 }
 
 /// A field of an HTTP head. The value may be a credential.
@@ -138,7 +140,10 @@ impl ClientConfig {
         let mut lines: Vec<String> = self
             .servers
             .iter()
-            .map(|p| format!("client {} to {}", self.name, p.endpoint))
+            .map(|p| {
+                let proxy = p.proxy.as_ref().map(|proxy| format!(" through {proxy}"));
+                format!("client {} to {}{}", self.name, p.endpoint, proxy.unwrap_or_default())
+            })
             .collect();
         for service in &self.services {
             let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();

@@ -26,6 +26,7 @@ mod mixed;
 mod mtls;
 mod names;
 mod peer;
+mod proxies;
 mod real_software;
 mod secrets;
 mod sessions;

@@ -140,8 +140,19 @@ fn heavy(site: &Site) -> Result<Verdict> {
 const HEAVY: &str = "heavy::";
 
 fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
-    let software =
-        ["nginx", "wrk", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime", "openssl"];
+    let software = [
+        "nginx",
+        "wrk",
+        "iperf3",
+        "curl",
+        "sshd",
+        "ssh",
+        "rsync",
+        "faketime",
+        "openssl",
+        "tinyproxy",
+        "microsocks",
+    ];
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }
