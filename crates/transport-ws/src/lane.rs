@@ -21,17 +21,24 @@ use transport::{Lane, pool};
 
 use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Notes, Receive, Role};
-use crate::send::{NoRandom, Send};
+use crate::send::{MESSAGE, NoRandom, Send};
 
 /// Payload packed per call at most, until the link says otherwise.
-const BATCH: usize = 128 << 10;
+const BATCH: usize = 2 * MESSAGE;
 
-/// Least and most of it: one message, and what a buffer of the pool takes.
-const BATCH_RANGE: (usize, usize) = (64 << 10, 256 << 10);
+/// The most of it. A client copies what it masks, and that should stay in the core's cache until it is
+/// written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB, with two messages 0.46). A server copies nothing.
+const fn batch_max(role: Role) -> usize {
+    match role {
+        Role::Client => 4 * MESSAGE,
+        Role::Server => 8 * MESSAGE,
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct WsLane {
     inner: Box<dyn Lane>,
+    role: Role,
     receive: Receive,
     send: Send,
     /// Read with the end of the HTTP head.
@@ -60,6 +67,7 @@ impl WsLane {
     ) -> Self {
         Self {
             inner,
+            role,
             receive: Receive::new(role),
             send: Send::new(role),
             leftover,
@@ -251,7 +259,7 @@ impl Lane for WsLane {
     }
 
     fn set_send_limit(&mut self, bytes: usize) {
-        self.batch = bytes.clamp(BATCH_RANGE.0, BATCH_RANGE.1);
+        self.batch = bytes.clamp(MESSAGE, batch_max(self.role));
         self.inner.set_send_limit(bytes);
     }
 

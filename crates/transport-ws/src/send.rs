@@ -10,12 +10,16 @@ use std::fmt;
 use bytes::{Buf, Bytes, BytesMut};
 use transport::pool;
 
-use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Opcode};
+use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
 use crate::receive::Role;
 
-/// Payload of a message, at most: what a reverse proxy passes on without much memory of its own.
-pub(crate) const MESSAGE: usize = 64 << 10;
+/// Payload of a message, at most: what a reverse proxy passes on without much memory of its own, and
+/// with its head 64 KiB, so that some of them fill a buffer of the pool.
+pub(crate) const MESSAGE: usize = (64 << 10) - 8;
+
+/// Head of a message of that size or less, masked: two bytes, 16 bits of length, the key.
+const MASKED_HEAD: usize = 8;
 
 /// Heads are cut from a buffer of this size, which is there again when all of them have left.
 const HEADS: usize = 512;
@@ -98,7 +102,7 @@ impl Send {
         let wanted = limit.min(frames.iter().map(Bytes::len).sum());
         let mut packed = 0;
         if self.keys.is_some() {
-            let heads = wanted.div_ceil(MESSAGE) * HEAD_MAX;
+            let heads = wanted.div_ceil(MESSAGE) * MASKED_HEAD;
             let mut out = pool::take(wanted + heads);
             while packed < wanted {
                 let size = MESSAGE.min(wanted - packed);
