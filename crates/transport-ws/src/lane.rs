@@ -141,6 +141,9 @@ impl WsLane {
 
     /// Hands on what was read behind the HTTP head.
     fn take_leftover(&mut self, buf: &mut BytesMut) -> usize {
+        if self.leftover.capacity() == 0 {
+            return 0;
+        }
         let size = self.leftover.len().min(buf.capacity() - buf.len());
         buf.extend_from_slice(&self.leftover[..size]);
         self.leftover.advance(size);

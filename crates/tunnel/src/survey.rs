@@ -10,7 +10,7 @@ use proto::Target;
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker};
-use crate::status;
+use crate::{status, term};
 
 /// How often a drain looks whether the last stream has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
@@ -49,7 +49,7 @@ fn part(worker: &Rc<Worker>) -> Part {
                 .map(|(number, peer)| status::Carrier {
                     number: number.0,
                     transport: peer.transport.name().to_owned(),
-                    peer: peer.address.to_string(),
+                    peer: term::address(peer.address),
                     rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
                 })
                 .collect(),

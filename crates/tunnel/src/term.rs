@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 
 /// A line for whoever or whatever asked: stdout.
 pub(crate) fn out(text: impl Display) {
@@ -23,6 +24,12 @@ pub(crate) fn err(text: impl Display) {
 fn line(mut to: impl Write, text: impl Display) {
     // Nobody is left to tell when this fails.
     drop(writeln!(to, "{text}").and_then(|()| to.flush()));
+}
+
+/// An address; without the port where that is not known: a reverse proxy tells its client's address
+/// only.
+pub(crate) fn address(address: SocketAddr) -> String {
+    if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }
 
 /// `1 link`, `2 links`: for words whose plural is made by an `s`.

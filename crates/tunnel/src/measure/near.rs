@@ -18,6 +18,7 @@ use super::send::{send_all, send_for};
 use super::signals::Signals;
 use super::{GRACE, verdict};
 use crate::session::{Handle, Session, Worker};
+use crate::term;
 
 /// Streams of a speed test, each on a worker of its own: more than fill any path in common use.
 pub(super) const STREAMS: usize = 4;
@@ -107,7 +108,7 @@ fn pong_of(link: &Link) -> Pong {
     Pong {
         link: link.serial(),
         transport: peer.map_or_else(String::new, |peer| peer.transport.name().to_owned()),
-        address: peer.map_or_else(String::new, |peer| peer.address.to_string()),
+        address: peer.map_or_else(String::new, |peer| term::address(peer.address)),
         ..Pong::default()
     }
 }

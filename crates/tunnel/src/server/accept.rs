@@ -123,7 +123,7 @@ async fn welcome(
     let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
         .await
         .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
-    auth.note_certificate(carrier.peer.certificate_name.as_deref());
+    auth.note_peer(&carrier.peer);
     let mut greeted = greet(carrier, auth).await?;
     let Some(placed) = registry.place(&greeted, worker.index) else {
         anyhow::bail!("the link ended during the greeting");
@@ -158,6 +158,8 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
 
 /// One line for a log-in that came to nothing, and none for its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
+    // Failures are held against the client, not against the reverse proxy in front.
+    let remote = auth.address().unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Kind::of(why), Instant::now())
     else {
@@ -170,6 +172,7 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
         None => String::new(),
     };
     let why = reason(registry, &name, why);
+    let remote = term::address(remote);
     if suppressed == 0 {
         tracing::warn!("{who}from {remote} did not log in: {why}");
     } else {
@@ -197,7 +200,8 @@ fn arrive(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64, mut greete
         return lose(registry, serial, &greeted, &error);
     }
     let Some(session) = registry.session_of(serial) else { return };
-    let (address, transport) = (greeted.carrier.peer.address, greeted.carrier.peer.transport);
+    let address = term::address(greeted.carrier.peer.address);
+    let transport = greeted.carrier.peer.transport;
     let known = worker.state.link(&session, serial);
     let link = match known {
         Some(link) => link,

@@ -1,7 +1,8 @@
 //! Who may log in, with which rights, and who takes over from whom.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -72,19 +73,27 @@ pub(super) struct Auth<'a> {
     registry: &'a Registry,
     claimed: RefCell<Option<String>>,
     certificate: RefCell<Option<String>>,
+    address: Cell<Option<SocketAddr>>,
 }
 
 impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
-        Self { registry, claimed: RefCell::default(), certificate: RefCell::default() }
+        let (claimed, certificate) = Default::default();
+        Self { registry, claimed, certificate, address: Cell::new(None) }
+    }
+
+    /// Who is at the far end, now that the handshake is done.
+    pub(super) fn note_peer(&self, peer: &Peer) {
+        self.certificate.borrow_mut().clone_from(&peer.certificate_name);
+        self.address.set(Some(peer.address));
+    }
+
+    /// The client's address, which a reverse proxy may have told.
+    pub(super) const fn address(&self) -> Option<SocketAddr> {
+        self.address.get()
     }
 
     /// The name in the certificate that the client showed.
-    pub(super) fn note_certificate(&self, name: Option<&str>) {
-        *self.certificate.borrow_mut() = name.map(str::to_owned);
-    }
-
-    /// As [`Self::note_certificate`] noted it.
     pub(super) fn certificate(&self) -> Option<String> {
         self.certificate.borrow().clone()
     }

@@ -203,10 +203,32 @@ fn status_shows_the_address_that_a_trusted_proxy_tells() {
         let origin = Origin::echo();
         let running = behind.setup.service("echo", origin.port()).start();
         let status = running.status("server").unwrap().to_string();
-        assert!(status.contains(&format!("\"{wanted}:")), "{wanted} in {status}");
+        let (with_port, alone) = (format!("\"{wanted}:"), format!("\"{wanted}\""));
+        assert!(status.contains(&with_port) || status.contains(&alone), "{wanted} in {status}");
         assert!(status.contains("\"wss\"") || status.contains("\"ws\""), "{status}");
         drop(nginx);
     }
+}
+
+/// Behind a proxy a wrong token is told, and slowed down, by the client's own address.
+#[test]
+fn a_refused_log_in_behind_a_proxy_is_that_of_its_client() {
+    let behind = Behind::example();
+    let nginx = behind.nginx();
+    let mut running = behind.setup.start_server();
+    let token = run(&mut crate::harness::tunnel(&["generate", "token"])).stdout;
+    let token = String::from_utf8(token).unwrap();
+    let at = |line: &str| line.starts_with("token:");
+    running.edit_client(|text| {
+        let lines = text.lines().map(|line| {
+            if at(line) { format!("token: \"{}\"", token.trim()) } else { line.to_owned() }
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    });
+    running.start_client();
+    let line = running.server.wait_line(&["did not log in", "wrong token"], SOON);
+    assert!(line.contains("from 127.0.0.1 ") && !line.contains("127.0.0.9"), "{line}");
+    drop(nginx);
 }
 
 /// What a proxy or a web server answers in place of the upgrade: one line, and the client comes in
