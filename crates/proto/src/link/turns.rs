@@ -28,3 +28,27 @@ impl Turns {
         self.changed.is_some_and(|at| now.saturating_duration_since(at) < SHARED_FOR)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Side, StreamId};
+
+    #[test]
+    fn a_link_is_shared_for_a_second_after_another_stream_had_a_turn() {
+        let start = crate::testing::epoch();
+        let at = |ms| start + Duration::from_millis(ms);
+        let [bulk, echo] = [Side::Client, Side::Server]
+            .map(|side| StreamKey { index: 1, id: StreamId::first(side) });
+        let mut turns = Turns::default();
+        for ms in 0..10 {
+            turns.consumed(at(ms), bulk);
+        }
+        assert!(!turns.are_shared(at(10)), "one alone, however often");
+        turns.consumed(at(20), echo);
+        turns.consumed(at(21), bulk);
+        turns.consumed(at(900), bulk);
+        assert!(turns.are_shared(at(1_020)));
+        assert!(!turns.are_shared(at(1_021)));
+    }
+}
