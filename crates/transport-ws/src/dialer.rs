@@ -1,16 +1,17 @@
 //! Dials carriers.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use transport::tls::Side;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Transport};
 use transport_tcp::TcpDialer;
 
 use crate::handshake;
 use crate::lane::WsLane;
 use crate::listener::over;
-use crate::receive::Role;
 
 /// Fields that belong to the handshake and to nobody else.
 const OURS: &[&str] = &[
@@ -39,7 +40,7 @@ pub enum BadField {
 }
 
 /// What is asked for in the opening handshake.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     path: String,
     fields: Vec<(String, String)>,
@@ -71,6 +72,14 @@ impl Request {
 
     pub(crate) fn fields(&self) -> &[(String, String)] {
         &self.fields
+    }
+}
+
+impl fmt::Debug for Request {
+    /// Names without values: one may be a credential.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.fields.iter().map(|(name, _)| name).collect::<Vec<_>>();
+        f.debug_struct("Request").field("path", &self.path).field("fields", &names).finish()
     }
 }
 
@@ -110,7 +119,7 @@ impl Dialer for WsDialer {
         Box::pin(async move {
             let Carrier { peer, mut lane } = inner.dial(address).await?;
             let leftover = handshake::connect(&mut *lane, &request).await?;
-            let lane = WsLane::new(lane, Role::Client, leftover, ping_after);
+            let lane = WsLane::new(lane, Side::Client, leftover, ping_after);
             let transport = over(peer.transport);
             let peer = Peer { transport, exporter: None, ..peer };
             Ok(Carrier { peer, lane: Box::new(lane) })
@@ -137,6 +146,8 @@ mod tests {
             request(&[("X-Key", "1"), ("host", "b.example"), ("User-Agent", "curl/8")]).unwrap();
         let fields: Vec<_> = request.fields().iter().map(|(n, v)| format!("{n}: {v}")).collect();
         assert_eq!(fields, ["Host: b.example", "User-Agent: curl/8", "X-Key: 1"]);
+        let shown = format!("{request:?}");
+        assert!(shown.contains("X-Key") && !shown.contains("b.example"), "{shown}");
     }
 
     #[test]

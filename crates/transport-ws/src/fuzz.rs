@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use transport::tls::Side;
 
 use crate::handshake;
-use crate::receive::{Closed, Fault, Notes, Receive, Role};
+use crate::receive::{Closed, Fault, Notes, Receive};
 use crate::send::Send;
 
 /// All that came out of a connection.
@@ -16,19 +17,19 @@ struct Heard {
     closed: Option<Closed>,
 }
 
-/// Frames of a peer: cut into pieces anyhow they mean the same. The first byte chooses the role and
+/// Frames of a peer: cut into pieces anyhow they mean the same. The first byte chooses the side and
 /// the cuts.
 pub fn frames(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else { return };
-    let role = if first & 1 == 0 { Role::Server } else { Role::Client };
-    let whole = hear(role, bytes.chunks(bytes.len().max(1)));
-    let pieces = hear(role, bytes.chunks(usize::from(first >> 1) + 1));
+    let side = if first & 1 == 0 { Side::Server } else { Side::Client };
+    let whole = hear(side, bytes.chunks(bytes.len().max(1)));
+    let pieces = hear(side, bytes.chunks(usize::from(first >> 1) + 1));
     match (whole, pieces) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         (whole, pieces) => assert_eq!(whole.err(), pieces.err()),
     }
     // What this end says of it reaches the other end unchanged.
-    let mut send = Send::new(role);
+    let mut send = Send::new(side);
     let mut said: VecDeque<Bytes> =
         bytes.chunks(usize::from(first) * 8 + 1).map(Bytes::copy_from_slice).collect();
     let (mut sent, mut wire) = (0, Vec::new());
@@ -39,13 +40,13 @@ pub fn frames(data: &[u8]) {
         wire.extend(send.queue().drain(..).flatten());
         send.written();
     }
-    let other = if role == Role::Server { Role::Client } else { Role::Server };
+    let other = if side == Side::Server { Side::Client } else { Side::Server };
     let heard = hear(other, std::iter::once(&wire[..]));
     assert_eq!(heard.map(|heard| heard.payload), Ok(bytes.to_vec()));
 }
 
-fn hear<'a>(role: Role, pieces: impl Iterator<Item = &'a [u8]>) -> Result<Heard, Fault> {
-    let (mut receive, mut heard) = (Receive::new(role), Heard::default());
+fn hear<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> Result<Heard, Fault> {
+    let (mut receive, mut heard) = (Receive::new(side), Heard::default());
     for piece in pieces {
         let (mut bytes, mut notes) = (BytesMut::from(piece), Notes::default());
         let kept = receive.decode(&mut bytes, &mut notes)?;

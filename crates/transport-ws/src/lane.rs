@@ -17,10 +17,11 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::{Instant, Sleep, sleep};
+use transport::tls::Side;
 use transport::{Lane, pool};
 
 use crate::frame::{Code, Opcode};
-use crate::receive::{Control, Notes, Receive, Role};
+use crate::receive::{Control, Notes, Receive};
 use crate::send::{MESSAGE, NoRandom, Send};
 
 /// Payload packed per call at most, until the link says otherwise.
@@ -28,17 +29,17 @@ const BATCH: usize = 2 * MESSAGE;
 
 /// The most of it. A client copies what it masks, and that should stay in the core's cache until it is
 /// written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB, with two messages 0.46). A server copies nothing.
-const fn batch_max(role: Role) -> usize {
-    match role {
-        Role::Client => 4 * MESSAGE,
-        Role::Server => 8 * MESSAGE,
+const fn batch_max(side: Side) -> usize {
+    match side {
+        Side::Client => 4 * MESSAGE,
+        Side::Server => 8 * MESSAGE,
     }
 }
 
 #[derive(Debug)]
 pub(crate) struct WsLane {
     inner: Box<dyn Lane>,
-    role: Role,
+    side: Side,
     receive: Receive,
     send: Send,
     /// Read with the end of the HTTP head.
@@ -61,15 +62,15 @@ pub(crate) struct WsLane {
 impl WsLane {
     pub(crate) fn new(
         inner: Box<dyn Lane>,
-        role: Role,
+        side: Side,
         leftover: BytesMut,
         ping_after: Duration,
     ) -> Self {
         Self {
             inner,
-            role,
-            receive: Receive::new(role),
-            send: Send::new(role),
+            side,
+            receive: Receive::new(side),
+            send: Send::new(side),
             leftover,
             batch: BATCH,
             pong: None,
@@ -136,6 +137,23 @@ impl WsLane {
         match self.poll_drain(cx) {
             Poll::Ready(done) => done,
             Poll::Pending => Ok(()),
+        }
+    }
+
+    /// Nothing has come: pings if it is time, and waits.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        while self.pinger.poll(cx).is_ready() {
+            // What waits to be sent is as good as a ping.
+            if self.closing || !self.send.is_empty() {
+                continue;
+            }
+            if let Err(error) = self.send.control(Opcode::Ping, &[]) {
+                return self.die(error.into());
+            }
+        }
+        match self.answer(cx) {
+            Ok(()) => Poll::Pending,
+            Err(error) => self.die(error),
         }
     }
 
@@ -262,7 +280,7 @@ impl Lane for WsLane {
     }
 
     fn set_send_limit(&mut self, bytes: usize) {
-        self.batch = bytes.clamp(MESSAGE, batch_max(self.role));
+        self.batch = bytes.clamp(MESSAGE, batch_max(self.side));
         self.inner.set_send_limit(bytes);
     }
 
@@ -277,25 +295,6 @@ impl Lane for WsLane {
 
     fn attach(&mut self) -> io::Result<()> {
         self.inner.attach()
-    }
-}
-
-impl WsLane {
-    /// Nothing has come: pings if it is time, and waits.
-    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        while self.pinger.poll(cx).is_ready() {
-            // What waits to be sent is as good as a ping.
-            if self.closing || !self.send.is_empty() {
-                continue;
-            }
-            if let Err(error) = self.send.control(Opcode::Ping, &[]) {
-                return self.die(error.into());
-            }
-        }
-        match self.answer(cx) {
-            Ok(()) => Poll::Pending,
-            Err(error) => self.die(error),
-        }
     }
 }
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use transport::tls::Side;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
 use transport_tcp::TcpListener;
 
 use crate::handshake;
 use crate::lane::WsLane;
-use crate::receive::Role;
 
 /// The reverse proxies that are believed when they say for whom they speak.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ impl Incoming for Accepted {
             let accepted =
                 handshake::accept(&mut *lane, peer.address, path.as_deref(), &proxies).await;
             let (leftover, client) = accepted?;
-            let lane = WsLane::new(lane, Role::Server, leftover, ping_after);
+            let lane = WsLane::new(lane, Side::Server, leftover, ping_after);
             let peer = Peer {
                 address: client.unwrap_or(peer.address),
                 transport: over(peer.transport),

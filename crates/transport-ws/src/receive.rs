@@ -9,20 +9,13 @@
 //!     `---close------------------> Control --its last byte--> Closed
 //! ```
 
+use transport::tls::Side;
+
 use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
 use crate::mask::Mask;
 
 /// Longest message. Ours have 64 KiB; a peer that says more is none of ours.
 pub(crate) const MESSAGE_MAX: u64 = 16 << 20;
-
-/// Which end of the connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Masks what it sends.
-    Client,
-    /// Wants what it gets to be masked.
-    Server,
-}
 
 /// A rule that the peer broke: the code for its Close, and words for our log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +85,7 @@ enum State {
 /// The incoming half of a WebSocket.
 #[derive(Debug)]
 pub(crate) struct Receive {
-    role: Role,
+    side: Side,
     state: State,
     head: [u8; HEAD_MAX],
     /// Bytes of `head` that are known.
@@ -103,9 +96,9 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
-    pub(crate) const fn new(role: Role) -> Self {
+    pub(crate) const fn new(side: Side) -> Self {
         Self {
-            role,
+            side,
             state: State::Head,
             head: [0; HEAD_MAX],
             known: 0,
@@ -164,10 +157,10 @@ impl Receive {
             Malformed::Length => protocol("a length that is not in its shortest form"),
         })?;
         self.known = 0;
-        match (self.role, head.mask) {
-            (Role::Server, None) => return Err(protocol("a client's frame is not masked")),
-            (Role::Client, Some(_)) => return Err(protocol("a server's frame is masked")),
-            (Role::Server, Some(_)) | (Role::Client, None) => {}
+        match (self.side, head.mask) {
+            (Side::Server, None) => return Err(protocol("a client's frame is not masked")),
+            (Side::Client, Some(_)) => return Err(protocol("a server's frame is masked")),
+            (Side::Server, Some(_)) | (Side::Client, None) => {}
         }
         let mask = head.mask.map(Mask::new);
         if head.opcode.is_control() {

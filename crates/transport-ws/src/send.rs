@@ -9,10 +9,10 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use transport::pool;
+use transport::tls::Side;
 
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
-use crate::receive::Role;
 
 /// Payload of a message, at most: what a reverse proxy passes on without much memory of its own, and
 /// with its head 64 KiB, so that some of them fill a buffer of the pool.
@@ -62,10 +62,10 @@ pub(crate) struct Send {
 }
 
 impl Send {
-    pub(crate) fn new(role: Role) -> Self {
-        let keys = match role {
-            Role::Client => Some(Keys { bytes: [0; KEYS], used: KEYS }),
-            Role::Server => None,
+    pub(crate) fn new(side: Side) -> Self {
+        let keys = match side {
+            Side::Client => Some(Keys { bytes: [0; KEYS], used: KEYS }),
+            Side::Server => None,
         };
         Self { keys, queue: VecDeque::new(), heads: BytesMut::new(), masked: (BytesMut::new(), 0) }
     }
