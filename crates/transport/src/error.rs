@@ -23,7 +23,7 @@ pub enum CarrierError {
     /// TLS failed for another reason, or the peer speaks something else.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The peer, or a proxy on the way, says something else than is wanted in HTTP.
+    /// A web server or a proxy on the way answers something else than is wanted.
     #[error("{0}")]
     Http(String),
     /// The settings of this end are unusable.

@@ -1,13 +1,12 @@
 //! The server's side of the opening handshake.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use httparse::{EMPTY_HEADER, Request, Status};
 use tokio::time::timeout;
 use transport::{CarrierError, Lane, pool};
@@ -19,6 +18,9 @@ use crate::Proxies;
 /// What a visitor of the wrong place sees; nothing tells it from any small web server.
 const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
     <body><h1>404 Not Found</h1></body></html>\n";
+
+/// Characters of somebody's path that go into a line of the log.
+const PLACE: usize = 100;
 
 /// Bytes of somebody who was sent away that are still read, so that the answer reaches him.
 const DISCARD: usize = 64 << 10;
@@ -49,11 +51,7 @@ impl Refused {
 
     fn answer(self) -> String {
         let (status, body) = (self.status(), if self == Self::NotFound { NOT_FOUND } else { "" });
-        let version = if self == Self::Version {
-            "Sec-WebSocket-Version: 13\r\n"
-        } else {
-            Default::default()
-        };
+        let version = if self == Self::Version { "Sec-WebSocket-Version: 13\r\n" } else { "" };
         let length = body.len();
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\
@@ -98,7 +96,7 @@ pub(crate) async fn accept(
                  Sec-WebSocket-Accept: {}\r\n{subprotocol}\r\n",
                 accept_key(asked.key.as_bytes())
             );
-            say(lane, answer).await?;
+            head::write(lane, answer).await?;
             Ok((buf, asked.client))
         }
         Err(refused) => {
@@ -110,7 +108,9 @@ pub(crate) async fn accept(
                      listener is for {})",
                     path.unwrap_or("any path")
                 ),
-                Refused::Malformed => "what came is not HTTP: answered with 400".to_owned(),
+                Refused::Malformed => {
+                    "a broken request of HTTP, or none: answered with 400".to_owned()
+                }
                 Refused::Version => "a WebSocket of another version: answered with 426".to_owned(),
                 Refused::TooLarge => {
                     format!(
@@ -144,7 +144,7 @@ pub(super) fn look(
         }
         asked
     });
-    let place = request.path.unwrap_or_default().to_owned();
+    let place = request.path.unwrap_or_default().chars().take(PLACE).collect();
     Ok(Status::Complete((Looked { asked, place }, size)))
 }
 
@@ -175,18 +175,10 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
     Ok(Asked { key: key.to_owned(), has_subprotocol, client: None })
 }
 
-async fn say(lane: &mut dyn Lane, text: String) -> Result<(), CarrierError> {
-    let mut frames = VecDeque::from([Bytes::from(text)]);
-    while !frames.is_empty() {
-        poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
-    }
-    Ok(poll_fn(|cx| lane.poll_flush(cx)).await?)
-}
-
 /// Answers, ends our direction and waits for the other end to do so. With bytes unread a close is a
 /// reset, which takes the answer with it.
 async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
-    say(lane, answer).await?;
+    head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;
     let (mut seen, mut buf) = (0, pool::take(HEAD));
     while seen < DISCARD {

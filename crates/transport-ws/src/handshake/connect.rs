@@ -1,13 +1,11 @@
 //! The client's side of the opening handshake.
 
-use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::future::poll_fn;
 use std::io;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use httparse::{EMPTY_HEADER, Response, Status};
 use transport::{CarrierError, Lane, pool};
 
@@ -27,11 +25,7 @@ pub(crate) async fn connect(
     aws_lc_rs::rand::fill(&mut nonce)
         .map_err(|_| io::Error::other("the system has no random bytes"))?;
     let key = STANDARD.encode(nonce);
-    let mut frames = VecDeque::from([Bytes::from(text(request, &key))]);
-    while !frames.is_empty() {
-        poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
-    }
-    poll_fn(|cx| lane.poll_flush(cx)).await?;
+    head::write(lane, text(request, &key)).await?;
 
     let mut buf = pool::take(HEAD);
     let wanted = accept_key(key.as_bytes());

@@ -1,9 +1,10 @@
-//! The head of an HTTP/1.1 message: read within bounds, looked at by httparse.
+//! The head of an HTTP/1.1 message: written, and read within bounds, looked at by httparse.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use httparse::{Header, Status};
 use transport::Lane;
 
@@ -12,6 +13,15 @@ pub(super) const HEAD: usize = 16 << 10;
 
 /// Most header fields.
 pub(super) const FIELDS: usize = 64;
+
+/// Writes all of `text`.
+pub(super) async fn write(lane: &mut dyn Lane, text: String) -> io::Result<()> {
+    let mut frames = VecDeque::from([Bytes::from(text)]);
+    while !frames.is_empty() {
+        poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
+    }
+    poll_fn(|cx| lane.poll_flush(cx)).await
+}
 
 /// Why there is no head.
 #[derive(Debug)]
