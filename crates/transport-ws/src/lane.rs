@@ -18,7 +18,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::{Instant, Sleep, sleep};
 use transport::tls::Side;
-use transport::{Lane, pool};
+use transport::{Death, Lane, pool};
 
 use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Notes, Receive};
@@ -55,8 +55,7 @@ pub(crate) struct WsLane {
     closing: bool,
     /// The peer's Close has come.
     peer_closed: bool,
-    /// Set after the first error, which repeats.
-    dead: Option<(io::ErrorKind, String)>,
+    death: Death,
 }
 
 impl WsLane {
@@ -78,24 +77,15 @@ impl WsLane {
             pinger: Pinger { after: ping_after, timer: None, has_sent: false },
             closing: false,
             peer_closed: false,
-            dead: None,
+            death: Death::default(),
         }
-    }
-
-    fn alive(&self) -> io::Result<()> {
-        self.dead.as_ref().map_or(Ok(()), |(kind, text)| Err(io::Error::new(*kind, text.clone())))
-    }
-
-    fn die<T>(&mut self, error: io::Error) -> Poll<io::Result<T>> {
-        self.dead = Some((error.kind(), error.to_string()));
-        Poll::Ready(Err(error))
     }
 
     /// Dies, and tells the peer why if the socket takes it at once.
     fn complain<T>(&mut self, code: Code, text: &str) -> Poll<io::Result<T>> {
         self.say_close(code, text);
         let text = format!("the peer broke the rules of WebSocket: {text} ({})", code.number());
-        self.die(io::Error::new(io::ErrorKind::InvalidData, text))
+        self.death.by(io::Error::new(io::ErrorKind::InvalidData, text))
     }
 
     /// Sends a Close without waiting for anything.
@@ -148,12 +138,12 @@ impl WsLane {
                 continue;
             }
             if let Err(error) = self.send.control(Opcode::Ping, &[]) {
-                return self.die(error.into());
+                return self.death.by(error.into());
             }
         }
         match self.answer(cx) {
             Ok(()) => Poll::Pending,
-            Err(error) => self.die(error),
+            Err(error) => self.death.by(error),
         }
     }
 
@@ -198,7 +188,7 @@ impl Lane for WsLane {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
         let before = buf.len();
         loop {
-            self.alive()?;
+            self.death.check()?;
             if self.peer_closed {
                 return Poll::Ready(Ok(0));
             }
@@ -206,12 +196,12 @@ impl Lane for WsLane {
             if read == 0 {
                 read = match self.inner.poll_read(cx, buf) {
                     Poll::Ready(Ok(read)) => read,
-                    Poll::Ready(Err(error)) => return self.die(error),
+                    Poll::Ready(Err(error)) => return self.death.by(error),
                     Poll::Pending => return self.wait(cx),
                 };
                 if read == 0 {
                     let text = "the peer ended the connection without a Close";
-                    return self.die(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                    return self.death.by(io::Error::new(io::ErrorKind::UnexpectedEof, text));
                 }
             }
             let mut notes = Notes::default();
@@ -226,10 +216,10 @@ impl Lane for WsLane {
             buf.truncate(before + kept);
             if let Err(error) = self.note(notes) {
                 self.say_close(Code::Normal, "");
-                return self.die(error);
+                return self.death.by(error);
             }
             if let Err(error) = self.answer(cx) {
-                return self.die(error);
+                return self.death.by(error);
             }
             if kept > 0 {
                 return Poll::Ready(Ok(kept));
@@ -242,37 +232,37 @@ impl Lane for WsLane {
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>> {
-        self.alive()?;
+        self.death.check()?;
         if self.closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if let Err(error) = ready!(self.poll_drain_as_writer(cx)) {
-            return self.die(error);
+            return self.death.by(error);
         }
         let packed = match self.send.pack(frames, self.batch) {
             Ok(packed) => packed,
-            Err(error) => return self.die(error.into()),
+            Err(error) => return self.death.by(error.into()),
         };
         match self.poll_drain_as_writer(cx) {
-            Poll::Ready(Err(error)) => self.die(error),
+            Poll::Ready(Err(error)) => self.death.by(error),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(packed)),
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.alive()?;
+        self.death.check()?;
         match ready!(self.poll_drain_as_writer(cx)) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(error) => self.die(error),
+            Err(error) => self.death.by(error),
         }
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.alive()?;
+        self.death.check()?;
         if !std::mem::replace(&mut self.closing, true)
             && let Err(error) = self.send.close(Code::Normal, "")
         {
-            return self.die(error.into());
+            return self.death.by(error.into());
         }
         ready!(self.poll_flush(cx))?;
         // Both have said it: now the connection may end.
@@ -301,7 +291,7 @@ impl Lane for WsLane {
 impl Drop for WsLane {
     fn drop(&mut self) {
         // Section 5.5.1: a Close is answered. Ours may not have come to its end before.
-        if self.peer_closed && self.dead.is_none() {
+        if self.peer_closed && self.death.check().is_ok() {
             self.say_close(Code::Normal, "");
         }
     }

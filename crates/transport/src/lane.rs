@@ -7,6 +7,23 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 
+/// The error that a lane died of. It repeats.
+#[derive(Debug, Default)]
+pub struct Death(Option<(io::ErrorKind, String)>);
+
+impl Death {
+    /// The error again, if there was one.
+    pub fn check(&self) -> io::Result<()> {
+        self.0.as_ref().map_or(Ok(()), |(kind, text)| Err(io::Error::new(*kind, text.clone())))
+    }
+
+    /// Keeps the error and says it.
+    pub fn by<T>(&mut self, error: io::Error) -> Poll<io::Result<T>> {
+        self.0 = Some((error.kind(), error.to_string()));
+        Poll::Ready(Err(error))
+    }
+}
+
 /// One ordered, reliable byte pipe.
 ///
 /// Two tasks of one thread share a lane: the reader polls [`Lane::poll_read`], the writer polls

@@ -20,6 +20,6 @@ pub use carrier::{
     ALPN, Carrier, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer, Transport,
 };
 pub use error::CarrierError;
-pub use lane::Lane;
+pub use lane::{Death, Lane};
 pub use listen::{died_in_queue, listen_group};
 pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

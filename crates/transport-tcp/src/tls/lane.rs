@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::Error;
 use transport::tls::io_error;
-use transport::{Lane, pool};
+use transport::{Death, Lane, pool};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;
@@ -25,31 +25,28 @@ pub(crate) struct TlsLane<S> {
     engine: Engine<S>,
     socket: Socket,
     batch: usize,
-    /// Set after the first error, which repeats.
-    dead: Option<(io::ErrorKind, String)>,
+    death: Death,
     closing: bool,
     finished: bool,
 }
 
 impl<S: Session> TlsLane<S> {
-    pub(super) const fn new(engine: Engine<S>, socket: Socket) -> Self {
-        Self { engine, socket, batch: BATCH, dead: None, closing: false, finished: false }
-    }
-
-    fn alive(&self) -> io::Result<()> {
-        self.dead.as_ref().map_or(Ok(()), |(kind, text)| Err(io::Error::new(*kind, text.clone())))
-    }
-
-    fn die<T>(&mut self, error: io::Error) -> Poll<io::Result<T>> {
-        self.dead = Some((error.kind(), error.to_string()));
-        Poll::Ready(Err(error))
+    pub(super) fn new(engine: Engine<S>, socket: Socket) -> Self {
+        Self {
+            engine,
+            socket,
+            batch: BATCH,
+            death: Death::default(),
+            closing: false,
+            finished: false,
+        }
     }
 
     /// A TLS failure: the alert is sent if the socket takes it at once.
     fn fail<T>(&mut self, error: &Error) -> Poll<io::Result<T>> {
         // Not polled: the reader must not take the place of the writer's waker.
         let _ = self.socket.try_write(self.engine.outgoing());
-        self.die(io_error(error, S::SIDE))
+        self.death.by(io_error(error, S::SIDE))
     }
 
     /// Writes `outgoing` until it is empty and its buffer given back.
@@ -77,13 +74,13 @@ impl<S: Session> Lane for TlsLane<S> {
             if self.engine.peer_closed() {
                 return Poll::Ready(Ok(0));
             }
-            self.alive()?;
+            self.death.check()?;
             // Never more than fits the caller's room, but for the last record.
             let limit = (buf.capacity() - buf.len()).clamp(WIRE_RECORD, READ);
             let incoming = self.engine.incoming(limit);
             let n = match self.socket.poll_read(cx, incoming, limit) {
                 Poll::Ready(Ok(n)) => n,
-                Poll::Ready(Err(error)) => return self.die(error),
+                Poll::Ready(Err(error)) => return self.death.by(error),
                 Poll::Pending => {
                     self.engine.rest();
                     return Poll::Pending;
@@ -91,7 +88,7 @@ impl<S: Session> Lane for TlsLane<S> {
             };
             if n == 0 {
                 let text = "the peer ended the connection without close_notify";
-                return self.die(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                return self.death.by(io::Error::new(io::ErrorKind::UnexpectedEof, text));
             }
             if let Err(error) = self.engine.process(buf) {
                 return self.fail(&error);
@@ -104,34 +101,34 @@ impl<S: Session> Lane for TlsLane<S> {
         cx: &mut Context<'_>,
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>> {
-        self.alive()?;
+        self.death.check()?;
         if self.closing {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         match ready!(self.poll_drain(cx)) {
             Ok(()) => {}
-            Err(error) => return self.die(error),
+            Err(error) => return self.death.by(error),
         }
         let sealed = match self.engine.seal(frames, self.batch) {
             Ok(sealed) => sealed,
             Err(error) => return self.fail(&error),
         };
         match self.poll_drain(cx) {
-            Poll::Ready(Err(error)) => self.die(error),
+            Poll::Ready(Err(error)) => self.death.by(error),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(sealed)),
         }
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.alive()?;
+        self.death.check()?;
         match ready!(self.poll_drain(cx)) {
             Ok(()) => Poll::Ready(Ok(())),
-            Err(error) => self.die(error),
+            Err(error) => self.death.by(error),
         }
     }
 
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.alive()?;
+        self.death.check()?;
         if !self.closing {
             self.closing = true;
             if let Err(error) = self.engine.close() {
