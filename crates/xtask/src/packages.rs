@@ -31,6 +31,8 @@ const NEEDS: &[Need] = &[
     need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),
     need("rsync", "rsync", "end-to-end: 200 MB both ways at once, hashes compared"),
+    need("apache2", "apache2-bin", "end-to-end: its example in front of the server"),
+    need("caddy", "caddy", "end-to-end: its example in front of the server"),
     need("tinyproxy", "tinyproxy-bin", "end-to-end: a proxy of HTTP in front of the client"),
     need("microsocks", "microsocks", "end-to-end: a proxy of SOCKS 5 in front of the client"),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),

@@ -61,6 +61,8 @@ pub struct Setup {
     pub(super) forwards: Vec<(u16, u16)>,
     /// Ports the server allows beside those of the services.
     pub allow: Vec<u16>,
+    /// URLs of more listeners for clients.
+    pub more_listen: Vec<String>,
     /// More top-level lines for the files.
     pub server_lines: String,
     pub client_lines: String,
@@ -123,6 +125,7 @@ impl Setup {
             services: Vec::new(),
             forwards: Vec::new(),
             allow: Vec::new(),
+            more_listen: Vec::new(),
             server_lines: String::new(),
             client_lines: String::new(),
             client_tls: None,
@@ -226,8 +229,9 @@ impl Setup {
             ports.map(|port| format!("\"{}\"", self.public_address(port))).collect();
         let targets = self.forwards.iter().map(|forward| forward.1);
         let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
+        let others: Vec<_> = self.more_listen.iter().map(|url| format!(", \"{url}\"")).collect();
         format!(
-            "listen: [\"{scheme}://{host}:{port}{path}\"]\n\
+            "listen: [\"{scheme}://{host}:{port}{path}\"{others}]\n\
              state_dir: {dir}/state\n\
              control: {dir}/server.sock\n\
              clients:\n\
@@ -239,6 +243,7 @@ impl Setup {
             host = self.host,
             port = self.server_port,
             path = self.server_path,
+            others = others.concat(),
             dir = self.dir().display(),
             token = self.token,
             ports = ports.join(", "),

@@ -4,14 +4,13 @@
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use testkit::certs::Authority;
 use testkit::stage::run_within;
 
+use crate::fronts;
 use crate::harness::{
     LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, start_sshd,
     wait,
@@ -19,10 +18,8 @@ use crate::harness::{
 
 const MB: u64 = 1_000_000;
 
-/// The example of the repository.
 fn example(name: &str) -> String {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nginx");
-    fs::read_to_string(examples.join(name)).unwrap()
+    fronts::example(&format!("nginx/{name}"))
 }
 
 /// A server of `ws://` and a client that is sent to nginx in front of it.
@@ -38,10 +35,8 @@ impl Behind {
     fn example() -> Self {
         let mut setup = Setup::new(Scheme::Ws);
         let port = free_port();
-        let authority = Authority::new("an authority of nginx").unwrap();
+        fronts::seal(&mut setup, port);
         let dir = setup.dir().to_owned();
-        authority.server(&["127.0.0.1"]).unwrap().save(&dir, "tunnel").unwrap();
-        authority.save(&dir).unwrap();
         let mut conf = example("nginx.conf");
         let bind = "proxy_bind 127.0.0.9; proxy_pass http://127.0.0.1:";
         for (from, to) in [
@@ -50,11 +45,8 @@ impl Behind {
             ("/var/www/html", format!("{}/www", dir.display())),
             ("proxy_pass http://127.0.0.1:7080", format!("{bind}{}", setup.server_port())),
         ] {
-            assert!(conf.contains(from), "{from} in {conf}");
-            conf = conf.replace(from, &to);
+            conf = fronts::put(&conf, from, &to);
         }
-        setup.server_url = Some(format!("wss://127.0.0.1:{port}/tunnel"));
-        setup.client_tls = Some(format!("{{ ca: {}/ca.pem }}", dir.display()));
         setup.server_lines.push_str("trusted_proxies: [ 127.0.0.9 ]\n");
         Self { setup, conf, port }
     }
@@ -185,11 +177,12 @@ fn no_byte_of_100_streams_is_lost_when_nginx_reloads_or_is_started_again() {
     running.client().wait_line(&["resumed over wss://"], SOON);
     drop(nginx);
     thread::sleep(Duration::from_millis(500));
+    let before = resumed(&running.client().log());
     nginx = Nginx::start_with(&dir, &conf, port);
     for visitor in visitors {
         visitor.join().unwrap();
     }
-    assert!(resumed(&running.client().log()) >= 2);
+    assert!(resumed(&running.client().log()) > before, "resumed over the new nginx as well");
     drop(nginx);
 }
 

@@ -1,0 +1,127 @@
+//! The examples for Apache and Caddy, in front of a real server; and what all fronts have in common.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::process::Command;
+
+use testkit::certs::Authority;
+use testkit::stage::Daemon;
+
+use crate::harness::{
+    LONG, Origin, SOON, Scheme, Setup, connect, free_port, program, wait_listening,
+};
+
+/// One of the examples of the repository.
+pub(crate) fn example(name: &str) -> String {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    fs::read_to_string(examples.join(name)).unwrap()
+}
+
+/// An example with one place as it is here.
+pub(crate) fn put(example: &str, from: &str, to: &str) -> String {
+    assert!(example.contains(from), "{from} in {example}");
+    example.replace(from, to)
+}
+
+/// Certificates for a front on this port, and a client that is sent there.
+pub(crate) fn seal(setup: &mut Setup, port: u16) {
+    let authority = Authority::new("an authority of a front").unwrap();
+    authority.server(&["127.0.0.1"]).unwrap().save(setup.dir(), "tunnel").unwrap();
+    authority.save(setup.dir()).unwrap();
+    setup.server_url = Some(format!("wss://127.0.0.1:{port}/tunnel"));
+    setup.client_tls = Some(format!("{{ ca: {}/ca.pem }}", setup.dir().display()));
+}
+
+/// A stream through this front goes on when the front was ended and started again, and the server
+/// knows the client by the address that the front tells. It asks the server from `own`.
+fn serves(name: &str, own: &str, command: impl Fn(&Setup, u16) -> Command) {
+    let mut setup = Setup::new(Scheme::Ws);
+    let port = free_port();
+    seal(&mut setup, port);
+    setup.server_lines.push_str(&format!("trusted_proxies: [ {own} ]\n"));
+    let (mut command, dir) = (command(&setup, port), setup.dir().to_owned());
+    let mut start = || {
+        let front = Daemon::start(name, &dir, &mut command);
+        wait_listening(port, SOON);
+        front
+    };
+    let mut front = start();
+    let origin = Origin::echo();
+    let mut running = setup.service("echo", origin.port()).start();
+    running.wait_echo(running.public("echo"));
+    let status = running.status("server").unwrap();
+    let peer = status["sessions"][0]["links"][0]["carriers"][0]["peer"].to_string();
+    assert!(peer.contains("127.0.0.1"), "{status}");
+
+    let mut visitor = connect(running.public("echo"));
+    visitor.set_read_timeout(Some(LONG)).unwrap();
+    let mut echo = |byte: u8| {
+        visitor.write_all(&[byte]).unwrap();
+        let mut back = [0];
+        visitor.read_exact(&mut back).unwrap();
+        assert_eq!(back, [byte]);
+    };
+    echo(1);
+    front.terminate();
+    front.wait_end(SOON);
+    running.client().wait_line(&["carrier lost"], SOON);
+    front = start();
+    echo(2);
+    running.client().wait_line(&["resumed over wss://"], SOON);
+    drop(front);
+}
+
+#[test]
+fn apache_serves_by_its_example() {
+    serves("apache", "127.0.0.9", |setup, port| {
+        let (dir, module) = (setup.dir().display(), "LoadModule");
+        let modules = "/usr/lib/apache2/modules/mod_";
+        let fragment = put(
+            &example("apache/tunnel.conf"),
+            "http://127.0.0.1:7080/",
+            &format!("http://127.0.0.1:{}/", setup.server_port()),
+        );
+        let conf = format!(
+            "ServerRoot {dir}\nPidFile {dir}/apache.pid\nErrorLog /dev/stderr\n\
+             DefaultRuntimeDir {dir}\nServerName localhost\nListen 127.0.0.1:{port}\n\
+             {module} mpm_event_module {modules}mpm_event.so\n\
+             {module} authz_core_module {modules}authz_core.so\n\
+             {module} proxy_module {modules}proxy.so\n\
+             {module} proxy_http_module {modules}proxy_http.so\n\
+             {module} ssl_module {modules}ssl.so\n\
+             <IfModule unixd_module>\nUser nobody\nGroup nogroup\n</IfModule>\n\
+             <VirtualHost 127.0.0.1:{port}>\nSSLEngine on\n\
+             SSLCertificateFile {dir}/tunnel.crt\nSSLCertificateKeyFile {dir}/tunnel.key\n\
+             ProxySourceAddress 127.0.0.9\n{fragment}\n</VirtualHost>\n"
+        );
+        let file = setup.dir().join("apache.conf");
+        fs::write(&file, conf).unwrap();
+        let mut command = Command::new(program("apache2"));
+        command.arg("-DFOREGROUND").arg("-f").arg(file);
+        command
+    });
+}
+
+#[test]
+fn caddy_serves_by_its_example() {
+    serves("caddy", "127.0.0.1", |setup, port| {
+        let dir = setup.dir().display();
+        let site = put(
+            &example("caddy/Caddyfile"),
+            "tunnel.example.com {",
+            &format!(
+                "https://127.0.0.1:{port} {{\n\tbind 127.0.0.1\n\ttls {dir}/tunnel.crt {dir}/tunnel.key"
+            ),
+        );
+        let site = put(&site, " 127.0.0.1:7080", &format!(" 127.0.0.1:{}", setup.server_port()));
+        // Nothing but this one port.
+        let conf = format!("{{\n\tadmin off\n\tauto_https disable_redirects\n}}\n{site}");
+        let file = setup.dir().join("Caddyfile");
+        fs::write(&file, conf).unwrap();
+        let mut command = Command::new(program("caddy"));
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+        command.env("HOME", setup.dir()).env("XDG_DATA_HOME", setup.dir());
+        command
+    });
+}
