@@ -13,22 +13,9 @@ use proto::control::ControlMessage;
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Open, ResetCode, Unlimited};
 use tokio::task::AbortHandle;
-use transport::{Dialer, Inlet, Outlet};
+use transport::{Inlet, Outlet};
 
-/// How the clients reach their server.
-#[derive(Clone, Debug)]
-pub struct Server {
-    /// With the transport, `tls://127.0.0.1:7000`.
-    pub url: String,
-    /// The name or address to dial.
-    pub host: String,
-    /// The port to dial.
-    pub port: u16,
-    /// How to connect.
-    pub dialer: Rc<dyn Dialer>,
-    /// The token of them all.
-    pub token: Token,
-}
+use crate::server::Server;
 
 /// Clients that run until this is dropped.
 #[derive(Debug)]
@@ -47,9 +34,9 @@ struct Told {
 impl Herd {
     /// Starts one client of each name, all at once, in a local runtime.
     #[must_use]
-    pub fn start(server: &Server, names: impl IntoIterator<Item = Name>) -> Self {
+    pub fn start(server: &Server, token: &Token, names: impl IntoIterator<Item = Name>) -> Self {
         let told = Rc::<Told>::default();
-        let keepers = names.into_iter().map(|name| keep(server, name, &told)).collect();
+        let keepers = names.into_iter().map(|name| keep(server, token, name, &told)).collect();
         Self { told, keepers }
     }
 
@@ -78,17 +65,17 @@ impl Drop for Herd {
     }
 }
 
-fn keep(server: &Server, name: Name, told: &Rc<Told>) -> AbortHandle {
+fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHandle {
     let path = Path {
         url: server.url.clone(),
-        host: server.host.clone(),
-        port: server.port,
+        host: server.address.ip().to_string(),
+        port: server.address.port(),
         dialer: Rc::clone(&server.dialer),
     };
     let client = Client {
         paths: vec![path],
         name,
-        identity: Identity::Token(server.token.clone()),
+        identity: Identity::Token(token.clone()),
         instance: InstanceId(link::random()),
         logged_in: Arc::new(AtomicBool::new(false)),
         leaving: Arc::new(AtomicBool::new(false)),

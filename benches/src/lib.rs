@@ -10,11 +10,13 @@
 //! | [`idle`] | very many connections that do nothing |
 //! | [`storm`] | very many clients that log in at once; [`herd`] is the clients |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
+//! | [`bridge`] | a WebSocket for each visitor: what a reverse proxy passes without a tunnel |
 //! | [`histogram`] | latencies in bounded memory |
 //! | [`http`] | as much of HTTP/1.1 as a GET needs |
 //! | [`failures`] | what went wrong, counted by kind |
 //! | [`options`] | `--name value`, and the complaint about nonsense |
 //! | [`descriptors`] | the limit of open descriptors |
+//! | [`server`] | a server of ours, and how to connect to it |
 //! | [`sources`] | from which addresses to connect |
 //! | [`rig`] | parts of the tunnel itself, for `micro/` and the test of allocations |
 //! | `crew` | tasks that start together and end in time |
@@ -25,6 +27,7 @@
 //! cheaper than what it loads. Each ends at its time, whatever the target does; what was not
 //! answered by then counts as an error.
 
+pub mod bridge;
 pub mod bulk;
 pub mod connections;
 mod crew;
@@ -41,6 +44,7 @@ pub mod report;
 pub mod requests;
 pub mod rig;
 mod run;
+pub mod server;
 pub mod sources;
 pub mod storm;
 

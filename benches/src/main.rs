@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use benches::options::{Usage, Words};
 use benches::{
-    bulk, connections, descriptors, echo, idle, origin, report, requests, runtime, storm,
+    bridge, bulk, connections, descriptors, echo, idle, origin, report, requests, runtime, storm,
 };
 use serde::Serialize;
 
@@ -23,10 +24,13 @@ load PROGRAM --option value …
                the latency of one byte, alone or beside a bulk transfer
   idle         --target A --connections N --hold S [--sources N]
                connections that do nothing; one line when all are open, one at the end
-  storm        --server tls://A|tcp://A --token-file F --clients N [--pin P|--ca FILE] [--prefix TEXT]
-               [--loss clients|server] [--limit S]
+  storm        --server tls://A|tcp://A|wss://A/P|ws://A/P [--pin P|--ca FILE] --token-file F --clients N
+               [--prefix TEXT] [--loss clients|server] [--limit S]
                clients c0, c1, … that log in at once, are lost and come back; with `server` whoever
                reads the first line restarts the server; one line when all are in, one at the end
+  bridge       --listen A (--server wss://A/P|ws://A/P [--pin P|--ca FILE] | --target A)
+               a WebSocket for each visitor, and its other end: what a reverse proxy passes by itself;
+               says its address and runs until it is ended
   origin       echo|sink|source --listen A
                the server at the far end; says its address and runs until it is ended
 
@@ -100,6 +104,11 @@ fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
             let report = runtime()?.block_on(storm::run(&options, tell))?;
             Ok(report::print(&report)?)
         }
+        "bridge" => {
+            let options = read(args, bridge::Options::read)?;
+            let tell = |listening| say_listening("bridge", None, listening);
+            Ok(runtime()?.block_on(bridge::run(options, tell))?)
+        }
         "origin" => serve(args),
         "help" | "--help" | "-h" => {
             say(HELP);
@@ -133,12 +142,16 @@ fn serve(mut args: impl Iterator<Item = String>) -> Result<(), End> {
     runtime()?.block_on(async {
         let listener = origin::listen(address)?;
         let listening = listener.local_addr()?;
-        report::print(
-            &serde_json::json!({ "program": "origin", "kind": name, "listening": listening }),
-        )?;
+        say_listening("origin", Some(&name), listening);
         origin::serve(listener, kind).await;
         Ok(())
     })
+}
+
+/// Whoever started this may connect now.
+fn say_listening(program: &str, kind: Option<&str>, listening: SocketAddr) {
+    let line = serde_json::json!({ "program": program, "kind": kind, "listening": listening });
+    report::print(&line).unwrap_or_else(|_| gone());
 }
 
 fn gone() {

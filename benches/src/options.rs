@@ -53,6 +53,12 @@ impl Words {
         self.0.remove(name).is_some()
     }
 
+    /// Whether the option is given and not yet taken.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// The text of an option, if it is given.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.0.remove(name).flatten()

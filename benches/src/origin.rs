@@ -30,7 +30,7 @@ pub(crate) const READ: usize = 256 << 10;
 const BACKLOG: u32 = 4096;
 
 /// After an accept that failed, for want of descriptors in the main.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
 /// What an origin does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

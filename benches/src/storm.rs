@@ -4,20 +4,16 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use proto::greeting::{Name, Token};
 use serde::Serialize;
-use transport::tls::{Trust, client_config, server_name};
-use transport::{ALPN, Dialer};
-use transport_tcp::{TcpDialer, TlsClient};
 
 use crate::descriptors;
-use crate::herd::{Herd, Server};
-use crate::options::{Usage, Words, parse_address};
+use crate::herd::Herd;
+use crate::options::{Usage, Words};
 use crate::report::rounded;
+use crate::server::Server;
 
 /// How often it is looked whether all are there; what is told is exact to this.
 const LOOK: Duration = Duration::from_millis(10);
@@ -36,6 +32,8 @@ pub enum Loss {
 pub struct Options {
     /// Whom they log in to.
     pub server: Server,
+    /// The token of them all.
+    pub token: Token,
     /// How many.
     pub clients: usize,
     /// Their names are this and a number from 0.
@@ -67,16 +65,12 @@ pub struct Report {
 }
 
 impl Options {
-    /// `--server tls://A|tcp://A --token-file F --clients N [--pin P|--ca FILE] [--prefix TEXT]
+    /// `--server URL --token-file F --clients N [--pin P|--ca FILE] [--prefix TEXT]
     /// [--loss clients|server] [--limit SECONDS]`
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
-        let missing = |name: &str| Usage(format!("{name} is missing"));
-        let url = words.text("--server").ok_or_else(|| missing("--server"))?;
-        let (scheme, address) = url.split_once("://").unwrap_or(("", &url));
-        let address = parse_address("--server tls://A or tcp://A", address)?;
-        let trust = trust(words.text("--pin").as_deref(), words.text("--ca"))?;
-        let dialer = dialer(scheme, address, trust)?;
-        let file = words.text("--token-file").ok_or_else(|| missing("--token-file"))?;
+        let server = Server::read(words)?;
+        let file = words.text("--token-file");
+        let file = file.ok_or_else(|| Usage("--token-file is missing".to_owned()))?;
         let text = fs::read_to_string(&file).map_err(|e| Usage(format!("{file}: {e}")))?;
         let token = Token::new(text.trim()).map_err(|e| Usage(format!("{file}: {e}")))?;
         let clients = words.number("--clients", 1..=100_000, None)?;
@@ -87,54 +81,14 @@ impl Options {
             .map_err(|e| Usage(format!("--prefix {prefix}: {e}")))?;
         let losses = [("clients", Loss::Clients), ("server", Loss::Server)];
         Ok(Self {
-            server: Server {
-                host: address.ip().to_string(),
-                port: address.port(),
-                url,
-                dialer,
-                token,
-            },
+            server,
+            token,
             clients,
             prefix,
             loss: words.one_of("--loss", &losses, Some(Loss::Clients))?,
             limit: words.seconds("--limit", Some(60.0))?,
         })
     }
-}
-
-fn trust(pin: Option<&str>, authority: Option<String>) -> Result<Option<Trust>, Usage> {
-    match (pin, authority) {
-        (None, None) => Ok(None),
-        (Some(pin), None) => {
-            let pin = pin.parse().map_err(|e| Usage(format!("--pin {pin}: {e}")))?;
-            Ok(Some(Trust::Pins(vec![pin])))
-        }
-        (None, Some(file)) => Ok(Some(Trust::Authority(file.into()))),
-        (Some(_), Some(_)) => Err(Usage("--pin or --ca, not both".to_owned())),
-    }
-}
-
-fn dialer(
-    scheme: &str,
-    address: SocketAddr,
-    trust: Option<Trust>,
-) -> Result<Rc<dyn Dialer>, Usage> {
-    let tls = match (scheme, trust) {
-        ("tcp", None) => None,
-        ("tls", Some(trust)) => {
-            let wrong = |e: &dyn std::fmt::Display| Usage(format!("--server: {e}"));
-            let config = client_config(&trust, None, &[ALPN]);
-            let name = server_name(&address.ip().to_string());
-            Some(TlsClient {
-                config: config.map_err(|e| wrong(&e))?,
-                name: name.map_err(|e| wrong(&e))?,
-            })
-        }
-        ("tls", None) => return Err(Usage("tls:// wants --pin or --ca".to_owned())),
-        ("tcp", Some(_)) => return Err(Usage("tcp:// has neither --pin nor --ca".to_owned())),
-        _ => return Err(Usage(format!("--server wants tls:// or tcp://, not `{scheme}`"))),
-    };
-    Ok(Rc::new(TcpDialer::new(tls)))
 }
 
 /// Runs it; `tell` gets the report of the moment when all are logged in.
@@ -166,7 +120,7 @@ impl Options {
     fn gather(&self) -> io::Result<Herd> {
         let names = (0..self.clients).map(|n| Name::new(&format!("{}{n}", self.prefix)));
         let names: Result<Vec<_>, _> = names.collect();
-        Ok(Herd::start(&self.server, names.map_err(io::Error::other)?))
+        Ok(Herd::start(&self.server, &self.token, names.map_err(io::Error::other)?))
     }
 
     async fn wait(&self, condition: impl Fn() -> bool) {

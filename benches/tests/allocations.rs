@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use allocation_counter::measure;
-use benches::rig::{Links, Path, Receiver};
+use benches::rig::{Links, Over, Path, Receiver};
 use benches::runtime;
 use bytes::BytesMut;
 use proto::Side::{Client, Server};
@@ -130,31 +130,40 @@ fn visit(visitor: &mut TcpStream, size: usize, count: usize) {
     }
 }
 
+/// A visitor's exchanges over the whole path, as often again as it took to warm up, cost that.
+fn counted_visits(over: Over, size: usize) -> u64 {
+    let runtime = runtime().unwrap();
+    let path = runtime.block_on(Path::start(over, echo())).unwrap();
+    let address = path.address();
+    let (go, gone) = std::sync::mpsc::sync_channel(0);
+    let (tell, mut told) = tokio::sync::mpsc::channel(1);
+    let visitor = std::thread::spawn(move || {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        while gone.recv().is_ok() {
+            visit(&mut socket, size, VISITS);
+            tell.blocking_send(()).unwrap();
+        }
+    });
+    let mut round = || {
+        go.send(()).unwrap();
+        runtime.block_on(told.recv()).unwrap();
+    };
+    round();
+    let count = measure(round).count_total;
+    drop(go);
+    visitor.join().unwrap();
+    runtime.block_on(async { drop(path) });
+    count
+}
+
 #[test]
 fn the_whole_path_between_two_sockets_allocates_nothing() {
-    for size in [1, 200, 10_000, 100_000] {
-        let runtime = runtime().unwrap();
-        let path = runtime.block_on(Path::start(echo())).unwrap();
-        let address = path.address();
-        let (go, gone) = std::sync::mpsc::sync_channel(0);
-        let (tell, mut told) = tokio::sync::mpsc::channel(1);
-        let visitor = std::thread::spawn(move || {
-            let mut socket = TcpStream::connect(address).unwrap();
-            socket.set_nodelay(true).unwrap();
-            while gone.recv().is_ok() {
-                visit(&mut socket, size, VISITS);
-                tell.blocking_send(()).unwrap();
-            }
-        });
-        let mut round = || {
-            go.send(()).unwrap();
-            runtime.block_on(told.recv()).unwrap();
-        };
-        round();
-        let count = measure(round).count_total;
-        drop(go);
-        visitor.join().unwrap();
-        runtime.block_on(async { drop(path) });
-        assert!(count <= RECORDS, "{size} bytes: {count} allocations in {VISITS} exchanges");
+    for over in [Over::Tcp, Over::WebSocket] {
+        for size in [1, 200, 10_000, 100_000] {
+            let count = counted_visits(over, size);
+            let what = format!("{over:?}, {size} bytes");
+            assert!(count <= RECORDS, "{what}: {count} allocations in {VISITS} exchanges");
+        }
     }
 }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use benches::runtime;
-use benches::storm::{self, Loss, Options};
-use benches::{herd, storm::Report};
+use benches::server::Server as Target;
+use benches::storm::{self, Loss, Options, Report};
 use link::server::{Verifier, greet};
 use link::{Link, Owner, Settings, State};
 use proto::control::ControlMessage;
@@ -88,16 +88,15 @@ fn run(prefix: &str, clients: usize, limit: Duration) -> (Rc<Server>, Vec<Report
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let listener = TcpListener::new(socket, None).unwrap();
-        let port = listener.local_addr().port();
+        let address = listener.local_addr();
         tokio::task::spawn_local(serve(listener, Rc::clone(&server)));
         let options = Options {
-            server: herd::Server {
-                url: format!("tcp://127.0.0.1:{port}"),
-                host: "127.0.0.1".to_owned(),
-                port,
+            server: Target {
+                url: format!("tcp://{address}"),
+                address,
                 dialer: Rc::new(TcpDialer::new(None)),
-                token: Token::new(TOKEN).unwrap(),
             },
+            token: Token::new(TOKEN).unwrap(),
             clients,
             prefix: prefix.to_owned(),
             loss: Loss::Clients,

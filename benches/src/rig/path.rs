@@ -1,4 +1,4 @@
-//! The whole data path on one thread: a listener for visitors, the server's end of a link, a TCP
+//! The whole data path on one thread: a listener for visitors, the server's end of a link, a
 //! carrier over loopback, the client's end, and the dialled target. The links are joined without a
 //! greeting; everything else is what the daemons run.
 
@@ -17,8 +17,20 @@ use relay::{
     Handler, Listening, Room, Settings, Socket, TargetAddr, connect_stream, listen, refuse_stream,
     serve_visitor,
 };
-use transport::{Carrier, Dialer as _, Inlet, Listener as _, Outlet};
+use transport::{Carrier, Dialer, Inlet, Listener, Outlet};
 use transport_tcp::TcpDialer;
+use transport_ws::{Proxies, Request, WsDialer, WsListener};
+
+use crate::server::STILL;
+
+/// What its carrier is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// `tcp://`
+    Tcp,
+    /// `ws://`
+    WebSocket,
+}
 
 /// A running path; it ends when dropped.
 #[derive(Debug)]
@@ -29,9 +41,10 @@ pub struct Path {
 }
 
 impl Path {
-    /// Puts it together, in a local runtime. Every visitor is joined with a connection to `target`.
-    pub async fn start(target: SocketAddr) -> io::Result<Self> {
-        let (accepted, dialled) = carriers().await?;
+    /// Puts it together, in a local runtime, with a carrier over this. Every visitor is joined with a
+    /// connection to `target`.
+    pub async fn start(over: Over, target: SocketAddr) -> io::Result<Self> {
+        let (accepted, dialled) = carriers(over).await?;
         let server = join(Side::Server, accepted, Rc::new(Nobody));
         let end = Targets { target, settings: Rc::default() };
         let client = join(Side::Client, dialled, Rc::new(end));
@@ -54,17 +67,28 @@ impl Drop for Path {
     }
 }
 
-/// Both ends of one TCP connection, the accepted one first.
-async fn carriers() -> io::Result<(Carrier, Carrier)> {
+/// Both ends of one connection, the accepted one first.
+async fn carriers(over: Over) -> io::Result<(Carrier, Carrier)> {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
-    let mut listener = transport_tcp::TcpListener::new(socket, None)?;
-    let address = listener.local_addr();
+    let inner = transport_tcp::TcpListener::new(socket, None)?;
+    let address = inner.local_addr();
+    let (mut listener, dialer): (Box<dyn Listener>, Box<dyn Dialer>) = match over {
+        Over::Tcp => (Box::new(inner), Box::new(TcpDialer::new(None))),
+        Over::WebSocket => {
+            let request = Request::new("/", "localhost", &[]).map_err(io::Error::other)?;
+            let nobody = Proxies::new(|_| false);
+            (
+                Box::new(WsListener::new(inner, None, nobody, STILL)),
+                Box::new(WsDialer::new(TcpDialer::new(None), request, STILL)),
+            )
+        }
+    };
     let accept = async {
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
         incoming.handshake().await.map_err(io::Error::other)
     };
-    let dial = async { TcpDialer::new(None).dial(address).await.map_err(io::Error::other) };
+    let dial = async { dialer.dial(address).await.map_err(io::Error::other) };
     tokio::try_join!(accept, dial)
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn build_load(site: &Site) -> Result<PathBuf> {
 }
 
 /// Where [`build_load`] puts them.
-pub(super) fn load_program(site: &Site) -> PathBuf {
+pub(crate) fn load_program(site: &Site) -> PathBuf {
     site.target.join("e2e/load")
 }
 

@@ -154,8 +154,9 @@ impl Case {
     /// lost, and clients of others do not speak our protocol.
     pub(super) fn is_for(&self, system: &System) -> bool {
         match self.load {
-            Load::Http(_) | Load::Bulk { .. } | Load::Connections | Load::EchoBesideBulk => true,
-            Load::Idle(_) => system.name != DIRECT,
+            Load::Bulk { .. } => true,
+            Load::Http(_) | Load::Connections | Load::EchoBesideBulk => !system.is_bridge(),
+            Load::Idle(_) => system.name != DIRECT && !system.is_bridge(),
             Load::Storm(_) => system.is_ours(),
         }
     }

@@ -20,6 +20,7 @@ mod evproxy;
 mod haproxy;
 mod hysteria;
 mod kcptun;
+mod nginx;
 mod ours;
 mod qmux;
 mod rathole;
@@ -33,12 +34,16 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::bench::load_program;
 use crate::child;
 use crate::peers;
 use crate::site::Site;
 pub(crate) use running::{Login, Running};
 use scene::Scene;
 pub(crate) use trial::main;
+
+/// A reverse proxy without a tunnel.
+const NGINX: &str = "nginx-wss";
 
 /// Something that carries connections from visitors to origins.
 #[derive(Debug)]
@@ -63,6 +68,8 @@ pub(crate) struct Origin {
 enum Need {
     /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
+    /// The load programs: one of them is a part of it.
+    Load,
     /// One of [`peers`].
     Peer(&'static str),
     /// Another program of this machine.
@@ -71,13 +78,19 @@ enum Need {
 
 /// All systems: what they are compared with, ours, then the others.
 pub(crate) const fn all() -> &'static [System] {
-    use Need::{Peer, Program, Tunnel};
+    use Need::{Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
         System { name: "direct", needs: &[], start: direct },
         System { name: "tunnel-tcp", needs: &[Tunnel], start: ours::tcp },
         System { name: "tunnel-tls", needs: &[Tunnel], start: ours::tls },
         System { name: "tunnel-ws", needs: &[Tunnel], start: ours::ws },
         System { name: "tunnel-wss", needs: &[Tunnel], start: ours::wss },
+        System {
+            name: "tunnel-nginx",
+            needs: &[Tunnel, Program("nginx")],
+            start: ours::behind_nginx,
+        },
+        System { name: NGINX, needs: &[Tunnel, Load, Program("nginx")], start: nginx::alone },
         System { name: "haproxy-2hop", needs: &[Peer("haproxy")], start: haproxy::start },
         System { name: "rathole-tcp", needs: &[Peer("rathole")], start: rathole::tcp },
         System {
@@ -109,13 +122,19 @@ impl System {
     pub(crate) fn version(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Peer(name) => peers::version(site, name),
-            Need::Tunnel | Need::Program(_) => None,
+            Need::Tunnel | Need::Load | Need::Program(_) => None,
         })
     }
 
     /// Whether it is `tunnel`.
     pub(crate) fn is_ours(&self) -> bool {
         self.name.starts_with("tunnel-")
+    }
+
+    /// Whether it is a proxy with a connection of its own for each visitor on both of its sides: twice
+    /// the descriptors in one process.
+    pub(crate) fn is_bridge(&self) -> bool {
+        self.name == NGINX
     }
 
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
@@ -147,6 +166,10 @@ impl Need {
         match self {
             Self::Tunnel => (!site.tunnel.is_file())
                 .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
+            Self::Load => {
+                let load = load_program(site);
+                (!load.is_file()).then(|| format!("not built: {}", load.display()))
+            }
             Self::Peer(name) => peers::lacking(site, name),
             Self::Program(name) => {
                 child::find(name).is_none().then(|| format!("not installed: {name}"))

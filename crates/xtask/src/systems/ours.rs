@@ -9,6 +9,7 @@ use std::process::Output;
 use anyhow::{Result, ensure};
 use testkit::stage::{run, tunnel};
 
+use super::nginx;
 use super::running::Login;
 use super::scene::{Scene, Way, free};
 
@@ -28,26 +29,36 @@ pub(super) fn wss(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "wss")
 }
 
+/// A server of `ws://`, and a client that asks nginx for `wss://`.
+pub(super) fn behind_nginx(scene: &mut Scene<'_>) -> Result<()> {
+    let address = free();
+    certificates(scene)?;
+    let front = nginx::start(scene, &[("tunnel", address)])?;
+    launch(scene, address, &format!("ws://{address}/tunnel"), &format!("wss://{front}/tunnel"))
+}
+
 fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
-    let has_tls = ["tls", "wss"].contains(&scheme);
+    let address = free();
+    let url = format!("{scheme}://{address}");
+    if has_tls(&url) {
+        certificates(scene)?;
+    }
+    launch(scene, address, &url, &url)
+}
+
+/// The server listens at `address` as the one URL says, the client dials the other.
+fn launch(scene: &mut Scene<'_>, address: SocketAddr, listen: &str, dial: &str) -> Result<()> {
     let binary = scene.site.tunnel.clone();
     let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
-    let (mut server_tls, mut client_tls) = ("", "");
-    if has_tls {
-        certificates(scene)?;
-        (server_tls, client_tls) =
-            ("tls: { cert: server.crt, key: server.key }\n", "tls: { ca: ca.crt }\n");
-    }
-    let address = free();
     scene.login = Some(Login {
-        server: format!("{scheme}://{address}"),
+        server: dial.to_owned(),
         token_file: scene.write("token", &token)?,
-        authority: has_tls.then(|| scene.dir.join("ca.crt")),
+        authority: has_tls(dial).then(|| scene.dir.join("ca.crt")),
     });
-    let end = End { scheme, address, token: &token, dir: scene.dir };
-    let lines = end.server(&scene.ways) + &end.others(scene.clients) + server_tls;
-    let server = scene.write("server.yaml", &lines)?;
-    let client = scene.write("client.yaml", &(end.client(&scene.ways) + client_tls))?;
+    let end = End { listen, dial, token: &token, dir: scene.dir };
+    let server = end.server(&scene.ways) + &end.others(scene.clients);
+    let server = scene.write("server.yaml", &server)?;
+    let client = scene.write("client.yaml", &end.client(&scene.ways))?;
     for (role, file) in [("server", server), ("client", client)] {
         let mut command = tunnel(&binary, &[role, "--config"]);
         scene.spawn(role, command.arg(file).env("HOME", scene.dir))?;
@@ -57,6 +68,10 @@ fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn has_tls(url: &str) -> bool {
+    ["tls://", "wss://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// An authority and a certificate for a server on this machine: `ca.crt`, `server.crt`, `server.key`.
@@ -74,19 +89,22 @@ pub(super) fn said(output: &Output) -> Result<String> {
 /// What both files share.
 #[derive(Debug)]
 struct End<'a> {
-    scheme: &'a str,
-    /// Where the server listens for the client.
-    address: SocketAddr,
+    /// The server's listener.
+    listen: &'a str,
+    /// Where the client finds it.
+    dial: &'a str,
     token: &'a str,
     dir: &'a Path,
 }
 
 impl End<'_> {
     fn server(&self, ways: &[Way]) -> String {
-        let Self { scheme, address, token, dir } = self;
+        let Self { listen, token, dir, .. } = self;
+        let tls = if has_tls(listen) { "tls: { cert: server.crt, key: server.key }\n" } else { "" };
         let ports: Vec<_> = ways.iter().map(|w| format!("\"{}\"", w.entrance.port())).collect();
         format!(
-            "listen: [\"{scheme}://{address}\"]\n\
+            "listen: [\"{listen}\"]\n\
+             {tls}\
              public_bind: 127.0.0.1\n\
              state_dir: \"{dir}/state\"\n\
              control: \"{dir}/server.sock\"\n\
@@ -105,9 +123,11 @@ impl End<'_> {
     }
 
     fn client(&self, ways: &[Way]) -> String {
-        let Self { scheme, address, token, dir } = self;
+        let Self { dial, token, dir, .. } = self;
+        let tls = if has_tls(dial) { "tls: { ca: ca.crt }\n" } else { "" };
         let mut text = format!(
-            "servers: [\"{scheme}://{address}\"]\n\
+            "servers: [\"{dial}\"]\n\
+             {tls}\
              name: bench\n\
              token: \"{token}\"\n\
              state_dir: \"{dir}/state-client\"\n\
@@ -137,15 +157,20 @@ mod tests {
 
     #[test]
     fn the_files_of_both_ends_fit_together() {
-        let address = ([127, 0, 0, 1], 7000).into();
-        let end = End { scheme: "tcp", address, token: "secret", dir: Path::new("/d") };
+        let end = End {
+            listen: "ws://127.0.0.1:7000/t",
+            dial: "wss://127.0.0.1:7443/t",
+            token: "secret",
+            dir: Path::new("/d"),
+        };
         let ways = [way("web", 1, 2), way("bulk", 3, 4)];
         let (server, client) = (end.server(&ways) + &end.others(2), end.client(&ways));
         assert!(server.ends_with("- { name: c1, token: \"secret\" }\n"), "{server}");
         for text in [&server, &client] {
-            assert!(text.contains("\"tcp://127.0.0.1:7000\""), "{text}");
             assert!(text.contains("\nworkers: 1\n") && text.contains("\"secret\""), "{text}");
         }
+        assert!(server.starts_with("listen: [\"ws://127.0.0.1:7000/t\"]\npublic"), "{server}");
+        assert!(client.contains("7443/t\"]\ntls: { ca: ca.crt }\n"), "{client}");
         assert!(server.contains("allow: { tcp: [\"1\", \"3\"] }"), "{server}");
         assert!(client.contains("\nconnections: 1\n"), "{client}");
         assert!(

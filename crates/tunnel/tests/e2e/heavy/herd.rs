@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use benches::herd::{Herd, Server};
+use benches::herd::Herd;
+use benches::server::Server;
 use proto::greeting::{Name, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, LocalOptions};
@@ -53,16 +54,15 @@ fn five_thousand_clients_come_back_to_a_server_that_was_restarted() {
         let (dialer, port) = (dialer(&running), running.server_port());
         let server = Server {
             url: format!("{}://127.0.0.1:{port}", scheme.name()),
-            host: "127.0.0.1".to_owned(),
-            port,
+            address: ([127, 0, 0, 1], port).into(),
             dialer,
-            token: Token::new(token).unwrap(),
         };
+        let token = Token::new(token).unwrap();
         let mut builder = Builder::new_current_thread();
         let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
         runtime.block_on(async {
             let names = (0..count).map(|n| Name::new(&format!("c{n}")).unwrap());
-            let herd = Herd::start(&server, names);
+            let herd = Herd::start(&server, &token, names);
             let took = until("all are there", BACK, || herd.live() == count).await;
             let (cpu, open) = (running.server.cpu(), running.server.descriptors());
             println!("{scheme:?}: {count} logged in within {took:?}: {cpu:?} of CPU, {open} open");

@@ -1,0 +1,134 @@
+//! `--server URL [--pin P|--ca FILE]`: a server, and how to connect to it over any transport.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use transport::Dialer;
+use transport::tls::{Trust, client_config, server_name};
+use transport_tcp::{Speech, TcpDialer, TlsClient};
+use transport_ws::{Request, WsDialer};
+
+use crate::options::{Usage, Words, parse_address};
+
+/// What a WebSocket may be still for: no measurement is.
+pub(crate) const STILL: Duration = Duration::from_secs(25);
+
+/// Whom to connect to.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// With the transport, `wss://127.0.0.1:7000/tunnel`.
+    pub url: String,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// How to connect.
+    pub dialer: Rc<dyn Dialer>,
+}
+
+impl Server {
+    /// Takes the three options out of the words.
+    pub fn read(words: &mut Words) -> Result<Self, Usage> {
+        let url = words.text("--server").ok_or_else(|| Usage("--server is missing".to_owned()))?;
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", &url));
+        let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let address = parse_address("--server SCHEME://A", address)?;
+        let trust = trust(words.text("--pin").as_deref(), words.text("--ca"))?;
+        let dialer = dialer(scheme, address, path, trust)?;
+        Ok(Self { url, address, dialer })
+    }
+}
+
+fn trust(pin: Option<&str>, authority: Option<String>) -> Result<Option<Trust>, Usage> {
+    match (pin, authority) {
+        (None, None) => Ok(None),
+        (Some(pin), None) => {
+            let pin = pin.parse().map_err(|e| Usage(format!("--pin {pin}: {e}")))?;
+            Ok(Some(Trust::Pins(vec![pin])))
+        }
+        (None, Some(file)) => Ok(Some(Trust::Authority(file.into()))),
+        (Some(_), Some(_)) => Err(Usage("--pin or --ca, not both".to_owned())),
+    }
+}
+
+fn dialer(
+    scheme: &str,
+    address: SocketAddr,
+    path: &str,
+    trust: Option<Trust>,
+) -> Result<Rc<dyn Dialer>, Usage> {
+    let (has_tls, speech) = match scheme {
+        "tcp" => (false, Speech::Tunnel),
+        "tls" => (true, Speech::Tunnel),
+        "ws" => (false, Speech::Http),
+        "wss" => (true, Speech::Http),
+        _ => return Err(Usage(format!("--server wants tls, tcp, wss or ws, not `{scheme}`"))),
+    };
+    let tls = match (has_tls, trust) {
+        (false, None) => None,
+        (true, Some(trust)) => Some(tls_client(address, &trust, speech)?),
+        (true, None) => return Err(Usage(format!("{scheme}:// wants --pin or --ca"))),
+        (false, Some(_)) => return Err(Usage(format!("{scheme}:// has neither --pin nor --ca"))),
+    };
+    let inner = TcpDialer::new(tls).speaking(speech);
+    match (speech, path) {
+        (Speech::Tunnel, "") => Ok(Rc::new(inner)),
+        (Speech::Tunnel, _) => Err(Usage(format!("{scheme}:// has no path"))),
+        (Speech::Http, path) => {
+            let path = if path.is_empty() { "/" } else { path };
+            let request = Request::new(path, &address.to_string(), &[]).map_err(|e| wrong(&e))?;
+            Ok(Rc::new(WsDialer::new(inner, request, STILL)))
+        }
+    }
+}
+
+fn tls_client(address: SocketAddr, trust: &Trust, speech: Speech) -> Result<TlsClient, Usage> {
+    let config = client_config(trust, None, &[speech.alpn()]).map_err(|e| wrong(&e))?;
+    let name = server_name(&address.ip().to_string()).map_err(|e| wrong(&e))?;
+    Ok(TlsClient { config, name })
+}
+
+fn wrong(error: &dyn std::fmt::Display) -> Usage {
+    Usage(format!("--server: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use transport::Transport;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Server, Usage> {
+        let words = text.split_whitespace().map(ToOwned::to_owned);
+        Server::read(&mut Words::read(words, &[]).unwrap())
+    }
+
+    #[test]
+    fn the_scheme_chooses_the_transport() {
+        let pin = "--pin sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        for (words, wanted) in [
+            ("--server tcp://127.0.0.1:7000".to_owned(), Transport::Tcp),
+            (format!("--server tls://127.0.0.1:7000 {pin}"), Transport::Tls),
+            ("--server ws://127.0.0.1:7000/a/b".to_owned(), Transport::Ws),
+            (format!("--server wss://127.0.0.1:7000 {pin}"), Transport::Wss),
+        ] {
+            let server = read(&words).unwrap();
+            assert_eq!(server.dialer.transport(), wanted, "{words}");
+            assert_eq!(server.address, ([127, 0, 0, 1], 7000).into());
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        for (words, wanted) in [
+            ("", "--server is missing"),
+            ("--server quic://127.0.0.1:1", "--server wants tls, tcp, wss or ws, not `quic`"),
+            ("--server wss://127.0.0.1:1/", "wss:// wants --pin or --ca"),
+            ("--server ws://127.0.0.1:1 --ca f", "ws:// has neither --pin nor --ca"),
+            ("--server tcp://127.0.0.1:1/p", "tcp:// has no path"),
+            ("--server ws://name:1/p", "--server SCHEME://A wants an address"),
+        ] {
+            let error = read(words).unwrap_err().to_string();
+            assert!(error.starts_with(wanted), "{words}: {error}");
+        }
+    }
+}
