@@ -124,6 +124,14 @@ pub fn try_expect_end(mut from: impl Read) -> Result<(), Complaint> {
     }
 }
 
+/// Nobody serves the visitor: he is reset, which may be quicker than his connect.
+pub fn expect_refused(visitor: io::Result<impl Read>) {
+    match visitor {
+        Ok(visitor) => expect_reset(visitor),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{e}"),
+    }
+}
+
 /// The peer aborted; a clean end would hide that bytes are missing.
 pub fn expect_reset(mut from: impl Read) {
     let mut scratch = vec![0; BLOCK];

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Instant;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, free_port, run, tunnel};
+use crate::harness::{Origin, SOON, Scheme, Setup, bytes, free_port, run, try_connect, tunnel};
 
 #[test]
 fn a_wrong_token_is_told_on_both_sides() {
@@ -80,7 +80,7 @@ fn a_forward_that_is_not_allowed_is_reset_and_told() {
     running.edit_client(|text| text.replace(&allowed, &other));
     running.start_client();
     running.wait_ready();
-    crate::harness::bytes::expect_reset(&crate::harness::connect(running.local()));
+    bytes::expect_refused(try_connect(running.local()));
     running.server.wait_line(&["home", &forbidden.to_string(), "allow"], SOON);
 }
 

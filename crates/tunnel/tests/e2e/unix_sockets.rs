@@ -13,7 +13,8 @@ use std::process::Command;
 use testkit::stage::Running;
 
 use crate::harness::{
-    LONG, Nginx, SOON, Scheme, Setup, bytes, connect, free_port, program, run, wait, wait_listening,
+    LONG, Nginx, SOON, Scheme, Setup, bytes, free_port, program, run, try_connect, wait,
+    wait_listening,
 };
 
 const MB: u64 = 1_000_000;
@@ -182,7 +183,7 @@ fn a_target_that_is_not_there_is_told_where_it_is_dialled() {
     let plan = Plan::new(Scheme::Tls);
     let (public, back) = (plan.public, plan.setup.dir().join("back"));
     let mut running = plan.start();
-    bytes::expect_reset(&connect(public));
+    bytes::expect_refused(try_connect(public));
     let missing = format!("unix://{}: No such file", back.display());
     running.client().wait_line(&[&missing], SOON);
     bytes::expect_end(&visit(&running.file("front")));
