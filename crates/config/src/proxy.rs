@@ -8,6 +8,9 @@ use std::str::FromStr;
 use crate::endpoint::{port, split};
 use crate::{BadValue, Endpoint, Host, Net, Secret};
 
+/// The port of a proxy that the environment names without one, whatever it speaks.
+const CURLS: &str = "1080";
+
 /// What a proxy speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
@@ -33,8 +36,14 @@ pub struct Proxy {
 impl FromStr for Proxy {
     type Err = BadValue;
 
-    /// A text may hold a password, so no message repeats it.
     fn from_str(text: &str) -> Result<Self, BadValue> {
+        Self::read(text, None)
+    }
+}
+
+impl Proxy {
+    /// `default` is the port where none is said. A text may hold a password, so no message repeats it.
+    fn read(text: &str, default: Option<&str>) -> Result<Self, BadValue> {
         let hint = "for example http://proxy.example:3128 or socks5://user:password@127.0.0.1:1080";
         let bad = |why: &str| BadValue::new(format!("not a proxy: {why}")).hint(hint);
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("no scheme in front"))?;
@@ -58,7 +67,7 @@ impl FromStr for Proxy {
             .map(|pair| pair.ok_or_else(|| bad("user and password are up to 255 bytes, with %XX")))
             .transpose()?;
         let (host, number) = split(place).map_err(|_| bad("what follows is not host:port"))?;
-        let number = number.ok_or_else(|| bad("no port"))?;
+        let number = number.or(default).ok_or_else(|| bad("no port"))?;
         let host = host.parse().map_err(|_| bad("what follows is not host:port"))?;
         let port = port(number).ok().filter(|port| *port > 0).ok_or_else(|| bad("no port"))?;
         let credentials = credentials.map(|(user, password)| (user, Secret::new(password)));
@@ -107,15 +116,15 @@ pub(crate) fn of_environment(
         &["http_proxy", "all_proxy", "ALL_PROXY"]
     };
     let Some(name) = own.iter().copied().find(set) else { return Ok(None) };
-    let spared = ["no_proxy", "NO_PROXY"].iter().find_map(|name| env(name)).unwrap_or_default();
+    let spared = ["no_proxy", "NO_PROXY"].into_iter().find(set).and_then(env).unwrap_or_default();
     if endpoint.host.is_loopback() || spares(&spared, &endpoint.host) {
         return Ok(None);
     }
     let text = env(name).unwrap_or_default();
     let text = text.trim();
     // As for curl a scheme may be left out.
-    let proxy = if text.contains("://") { text.parse() } else { format!("http://{text}").parse() };
-    proxy.map(Some).map_err(|bad| (name, bad))
+    let with_scheme = if text.contains("://") { text } else { &format!("http://{text}") };
+    Proxy::read(with_scheme, Some(CURLS)).map(Some).map_err(|bad| (name, bad))
 }
 
 /// Whether a list like `localhost,.example.com,10.0.0.0/8` has this host.
@@ -127,6 +136,7 @@ fn spares(list: &str, host: &Host) -> bool {
             Host::Ip(ip) => is_in(&item, *ip),
             Host::Name(name) => {
                 let suffix = item.trim_start_matches('*').trim_start_matches('.');
+                let suffix = suffix.strip_suffix('.').unwrap_or(suffix);
                 let rest = name.strip_suffix(suffix).filter(|_| !suffix.is_empty());
                 rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
             }
@@ -195,7 +205,10 @@ mod tests {
         assert_eq!(told(&both, "wss://127.0.0.1/t"), Ok(None));
         assert_eq!(told(&[("HTTP_PROXY", "http://evil:1")], "ws://x.example"), Ok(None));
         assert_eq!(told(&[("https_proxy", "p:8080")], "tls://x.example"), some("http://p:8080"));
-        assert_eq!(told(&[("https_proxy", "nonsense")], "tls://x.example"), Err("https_proxy"));
+        assert_eq!(told(&[("https_proxy", "p")], "tls://x.example"), some("http://p:1080"));
+        assert_eq!(told(&[("https_proxy", "a b")], "tls://x.example"), Err("https_proxy"));
+        let hidden = [("https_proxy", "http://p:1"), ("no_proxy", ""), ("NO_PROXY", "x.example.")];
+        assert_eq!(told(&hidden, "tls://x.example"), Ok(None));
         for (list, url, is_spared) in [
             ("example.com", "tls://example.com", true),
             (".example.com", "tls://a.example.com", true),
