@@ -95,7 +95,8 @@ impl Via {
                 "the proxy wants other credentials ({code}): http://user:password@…"
             ))),
             403 | 405 => Err(wrong("the proxy does not allow this server or port (403)")),
-            code @ (502..=504 | 404) => Err(network(
+            // tinyproxy says 500 where it cannot connect.
+            code @ (404 | 408 | 500..=599) => Err(network(
                 io::ErrorKind::HostUnreachable,
                 format!("the proxy does not reach {place} ({code})"),
             )),

@@ -85,11 +85,12 @@ async fn socks_is_spoken_with_names_addresses_and_credentials() {
 async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
     let asked = b"CONNECT a.example:7000 HTTP/1.1\r\nHost: a.example:7000\r\n\r\n";
     let long = [&b"HTTP/1.1 200 OK\r\nX: "[..], &[b'a'; 9000]].concat();
-    let cases: [(&[u8], bool, &str); 8] = [
+    let cases: [(&[u8], bool, &str); 9] = [
         (b"HTTP/1.1 401 No\r\n\r\n", false, "credentials"),
         (b"HTTP/1.1 407 No\r\n\r\n", false, "credentials"),
         (b"HTTP/1.1 403 No\r\n\r\n", false, "does not allow"),
         (b"HTTP/1.1 502 No\r\n\r\n", true, "does not reach a.example:7000"),
+        (b"HTTP/1.1 500 Unable to connect\r\n\r\n", true, "does not reach a.example:7000"),
         (b"HTTP/1.1 302 No\r\n\r\n", false, "answered 302"),
         (b"SSH-2.0-x\r\n", false, "does not speak HTTP"),
         (b"HTTP/1.1 200", true, "closed the connection"),

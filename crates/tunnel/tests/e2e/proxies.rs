@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testkit::stage::Daemon;
 
@@ -45,6 +47,28 @@ fn every_transport_goes_through_every_proxy() {
             drop(proxy);
             running.client().wait_line(&["carrier lost"], SOON);
         }
+    }
+}
+
+/// What the proxies say while nobody listens behind them is the weather: pauses stay short.
+#[test]
+fn a_server_that_was_away_is_found_again_behind_every_proxy() {
+    for proxy_scheme in ["http", "socks5"] {
+        let mut setup = Setup::new(Scheme::Tls);
+        let (port, _proxy) = start(proxy_scheme, setup.dir());
+        let url = format!("{proxy_scheme}://me:sesame@127.0.0.1:{port}");
+        setup.client_lines.push_str(&format!("proxy: \"{url}\"\n"));
+        let origin = Origin::echo();
+        let mut running = setup.service("echo", origin.port()).start();
+        running.wait_echo(running.public("echo"));
+        running.server.kill();
+        let line = running.client().wait_line(&["the proxy does not reach"], SOON);
+        // As a matter of settings the pauses would be 3.2 s by now, and 30 s in the end.
+        thread::sleep(Duration::from_secs(4));
+        running.start_server_again();
+        let start = Instant::now();
+        running.wait_echo(running.public("echo"));
+        println!("{proxy_scheme}: back after {:?}; {line}", start.elapsed());
     }
 }
 
