@@ -224,6 +224,12 @@ impl Lane for WsLane {
             if kept > 0 {
                 return Poll::Ready(Ok(kept));
             }
+            if !self.peer_closed {
+                // Nothing but control frames and heads: whoever floods with these has no turn longer
+                // than one read.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Why a carrier did not come to be.
 
 use std::io;
+use std::net::SocketAddr;
 
 /// A failed dial or handshake. [`CarrierError::is_network`] decides whether to try again at once.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,14 @@ pub enum CarrierError {
     /// A web server or a proxy on the way answers something else than is wanted.
     #[error("{0}")]
     Http(String),
+    /// A request that asks for something else than a carrier.
+    #[error("{text}")]
+    Stranger {
+        /// What came, and what it was answered with.
+        text: String,
+        /// Whom a trusted proxy speaks for.
+        client: Option<SocketAddr>,
+    },
     /// The settings of this end are unusable.
     #[error("{0}")]
     Config(String),

@@ -16,9 +16,9 @@ use transport_ws::{Proxies, Request, WsDialer, WsListener};
 
 use crate::material;
 
-/// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, and
-/// up to twice this time can pass.
-const STILL: Duration = Duration::from_secs(25);
+/// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, some
+/// after 30 s, and up to twice this time can pass.
+const STILL: Duration = Duration::from_secs(14);
 
 /// What the listeners of a server have in common.
 #[derive(Clone, Debug)]

@@ -49,13 +49,19 @@ impl Refused {
         }
     }
 
-    fn answer(self) -> String {
+    /// To HEAD as to GET, without the body (RFC 9110 section 9.3.2).
+    fn answer(self, is_head: bool) -> String {
         let (status, body) = (self.status(), if self == Self::NotFound { NOT_FOUND } else { "" });
-        let version = if self == Self::Version { "Sec-WebSocket-Version: 13\r\n" } else { "" };
+        let (version, connection) = if self == Self::Version {
+            ("Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n", "Upgrade, close")
+        } else {
+            ("", "close")
+        };
         let length = body.len();
+        let body = if is_head { "" } else { body };
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: text/html\r\nContent-Length: {length}\r\n\
-             {version}Connection: close\r\n\r\n{body}"
+             {version}Connection: {connection}\r\n\r\n{body}"
         )
     }
 }
@@ -64,7 +70,6 @@ impl Refused {
 struct Asked {
     key: String,
     has_subprotocol: bool,
-    client: Option<SocketAddr>,
 }
 
 /// Answers the request that comes over `lane`. Returns what was read behind it, and the address of
@@ -78,11 +83,11 @@ pub(crate) async fn accept(
     let mut buf = pool::take(HEAD);
     let is_proxy = proxies.include(remote.ip());
     let look = |bytes: &[u8]| look(bytes, path, is_proxy, proxies);
-    let (asked, place) = match head::read(lane, &mut buf, look).await {
-        Ok(Looked { asked, place }) => (asked, place),
+    let Looked { asked, place, is_head, client } = match head::read(lane, &mut buf, look).await {
+        Ok(looked) => looked,
         Err(NoHead::Io(error)) => return Err(error.into()),
-        Err(NoHead::TooLarge) => (Err(Refused::TooLarge), String::new()),
-        Err(NoHead::Malformed) => (Err(Refused::Malformed), String::new()),
+        Err(NoHead::TooLarge) => Looked::nothing(Refused::TooLarge),
+        Err(NoHead::Malformed) => Looked::nothing(Refused::Malformed),
     };
     match asked {
         Ok(asked) => {
@@ -97,12 +102,12 @@ pub(crate) async fn accept(
                 accept_key(asked.key.as_bytes())
             );
             head::write(lane, answer).await?;
-            Ok((buf, asked.client))
+            Ok((buf, client))
         }
         Err(refused) => {
             // Dropped early by a deadline of the caller, it is a connection that ends.
-            let _ = timeout(FAREWELL, send_away(lane, refused.answer())).await;
-            Err(CarrierError::Http(match refused {
+            let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head))).await;
+            let text = match refused {
                 Refused::NotFound => format!(
                     "HTTP, but not our WebSocket at {place:?}: answered with 404 (this \
                      listener is for {})",
@@ -117,15 +122,26 @@ pub(crate) async fn accept(
                         "a head of more than {HEAD} bytes or {FIELDS} fields: answered with 431"
                     )
                 }
-            }))
+            };
+            Err(CarrierError::Stranger { text, client })
         }
     }
 }
 
-/// A whole request, and the path that it is for.
+/// A whole request.
 pub(super) struct Looked {
     asked: Result<Asked, Refused>,
+    /// The path that it is for.
     place: String,
+    is_head: bool,
+    /// Whom a proxy speaks for.
+    client: Option<SocketAddr>,
+}
+
+impl Looked {
+    const fn nothing(refused: Refused) -> Self {
+        Self { asked: Err(refused), place: String::new(), is_head: false, client: None }
+    }
 }
 
 /// Whether there is a whole head, and what it says.
@@ -138,14 +154,13 @@ pub(super) fn look(
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut request = Request::new(&mut fields);
     let Status::Complete(size) = request.parse(bytes)? else { return Ok(Status::Partial) };
-    let asked = examine(&request, path).map(|mut asked| {
-        if is_proxy {
-            asked.client = forwarded::client(request.headers, proxies);
-        }
-        asked
-    });
-    let place = request.path.unwrap_or_default().chars().take(PLACE).collect();
-    Ok(Status::Complete((Looked { asked, place }, size)))
+    let looked = Looked {
+        asked: examine(&request, path),
+        place: request.path.unwrap_or_default().chars().take(PLACE).collect(),
+        is_head: request.method == Some("HEAD"),
+        client: if is_proxy { forwarded::client(request.headers, proxies) } else { None },
+    };
+    Ok(Status::Complete((looked, size)))
 }
 
 /// Section 4.2.1.
@@ -172,7 +187,7 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
         // It wants to speak something else here.
         return Err(Refused::NotFound);
     }
-    Ok(Asked { key: key.to_owned(), has_subprotocol, client: None })
+    Ok(Asked { key: key.to_owned(), has_subprotocol })
 }
 
 /// Answers, ends our direction and waits for the other end to do so. With bytes unread a close is a

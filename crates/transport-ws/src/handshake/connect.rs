@@ -43,17 +43,16 @@ pub(crate) async fn connect(
 }
 
 fn text(request: &Request, key: &str) -> String {
-    let mut text = format!(
-        "GET {} HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n",
-        request.path()
-    );
+    let mut text = format!("GET {} HTTP/1.1\r\n", request.path());
+    // `Host` is the first of them, as RFC 9110 section 7.2 wants it.
     for (name, value) in request.fields() {
         // Writing to a String does not fail.
         let _ = write!(text, "{name}: {value}\r\n");
     }
-    text.push_str("\r\n");
-    text
+    text + &format!(
+        "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: {key}\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: {SUBPROTOCOL}\r\n\r\n"
+    )
 }
 
 /// Whether there is a whole head, and whether it is the answer that is wanted.
@@ -89,10 +88,10 @@ fn examine(response: &Response<'_, '_>, accept: &str) -> Result<(), CarrierError
     if values(fields, "sec-websocket-extensions").next().is_some() {
         return wrong("with an extension that was not asked for");
     }
-    match only(fields, "sec-websocket-protocol") {
-        None | Some(b"tunnel.1") => Ok(()),
-        Some(_) => wrong("with a subprotocol that was not asked for"),
+    if values(fields, "sec-websocket-protocol").any(|said| said != SUBPROTOCOL.as_bytes()) {
+        return wrong("with a subprotocol that was not asked for");
     }
+    Ok(())
 }
 
 /// What an answer other than 101 means, and what to do about it.
@@ -117,12 +116,15 @@ fn refused(code: u16, location: Option<&[u8]>) -> CarrierError {
                 without a proxy, of the server's `listen`"
                 .to_owned()
         }
-        // The weather: nginx is up, what is behind it is not yet.
-        502..=504 => {
+        // The weather: nginx is up, what is behind it is not yet; 520 and more is how a CDN says so.
+        502..=504 | 520..=530 => {
             let text = format!("HTTP {code}: the proxy in front does not reach the tunnel server");
             return io::Error::new(io::ErrorKind::ConnectionRefused, text).into();
         }
-        500..=599 => "the proxy in front failed".to_owned(),
+        408 | 500..=599 => {
+            let text = format!("HTTP {code}: the proxy in front failed");
+            return io::Error::other(text).into();
+        }
         _ => "the server does not upgrade to a WebSocket".to_owned(),
     };
     CarrierError::Http(format!("HTTP {code}: {text}"))
@@ -162,7 +164,15 @@ mod tests {
     #[test]
     fn a_refusal_says_what_to_do() {
         let said = |text: &str| answer(&format!("HTTP/1.1 {text}\r\n\r\n")).unwrap_err();
-        for code in ["502 Bad Gateway", "503 Service Unavailable", "504 Gateway Timeout"] {
+        let weather = [
+            "408 Request Timeout",
+            "500 Oops",
+            "502 Bad Gateway",
+            "503 Service Unavailable",
+            "504 Gateway Timeout",
+            "521 Web Server Is Down",
+        ];
+        for code in weather {
             assert!(said(code).is_network(), "{code} passes by itself");
         }
         let cases = [
@@ -170,7 +180,6 @@ mod tests {
             ("301 Moved\r\nLocation: https://b.example/t", "\"https://b.example/t\""),
             ("404 Not Found", "the path must be"),
             ("407 Proxy", "credentials"),
-            ("500 Oops", "failed"),
             ("418 Teapot", "does not upgrade"),
         ];
         for (text, wanted) in cases {

@@ -16,7 +16,7 @@ use link::server::{Greeted, greet};
 use link::{GreetError, Link};
 use proto::greeting::Refusal;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
-use transport::{Incoming, Listener};
+use transport::{CarrierError, Incoming, Listener};
 
 use super::auth::Auth;
 use super::brake::Kind;
@@ -159,7 +159,11 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
 /// One line for a log-in that came to nothing, and none for its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
     // Failures are held against the client, not against the reverse proxy in front.
-    let remote = auth.address().unwrap_or(remote);
+    let told = match why.downcast_ref() {
+        Some(CarrierError::Stranger { client, .. }) => *client,
+        _ => auth.address(),
+    };
+    let remote = told.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Kind::of(why), Instant::now())
     else {
