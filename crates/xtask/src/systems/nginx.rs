@@ -78,7 +78,8 @@ fn conf(dir: &Path, address: SocketAddr, places: &[(&'static str, SocketAddr)]) 
             text,
             "location = /{name} {{ proxy_pass http://{to}; proxy_http_version 1.1; \
              proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection upgrade; \
-             proxy_set_header Host $host; proxy_buffering off; proxy_read_timeout 60s; }}"
+             proxy_set_header Host $host; proxy_buffering off; proxy_buffer_size 64k; \
+             proxy_buffers 4 64k; proxy_read_timeout 60s; }}"
         );
     }
     text + "}\n}\n"
