@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -24,23 +25,26 @@ pub(crate) fn put(example: &str, from: &str, to: &str) -> String {
     example.replace(from, to)
 }
 
-/// Certificates for a front on this port, and a client that is sent there.
-pub(crate) fn seal(setup: &mut Setup, port: u16) {
+/// Certificates for a front at this address, and a client that is sent there.
+pub(crate) fn seal(setup: &mut Setup, front: SocketAddr) {
     let authority = Authority::new("an authority of a front").unwrap();
-    authority.server(&["127.0.0.1"]).unwrap().save(setup.dir(), "tunnel").unwrap();
+    authority.server(&["127.0.0.1", "::1"]).unwrap().save(setup.dir(), "tunnel").unwrap();
     authority.save(setup.dir()).unwrap();
-    setup.server_url = Some(format!("wss://127.0.0.1:{port}/tunnel"));
+    setup.server_url = Some(format!("wss://{front}/tunnel"));
     setup.client_tls = Some(format!("{{ ca: {}/ca.pem }}", setup.dir().display()));
 }
 
 /// A stream through this front goes on when the front was ended and started again, and the server
-/// knows the client by the address that the front tells. It asks the server from `own`.
-fn serves(name: &str, own: &str, command: impl Fn(&Setup, u16) -> Command) {
+/// knows the client by the address that the front tells: the client comes by IPv6, the front by IPv4.
+fn serves(name: &str, command: impl Fn(&Setup, SocketAddr) -> Command) {
     let mut setup = Setup::new(Scheme::Ws);
     let port = free_port();
-    seal(&mut setup, port);
-    setup.server_lines.push_str(&format!("trusted_proxies: [ {own} ]\n"));
-    let (mut command, dir) = (command(&setup, port), setup.dir().to_owned());
+    let front = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+    seal(&mut setup, front);
+    setup.server_lines.push_str("trusted_proxies: [ 127.0.0.1 ]\n");
+    // Whatever else a client claims to be.
+    setup.client_lines.push_str("headers: { Forwarded: for=192.0.2.9, X-Real-IP: 192.0.2.9 }\n");
+    let (mut command, dir) = (command(&setup, front), setup.dir().to_owned());
     let mut start = || {
         let front = Daemon::start(name, &dir, &mut command);
         wait_listening(port, SOON);
@@ -52,7 +56,7 @@ fn serves(name: &str, own: &str, command: impl Fn(&Setup, u16) -> Command) {
     running.wait_echo(running.public("echo"));
     let status = running.status("server").unwrap();
     let peer = status["sessions"][0]["links"][0]["carriers"][0]["peer"].to_string();
-    assert!(peer.contains("127.0.0.1"), "{status}");
+    assert_eq!(peer, "\"::1\"", "{status}");
 
     let mut visitor = connect(running.public("echo"));
     visitor.set_read_timeout(Some(LONG)).unwrap();
@@ -74,7 +78,7 @@ fn serves(name: &str, own: &str, command: impl Fn(&Setup, u16) -> Command) {
 
 #[test]
 fn apache_serves_by_its_example() {
-    serves("apache", "127.0.0.9", |setup, port| {
+    serves("apache", |setup, front| {
         let (dir, module) = (setup.dir().display(), "LoadModule");
         let modules = "/usr/lib/apache2/modules/mod_";
         let fragment = put(
@@ -84,16 +88,17 @@ fn apache_serves_by_its_example() {
         );
         let conf = format!(
             "ServerRoot {dir}\nPidFile {dir}/apache.pid\nErrorLog /dev/stderr\n\
-             DefaultRuntimeDir {dir}\nServerName localhost\nListen 127.0.0.1:{port}\n\
+             DefaultRuntimeDir {dir}\nServerName localhost\nListen {front}\n\
+             {module} headers_module {modules}headers.so\n\
              {module} mpm_event_module {modules}mpm_event.so\n\
              {module} authz_core_module {modules}authz_core.so\n\
              {module} proxy_module {modules}proxy.so\n\
              {module} proxy_http_module {modules}proxy_http.so\n\
              {module} ssl_module {modules}ssl.so\n\
              <IfModule unixd_module>\nUser nobody\nGroup nogroup\n</IfModule>\n\
-             <VirtualHost 127.0.0.1:{port}>\nSSLEngine on\n\
+             <VirtualHost {front}>\nSSLEngine on\n\
              SSLCertificateFile {dir}/tunnel.crt\nSSLCertificateKeyFile {dir}/tunnel.key\n\
-             ProxySourceAddress 127.0.0.9\n{fragment}\n</VirtualHost>\n"
+             {fragment}\n</VirtualHost>\n"
         );
         let file = setup.dir().join("apache.conf");
         fs::write(&file, conf).unwrap();
@@ -105,14 +110,12 @@ fn apache_serves_by_its_example() {
 
 #[test]
 fn caddy_serves_by_its_example() {
-    serves("caddy", "127.0.0.1", |setup, port| {
+    serves("caddy", |setup, front| {
         let dir = setup.dir().display();
         let site = put(
             &example("caddy/Caddyfile"),
             "tunnel.example.com {",
-            &format!(
-                "https://127.0.0.1:{port} {{\n\tbind 127.0.0.1\n\ttls {dir}/tunnel.crt {dir}/tunnel.key"
-            ),
+            &format!("https://{front} {{\n\tbind ::1\n\ttls {dir}/tunnel.crt {dir}/tunnel.key"),
         );
         let site = put(&site, " 127.0.0.1:7080", &format!(" 127.0.0.1:{}", setup.server_port()));
         // Nothing but this one port.

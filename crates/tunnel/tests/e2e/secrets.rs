@@ -7,7 +7,7 @@ use std::path::Path;
 
 use testkit::stage::Daemon;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel};
+use crate::harness::{Origin, SOON, Scheme, Setup, free_port, run, tunnel};
 
 /// The token of a client's file.
 fn token_of(file: &Path) -> String {
@@ -29,11 +29,18 @@ fn proc(daemon: &Daemon, file: &str) -> String {
 
 #[test]
 fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
-    for (scheme, format) in [(Scheme::Tls, "text"), (Scheme::Tcp, "json")] {
+    for (scheme, format) in [(Scheme::Tls, "text"), (Scheme::Tcp, "json"), (Scheme::Wss, "text")] {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
             lines.push_str(&format!("log: {{ level: trace, format: {format} }}\n"));
+        }
+        // A proxy that is not there: what is told of it must not hold its password.
+        let proxy = format!("http://me:mellon-password@127.0.0.1:{}", free_port());
+        let basic = "bWU6bWVsbG9uLXBhc3N3b3Jk";
+        let header = "mellon-header";
+        if scheme == Scheme::Wss {
+            setup.client_lines.push_str(&format!("headers: {{ X-Key: {header} }}\n"));
         }
         // Where cores are allowed, as on a machine of developers.
         let script = "ulimit -c unlimited 2> /dev/null; exec \"$@\"";
@@ -48,16 +55,22 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         let other = running.start_another_client(|text| text.replace(&token, &wrong));
         other.wait_line(&["wrong token"], SOON);
 
-        let mut secrets = vec![token, wrong];
-        if scheme == Scheme::Tls {
+        let through = |text: String| format!("{text}proxy: \"{proxy}\"\n");
+        let proxied = running.start_another_client(through);
+        proxied.wait_line(&["127.0.0.1"], SOON);
+
+        let fixed = ["mellon-password", basic, header].map(str::to_owned);
+        let mut secrets: Vec<_> = fixed.into_iter().chain([token, wrong]).collect();
+        if scheme.has_tls() {
             let state = fs::read_dir(running.file("state")).unwrap().flatten();
             let keys = state.map(|file| file.path()).filter(|path| {
                 fs::read_to_string(path).is_ok_and(|text| text.contains("PRIVATE KEY"))
             });
             secrets.extend(keys.flat_map(|path| key_lines(&path)));
-            assert!(secrets.len() > 2, "a key was made");
+            assert!(secrets.len() > 5, "a key was made");
         }
-        let mut shown = vec![running.server.log(), running.client().log(), other.log()];
+        let mut shown =
+            vec![running.server.log(), running.client().log(), other.log(), proxied.log()];
         assert!(shown.iter().all(|log| log.contains("DEBUG")), "the logs are at their fullest");
         for role in ["server", "client"] {
             shown.push(running.status(role).unwrap().to_string());
@@ -83,7 +96,7 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
 #[test]
 fn what_is_written_at_the_first_start_is_its_owner_s_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let port = crate::harness::free_port();
+    let port = free_port();
     let mut command = tunnel(&["server", "--listen", &format!("tls://127.0.0.1:{port}")]);
     command.env("HOME", dir.path()).arg("--state-dir").arg(dir.path().join("state"));
     let server = Daemon::start("server", dir.path(), &mut command);

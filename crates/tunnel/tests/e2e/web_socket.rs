@@ -35,7 +35,9 @@ impl Behind {
     fn example() -> Self {
         let mut setup = Setup::new(Scheme::Ws);
         let port = free_port();
-        fronts::seal(&mut setup, port);
+        fronts::seal(&mut setup, ([127, 0, 0, 1], port).into());
+        // A client that says it is somebody else.
+        setup.client_lines.push_str("headers: { Forwarded: for=203.0.113.9 }\n");
         let dir = setup.dir().to_owned();
         let mut conf = example("nginx.conf");
         let bind = "proxy_bind 127.0.0.9; proxy_pass http://127.0.0.1:";
