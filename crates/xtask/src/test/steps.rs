@@ -150,6 +150,8 @@ fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
         "rsync",
         "faketime",
         "openssl",
+        "apache2",
+        "caddy",
         "tinyproxy",
         "microsocks",
     ];
