@@ -80,6 +80,11 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Measure what a running client's tunnel carries, up and down, and what limits it
     Speedtest(SpeedArgs),
+    /// Let a running server read its configuration again and apply what has changed of its clients
+    Reload {
+        #[command(flatten)]
+        which: Which,
+    },
     /// Ask a running tunnel to finish its streams and end; wait until it did
     Stop {
         #[command(flatten)]
@@ -171,7 +176,7 @@ pub(crate) struct SpeedArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
     /// Where clients connect: tls://0.0.0.0:7000; may be given several times
     #[arg(long, value_name = "URL")]
@@ -205,7 +210,7 @@ pub(crate) struct ServerArgs {
     pub(crate) daemon: DaemonArgs,
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ClientArgs {
     /// Where the server is: tls://example.com:7000; several are ways to the same server, preferred
     /// first
@@ -247,7 +252,7 @@ pub(crate) struct ClientArgs {
 }
 
 /// What both roles have.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
     /// Configuration file; flags win over it
     #[arg(long, value_name = "FILE")]

@@ -48,6 +48,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Status { which, json } => instances::status(which, *json),
+        Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
         Command::Speedtest(args) => measure::run_speedtest(args),
@@ -75,13 +76,16 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let frame = frame(&config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
+    let token_file = token.as_ref().map(|(_, path)| path.clone());
     let invitation = args.daemon.config.is_none().then(|| Invitation {
         name: load::client_name(args).to_owned(),
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
     });
+    let (args, made) = (args.clone(), token_file);
+    let source: server::Source = Box::new(move || load::server(&args, made.as_deref()));
     let start = async |life| {
-        let role = server::start(config, identity, life).await?;
+        let role = server::start(config, identity, source, life).await?;
         if let Some(invitation) = invitation {
             let listen = role.status().await.listen;
             term::out(invitation.text(&listen, stdout().is_terminal()));

@@ -5,7 +5,7 @@
 //!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -16,6 +16,7 @@ use crate::descriptors;
 use crate::life::{Life, Phase};
 use crate::measure::Meter;
 use crate::notify;
+use crate::reload::Reloaded;
 use crate::signals::Signals;
 use crate::status::{SendFuture, Status, StatusSource};
 
@@ -74,8 +75,9 @@ async fn live(
         // Whoever asked for the end while names resolve or ports bind shall have it.
         () = life.reached(Phase::Draining) => return Ok(()),
     };
-    let source = Arc::new(Told { role: Arc::clone(&role), life: life.clone() });
-    let serving = tokio::spawn(socket.serve(source, life.clone()));
+    let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
+    let reloading = tokio::spawn(reload_when_asked(Arc::clone(&told)));
+    let serving = tokio::spawn(socket.serve(told, life.clone()));
 
     let summary = role.summary();
     notify::ready(&summary);
@@ -85,6 +87,7 @@ async fn live(
         reason = role.failed() => Err(reason),
         never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
     };
+    reloading.abort();
     notify::stopping(frame.drain_timeout);
     if outcome.is_ok() {
         drain(role.as_ref(), frame.drain_timeout, life).await;
@@ -106,10 +109,32 @@ async fn drain(role: &dyn Role, limit: Duration, life: &Life) {
     }
 }
 
+/// By SIGHUP. The outcome is in the log and in the status.
+async fn reload_when_asked(told: Arc<Told>) {
+    loop {
+        told.life.reload_asked().await;
+        let _ = told.reload().await;
+    }
+}
+
 /// The role's own account, completed with what only the frame knows.
 struct Told {
     role: Arc<dyn Role>,
     life: Life,
+    /// One reload at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// Why the last one changed nothing.
+    reload_error: Mutex<Option<String>>,
+}
+
+impl Told {
+    fn new(role: Arc<dyn Role>, life: Life) -> Self {
+        Self { role, life, turn: tokio::sync::Mutex::default(), reload_error: Mutex::default() }
+    }
+
+    fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl StatusSource for Told {
@@ -119,10 +144,29 @@ impl StatusSource for Told {
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
             status.descriptors = descriptors::survey();
+            status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
             }
             status
+        })
+    }
+
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async {
+            let _turn = self.turn.lock().await;
+            notify::reloading();
+            let outcome = self.role.reload().await;
+            notify::ready(&self.role.summary());
+            // Problems of a file are a line each.
+            let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+            if let Ok(reloaded) = &outcome {
+                tracing::info!("reloaded: {reloaded}");
+            } else if let Some(why) = &why {
+                tracing::error!("not reloaded, nothing has changed: {why}");
+            }
+            *self.reload_error() = why;
+            outcome
         })
     }
 

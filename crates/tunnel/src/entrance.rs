@@ -50,7 +50,7 @@ pub(crate) struct Entrance {
     /// Whose streams they are. Changes when a new process of the client takes over.
     pub(crate) session: ArcSwap<Session>,
     /// How many streams there may be.
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: ArcSwap<Gate>,
     /// How long things may take.
     pub(crate) timeouts: Timeouts,
 }
@@ -221,7 +221,7 @@ fn enter(
 ) {
     let session = entrance.session.load();
     if let Some(link) = worker.state.live_link(&session) {
-        let Some(permit) = entrance.gate.admit() else {
+        let Some(permit) = entrance.gate.load().admit() else {
             tracing::debug!(service = entrance.name, "limit of streams reached");
             return relay::refuse_socket(socket, settings, ResetCode::Limit);
         };

@@ -1,4 +1,4 @@
-//! `tunnel status` and `tunnel stop`: finding the instance that is meant, and talking to it.
+//! `tunnel status`, `tunnel reload` and `tunnel stop`: finding the instance that is meant, and talking to it.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,22 @@ pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
         term::out(serde_json::to_string_pretty(&status)?);
     } else {
         term::out(render(&status).trim_end());
+    }
+    Ok(())
+}
+
+/// Lets the instance read its configuration again, and says what became of it.
+pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
+    let reloaded = control::reload(&find(which)?)?;
+    if reloaded.applied.is_empty() {
+        term::out("nothing to apply");
+    }
+    for line in &reloaded.applied {
+        term::out(line);
+    }
+    if !reloaded.restart.is_empty() {
+        let keys = reloaded.restart.join(", ");
+        term::err(format_args!("warning: changed, and waiting for a restart: {keys}"));
     }
     Ok(())
 }

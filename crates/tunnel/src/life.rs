@@ -1,9 +1,9 @@
 //! The life of the process: running, draining, ending. Signals and `tunnel stop` push it forward,
-//! it never goes back, and everybody may wait for a phase.
+//! it never goes back, and everybody may wait for a phase. A wish to reload comes the same way.
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// ```text
 ///   Running --SIGTERM, SIGINT, `tunnel stop`--> Draining --second signal, drain_timeout--> Ending
@@ -20,12 +20,29 @@ pub(crate) enum Phase {
 
 /// The phase, shared. Clones are the same life.
 #[derive(Clone, Debug)]
-pub(crate) struct Life(Arc<watch::Sender<Phase>>);
+pub(crate) struct Life(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    phase: watch::Sender<Phase>,
+    reload: Notify,
+}
 
 impl Life {
     /// A life that begins.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Phase::Running)))
+        let phase = watch::Sender::new(Phase::Running);
+        Self(Arc::new(Shared { phase, reload: Notify::new() }))
+    }
+
+    /// Asks for a reload. Wishes that come while one is waited for are one.
+    pub(crate) fn reload(&self) {
+        self.0.reload.notify_one();
+    }
+
+    /// Ready when a reload is asked for. Cancel-safe.
+    pub(crate) async fn reload_asked(&self) {
+        self.0.reload.notified().await;
     }
 
     /// Asks for a drain. No effect when one is under way.
@@ -40,17 +57,17 @@ impl Life {
 
     /// Where it stands.
     pub(crate) fn phase(&self) -> Phase {
-        *self.0.borrow()
+        *self.0.phase.borrow()
     }
 
     /// Ready when `phase` or a later one is reached. Cancel-safe.
     pub(crate) async fn reached(&self, phase: Phase) {
         // Fails only when the sender is gone, and we hold it.
-        drop(self.0.subscribe().wait_for(|now| *now >= phase).await);
+        drop(self.0.phase.subscribe().wait_for(|now| *now >= phase).await);
     }
 
     fn advance(&self, to: Phase) {
-        self.0.send_if_modified(|now| {
+        self.0.phase.send_if_modified(|now| {
             let further = to > *now;
             *now = to.max(*now);
             further

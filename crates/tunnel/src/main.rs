@@ -25,6 +25,7 @@ mod material;
 mod measure;
 mod memory;
 mod notify;
+mod reload;
 mod repeat;
 mod server;
 mod session;

@@ -11,6 +11,15 @@ pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
+/// The daemon reads its configuration again; [`ready`] says that it did.
+pub(crate) fn reloading() {
+    // `Type=notify-reload` wants the time of it as well (sd_notify(3)).
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(_) => send(&[NotifyState::Reloading]),
+    }
+}
+
 /// The daemon drains; `limit` more than systemd's own stop timeout is asked for.
 pub(crate) fn stopping(limit: Duration) {
     let micros = u32::try_from(limit.as_micros()).unwrap_or(u32::MAX);

@@ -1,4 +1,5 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once.
+//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once. SIGHUP asks for a
+//! reload.
 
 use std::io;
 
@@ -6,11 +7,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::life::{Life, Phase};
 
-/// The signals that end a daemon, caught from the moment this value exists.
+/// The signals that steer a daemon, caught from the moment this value exists.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
@@ -19,15 +21,20 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Turns signals into phases of `life` until the process ends.
+    /// Turns signals into phases and wishes of `life` until the process ends.
     pub(crate) async fn steer(mut self, life: Life) {
         loop {
             let name = tokio::select! {
                 _ = self.terminate.recv() => "SIGTERM",
                 _ = self.interrupt.recv() => "SIGINT",
+                _ = self.hangup.recv() => {
+                    life.reload();
+                    continue;
+                }
             };
             if life.phase() == Phase::Running {
                 tracing::info!(
@@ -54,6 +61,9 @@ mod tests {
         let life = Life::new();
         let signals = Signals::catch().unwrap();
         let steering = tokio::spawn(signals.steer(life.clone()));
+        kill_process(getpid(), Signal::HUP).unwrap();
+        life.reload_asked().await;
+        assert_eq!(life.phase(), Phase::Running);
         kill_process(getpid(), Signal::TERM).unwrap();
         life.reached(Phase::Draining).await;
         assert_eq!(life.phase(), Phase::Draining);

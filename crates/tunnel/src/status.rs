@@ -7,6 +7,7 @@ use std::pin::Pin;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Meter;
+use crate::reload::Reloaded;
 use crate::term;
 
 /// A future that may be sent; the control socket runs beside the workers.
@@ -16,6 +17,12 @@ pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>
 pub(crate) trait StatusSource: Send + Sync {
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
+
+    /// Reads the configuration again and applies what has changed. The error says what is wrong;
+    /// nothing has changed then.
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { anyhow::bail!("its configuration is read at its start only: restart it") })
+    }
 
     /// Whoever can measure its links; a server cannot.
     fn meter(&self) -> Option<&dyn Meter> {
@@ -39,6 +46,9 @@ pub(crate) struct Status {
     pub(crate) uptime_seconds: u64,
     /// `running`, `draining`, or what keeps it from running.
     pub(crate) state: String,
+    /// Why the last reload changed nothing; absent when it was good, or there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reload_error: Option<String>,
     /// Where a server waits for clients: `tls://0.0.0.0:7000`.
     pub(crate) listen: Vec<String>,
     /// Tasks alive on all runtimes: what a leak shows first.
@@ -161,6 +171,7 @@ pub(crate) fn render(status: &Status) -> String {
         pid,
         uptime_seconds,
         state,
+        reload_error,
         listen,
         tasks: _,
         memory,
@@ -170,6 +181,9 @@ pub(crate) fn render(status: &Status) -> String {
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
     let uptime = duration(*uptime_seconds);
     let mut text = format!("tunnel {role}{name} {version}, {state}, up {uptime}, process {pid}\n");
+    if let Some(why) = reload_error {
+        text.push_str(&format!("not reloaded, running as before: {why}\n"));
+    }
     for address in listen {
         text.push_str(&format!("listening on {address}\n"));
     }

@@ -49,6 +49,39 @@ pub struct Common {
     pub control: Option<PathBuf>,
 }
 
+impl Common {
+    /// The keys that have another value in `other`.
+    fn differs(&self, other: &Self) -> impl Iterator<Item = &'static str> {
+        let Self {
+            state_dir,
+            workers,
+            memory_budget,
+            window_initial,
+            window_max,
+            keepalive,
+            resume_timeout,
+            drain_timeout,
+            log_level,
+            log_format,
+            control,
+        } = self;
+        let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
+        let log = (*log_level, *log_format) != (other.log_level, other.log_format);
+        let all = [
+            ("state_dir", *state_dir != other.state_dir),
+            ("workers", *workers != other.workers),
+            ("memory_budget", *memory_budget != other.memory_budget),
+            ("window", window),
+            ("keepalive", *keepalive != other.keepalive),
+            ("resume_timeout", *resume_timeout != other.resume_timeout),
+            ("drain_timeout", *drain_timeout != other.drain_timeout),
+            ("log", log),
+            ("control", *control != other.control),
+        ];
+        all.into_iter().filter_map(|(key, differs)| differs.then_some(key))
+    }
+}
+
 /// A certificate chain and its key, PEM files with paths as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPair {

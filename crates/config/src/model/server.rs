@@ -51,6 +51,22 @@ pub struct ClientGrant {
 }
 
 impl ServerConfig {
+    /// The keys that have another value in `other`; `clients`, which can be compared one by one,
+    /// apart.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> Vec<&'static str> {
+        // All of them by name, so that none that is added is forgotten here.
+        let Self { listen, tls, clients: _, public_bind, trusted_proxies, common } = self;
+        let own = [
+            ("listen", *listen != other.listen),
+            ("tls", *tls != other.tls),
+            ("public_bind", *public_bind != other.public_bind),
+            ("trusted_proxies", *trusted_proxies != other.trusted_proxies),
+        ];
+        let own = own.into_iter().filter_map(|(key, differs)| differs.then_some(key));
+        own.chain(common.differs(&other.common)).collect()
+    }
+
     /// What would run, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use super::{Daemon, LONG, SOON, Setup, run, tunnel, wait, wait_listening};
 use crate::wire::Wire;
@@ -97,6 +97,12 @@ impl Running {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
+    /// `tunnel reload` of the server.
+    pub fn reload(&self) -> Output {
+        let socket = self.file("server.sock");
+        run(tunnel(&self.setup.binary, &["reload", "--control"]).arg(socket))
+    }
+
     /// Waits until the client has so many live links.
     pub fn wait_links(&self, count: usize) {
         wait(&format!("{count} live links"), SOON, || {
@@ -132,7 +138,16 @@ impl Running {
 
     /// Writes another file over `client.yaml`, made from the present one.
     pub fn edit_client(&self, edit: impl FnOnce(String) -> String) {
-        let file = self.file("client.yaml");
+        self.edit("client.yaml", edit);
+    }
+
+    /// The same with `server.yaml`.
+    pub fn edit_server(&self, edit: impl FnOnce(String) -> String) {
+        self.edit("server.yaml", edit);
+    }
+
+    fn edit(&self, name: &str, edit: impl FnOnce(String) -> String) {
+        let file = self.file(name);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, edit(text)).unwrap();
     }

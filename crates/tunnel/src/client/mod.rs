@@ -185,7 +185,7 @@ fn bind(
         target: Target::Forward(forward.target.to_string()),
         priority: Priority::Normal,
         session: ArcSwap::new(Arc::clone(session)),
-        gate: Gate::new(None),
+        gate: ArcSwap::new(Gate::new(None)),
         timeouts: Timeouts::default(),
     };
     Ok((Arc::new(entrance), listeners))

@@ -11,7 +11,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{Answer, Request};
+use crate::load::WrongConfig;
 use crate::measure::{Ping, Progress, Speed};
+use crate::reload::Reloaded;
 use crate::status::Status;
 
 /// A daemon answers within 3 s or says that it cannot.
@@ -65,6 +67,7 @@ impl Instance {
         }
         match serde_json::from_str(&answer) {
             Ok(Answer::Error(text)) => bail!("{}: {text}", self.path.display()),
+            Ok(Answer::Wrong(problems)) => Err(WrongConfig(problems).into()),
             Ok(answer) => Ok(answer),
             Err(e) => bail!("{}: an answer of another version: {e}", self.path.display()),
         }
@@ -76,6 +79,13 @@ pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
     let answer = instance.ask(Request::Status)?;
     let Answer::Status(status) = answer else { bail!("unexpected {answer:?}") };
     Ok(*status)
+}
+
+/// Lets it read its configuration again. The error may be a [`WrongConfig`].
+pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
+    let answer = instance.ask(Request::Reload)?;
+    let Answer::Reloaded(reloaded) = answer else { bail!("unexpected {answer:?}") };
+    Ok(reloaded)
 }
 
 /// One round trip over every link.
@@ -99,6 +109,8 @@ pub(crate) fn speedtest(
             Answer::Speed(speed) => return Ok(*speed),
             other @ (Answer::Status(_)
             | Answer::Stopping { .. }
+            | Answer::Reloaded(_)
+            | Answer::Wrong(_)
             | Answer::Pong(_)
             | Answer::Error(_)) => bail!("unexpected {other:?}"),
         }

@@ -3,6 +3,7 @@
 //! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
 //! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
 //! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
+//! `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
 //! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
 //! anything else by `{"error":"…"}`. A connection may ask several times.
 //!
@@ -15,9 +16,10 @@ mod serve;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::{Ping, Progress, Speed};
+use crate::reload::Reloaded;
 use crate::status::Status;
 
-pub(crate) use ask::{Instance, ping, speedtest, status, stop};
+pub(crate) use ask::{Instance, ping, reload, speedtest, status, stop};
 pub(crate) use place::{Place, running};
 pub(crate) use serve::ControlSocket;
 
@@ -27,6 +29,7 @@ pub(crate) use serve::ControlSocket;
 enum Request {
     Status,
     Stop,
+    Reload,
     Ping { timeout_millis: u64 },
     Speedtest { millis: u64 },
 }
@@ -36,7 +39,12 @@ enum Request {
 #[serde(rename_all = "snake_case")]
 enum Answer {
     Status(Box<Status>),
-    Stopping { pid: u32 },
+    Stopping {
+        pid: u32,
+    },
+    Reloaded(Reloaded),
+    /// Every problem of the file.
+    Wrong(Vec<String>),
     Pong(Ping),
     Progress(Progress),
     Speed(Box<Speed>),

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::place::Place;
 use super::{Answer, Request};
 use crate::life::Life;
+use crate::load::WrongConfig;
 use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
 use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
@@ -183,6 +184,13 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
             None => not_here(),
         },
         Request::Speedtest { .. } => Answer::Error("in the middle of something else".into()),
+        Request::Reload => match source.reload().await {
+            Ok(reloaded) => Answer::Reloaded(reloaded),
+            Err(why) => match why.downcast::<WrongConfig>() {
+                Ok(WrongConfig(problems)) => Answer::Wrong(problems),
+                Err(why) => Answer::Error(format!("{why:#}")),
+            },
+        },
         Request::Stop => {
             tracing::info!("stopping: asked over the control socket");
             life.drain();

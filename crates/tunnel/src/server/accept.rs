@@ -132,12 +132,14 @@ async fn welcome(
         lose(registry, placed.serial, &greeted, &error);
         return Ok(());
     }
-    let registry = Arc::clone(registry);
+    let (registry, epoch) = (Arc::clone(registry), auth.epoch());
     let Some(handle) = worker.peers.get(placed.worker).cloned() else { return Ok(()) };
     // In a task of its own: it has logged in, and nobody may send it away any more.
     spawn_local(async move {
         // A worker that is gone has no links any more.
-        let _ = handle.run(move |worker| arrive(worker, &registry, placed.serial, greeted)).await;
+        let _ = handle
+            .run(move |worker| arrive(worker, &registry, placed.serial, epoch, greeted))
+            .await;
     });
     Ok(())
 }
@@ -199,9 +201,20 @@ fn reason(registry: &Registry, name: &str, why: &anyhow::Error) -> String {
 }
 
 /// On the link's worker.
-fn arrive(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64, mut greeted: Greeted) {
+fn arrive(
+    worker: &Rc<Worker>,
+    registry: &Arc<Registry>,
+    serial: u64,
+    epoch: Option<u64>,
+    mut greeted: Greeted,
+) {
     if let Err(error) = greeted.join() {
         return lose(registry, serial, &greeted, &error);
+    }
+    let client = registry.shared().clients.find(greeted.grant.name.as_str());
+    if client.map(|client| client.epoch) != epoch {
+        // A reload ended the links that it found; this one it could not find yet.
+        return lose(registry, serial, &greeted, &io::Error::other("its entry was changed"));
     }
     let Some(session) = registry.session_of(serial) else { return };
     let address = term::address(greeted.carrier.peer.address);

@@ -1,72 +1,17 @@
 //! Who may log in, with which rights, and who takes over from whom.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use config::{ForwardRights, PortRights, ServerConfig};
 use link::server::Verifier;
-use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
 use proto::{InstanceId, LinkId};
-use relay::Gate;
 use transport::Peer;
 
+use super::clients::Client;
 use super::registry::Registry;
-
-/// Everybody who may log in.
-#[derive(Debug)]
-pub(crate) struct Clients(HashMap<String, Client>);
-
-/// One who may.
-#[derive(Debug)]
-pub(crate) struct Client {
-    credentials: Vec<StoredCredential>,
-    /// What it may publish.
-    pub(crate) tcp: PortRights,
-    /// What it may reach on this side.
-    pub(crate) forward: ForwardRights,
-    /// How many streams it may have, over all links.
-    pub(crate) gate: Arc<Gate>,
-    /// Whether it may test the speed.
-    pub(crate) speedtest: bool,
-    by_certificate: bool,
-}
-
-impl Clients {
-    pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let mut clients = HashMap::new();
-        for grant in &config.clients {
-            let credentials: anyhow::Result<Vec<_>> = grant
-                .tokens
-                .iter()
-                .map(|token| {
-                    let token = Token::new(token.secret.reveal())
-                        .with_context(|| format!("token of client `{}`", grant.name))?;
-                    Ok(token.stored())
-                })
-                .collect();
-            let credentials = credentials?;
-            let client = Client {
-                // Beside a token the certificate is asked for as well, not instead.
-                by_certificate: config.tls.client_ca.is_some() && credentials.is_empty(),
-                credentials,
-                tcp: grant.tcp.clone(),
-                forward: grant.forward.clone(),
-                speedtest: grant.speedtest,
-                gate: Gate::new(grant.streams.map(std::num::NonZeroU32::get)),
-            };
-            clients.insert(grant.name.clone(), client);
-        }
-        Ok(Self(clients))
-    }
-
-    pub(crate) fn find(&self, name: &str) -> Option<&Client> {
-        self.0.get(name)
-    }
-}
 
 /// Answers the questions of one greeting.
 pub(super) struct Auth<'a> {
@@ -74,12 +19,14 @@ pub(super) struct Auth<'a> {
     claimed: RefCell<Option<String>>,
     certificate: RefCell<Option<String>>,
     address: Cell<Option<SocketAddr>>,
+    /// Of the entry that it was compared with.
+    epoch: Cell<Option<u64>>,
 }
 
 impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
         let (claimed, certificate) = Default::default();
-        Self { registry, claimed, certificate, address: Cell::new(None) }
+        Self { registry, claimed, certificate, address: Cell::new(None), epoch: Cell::new(None) }
     }
 
     /// Who is at the far end, now that the handshake is done.
@@ -103,8 +50,15 @@ impl<'a> Auth<'a> {
         self.claimed.borrow().clone()
     }
 
-    fn client(&self, name: &Name) -> Option<&Client> {
-        self.registry.shared().clients.find(name.as_str())
+    /// Of the entry under `clients` that the log-in was checked by: a reload meanwhile makes it void.
+    pub(super) const fn epoch(&self) -> Option<u64> {
+        self.epoch.get()
+    }
+
+    fn client(&self, name: &Name) -> Option<Arc<Client>> {
+        let client = self.registry.shared().clients.find(name.as_str());
+        self.epoch.set(client.as_ref().map(|client| client.epoch));
+        client
     }
 }
 
@@ -136,24 +90,5 @@ impl Verifier for Auth<'_> {
 
     fn penalty(&self, name: &Name, peer: &Peer) -> Duration {
         self.registry.brake().penalty(name.as_str(), peer.address.ip(), Instant::now())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use config::{ServerFlags, Sources, Text, load_server};
-
-    use super::*;
-
-    #[test]
-    fn a_certificate_does_not_stand_in_for_the_token_of_a_client_that_has_one() {
-        let text = "listen: tls://127.0.0.1:7000\n\
-                    tls: { cert: a, key: b, client_ca: c }\n\
-                    clients: [{ name: home, token: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi }]\n";
-        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
-        let text = Some(Text { name: "server.yaml", text });
-        let loaded = load_server(text, &ServerFlags::default(), &sources).unwrap();
-        let clients = Clients::new(&loaded.config).unwrap();
-        assert!(!clients.find("home").unwrap().by_certificate);
     }
 }

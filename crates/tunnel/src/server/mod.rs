@@ -4,6 +4,7 @@
 //! ```text
 //!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs     who may log in, who takes over from whom
+//!   clients.rs  everybody who may, and what a reload changes of it
 //!   brake.rs    failed log-ins are slowed and told once
 //!   registry/   sessions and links, entrances of services
 //!   owner.rs    what links say: streams (forwards), registrations, changes
@@ -12,11 +13,13 @@
 mod accept;
 mod auth;
 mod brake;
+mod clients;
 mod owner;
 mod registry;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,21 +32,34 @@ use transport::tls::Identity;
 
 use crate::daemon::Role;
 use crate::life::Life;
+use crate::load::{Loaded, WrongConfig};
+use crate::reload::Reloaded;
 use crate::session::{State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
 use crate::transports::ServerSide;
 use crate::{memory, survey, transports, workers};
 
-pub(crate) use auth::Clients;
+pub(crate) use clients::Clients;
 use registry::Registry;
 
+/// Reads the configuration again, from where it came.
+pub(crate) type Source = Box<dyn Fn() -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
+
 /// A running server.
-#[derive(Debug)]
 pub(crate) struct Server {
     workers: Workers,
     registry: Arc<Registry>,
     listen: Vec<String>,
     started: Instant,
+    /// What it was started with, the clients apart: a reload compares with it.
+    config: ServerConfig,
+    source: Option<Source>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Server({})", self.listen.join(", "))
+    }
 }
 
 /// What all of a server's parts share.
@@ -58,9 +74,11 @@ pub(crate) struct Shared {
 pub(crate) async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
+    source: Source,
     _life: Life,
 ) -> anyhow::Result<Arc<dyn Role>> {
-    Ok(Arc::new(Server::start(config, identity).await?))
+    let server = Server::start(config, identity).await?;
+    Ok(Arc::new(Server { source: Some(source), ..server }))
 }
 
 impl Server {
@@ -113,13 +131,28 @@ impl Server {
                     .await??;
             }
         }
-        Ok(Self { workers, registry, listen, started: Instant::now() })
+        // Their tokens need not stay in memory.
+        let config = ServerConfig { clients: Vec::new(), ..config };
+        Ok(Self { workers, registry, listen, started: Instant::now(), config, source: None })
     }
 
     /// The ways to its workers.
     #[cfg(test)]
     pub(crate) fn handles(&self) -> &Arc<[crate::session::Handle]> {
         self.workers.handles()
+    }
+
+    /// Puts the clients of another configuration in force. What else differs waits for a restart.
+    async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
+        let restart = self.config.differs(&new).into_iter().map(str::to_owned).collect();
+        let mut config = ServerConfig { clients: new.clients, ..self.config.clone() };
+        // Ports without an address are those of the address that is in force.
+        for client in &mut config.clients {
+            client.tcp.default_bind = Some(config.public_bind);
+        }
+        let changes = self.registry.shared().clients.replace(&config)?;
+        self.registry.follow(&changes).await;
+        Ok(Reloaded { applied: changes.lines(), restart })
     }
 
     /// Where it waits for clients.
@@ -140,6 +173,17 @@ fn bind(
 }
 
 impl StatusSource for Server {
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async {
+            let source = self.source.as_ref().context("it was started without a configuration")?;
+            let Loaded { config, warnings } = tokio::task::block_in_place(source)?;
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+            self.apply(config).await
+        })
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut sessions = survey::sessions(self.workers.handles()).await;

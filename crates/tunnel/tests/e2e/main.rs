@@ -30,6 +30,7 @@ mod names;
 mod peer;
 mod proxies;
 mod real_software;
+mod reload;
 mod secrets;
 mod sessions;
 mod survival;

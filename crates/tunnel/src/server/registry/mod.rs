@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use link::server::Greeted;
-use proto::control::{Register, Registered};
+use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Grant, LinkSecret, Refusal};
 use proto::{InstanceId, LinkId};
 
 use super::Shared;
 use super::brake::Brake;
+use super::clients::{Changes, Client};
 use crate::session::{Handle, Session};
 use crate::status;
 
@@ -138,27 +139,50 @@ impl Registry {
         drop(sessions);
         if !old.is_empty() {
             tracing::info!(client = name, "a new process of the client takes over");
-            self.close_links(old);
+            tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
         }
         Ok(())
     }
 
-    /// Ends links on their workers.
-    fn close_links(&self, links: Vec<(usize, u64)>) {
-        let handles = Arc::clone(&self.handles);
-        tokio::task::spawn_local(async move {
-            for (worker, serial) in links {
-                let Some(handle) = handles.get(worker) else { continue };
-                let closing = handle.run(move |worker| {
-                    let all = worker.state.all_links();
-                    if let Some((_, link)) = all.iter().find(|(_, l)| l.serial() == serial) {
-                        link.close();
-                    }
-                });
-                // A worker that is gone has closed its links.
-                let _ = closing.await;
+    /// After a reload: who may not be in any more is put out, and rights that have changed are those
+    /// of the entrances.
+    pub(super) async fn follow(&self, changes: &Changes) {
+        for name in changes.out() {
+            let links = self.sessions().links_of_name(name);
+            close_links(Arc::clone(&self.handles), links).await;
+        }
+        for name in &changes.entrances {
+            let Some(session) = self.sessions().current.get(name).map(|(_, s)| Arc::clone(s))
+            else {
+                continue;
+            };
+            let Some(client) = self.shared.clients.find(name) else { continue };
+            let place = self.place_of(&session, &client);
+            let Some(registered) = self.published.lock().await.review(place).await else {
+                continue;
+            };
+            self.tell(&session, &registered).await;
+        }
+    }
+
+    /// Says to a client, over one of its links, what became of its services.
+    async fn tell(&self, session: &Arc<Session>, registered: &Registered) {
+        for handle in self.handles.iter() {
+            let (session, message) =
+                (Arc::clone(session), ControlMessage::Registered(registered.clone()));
+            let told = handle.call(move |worker| {
+                let link = worker.state.live_link(&session);
+                link.is_some_and(|link| link.send_message(&message))
+            });
+            if matches!(told.await, Ok(true)) {
+                return;
             }
-        });
+        }
+    }
+
+    fn place_of<'a>(&'a self, session: &'a Arc<Session>, client: &'a Client) -> publish::Place<'a> {
+        let public_bind = self.shared.public_bind;
+        publish::Place { session, client, public_bind, handles: &self.handles }
     }
 
     /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
@@ -217,12 +241,7 @@ impl Registry {
     pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
         let session = self.session_of(serial)?;
         let client = self.shared.clients.find(&session.name)?;
-        let place = publish::Place {
-            session: &session,
-            client,
-            public_bind: self.shared.public_bind,
-            handles: &self.handles,
-        };
+        let place = self.place_of(&session, &client);
         self.published.lock().await.apply(place, register).await
     }
 
@@ -237,7 +256,28 @@ impl Registry {
     }
 }
 
+/// Ends links, by worker and serial, on their workers.
+async fn close_links(handles: Arc<[Handle]>, links: Vec<(usize, u64)>) {
+    for (worker, serial) in links {
+        let Some(handle) = handles.get(worker) else { continue };
+        let closing = handle.run(move |worker| {
+            let all = worker.state.all_links();
+            if let Some((_, link)) = all.iter().find(|(_, l)| l.serial() == serial) {
+                link.close();
+            }
+        });
+        // A worker that is gone has closed its links.
+        let _ = closing.await;
+    }
+}
+
 impl Sessions {
+    /// Worker and serial of each link of a client, of whichever process.
+    fn links_of_name(&self, name: &str) -> Vec<(usize, u64)> {
+        let entries = self.links.values().filter(|entry| entry.session.name == name);
+        entries.map(|entry| (entry.worker, entry.serial)).collect()
+    }
+
     /// Worker and serial of each link of a session.
     fn links_of(&self, session: &Session) -> impl Iterator<Item = (usize, u64)> {
         let id = session.id;

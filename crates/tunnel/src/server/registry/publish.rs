@@ -21,14 +21,14 @@ use crate::session::{Handle, Session};
 use crate::status;
 use crate::transports::bind_advice;
 
-use super::super::auth::Client;
+use super::super::clients::Client;
 
 /// All entrances of a server.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     entrances: HashMap<SocketAddr, Entry>,
     /// The last registration of each session, by its id.
-    registered: HashMap<u64, Registered>,
+    registered: HashMap<u64, (Register, Registered)>,
     /// Refusals that were told, by client and service: a client can register without end.
     told: RepeatLimit<(String, String)>,
 }
@@ -38,6 +38,8 @@ struct Entry {
     entrance: Arc<Entrance>,
     /// The client's name.
     owner: String,
+    /// The client's own, which that of the entrance is within.
+    gate: Arc<Gate>,
     /// Asked for with port 0.
     chosen: bool,
     /// Part of the owner's latest registration.
@@ -63,7 +65,7 @@ impl Published {
     /// Makes the entrances of a client be those of `register`: new ones open, known ones stay open
     /// and lead to this session, others close.
     pub(super) async fn apply(&mut self, to: Place<'_>, register: Register) -> Option<Registered> {
-        if let Some(known) = self.registered.get(&to.session.id) {
+        if let Some((_, known)) = self.registered.get(&to.session.id) {
             if known.generation == register.generation {
                 return Some(known.clone());
             }
@@ -71,6 +73,16 @@ impl Published {
                 return None;
             }
         }
+        Some(self.set(to, register).await)
+    }
+
+    /// The rights of the client have changed: what it asked for is looked at again.
+    pub(super) async fn review(&mut self, to: Place<'_>) -> Option<Registered> {
+        let (register, _) = self.registered.get(&to.session.id)?.clone();
+        Some(self.set(to, register).await)
+    }
+
+    async fn set(&mut self, to: Place<'_>, register: Register) -> Registered {
         let owner = &to.session.name;
         self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
         let mut results = Vec::with_capacity(register.services.len());
@@ -78,7 +90,7 @@ impl Published {
             let outcome = self.publish(to, spec).await;
             // A client asks again for what it could not have.
             let before = self.registered.get(&to.session.id);
-            let is_news = before.is_none_or(|before| {
+            let is_news = before.is_none_or(|(_, before)| {
                 !before.results.iter().any(|r| r.name == spec.name && r.outcome == outcome)
             });
             match &outcome {
@@ -97,8 +109,8 @@ impl Published {
         }
         self.close_unwanted(owner, to.handles).await;
         let registered = Registered { generation: register.generation, results };
-        self.registered.insert(to.session.id, registered.clone());
-        Some(registered)
+        self.registered.insert(to.session.id, (register, registered.clone()));
+        registered
     }
 
     async fn publish(&mut self, to: Place<'_>, spec: &ServiceSpec) -> Outcome<Vec<String>> {
@@ -148,7 +160,7 @@ impl Published {
             }
             if entry.fits(spec) {
                 entry.wanted = true;
-                entry.entrance.session.store(Arc::clone(to.session));
+                entry.lead_to(to);
                 return Ok(address);
             }
             let id = entry.entrance.id;
@@ -170,12 +182,13 @@ impl Published {
             entry.chosen
                 && !entry.wanted
                 && entry.owner == to.session.name
+                && to.client.tcp.permits(bind, address.port())
                 && address.ip() == bind
                 && entry.fits(spec)
         });
         if let Some((&address, entry)) = known {
             entry.wanted = true;
-            entry.entrance.session.store(Arc::clone(to.session));
+            entry.lead_to(to);
             return Ok(address);
         }
         let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
@@ -216,7 +229,7 @@ impl Published {
             target: Target::Service(spec.name.as_str().to_owned()),
             priority: spec.priority,
             session: ArcSwap::new(Arc::clone(to.session)),
-            gate: Gate::within(Arc::clone(&to.client.gate), None),
+            gate: ArcSwap::new(Gate::within(Arc::clone(&to.client.gate), None)),
             timeouts: Timeouts::default(),
         });
         if let Err(e) = entrance::open_everywhere(to.handles, &entrance, sockets).await {
@@ -224,7 +237,8 @@ impl Published {
             return Err(e);
         }
         let owner = to.session.name.clone();
-        self.entrances.insert(address, Entry { entrance, owner, chosen, wanted: true });
+        let gate = Arc::clone(&to.client.gate);
+        self.entrances.insert(address, Entry { entrance, owner, gate, chosen, wanted: true });
         Ok(address)
     }
 
@@ -257,7 +271,7 @@ impl Published {
     }
 
     pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
-        for (id, registered) in &self.registered {
+        for (id, (_, registered)) in &self.registered {
             let Some(session) = sessions.get_mut(id) else { continue };
             for result in &registered.results {
                 let Err(error) = &result.outcome else { continue };
@@ -272,6 +286,16 @@ impl Published {
 }
 
 impl Entry {
+    /// From now on its visitors are this session's and count for the client as it is now. Those who
+    /// are in count where they came in.
+    fn lead_to(&mut self, to: Place<'_>) {
+        self.entrance.session.store(Arc::clone(to.session));
+        if !Arc::ptr_eq(&self.gate, &to.client.gate) {
+            self.gate = Arc::clone(&to.client.gate);
+            self.entrance.gate.store(Gate::within(Arc::clone(&self.gate), None));
+        }
+    }
+
     /// Whether the entrance can serve this service as it is.
     fn fits(&self, spec: &ServiceSpec) -> bool {
         self.entrance.name == spec.name.as_str() && self.entrance.priority == spec.priority

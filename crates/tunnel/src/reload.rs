@@ -1,0 +1,46 @@
+//! What a reload did: the answer of `tunnel reload`, and a line of the log.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The outcome of a reload that was good.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Reloaded {
+    /// What is different now, a line each.
+    pub(crate) applied: Vec<String>,
+    /// Keys whose new value waits for a restart.
+    pub(crate) restart: Vec<String>,
+}
+
+impl fmt::Display for Reloaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let applied = if self.applied.is_empty() {
+            "nothing to apply".to_owned()
+        } else {
+            self.applied.join("; ")
+        };
+        if self.restart.is_empty() {
+            return f.write_str(&applied);
+        }
+        write!(f, "{applied}; waiting for a restart: {}", self.restart.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outcome_is_one_line() {
+        let reloaded = |applied: &[&str], restart: &[&str]| {
+            let [applied, restart] =
+                [applied, restart].map(|list| list.iter().map(ToString::to_string).collect());
+            Reloaded { applied, restart }.to_string()
+        };
+        assert_eq!(reloaded(&[], &[]), "nothing to apply");
+        assert_eq!(reloaded(&["a", "b"], &[]), "a; b");
+        assert_eq!(reloaded(&["a"], &["listen", "tls"]), "a; waiting for a restart: listen, tls");
+    }
+}
