@@ -22,6 +22,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// A status of ten thousands of services still fits.
 const MAX_ANSWER: u64 = 64 << 20;
 
+/// A daemon of another version, at most.
+const UNASKED: &str = "the daemon answers what was not asked";
+
 /// A running daemon that we are connected to.
 #[derive(Debug)]
 pub(crate) struct Instance {
@@ -42,7 +45,7 @@ impl Instance {
     /// Asks for a drain and returns at once, with the number of the process.
     pub(crate) fn begin_stop(&self) -> anyhow::Result<u32> {
         let answer = self.ask(Request::Stop)?;
-        let Answer::Stopping { pid } = answer else { bail!("unexpected {answer:?}") };
+        let Answer::Stopping { pid } = answer else { bail!(UNASKED) };
         Ok(pid)
     }
 
@@ -77,21 +80,21 @@ impl Instance {
 /// How things are there.
 pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
     let answer = instance.ask(Request::Status)?;
-    let Answer::Status(status) = answer else { bail!("unexpected {answer:?}") };
+    let Answer::Status(status) = answer else { bail!(UNASKED) };
     Ok(*status)
 }
 
 /// Lets it read its configuration again. The error may be a [`WrongConfig`].
 pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     let answer = instance.ask(Request::Reload)?;
-    let Answer::Reloaded(reloaded) = answer else { bail!("unexpected {answer:?}") };
+    let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
 }
 
 /// One round trip over every link.
 pub(crate) fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
-    let Answer::Pong(ping) = answer else { bail!("unexpected {answer:?}") };
+    let Answer::Pong(ping) = answer else { bail!(UNASKED) };
     Ok(ping)
 }
 
@@ -107,12 +110,12 @@ pub(crate) fn speedtest(
         match instance.next(&mut answers)? {
             Answer::Progress(progress) => news(&progress),
             Answer::Speed(speed) => return Ok(*speed),
-            other @ (Answer::Status(_)
+            Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
             | Answer::Wrong(_)
             | Answer::Pong(_)
-            | Answer::Error(_)) => bail!("unexpected {other:?}"),
+            | Answer::Error(_) => bail!(UNASKED),
         }
     }
 }
