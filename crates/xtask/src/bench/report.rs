@@ -17,11 +17,13 @@ const STYLE: &str = "
   :root { --page: #16181b; --ink: #e6e6e6; --faint: #a0a0a0; --grid: #3a3d42;
     --bar: #56718a; --ours: #e8813a; --bad: #ff7b7b; } }
 body { background: var(--page); color: var(--ink); font: 15px/1.45 system-ui, sans-serif;
-  max-width: 1180px; margin: 2em auto; padding: 0 1em; }
+  max-width: 1400px; margin: 2em auto; padding: 0 1em; }
 h2 { margin: 2.5em 0 .3em; font-size: 1.2em; }
 p, .faint { color: var(--faint); }
-table { border-collapse: collapse; margin: .8em 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--grid); }
+table { border-collapse: collapse; margin: .8em 0; font-variant-numeric: tabular-nums;
+  display: block; overflow-x: auto; }
+th, td { padding: .15em .6em; text-align: right; border-bottom: 1px solid var(--grid);
+  white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th { font-weight: 600; } .ours td:first-child { color: var(--ours); font-weight: 600; }
 .bad { color: var(--bad); text-align: left; }
