@@ -200,6 +200,8 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
 #[test]
 fn keys_that_wait_for_a_restart_are_named() {
     let mut running = Setup::new(Scheme::Tls).start();
+    // Before it has begun to listen to signals, SIGHUP ends a process.
+    running.wait_links(2);
     running.edit_server(|text| text + "keepalive: 3s\ntrusted_proxies: [ 192.0.2.1 ]\n");
     let (code, said, complaint) = reload(&running);
     assert_eq!((code, said.as_str()), (Some(0), "nothing to apply\n"), "{complaint}");
