@@ -240,9 +240,10 @@ impl Registry {
     /// Publishes what a client wants; `None` when a later registration was applied already.
     pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
         let session = self.session_of(serial)?;
+        let mut published = self.published.lock().await;
+        // Not before it is our turn: a reload may have had its own meanwhile.
         let client = self.shared.clients.find(&session.name)?;
-        let place = self.place_of(&session, &client);
-        self.published.lock().await.apply(place, register).await
+        published.apply(self.place_of(&session, &client), register).await
     }
 
     /// Adds what could not be published to the sessions of a status.
