@@ -57,7 +57,10 @@ impl<'a> Auth<'a> {
 
     fn client(&self, name: &Name) -> Option<Arc<Client>> {
         let client = self.registry.shared().clients.find(name.as_str());
-        self.epoch.set(client.as_ref().map(|client| client.epoch));
+        // The first answer counts: what is asked later may be of another entry.
+        if self.epoch.get().is_none() {
+            self.epoch.set(client.as_ref().map(|client| client.epoch));
+        }
         client
     }
 }
