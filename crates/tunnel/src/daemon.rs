@@ -155,6 +155,8 @@ impl StatusSource for Told {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async {
             let _turn = self.turn.lock().await;
+            // systemd has been told that we stop, and is not to hear that we are ready again.
+            anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
             notify::reloading();
             let outcome = self.role.reload().await;
             notify::ready(&self.role.summary());
@@ -201,6 +203,10 @@ mod tests {
     impl StatusSource for Recorded {
         fn status(&self) -> SendFuture<'_, Status> {
             Box::pin(async { Status { state: "running".into(), ..Status::default() } })
+        }
+        fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+            self.note("reload");
+            Box::pin(async { Ok(Reloaded::default()) })
         }
     }
 
@@ -257,6 +263,16 @@ mod tests {
         assert_eq!(after.state, "draining");
         assert_eq!(*role.seen.lock().unwrap(), ["drain", "drained", "close"]);
         assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn who_is_stopping_does_not_reload() {
+        let (role, life) = (Arc::new(Recorded::default()), Life::new());
+        let told = Told::new(role.clone(), life.clone());
+        told.reload().await.unwrap();
+        life.drain();
+        assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
+        assert_eq!(*role.seen.lock().unwrap(), ["reload"]);
     }
 
     #[tokio::test]
