@@ -73,7 +73,10 @@ async fn live(
     let role = tokio::select! {
         started = start(life.clone()) => started?,
         // Whoever asked for the end while names resolve or ports bind shall have it.
-        () = life.reached(Phase::Draining) => return Ok(()),
+        () = life.reached(Phase::Draining) => {
+            tracing::info!("stopped before it had started");
+            return Ok(());
+        }
     };
     let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
     let reloading = tokio::spawn(reload_when_asked(Arc::clone(&told)));

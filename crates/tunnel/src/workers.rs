@@ -15,9 +15,10 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
 use tokio::sync::{mpsc, oneshot};
@@ -94,7 +95,8 @@ impl<S: 'static> Handle<S> {
     }
 }
 
-/// A set of running workers. Dropping it stops them without waiting.
+/// A set of running workers. Dropping it stops them and waits as [`Self::stop`] does: a start that
+/// was given up leaves no file of a socket behind.
 #[derive(Debug)]
 pub(crate) struct Workers<S> {
     handles: Arc<[Handle<S>]>,
@@ -105,7 +107,8 @@ pub(crate) struct Workers<S> {
 #[derive(Debug)]
 struct End {
     stop: oneshot::Sender<()>,
-    stopped: oneshot::Receiver<()>,
+    /// Hangs up when the thread has ended.
+    stopped: std::sync::mpsc::Receiver<()>,
 }
 
 impl<S: 'static> Workers<S> {
@@ -128,7 +131,7 @@ impl<S: 'static> Workers<S> {
         let mut ends = Vec::with_capacity(count.get());
         for (index, jobs) in mailboxes.into_iter().enumerate() {
             let (stop, stop_asked) = oneshot::channel();
-            let (stopped_guard, stopped) = oneshot::channel::<()>();
+            let (stopped_guard, stopped) = std::sync::mpsc::channel::<()>();
             let (make, up, peers) = (Arc::clone(&make), up.clone(), Arc::clone(&handles));
             thread::Builder::new().name(format!("tunnel-w{index}")).spawn(move || {
                 // Dropped when the thread ends, however it ends.
@@ -172,20 +175,39 @@ impl<S: 'static> Workers<S> {
         timeout(limit, all).await.unwrap_or(false)
     }
 
-    /// Ends all tasks of all workers and waits for the threads, a stuck one at most 5 s.
+    /// Ends all tasks of all workers and waits for the threads, at most 5 s.
     /// A second call finds nothing to do.
     pub(crate) async fn stop(&self) {
-        let ends = std::mem::take(&mut *self.ends.lock().unwrap_or_else(PoisonError::into_inner));
-        let (stops, stopped): (Vec<_>, Vec<_>) =
-            ends.into_iter().map(|end| (end.stop, end.stopped)).unzip();
-        for stop in stops {
-            // A thread that ended by itself needs no telling.
-            let _ = stop.send(());
-        }
-        for (index, stopped) in stopped.into_iter().enumerate() {
-            if timeout(STOP_TIMEOUT, stopped).await.is_err() {
-                tracing::warn!(worker = index, "the worker did not stop in time");
-            }
+        let ends = self.take_ends();
+        // Fails only when the runtime ends; then nobody is left to wait.
+        let _ = tokio::task::spawn_blocking(move || end(ends)).await;
+    }
+}
+
+impl<S> Workers<S> {
+    fn take_ends(&self) -> Vec<End> {
+        std::mem::take(&mut *self.ends.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<S> Drop for Workers<S> {
+    fn drop(&mut self) {
+        end(self.take_ends());
+    }
+}
+
+fn end(ends: Vec<End>) {
+    let (stops, stopped): (Vec<_>, Vec<_>) =
+        ends.into_iter().map(|end| (end.stop, end.stopped)).unzip();
+    for stop in stops {
+        // A thread that ended by itself needs no telling.
+        let _ = stop.send(());
+    }
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    for (index, stopped) in stopped.into_iter().enumerate() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!(worker = index, "the worker did not stop in time");
         }
     }
 }
@@ -294,6 +316,32 @@ mod tests {
         workers.stop().await;
         assert!(released.await.is_err());
         assert_eq!(handle.call(|_| ()).await, Err(WorkerGone));
+    }
+
+    /// A start that is given up drops what it has begun.
+    #[tokio::test]
+    async fn dropping_the_set_waits_until_what_it_kept_is_gone() {
+        struct Slow(std::sync::mpsc::Sender<()>);
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                thread::sleep(Duration::from_millis(100));
+                self.0.send(()).unwrap();
+            }
+        }
+        let (gone, seen) = std::sync::mpsc::channel();
+        let workers = two();
+        let kept = Slow(gone);
+        workers.handles()[1]
+            .run(move |_| {
+                spawn_local(async move {
+                    let _kept = kept;
+                    std::future::pending::<()>().await;
+                });
+            })
+            .await
+            .unwrap();
+        drop(workers);
+        seen.try_recv().unwrap();
     }
 
     #[test]
