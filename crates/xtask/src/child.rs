@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
+use std::iter::Sum;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,10 +24,19 @@ impl AddAssign for Tally {
     }
 }
 
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), |mut total, one| {
+            total += one;
+            total
+        })
+    }
+}
+
 impl Tally {
     /// What one line of output adds: cargo closes each test program with
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn of_line(line: &str) -> Self {
+    pub(crate) fn of_line(line: &str) -> Self {
         let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
         let count = |word: &str| {
             counts
@@ -105,7 +115,7 @@ pub(crate) fn missing(programs: &[(&str, &str)]) -> Option<String> {
 }
 
 /// Prints the line a person would type, and returns it for errors.
-fn announce(command: &Command) -> String {
+pub(crate) fn announce(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());
     let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");

@@ -1,6 +1,7 @@
 //! `cargo xtask test`: steps in a fixed order, the cheap ones first. A step passes, is skipped
 //! with a printed reason, or ends the run; where `CI=true` a skip ends the run, too.
 
+mod programs;
 mod steps;
 
 use std::fmt::Write as _;

@@ -1,0 +1,147 @@
+//! Test programs side by side: cargo builds all of them, but runs one after the other, and many wait
+//! for timers more than they work.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::child::{Tally, announce, cargo};
+
+/// One that cargo built.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    /// Package and target, as a person looks for it.
+    name: String,
+    executable: PathBuf,
+    /// Where cargo would run it.
+    folder: PathBuf,
+}
+
+/// Builds what `cargo test` with these arguments would run.
+pub(super) fn build(root: &Path, args: &[&str]) -> Result<Vec<Program>> {
+    let args = [&["test", "--no-run", "--message-format", "json-render-diagnostics"], args];
+    let mut command = cargo(root, &args.concat());
+    let line = announce(&command);
+    let built = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !built.status.success() {
+        bail!("{line} ended with {}", built.status);
+    }
+    let mut programs = Vec::new();
+    for line in built.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        programs.extend(program(line)?);
+    }
+    // The same order every time.
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(programs)
+}
+
+/// What one message of cargo says; most are of libraries.
+fn program(message: &[u8]) -> Result<Option<Program>> {
+    let message: Value = serde_json::from_slice(message).context("a message of cargo")?;
+    let Some(executable) = message["executable"].as_str() else { return Ok(None) };
+    // A program that tests start is built beside them.
+    if message["profile"]["test"] != true {
+        return Ok(None);
+    }
+    let manifest = message["manifest_path"].as_str().context("no manifest_path")?;
+    let folder = Path::new(manifest).parent().context("a manifest without a folder")?;
+    let package = folder.file_name().context("a package without a name")?.to_string_lossy();
+    let target = message["target"]["name"].as_str().context("no target.name")?;
+    Ok(Some(Program {
+        name: format!("{package}/{target}"),
+        executable: executable.into(),
+        folder: folder.to_owned(),
+    }))
+}
+
+/// Runs them, so many at a time. What one printed is shown when it has ended; all run, whatever
+/// becomes of one.
+pub(super) fn run(programs: &[Program], at_once: usize) -> Result<Tally> {
+    let queue = Mutex::new(programs.iter());
+    let (mut tally, mut failed) = (Tally::default(), Vec::new());
+    let ended = Mutex::new((&mut tally, &mut failed));
+    thread::scope(|scope| {
+        for _ in 0..at_once.max(1) {
+            scope.spawn(|| {
+                while let Some(program) = queue.lock().ok().and_then(|mut queue| queue.next()) {
+                    let (good, text) = program.run();
+                    let Ok(mut ended) = ended.lock() else { return };
+                    println!("\n     Running {}\n{}", program.name, text.trim());
+                    *ended.0 += text.lines().map(Tally::of_line).sum();
+                    if !good {
+                        ended.1.push(program.name.as_str());
+                    }
+                }
+            });
+        }
+    });
+    if failed.is_empty() { Ok(tally) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+impl Program {
+    fn run(&self) -> (bool, String) {
+        let mut command = Command::new(&self.executable);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        match command.stdin(Stdio::null()).output() {
+            Ok(output) => {
+                let [said, also] =
+                    [&output.stdout, &output.stderr].map(|s| String::from_utf8_lossy(s));
+                (output.status.success(), format!("{also}{said}"))
+            }
+            Err(error) => (false, format!("{}: {error}", self.executable.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_cargos_messages_the_test_programs_are_taken() {
+        let message = |test: bool, executable: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/a/relay/Cargo.toml",
+                "target":{{"name":"pump"}},"profile":{{"test":{test}}},"executable":{executable}}}"#
+            )
+        };
+        let of = |message: String| program(message.as_bytes()).unwrap();
+        let pump = Program {
+            name: "relay/pump".into(),
+            executable: "/t/pump-1".into(),
+            folder: "/a/relay".into(),
+        };
+        assert_eq!(of(message(true, "\"/t/pump-1\"")), Some(pump));
+        assert_eq!(of(message(false, "\"/t/pump\"")), None, "not a test");
+        assert_eq!(of(message(true, "null")), None, "a library");
+        assert_eq!(of(r#"{"reason":"build-finished","success":true}"#.into()), None);
+        program(b"error: no").unwrap_err();
+    }
+
+    #[test]
+    fn all_run_and_those_that_failed_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = |name: &str, text: &str| {
+            let executable = folder.path().join(name);
+            std::fs::write(&executable, format!("#!/bin/sh\n{text}\n")).unwrap();
+            run_ok("chmod", &["+x"], &executable);
+            Program { name: name.into(), executable, folder: folder.path().into() }
+        };
+        let good = || script("good", "pwd; echo 'test result: ok. 2 passed; 0 failed; 1 ignored'");
+        let programs = [good(), script("bad", "exit 1"), good()];
+        assert_eq!(run(&programs, 2).unwrap_err().to_string(), "failed: bad");
+        let tally = run(&[good(), good(), good()], 2).unwrap();
+        assert_eq!(tally, Tally { passed: 6, ignored: 3 });
+        let missing =
+            Program { name: "gone".into(), executable: "/no/such".into(), folder: "/".into() };
+        assert_eq!(run(&[missing], 2).unwrap_err().to_string(), "failed: gone");
+    }
+
+    fn run_ok(program: &str, args: &[&str], file: &Path) {
+        assert!(Command::new(program).args(args).arg(file).status().unwrap().success());
+    }
+}
