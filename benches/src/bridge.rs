@@ -17,7 +17,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 use transport::{CarrierError, Dialer, Incoming, Lane, Listener, pool};
 use transport_tcp::{Speech, TcpDialer, TcpListener};
-use transport_ws::{Proxies, WsListener};
+use transport_ws::{Terms, WsListener};
 
 use crate::options::{Usage, Words};
 use crate::origin::PAUSE;
@@ -68,7 +68,7 @@ pub async fn run(options: Options, tell: impl FnOnce(SocketAddr)) -> io::Result<
         Far::Server(server) => (Box::new(inner), server.address, server.dialer),
         Far::Target(target) => {
             let inner = inner.speaking(Speech::Http);
-            let listener = WsListener::new(inner, None, Proxies::new(|_| false), STILL);
+            let listener = WsListener::new(inner, None, Terms::without_proxies(STILL));
             (Box::new(listener), target, Rc::new(TcpDialer::new(None)))
         }
     };

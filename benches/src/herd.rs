@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use link::client::{Client, Report, run};
@@ -82,8 +82,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
         retry: Retry::default(),
         link: LinkConfig::default(),
         budget: Rc::new(Unlimited),
-        serial: 1,
-        serials: 1,
+        serials: Arc::new(AtomicU64::new(1)),
     };
     let owner = Member { told: Rc::clone(told), live: Cell::new(None) };
     let told = Rc::clone(told);

@@ -19,7 +19,7 @@ use relay::{
 };
 use transport::{Carrier, Dialer, Inlet, Listener, Outlet};
 use transport_tcp::TcpDialer;
-use transport_ws::{Proxies, Request, WsDialer, WsListener};
+use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 use crate::server::STILL;
 
@@ -77,9 +77,8 @@ async fn carriers(over: Over) -> io::Result<(Carrier, Carrier)> {
         Over::Tcp => (Box::new(inner), Box::new(TcpDialer::new(None))),
         Over::WebSocket => {
             let request = Request::new("/", "localhost", &[]).map_err(io::Error::other)?;
-            let nobody = Proxies::new(|_| false);
             (
-                Box::new(WsListener::new(inner, None, nobody, STILL)),
+                Box::new(WsListener::new(inner, None, Terms::without_proxies(STILL))),
                 Box::new(WsDialer::new(TcpDialer::new(None), request, STILL)),
             )
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::{
-    ClientFlags, Common, LogFormat, Priority, ServerFlags, Size, Sources, Span, Text, keys,
+    Change, ClientFlags, Common, LogFormat, Priority, ServerFlags, Size, Sources, Span, Text, keys,
     load_client, load_server,
 };
 
@@ -85,6 +85,81 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("timeouts.half_close"), service.timeouts.half_close.to_string());
     found
 }
+
+/// Another value of every key than that of the minimal files.
+const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
+    trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\n";
+const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
+    connections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
+    \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
+const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
+    window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
+    log: { level: debug, format: json }\ncontrol: /c\n";
+
+/// What a change of each key takes, by the code; and that a reload leaves nothing but that undone.
+fn changes(role: &str) -> BTreeMap<&'static str, Change> {
+    let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+    let sources = Sources { env: &|_| None, read: &read };
+    let server = |text: &str| {
+        let text = Some(Text { name: "server.yaml", text });
+        load_server(text, &ServerFlags::default(), &sources).expect("good").config
+    };
+    let client = |text: &str| {
+        let text = Some(Text { name: "client.yaml", text });
+        load_client(text, &ClientFlags::default(), &sources).expect("good").config
+    };
+    let (all, left) = if role == "server" {
+        let (old, new) = (server(SERVER), server(&format!("{OTHER_SERVER}{OTHER_OF_BOTH}")));
+        let in_force = new.clone().reloaded(&old);
+        assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
+        (old.differs(&new), in_force.differs(&new))
+    } else {
+        let (old, new) = (client(CLIENT), client(&format!("{OTHER_CLIENT}{OTHER_OF_BOTH}")));
+        let in_force = new.clone().reloaded(&old);
+        assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
+        (old.differs(&new), in_force.differs(&new))
+    };
+    // Rights to ports without an address are bound to one by what a restart changes.
+    let left: Vec<_> = left.into_iter().filter(|left| left.key != "clients").collect();
+    let restart: Vec<_> = all.iter().copied().filter(|all| all.change == Change::Restart).collect();
+    assert_eq!(left, restart, "a reload applies all the others");
+    all.into_iter().map(|changed| (changed.key, changed.change)).collect()
+}
+
+#[test]
+fn what_a_change_takes_is_what_the_code_says() {
+    let roles = [("server", changes("server")), ("client", changes("client"))];
+    let mut seen = BTreeMap::new();
+    for (key, row) in rows() {
+        let (role, key) = key.split_once(": ").unwrap();
+        for (name, changes) in roles.iter().filter(|(name, _)| role == "both" || role == *name) {
+            // Of a path to the server it is one value, wherever its parts stand.
+            let place = match (*name, key.split(['.', '[']).next().unwrap()) {
+                ("client", "tls" | "headers" | "proxy") => "servers",
+                ("client", "token_file") => "token",
+                _ => key,
+            };
+            let is_in = |known: &&&str| {
+                place == **known
+                    || place.strip_prefix(**known).is_some_and(|rest| rest.starts_with(['.', '[']))
+            };
+            let Some(known) = changes.keys().find(is_in) else {
+                // A map whose parts differ.
+                assert_eq!(key, "log", "{role}: {key} is not compared");
+                continue;
+            };
+            seen.insert((*name, *known), ());
+            let exception = EXCEPTIONS.iter().find(|(exception, _)| *exception == key);
+            let change = exception.map_or(changes[*known], |(_, change)| *change);
+            assert_eq!(row.change, format!("{change:?}").to_lowercase(), "{role}: {key}");
+        }
+    }
+    assert_eq!(seen.len(), roles[0].1.len() + roles[1].1.len(), "each of them has a row");
+}
+
+/// Parts that take more than what they are in.
+const EXCEPTIONS: &[(&str, Change)] =
+    &[("clients[].token", Change::Reconnect), ("clients[].token_file", Change::Reconnect)];
 
 #[test]
 fn defaults_and_units_are_those_of_the_code() {

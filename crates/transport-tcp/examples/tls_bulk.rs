@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let reader = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut listener = TcpListener::new(socket, server)?;
+            let mut listener = TcpListener::new(socket, server.map(Into::into))?;
             let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
             let mut lane = incoming.handshake().await.map_err(std::io::Error::other)?.lane;
             let mut got = 0;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use transport::{
-    Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport, died_in_queue,
+    Carrier, CarrierError, Current, Incoming, Listener, LocalFuture, Peer, Transport, died_in_queue,
 };
 
 use crate::lane::TcpLane;
@@ -20,7 +20,7 @@ use crate::tls::{self, Speech};
 pub struct TcpListener {
     inner: tokio::net::TcpListener,
     local: SocketAddr,
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Current<ServerConfig>>,
     speech: Speech,
 }
 
@@ -29,7 +29,7 @@ impl TcpListener {
     /// thread.
     pub fn new(
         listener: std::net::TcpListener,
-        tls: Option<Arc<ServerConfig>>,
+        tls: Option<Current<ServerConfig>>,
     ) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let inner = tokio::net::TcpListener::from_std(listener)?;
@@ -40,13 +40,6 @@ impl TcpListener {
     #[must_use]
     pub fn speaking(self, speech: Speech) -> Self {
         Self { speech, ..self }
-    }
-
-    /// Shows another certificate from the next connection on. Ignored by `tcp://`.
-    pub fn set_tls(&mut self, config: Arc<ServerConfig>) {
-        if let Some(tls) = &mut self.tls {
-            *tls = config;
-        }
     }
 }
 
@@ -63,7 +56,7 @@ impl Listener for TcpListener {
         Poll::Ready(Ok(Box::new(Accepted {
             stream,
             remote,
-            tls: self.tls.clone(),
+            tls: self.tls.as_ref().map(Current::get),
             speech: self.speech,
         })))
     }

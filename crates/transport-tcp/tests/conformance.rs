@@ -18,7 +18,7 @@ impl Fixture for Tcp {
     fn make(&self) -> (Box<dyn Listener>, Box<dyn Dialer>) {
         let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
         let (server, client) = self.0.clone().unzip();
-        let listener = TcpListener::new(socket, server).unwrap();
+        let listener = TcpListener::new(socket, server.map(Into::into)).unwrap();
         let client =
             client.map(|config| TlsClient { config, name: server_name("tunnel.example").unwrap() });
         (Box::new(listener), Box::new(TcpDialer::new(client)))

@@ -166,7 +166,7 @@ async fn a_client_without_tls_is_told() {
     let material = Material::new();
     let server = server_config(&material.own("own"), None, &[ALPN]).unwrap();
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
-    let mut listener = TcpListener::new(socket, Some(server)).unwrap();
+    let mut listener = TcpListener::new(socket, Some(server.into())).unwrap();
     for (text, said) in [
         ("GET / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),
         ("TRACE / HTTP/1.1\r\n\r\n", "TLS: the client does not speak TLS on this port"),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use transport::{Dialer, Lane, Listener, listen_group, pool};
 use transport_tcp::{TcpDialer, TcpListener};
-use transport_ws::{Proxies, Request, WsDialer, WsListener};
+use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 /// One frame, as a stream that is alone sends it.
 const FRAME: usize = 64 << 10;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let server = thread::spawn(move || {
         runtime()?.block_on(async {
             let inner = TcpListener::new(socket, None)?;
-            let mut listener = WsListener::new(inner, None, Proxies::new(|_| false), STILL);
+            let mut listener = WsListener::new(inner, None, Terms::without_proxies(STILL));
             let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
             let mut lane = incoming.handshake().await.map_err(io::Error::other)?.lane;
             if is_up { receive(&mut *lane).await } else { send(&mut *lane, total).await }

@@ -23,4 +23,4 @@ mod receive;
 mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
-pub use listener::{Proxies, WsListener};
+pub use listener::{Proxies, Terms, WsListener};

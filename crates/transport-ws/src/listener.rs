@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use transport::tls::Side;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
+use transport::{Carrier, CarrierError, Current, Incoming, Listener, LocalFuture, Peer, Transport};
 use transport_tcp::TcpListener;
 
 use crate::handshake;
@@ -40,21 +40,32 @@ impl fmt::Debug for Proxies {
 pub struct WsListener {
     inner: TcpListener,
     path: Option<Arc<str>>,
-    proxies: Proxies,
-    ping_after: Duration,
+    terms: Current<Terms>,
+}
+
+/// What counts for a carrier that is accepted.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Who is believed.
+    pub proxies: Proxies,
+    /// A carrier that has sent nothing for so long pings.
+    pub ping_after: Duration,
+}
+
+impl Terms {
+    /// Nobody is believed.
+    #[must_use]
+    pub fn without_proxies(ping_after: Duration) -> Self {
+        Self { proxies: Proxies::new(|_| false), ping_after }
+    }
 }
 
 impl WsListener {
     /// Upgrades what `inner` accepts at `path`, or at any path with `None` (a reverse proxy may cut
-    /// it off). A carrier that sends nothing for `ping_after` pings.
+    /// it off).
     #[must_use]
-    pub fn new(
-        inner: TcpListener,
-        path: Option<&str>,
-        proxies: Proxies,
-        ping_after: Duration,
-    ) -> Self {
-        Self { inner, path: path.map(Arc::from), proxies, ping_after }
+    pub fn new(inner: TcpListener, path: Option<&str>, terms: impl Into<Current<Terms>>) -> Self {
+        Self { inner, path: path.map(Arc::from), terms: terms.into() }
     }
 }
 
@@ -66,8 +77,8 @@ pub(crate) const fn over(below: Transport) -> Transport {
 impl Listener for WsListener {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>> {
         let inner = ready!(self.inner.poll_accept(cx))?;
-        let (path, proxies) = (self.path.clone(), self.proxies.clone());
-        Poll::Ready(Ok(Box::new(Accepted { inner, path, proxies, ping_after: self.ping_after })))
+        let (path, terms) = (self.path.clone(), self.terms.get());
+        Poll::Ready(Ok(Box::new(Accepted { inner, path, terms })))
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -83,8 +94,7 @@ impl Listener for WsListener {
 struct Accepted {
     inner: Box<dyn Incoming>,
     path: Option<Arc<str>>,
-    proxies: Proxies,
-    ping_after: Duration,
+    terms: Arc<Terms>,
 }
 
 impl Incoming for Accepted {
@@ -94,12 +104,13 @@ impl Incoming for Accepted {
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
-            let Self { inner, path, proxies, ping_after } = *self;
+            let Self { inner, path, terms } = *self;
+            let Terms { proxies, ping_after } = &*terms;
             let Carrier { peer, mut lane } = inner.handshake().await?;
             let accepted =
-                handshake::accept(&mut *lane, peer.address, path.as_deref(), &proxies).await;
+                handshake::accept(&mut *lane, peer.address, path.as_deref(), proxies).await;
             let (leftover, client) = accepted?;
-            let lane = WsLane::new(lane, Side::Server, leftover, ping_after);
+            let lane = WsLane::new(lane, Side::Server, leftover, *ping_after);
             let peer = Peer {
                 address: client.unwrap_or(peer.address),
                 transport: over(peer.transport),

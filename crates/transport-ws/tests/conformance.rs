@@ -12,7 +12,7 @@ use transport::tls::{
 };
 use transport::{Dialer, Listener, listen_group};
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
-use transport_ws::{Proxies, Request, WsDialer, WsListener};
+use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 #[derive(Debug)]
 struct Ws {
@@ -24,9 +24,10 @@ impl Fixture for Ws {
     fn make(&self) -> (Box<dyn Listener>, Box<dyn Dialer>) {
         let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
         let (server, client) = self.tls.clone().unzip();
-        let inner = TcpListener::new(socket, server).unwrap().speaking(Speech::Http);
-        let nobody = Proxies::new(|_| false);
-        let listener = WsListener::new(inner, Some("/tunnel"), nobody, self.ping_after);
+        let inner =
+            TcpListener::new(socket, server.map(Into::into)).unwrap().speaking(Speech::Http);
+        let listener =
+            WsListener::new(inner, Some("/tunnel"), Terms::without_proxies(self.ping_after));
         let client =
             client.map(|config| TlsClient { config, name: server_name("tunnel.example").unwrap() });
         let inner = TcpDialer::new(client).speaking(Speech::Http);

@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use transport::{Carrier, Dialer as _, Listener as _};
 use transport_tcp::TcpDialer;
-use transport_ws::{Proxies, Request, WsDialer, WsListener};
+use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 /// Reads for as long as it is polled, and passes nothing on.
 async fn wait(mut carrier: Carrier) {
@@ -31,7 +31,7 @@ async fn both_ends_ping_when_nothing_else_is_sent() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
     let inner = transport_tcp::TcpListener::new(socket, None).unwrap();
-    let mut listener = WsListener::new(inner, None, Proxies::new(|_| false), still);
+    let mut listener = WsListener::new(inner, None, Terms::without_proxies(still));
     let to = listener.local_addr();
     let request = Request::new("/", "localhost", &[]).unwrap();
     let dialled =

@@ -5,6 +5,7 @@
 //! does the opposite. `testkit` has the conformance suite that every transport passes.
 
 mod carrier;
+mod current;
 mod error;
 pub mod gather;
 mod lane;
@@ -19,6 +20,7 @@ pub mod tls;
 pub use carrier::{
     ALPN, Carrier, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer, Transport,
 };
+pub use current::Current;
 pub use error::CarrierError;
 pub use lane::{Death, Lane};
 pub use listen::{died_in_queue, listen_group};

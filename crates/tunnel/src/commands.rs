@@ -2,12 +2,13 @@
 
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
+use std::sync::Arc;
 
 use config::{Common, LogFormat};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::Place;
-use crate::daemon::{self, Frame};
+use crate::daemon;
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Loaded};
@@ -73,9 +74,13 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     };
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
-    let frame = frame(&config.common, "server", &places)?;
+    let state = Arc::new(state);
+    let control = control(&config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
+    if let (Some(identity), None) = (&identity, &config.tls.identity) {
+        tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
+    }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
     let invitation = args.daemon.config.is_none().then(|| Invitation {
         name: load::client_name(args).to_owned(),
@@ -83,7 +88,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
     });
     let (args, made) = (args.clone(), token_file);
-    let source: server::Source = Box::new(move || load::server(&args, made.as_deref()));
+    let load = Box::new(move || load::server(&args, made.as_deref()));
+    let source = server::Source { load, state: Arc::clone(&state) };
     let start = async |life| {
         let role = server::start(config, identity, source, life).await?;
         if let Some(invitation) = invitation {
@@ -93,8 +99,9 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         Ok(role)
     };
     let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(frame, start));
+    let outcome = runtime.block_on(daemon::run(control, start));
     runtime.shutdown_background();
+    // Locked until here.
     drop(state);
     outcome
 }
@@ -102,10 +109,12 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let Loaded { config, warnings } = load::client(args)?;
     begin(&args.daemon, &config.common, &warnings)?;
-    let frame = frame(&config.common, &client_instance(&config.name), &Places::of_process())?;
-    let start = async |life| client::start(config, life).await;
+    let control = control(&config.common, &client_instance(&config.name), &Places::of_process())?;
+    let args = args.clone();
+    let source: client::Source = Box::new(move || load::client(&args));
+    let start = async |life| client::start(config, source, life).await;
     let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(frame, start));
+    let outcome = runtime.block_on(daemon::run(control, start));
     runtime.shutdown_background();
     outcome
 }
@@ -175,9 +184,4 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
 fn open_state(common: &Common, places: &Places) -> anyhow::Result<StateDir> {
     let path = common.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
     Ok(StateDir::open(path)?)
-}
-
-fn frame(common: &Common, instance: &str, places: &Places) -> anyhow::Result<Frame> {
-    let control = control(common, instance, places)?;
-    Ok(Frame { control, drain_timeout: common.drain_timeout.duration() })
 }

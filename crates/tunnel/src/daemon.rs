@@ -5,20 +5,24 @@
 //!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
 //! ```
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use config::Common;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::control::{ControlSocket, Place};
-use crate::descriptors;
 use crate::life::{Life, Phase};
 use crate::measure::Meter;
 use crate::notify;
 use crate::reload::Reloaded;
 use crate::signals::Signals;
 use crate::status::{SendFuture, Status, StatusSource};
+use crate::watch::{self, Seen};
+use crate::{descriptors, logging};
 
 /// What runs between start and end: the wiring of a server or of a client.
 pub(crate) trait Role: StatusSource {
@@ -33,6 +37,15 @@ pub(crate) trait Role: StatusSource {
         Box::pin(std::future::pending())
     }
 
+    /// Of what is in force.
+    fn common(&self) -> Common;
+
+    /// The certificates and keys that it was given.
+    fn certificates(&self) -> Vec<PathBuf>;
+
+    /// Reads these again, for connections from now on. After an error those of before stay.
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>>;
+
     /// Closes the listeners at once, lets streams finish, and is ready when the last one did.
     /// Dropped at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
@@ -41,34 +54,25 @@ pub(crate) trait Role: StatusSource {
     fn close(&self) -> SendFuture<'_, ()>;
 }
 
-/// What the frame itself must know.
-#[derive(Clone, Debug)]
-pub(crate) struct Frame {
-    /// Where to listen for commands.
-    pub(crate) control: Place,
-    /// How long streams may take to finish.
-    pub(crate) drain_timeout: Duration,
-}
-
-/// Runs a role from start to end. Inside the slow runtime.
+/// Runs a role from start to end, and listens for commands at `control`. Inside the slow runtime.
 pub(crate) async fn run(
-    frame: Frame,
+    control: Place,
     start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
     let steering = tokio::spawn(signals.steer(life.clone()));
-    let outcome = live(&frame, &life, start).await;
+    let outcome = live(&control, &life, start).await;
     steering.abort();
     outcome
 }
 
 async fn live(
-    frame: &Frame,
+    control: &Place,
     life: &Life,
     start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
-    let socket = ControlSocket::bind(&frame.control)?;
+    let socket = ControlSocket::bind(control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
     let role = tokio::select! {
         started = start(life.clone()) => started?,
@@ -79,7 +83,10 @@ async fn live(
         }
     };
     let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
-    let reloading = tokio::spawn(reload_when_asked(Arc::clone(&told)));
+    let following = [
+        tokio::spawn(reload_when_asked(Arc::clone(&told))),
+        tokio::spawn(renew_certificates(Arc::clone(&told))),
+    ];
     let serving = tokio::spawn(socket.serve(told, life.clone()));
 
     let summary = role.summary();
@@ -90,10 +97,11 @@ async fn live(
         reason = role.failed() => Err(reason),
         never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
     };
-    reloading.abort();
-    notify::stopping(frame.drain_timeout);
+    following.iter().for_each(JoinHandle::abort);
+    let drain_timeout = role.common().drain_timeout.duration();
+    notify::stopping(drain_timeout);
     if outcome.is_ok() {
-        drain(role.as_ref(), frame.drain_timeout, life).await;
+        drain(role.as_ref(), drain_timeout, life).await;
     }
     role.close().await;
     serving.abort();
@@ -117,6 +125,36 @@ async fn reload_when_asked(told: Arc<Told>) {
     loop {
         told.life.reload_asked().await;
         let _ = told.reload().await;
+    }
+}
+
+/// Looks for certificates that somebody has put in the place of those that are shown.
+async fn renew_certificates(told: Arc<Told>) {
+    let mut seen = Seen::look(told.role.certificates()).await;
+    let mut said = None;
+    loop {
+        tokio::time::sleep(watch::LOOK).await;
+        let now = Seen::look(told.role.certificates()).await;
+        if now == seen {
+            continue;
+        }
+        let _turn = told.turn.lock().await;
+        match told.role.renew().await {
+            Ok(()) => {
+                tracing::info!("the certificates have changed; new connections get the new ones");
+                (seen, said) = (now, None);
+            }
+            // The key may follow its certificate in a moment. Until then it is said once.
+            Err(why) => {
+                let why = format!("{why:#}");
+                if said.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        "the certificates have changed, and those of before stay: {why}"
+                    );
+                }
+                said = Some(why);
+            }
+        }
     }
 }
 
@@ -166,6 +204,7 @@ impl StatusSource for Told {
             // Problems of a file are a line each.
             let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
             if let Ok(reloaded) = &outcome {
+                logging::follow(self.role.common().log_level.name());
                 tracing::info!("reloaded: {reloaded}");
             } else if let Some(why) = &why {
                 tracing::error!("not reloaded, nothing has changed: {why}");
@@ -221,6 +260,20 @@ mod tests {
         fn alive(&self, _: Duration) -> SendFuture<'_, bool> {
             Box::pin(async { true })
         }
+        fn common(&self) -> Common {
+            let text = "listen: tcp://[::1]:1\nclients: [{ name: a, token_file: t }]\n";
+            let text = Some(config::Text { name: "server.yaml", text });
+            let read = |_: &Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+            let sources = config::Sources { env: &|_| None, read: &read };
+            let loaded = config::load_server(text, &config::ServerFlags::default(), &sources);
+            loaded.unwrap().config.common
+        }
+        fn certificates(&self) -> Vec<PathBuf> {
+            Vec::new()
+        }
+        fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+            Box::pin(async { Ok(()) })
+        }
         fn drain(&self) -> SendFuture<'_, ()> {
             self.note("drain");
             Box::pin(async {
@@ -234,17 +287,16 @@ mod tests {
         }
     }
 
-    fn frame(dir: &Path) -> Frame {
-        let control = Place { path: dir.join("c.sock"), fixed: true };
-        Frame { control, drain_timeout: Duration::from_secs(120) }
+    fn place(dir: &Path) -> Place {
+        Place { path: dir.join("c.sock"), fixed: true }
     }
 
     #[tokio::test]
     async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let role = Arc::new(Recorded::default());
-        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
-        let path = frame.control.path.clone();
+        let (started, control): (Arc<dyn Role>, _) = (role.clone(), place(dir.path()));
+        let path = control.path.clone();
         let asked = path.clone();
         let asks = async {
             role.up.notified().await;
@@ -259,7 +311,7 @@ mod tests {
             (before, after)
         };
         let life = Life::new();
-        let running = live(&frame, &life, async |_| Ok(started));
+        let running = live(&control, &life, async |_| Ok(started));
         let (outcome, (before, after)) = tokio::join!(running, asks);
         outcome.unwrap();
         assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
@@ -282,13 +334,13 @@ mod tests {
     async fn a_second_wish_to_end_cuts_the_drain() {
         let dir = tempfile::tempdir().unwrap();
         let (role, life) = (Arc::new(Recorded::default()), Life::new());
-        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+        let (started, control): (Arc<dyn Role>, _) = (role.clone(), place(dir.path()));
         let ends = async {
             role.up.notified().await;
             life.drain();
             life.end();
         };
-        let (outcome, ()) = tokio::join!(live(&frame, &life, async |_| Ok(started)), ends);
+        let (outcome, ()) = tokio::join!(live(&control, &life, async |_| Ok(started)), ends);
         outcome.unwrap();
         assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
     }
@@ -304,10 +356,10 @@ mod tests {
     #[tokio::test]
     async fn a_role_that_cannot_start_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        let frame = frame(dir.path());
+        let control = place(dir.path());
         let start = async |_| Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
-        let error = live(&frame, &Life::new(), start).await.unwrap_err();
+        let error = live(&control, &Life::new(), start).await.unwrap_err();
         assert_eq!(error.to_string(), "port taken");
-        assert!(!frame.control.path.exists());
+        assert!(!control.path.exists());
     }
 }

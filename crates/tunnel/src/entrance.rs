@@ -41,10 +41,8 @@ pub(crate) struct Entrance {
     pub(crate) id: u64,
     /// Where it listens, as a URL.
     pub(crate) address: String,
-    /// Its name in logs and status.
-    pub(crate) name: String,
-    /// What the far side is asked for.
-    pub(crate) target: Target,
+    /// Where its visitors go. Another place after a reload.
+    pub(crate) aim: ArcSwap<Aim>,
     /// Class of its streams.
     pub(crate) priority: Priority,
     /// Whose streams they are. Changes when a new process of the client takes over.
@@ -55,10 +53,26 @@ pub(crate) struct Entrance {
     pub(crate) timeouts: Timeouts,
 }
 
+/// Where the visitors of an entrance go.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Aim {
+    /// In logs and status.
+    pub(crate) name: String,
+    /// What the far side is asked for.
+    pub(crate) target: Target,
+}
+
 /// The next id of an entrance.
 pub(crate) fn next_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(1);
     IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Entrance {
+    /// Its name in logs and status.
+    pub(crate) fn name(&self) -> String {
+        self.aim.load().name.clone()
+    }
 }
 
 /// An entrance as open on one worker.
@@ -156,7 +170,7 @@ struct Door {
 
 impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Door({})", self.entrance.name)
+        write!(f, "Door({})", self.entrance.name())
     }
 }
 
@@ -200,7 +214,7 @@ impl Visitor {
         match socket.detach() {
             Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer }),
             Err(error) => {
-                tracing::debug!(service = entrance.name, %error, "visitor lost");
+                tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
             }
         }
@@ -222,16 +236,16 @@ fn enter(
     let session = entrance.session.load();
     if let Some(link) = worker.state.live_link(&session) {
         let Some(permit) = entrance.gate.load().admit() else {
-            tracing::debug!(service = entrance.name, "limit of streams reached");
+            tracing::debug!(service = entrance.name(), "limit of streams reached");
             return relay::refuse_socket(socket, settings, ResetCode::Limit);
         };
         let open = proto::Open {
-            target: entrance.target.clone(),
+            target: entrance.aim.load().target.clone(),
             visitor: peer,
             priority: entrance.priority,
         };
         if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
-            tracing::debug!(service = entrance.name, %error, "visitor refused");
+            tracing::debug!(service = entrance.name(), %error, "visitor refused");
         }
         return;
     }
@@ -244,7 +258,7 @@ fn enter(
 async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     let session = visitor.entrance.session.load_full();
     let Some(to) = live_worker(&worker, &visitor, session).await else {
-        tracing::debug!(service = visitor.entrance.name, "no live link to the client");
+        tracing::debug!(service = visitor.entrance.name(), "no live link to the client");
         return refuse(&worker, visitor);
     };
     let Some(handle) = worker.peers.get(to) else { return };
@@ -304,7 +318,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     let Visitor { entrance, socket, peer } = visitor;
     match socket.attach() {
         Ok(socket) => enter(worker, &entrance, &settings, socket, peer),
-        Err(error) => tracing::debug!(service = entrance.name, %error, "visitor lost"),
+        Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
     }
 }
 

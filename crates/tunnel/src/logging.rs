@@ -3,6 +3,7 @@
 use std::env;
 use std::io::{self, IsTerminal};
 use std::panic;
+use std::sync::OnceLock;
 use std::thread;
 
 use anyhow::Context;
@@ -10,7 +11,7 @@ use clap::ValueEnum;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::{Layer, Registry};
+use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::cli;
 use crate::load::WrongConfig;
@@ -36,7 +37,14 @@ pub(crate) struct Settings {
     pub(crate) filter: String,
     /// How lines look.
     pub(crate) format: Format,
+    /// The file has no say: a flag or the variable has.
+    pub(crate) fixed: bool,
 }
+
+/// The filter of this process, and whether the file has no say.
+static FILTER: OnceLock<(Handle, bool)> = OnceLock::new();
+
+type Handle = reload::Handle<Targets, Registry>;
 
 impl Settings {
     /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts `-v`.
@@ -50,8 +58,10 @@ impl Settings {
         format: Option<Format>,
     ) -> Result<Self, WrongConfig> {
         let variable = env::var(VARIABLE).ok();
-        let filter = filter(flag, verbose, variable.as_deref(), file);
-        Ok(Self { filter: checked(filter)?, format: format.unwrap_or_default() })
+        let chosen = filter(flag, verbose, variable.as_deref(), file);
+        // Whatever the file says, it would be this.
+        let fixed = chosen == filter(flag, verbose, variable.as_deref(), Some(""));
+        Ok(Self { filter: checked(chosen)?, format: format.unwrap_or_default(), fixed })
     }
 }
 
@@ -76,13 +86,31 @@ fn checked(filter: &str) -> Result<String, WrongConfig> {
 
 /// Starts logging. Once per process.
 pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
-    let subscriber = Registry::default().with(layer(settings, io::stderr)?);
+    let (layer, filter) = layer(settings, io::stderr)?;
+    let subscriber = Registry::default().with(layer);
     tracing::subscriber::set_global_default(subscriber).context("logging was started twice")?;
+    // Not set before, as logging was not started before.
+    let _ = FILTER.set((filter, settings.fixed));
     log_panics();
     Ok(())
 }
 
-fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Box<dyn Layer<Registry> + Send + Sync>>
+/// The file asks for this level from now on. A flag or the variable is stronger.
+pub(crate) fn follow(level: &str) {
+    if let Some((handle, false)) = FILTER.get() {
+        set(handle, level);
+    }
+}
+
+fn set(handle: &Handle, filter: &str) {
+    let Ok(filter) = filter.parse::<Targets>() else { return };
+    // Fails only when the subscriber is gone, and it is the process's.
+    let _ = handle.modify(|current| *current = filter);
+}
+
+type Layered = (Box<dyn Layer<Registry> + Send + Sync>, Handle);
+
+fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Layered>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -91,10 +119,11 @@ where
         .filter
         .parse::<Targets>()
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
+    let (filter, handle) = reload::Layer::new(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     // The journal puts its own time in front of each line.
     let journal = env::var_os("JOURNAL_STREAM").is_some();
-    Ok(match settings.format {
+    let layer = match settings.format {
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Human => {
             let layer = layer.with_target(false).with_ansi(colours());
@@ -104,7 +133,8 @@ where
                 layer.with_filter(filter).boxed()
             }
         }
-    })
+    };
+    Ok((layer, handle))
 }
 
 /// Colours are for terminals, and for those who have not said no (no-color.org).
@@ -158,16 +188,42 @@ mod tests {
         }
     }
 
-    fn logged(format: Format) -> String {
+    fn settings(filter: &str, format: Format) -> Settings {
+        Settings { filter: filter.into(), format, fixed: false }
+    }
+
+    fn logged(format: Format, events: impl FnOnce(&Handle)) -> String {
         let sink = Sink::default();
         let to = sink.clone();
-        let settings = Settings { filter: "info".into(), format };
-        let subscriber = Registry::default().with(layer(&settings, move || to.clone()).unwrap());
-        tracing::subscriber::with_default(subscriber, || {
-            tracing::debug!("not this");
-            tracing::info!(link = 3, "up");
-        });
+        let (layer, filter) = layer(&settings("info", format), move || to.clone()).unwrap();
+        tracing::subscriber::with_default(Registry::default().with(layer), || events(&filter));
         String::from_utf8(sink.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn two_events(_: &Handle) {
+        tracing::debug!("not this");
+        tracing::info!(link = 3, "up");
+    }
+
+    #[test]
+    fn the_level_can_be_another_while_it_runs() {
+        let text = logged(Format::Human, |filter| {
+            set(filter, "debug");
+            tracing::debug!("this");
+            set(filter, "warn");
+            tracing::info!("not this");
+            set(filter, "no=level");
+            tracing::warn!("as before");
+        });
+        assert!(text.contains("this") && text.contains("as before"), "{text}");
+        assert!(!text.contains("not this"), "{text}");
+    }
+
+    #[test]
+    fn the_file_has_a_say_where_nothing_stronger_has() {
+        let fixed =
+            |flag, verbose| Settings::choose(flag, verbose, Some("info"), None).unwrap().fixed;
+        assert!(!fixed(None, 0) && fixed(None, 1) && fixed(Some("info"), 0));
     }
 
     #[test]
@@ -180,7 +236,7 @@ mod tests {
 
     #[test]
     fn json_is_one_flat_object_per_line() {
-        let text = logged(Format::Json);
+        let text = logged(Format::Json, two_events);
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["message"], &line["link"]), (&"up".into(), &3.into()));
         assert_eq!(line["level"], "INFO");
@@ -188,15 +244,14 @@ mod tests {
 
     #[test]
     fn human_is_plain_text_without_colour_off_a_terminal() {
-        let text = logged(Format::Human);
+        let text = logged(Format::Human, two_events);
         assert!(text.contains("INFO up link=3"), "{text}");
         assert!(!text.contains('\u{1b}') && text.lines().count() == 1, "{text}");
     }
 
     #[test]
     fn a_wrong_level_is_named() {
-        let settings = Settings { filter: "loud=very".into(), format: Format::Human };
-        let error = layer(&settings, io::stderr).err().unwrap();
+        let error = layer(&settings("loud=very", Format::Human), io::stderr).err().unwrap();
         assert!(format!("{error:#}").contains("loud=very"));
     }
 }

@@ -36,6 +36,7 @@ mod status;
 mod survey;
 mod term;
 mod transports;
+mod watch;
 mod workers;
 
 use std::process::ExitCode;

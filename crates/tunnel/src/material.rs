@@ -92,10 +92,6 @@ pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Iden
             warn_of_dates(&identity, &pair.cert);
             Ok(identity)
         }
-        None => {
-            let identity = self_signed(state.path(), &[]).context("the server's certificate")?;
-            tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
-            Ok(identity)
-        }
+        None => self_signed(state.path(), &[]).context("the server's certificate"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use config::{Change, Changed};
 use serde::{Deserialize, Serialize};
 
 /// The outcome of a reload that was good.
@@ -12,6 +13,21 @@ pub(crate) struct Reloaded {
     pub(crate) applied: Vec<String>,
     /// Keys whose new value waits for a restart.
     pub(crate) restart: Vec<String>,
+}
+
+impl Reloaded {
+    /// What was applied besides these keys, and the keys.
+    pub(crate) fn new(mut applied: Vec<String>, keys: &[Changed]) -> Self {
+        let mut restart = Vec::new();
+        for Changed { key, change } in keys {
+            match change {
+                Change::Live => applied.push(format!("{key} changed")),
+                Change::Reconnect => applied.push(format!("{key} changed for new connections")),
+                Change::Restart => restart.push((*key).to_owned()),
+            }
+        }
+        Self { applied, restart }
+    }
 }
 
 impl fmt::Display for Reloaded {

@@ -70,6 +70,11 @@ pub(crate) fn listen(
     Ok((socket.into(), file))
 }
 
+/// Lets these connect to the socket there from now on.
+pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    Ok(chmod(path, Mode::from_raw_mode(mode))?)
+}
+
 /// Listens in the abstract namespace: no file, no permissions, gone with the process.
 pub(crate) fn listen_abstract(name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);

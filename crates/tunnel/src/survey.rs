@@ -60,12 +60,13 @@ fn part(worker: &Rc<Worker>) -> Part {
         let stats = &open.settings.stats;
         let session = entrance.session.load();
         let entry = part.entry(&session);
-        let (list, target) = match &entrance.target {
+        let aim = entrance.aim.load();
+        let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
             Target::Forward(target) => (&mut entry.forwards, target.clone()),
         };
         list.push(status::Service {
-            name: entrance.name.clone(),
+            name: aim.name.clone(),
             address: entrance.address.clone(),
             target,
             state: status::UP.to_owned(),

@@ -10,9 +10,9 @@ use std::time::Duration;
 use anyhow::Context;
 use config::{Endpoint, Host, ServerConfig, Transport};
 use transport::tls::{Identity, Trust};
-use transport::{Dialer, Listener};
+use transport::{Current, Dialer, Listener};
 use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
-use transport_ws::{Proxies, Request, WsDialer, WsListener};
+use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
 
 use crate::material;
 
@@ -24,27 +24,37 @@ const STILL: Duration = Duration::from_secs(14);
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSide {
     /// For our own protocol, and for HTTP in front of it.
-    tls: Option<[Arc<transport::tls::ServerConfig>; 2]>,
-    proxies: Proxies,
-    ping_after: Duration,
+    tls: Option<[Current<transport::tls::ServerConfig>; 2]>,
+    terms: Current<Terms>,
 }
 
 impl ServerSide {
     /// Reads the authorities of clients. Without an identity there is no TLS.
     pub(crate) fn new(config: &ServerConfig, identity: Option<&Identity>) -> anyhow::Result<Self> {
-        let client_ca = config.tls.client_ca.as_deref();
-        let side = |identity, speech: Speech| {
-            transport::tls::server_config(identity, client_ca, &[speech.alpn()]).context("tls")
-        };
-        let tls = match identity {
-            Some(identity) => {
-                Some([side(identity, Speech::Tunnel)?, side(identity, Speech::Http)?])
+        let tls = identity.map(|identity| tls_sides(config, identity)).transpose()?;
+        Ok(Self { tls: tls.map(|both| both.map(Into::into)), terms: terms(config).into() })
+    }
+
+    /// Whether one of the listeners speaks TLS.
+    pub(crate) const fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Gives the listeners that there are what a configuration says now. Returns what puts it in
+    /// force, when nothing can fail any more.
+    pub(crate) fn renew(
+        &self,
+        config: &ServerConfig,
+        identity: Option<&Identity>,
+    ) -> anyhow::Result<impl FnOnce() + use<>> {
+        let new = identity.map(|identity| tls_sides(config, identity)).transpose()?;
+        let (side, terms) = (self.clone(), terms(config));
+        Ok(move || {
+            for (current, new) in side.tls.iter().flatten().zip(new.into_iter().flatten()) {
+                current.replace(new);
             }
-            None => None,
-        };
-        let trusted = config.trusted_proxies.clone();
-        let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
-        Ok(Self { tls, proxies, ping_after: ping_after(&config.common) })
+            side.terms.replace(Arc::new(terms));
+        })
     }
 
     /// A listener on one socket of a group.
@@ -63,10 +73,27 @@ impl ServerSide {
     }
 
     fn web_socket(&self, endpoint: &Endpoint, inner: TcpListener) -> Box<dyn Listener> {
-        let (path, proxies) = (endpoint.path.as_deref(), self.proxies.clone());
         let inner = inner.speaking(Speech::Http);
-        Box::new(WsListener::new(inner, path, proxies, self.ping_after))
+        Box::new(WsListener::new(inner, endpoint.path.as_deref(), self.terms.clone()))
     }
+}
+
+/// For our own protocol, and for HTTP in front of it.
+fn tls_sides(
+    config: &ServerConfig,
+    identity: &Identity,
+) -> anyhow::Result<[Arc<transport::tls::ServerConfig>; 2]> {
+    let client_ca = config.tls.client_ca.as_deref();
+    let side = |speech: Speech| {
+        transport::tls::server_config(identity, client_ca, &[speech.alpn()]).context("tls")
+    };
+    Ok([side(Speech::Tunnel)?, side(Speech::Http)?])
+}
+
+fn terms(config: &ServerConfig) -> Terms {
+    let trusted = config.trusted_proxies.clone();
+    let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
+    Terms { proxies, ping_after: ping_after(&config.common) }
 }
 
 fn ping_after(common: &config::Common) -> Duration {

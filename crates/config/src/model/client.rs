@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-use super::{Common, KeyPair, Token};
+use super::{Changed, Common, KeyPair, Token, changes};
 use crate::{Endpoint, Host, Local, Proxy, Secret, Span, Target};
 
 /// A checked client.yaml.
@@ -134,6 +134,41 @@ pub struct Forward {
 }
 
 impl ClientConfig {
+    /// What is another value in `other`. `servers` stands for all that is said of a path.
+    #[must_use]
+    pub fn differs(&self, other: &Self) -> Vec<Changed> {
+        let Self {
+            servers,
+            name,
+            token,
+            connections,
+            services,
+            forwards,
+            retry_min,
+            retry_max,
+            common,
+        } = self;
+        let retry = (*retry_min, *retry_max) != (other.retry_min, other.retry_max);
+        let own = [
+            (*servers != other.servers, Changed::reconnect("servers")),
+            (*name != other.name, Changed::restart("name")),
+            (token.secret != other.token.secret, Changed::reconnect("token")),
+            (*connections != other.connections, Changed::reconnect("connections")),
+            (*services != other.services, Changed::live("services")),
+            (*forwards != other.forwards, Changed::live("forwards")),
+            (retry, Changed::reconnect("retry")),
+        ];
+        changes(own).chain(common.differs(&other.common)).collect()
+    }
+
+    /// What is in force after a reload in a process that runs with `running`.
+    #[must_use]
+    pub fn reloaded(mut self, running: &Self) -> Self {
+        self.name.clone_from(&running.name);
+        self.common.keep(&running.common);
+        self
+    }
+
     /// What would run, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {

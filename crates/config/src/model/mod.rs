@@ -50,8 +50,9 @@ pub struct Common {
 }
 
 impl Common {
-    /// The keys that have another value in `other`.
-    fn differs(&self, other: &Self) -> impl Iterator<Item = &'static str> {
+    /// What is another value in `other`.
+    fn differs(&self, other: &Self) -> impl Iterator<Item = Changed> {
+        // All of them by name, so that none that is added is forgotten here.
         let Self {
             state_dir,
             workers,
@@ -66,20 +67,68 @@ impl Common {
             control,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
-        let log = (*log_level, *log_format) != (other.log_level, other.log_format);
         let all = [
-            ("state_dir", *state_dir != other.state_dir),
-            ("workers", *workers != other.workers),
-            ("memory_budget", *memory_budget != other.memory_budget),
-            ("window", window),
-            ("keepalive", *keepalive != other.keepalive),
-            ("resume_timeout", *resume_timeout != other.resume_timeout),
-            ("drain_timeout", *drain_timeout != other.drain_timeout),
-            ("log", log),
-            ("control", *control != other.control),
+            (*state_dir != other.state_dir, Changed::restart("state_dir")),
+            (*workers != other.workers, Changed::restart("workers")),
+            (*memory_budget != other.memory_budget, Changed::restart("memory_budget")),
+            (window, Changed::reconnect("window")),
+            (*keepalive != other.keepalive, Changed::reconnect("keepalive")),
+            (*resume_timeout != other.resume_timeout, Changed::reconnect("resume_timeout")),
+            (*drain_timeout != other.drain_timeout, Changed::live("drain_timeout")),
+            (*log_level != other.log_level, Changed::live("log.level")),
+            (*log_format != other.log_format, Changed::restart("log.format")),
+            (*control != other.control, Changed::restart("control")),
         ];
-        all.into_iter().filter_map(|(key, differs)| differs.then_some(key))
+        changes(all)
     }
+
+    /// Takes from `running` what only a restart changes.
+    fn keep(&mut self, running: &Self) {
+        self.state_dir.clone_from(&running.state_dir);
+        self.workers = running.workers;
+        self.memory_budget = running.memory_budget;
+        self.log_format = running.log_format;
+        self.control.clone_from(&running.control);
+    }
+}
+
+/// What it takes for another value of a key to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A reload; nothing that runs is touched.
+    Live,
+    /// A reload; it counts for links that begin from then on. A client makes new ones at once, a
+    /// server's clients as they come.
+    Reconnect,
+    /// Another process.
+    Restart,
+}
+
+/// A key with another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// As in the file, with those above it: `log.level`.
+    pub key: &'static str,
+    /// What it takes.
+    pub change: Change,
+}
+
+impl Changed {
+    const fn live(key: &'static str) -> Self {
+        Self { key, change: Change::Live }
+    }
+
+    const fn reconnect(key: &'static str) -> Self {
+        Self { key, change: Change::Reconnect }
+    }
+
+    const fn restart(key: &'static str) -> Self {
+        Self { key, change: Change::Restart }
+    }
+}
+
+fn changes<const N: usize>(all: [(bool, Changed); N]) -> impl Iterator<Item = Changed> {
+    all.into_iter().filter_map(|(is_so, changed)| is_so.then_some(changed))
 }
 
 /// A certificate chain and its key, PEM files with paths as written.

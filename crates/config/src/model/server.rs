@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use super::{Common, KeyPair, Token};
+use super::{Changed, Common, KeyPair, Token, changes};
 use crate::{Endpoint, ForwardRights, Net, PortRights};
 
 /// A checked server.yaml.
@@ -51,20 +51,31 @@ pub struct ClientGrant {
 }
 
 impl ServerConfig {
-    /// The keys that have another value in `other`; `clients`, which can be compared one by one,
-    /// apart.
+    /// What is another value in `other`.
     #[must_use]
-    pub fn differs(&self, other: &Self) -> Vec<&'static str> {
-        // All of them by name, so that none that is added is forgotten here.
-        let Self { listen, tls, clients: _, public_bind, trusted_proxies, common } = self;
+    pub fn differs(&self, other: &Self) -> Vec<Changed> {
+        let Self { listen, tls, clients, public_bind, trusted_proxies, common } = self;
         let own = [
-            ("listen", *listen != other.listen),
-            ("tls", *tls != other.tls),
-            ("public_bind", *public_bind != other.public_bind),
-            ("trusted_proxies", *trusted_proxies != other.trusted_proxies),
+            (*listen != other.listen, Changed::restart("listen")),
+            (*tls != other.tls, Changed::reconnect("tls")),
+            (*clients != other.clients, Changed::live("clients")),
+            (*public_bind != other.public_bind, Changed::restart("public_bind")),
+            (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
-        let own = own.into_iter().filter_map(|(key, differs)| differs.then_some(key));
-        own.chain(common.differs(&other.common)).collect()
+        changes(own).chain(common.differs(&other.common)).collect()
+    }
+
+    /// What is in force after a reload in a process that runs with `running`.
+    #[must_use]
+    pub fn reloaded(mut self, running: &Self) -> Self {
+        self.listen.clone_from(&running.listen);
+        self.public_bind = running.public_bind;
+        // Ports without an address are those of the address that is in force.
+        for client in &mut self.clients {
+            client.tcp.default_bind = Some(running.public_bind);
+        }
+        self.common.keep(&running.common);
+        self
     }
 
     /// What would run, line by line.

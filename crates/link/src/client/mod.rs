@@ -18,7 +18,7 @@ mod watch;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use proto::greeting::{Identity, Name};
@@ -61,10 +61,8 @@ pub struct Client {
     pub link: LinkConfig,
     /// The worker's lease.
     pub budget: Rc<dyn Budget>,
-    /// The first serial; counts up by `serials` with each new link.
-    pub serial: u64,
-    /// How many links of this process count beside this one.
-    pub serials: u64,
+    /// The number of the next link; shared by all of this process.
+    pub serials: Arc<AtomicU64>,
 }
 
 /// Something worth telling a person.
@@ -100,7 +98,6 @@ pub async fn run(
     report: Rc<dyn Fn(Report<'_>)>,
 ) {
     let keeper = Rc::new(Keeper { client, owner, report });
-    let mut serial = keeper.client.serial;
     let mut backoff = Backoff::new(keeper.client.retry);
     let mut living = JoinSet::new();
     // Told to go, and in use until it has a successor.
@@ -111,8 +108,7 @@ pub async fn run(
         };
         let Some((connected, trials)) = connected else { break };
         let began = Instant::now();
-        let Some(watch) = keeper.begin(connected, trials, serial, &*current) else { continue };
-        serial += keeper.client.serials;
+        let Some(watch) = keeper.begin(connected, trials, &*current) else { continue };
         let link = watch.link.clone();
         living.spawn_local(guarded(Rc::downgrade(&link.inner), watch.run()));
         if let Some(former) = former.take() {
@@ -170,7 +166,6 @@ impl Keeper {
         self: &Rc<Self>,
         connected: Connected,
         trials: Vec<Attempt>,
-        serial: u64,
         current: &OnLink,
     ) -> Option<Watch> {
         let Connected { path, number, carrier, accepted, leftover } = connected;
@@ -180,6 +175,7 @@ impl Keeper {
         config.resume_timeout = accepted.resume_timeout;
         config.keepalive = accepted.keepalive;
         let budget = Rc::clone(&self.client.budget);
+        let serial = self.client.serials.fetch_add(1, Ordering::Relaxed);
         let settings = Settings { side: Side::Client, config, budget, serial };
         let link = Link::new(settings, Rc::clone(&self.owner));
         let watch = Watch { keeper: Rc::clone(self), link: link.clone(), known, path, trials };

@@ -97,9 +97,9 @@ impl Running {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// `tunnel reload` of the server.
-    pub fn reload(&self) -> Output {
-        let socket = self.file("server.sock");
+    /// `tunnel reload` of a role.
+    pub fn reload(&self, role: &str) -> Output {
+        let socket = self.file(&format!("{role}.sock"));
         run(tunnel(&self.setup.binary, &["reload", "--control"]).arg(socket))
     }
 

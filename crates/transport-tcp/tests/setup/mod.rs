@@ -62,7 +62,7 @@ pub(crate) struct Ends {
 /// Shakes hands over loopback.
 pub(crate) async fn ends(server: Arc<ServerConfig>, client: Arc<ClientConfig>, name: &str) -> Ends {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
-    let mut listener = TcpListener::new(socket, Some(server)).unwrap();
+    let mut listener = TcpListener::new(socket, Some(server.into())).unwrap();
     let address = listener.local_addr();
     let accept = async {
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();

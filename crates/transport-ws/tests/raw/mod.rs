@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use transport::{Carrier, CarrierError, Lane, Listener as _, listen_group};
 use transport_tcp::TcpListener;
-use transport_ws::{Proxies, WsListener};
+use transport_ws::{Proxies, Terms, WsListener};
 
 /// Five times what the slowest needs.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -68,7 +68,8 @@ pub(crate) fn listener() -> WsListener {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let inner = TcpListener::new(socket, None).unwrap();
     let proxies = Proxies::new(|ip| ip.is_loopback());
-    WsListener::new(inner, Some("/tunnel"), proxies, Duration::from_secs(25))
+    let terms = Terms { proxies, ping_after: Duration::from_secs(25) };
+    WsListener::new(inner, Some("/tunnel"), terms)
 }
 
 /// The server's handshake with a peer that sends `request`, and what the peer reads of the answer's

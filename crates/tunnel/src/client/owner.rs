@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use config::ClientConfig;
 use link::client::Report;
 use link::{End, Link, Owner, State};
 use proto::control::ControlMessage;
@@ -15,6 +16,7 @@ use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::Shared;
+use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
@@ -27,7 +29,8 @@ const REPEAT: Duration = Duration::from_secs(30);
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
     shared: Arc<Shared>,
-    services: HashMap<String, Rc<Local>>,
+    links: Arc<Links>,
+    services: RefCell<Services>,
     told: RefCell<Option<(String, Instant)>>,
     serial: Cell<u64>,
 }
@@ -45,33 +48,52 @@ impl fmt::Debug for ClientOwner {
     }
 }
 
-impl ClientOwner {
-    pub(super) fn new(worker: Rc<Worker>, shared: Arc<Shared>) -> Rc<Self> {
+/// The services of one configuration.
+struct Services {
+    of: Arc<ClientConfig>,
+    known: HashMap<String, Rc<Local>>,
+}
+
+impl Services {
+    fn new(worker: &Worker, of: Arc<ClientConfig>) -> Self {
         let room = descriptors::room();
-        let services = shared.config.services.iter();
-        let services = services
-            .map(|service| {
-                let timeouts = Timeouts {
-                    dial: service.timeouts.dial.duration(),
-                    idle: service.timeouts.idle.duration(),
-                    half_close: service.timeouts.half_close.duration(),
-                };
-                let counted = worker.state.service_stats(&service.name);
-                let local = Local {
-                    target: target(&service.target),
-                    settings: Rc::new(Settings { timeouts, stats: counted, room }),
-                };
-                (service.name.clone(), Rc::new(local))
-            })
-            .collect();
-        Rc::new(Self { worker, shared, services, told: RefCell::default(), serial: Cell::new(0) })
+        let local = |service: &config::Service| {
+            let timeouts = Timeouts {
+                dial: service.timeouts.dial.duration(),
+                idle: service.timeouts.idle.duration(),
+                half_close: service.timeouts.half_close.duration(),
+            };
+            let stats = worker.state.service_stats(&service.name);
+            let settings = Rc::new(Settings { timeouts, stats, room });
+            let local = Local { target: target(&service.target), settings };
+            (service.name.clone(), Rc::new(local))
+        };
+        Self { known: of.services.iter().map(local).collect(), of }
+    }
+}
+
+impl ClientOwner {
+    pub(super) fn new(worker: Rc<Worker>, shared: Arc<Shared>, links: Arc<Links>) -> Rc<Self> {
+        let services = RefCell::new(Services::new(&worker, shared.config.load_full()));
+        let (told, serial) = (RefCell::default(), Cell::new(0));
+        Rc::new(Self { worker, shared, links, services, told, serial })
+    }
+
+    /// A service of the configuration that is in force.
+    fn service(&self, name: &str) -> Option<Rc<Local>> {
+        let mut services = self.services.borrow_mut();
+        let now = self.shared.config.load();
+        if !Arc::ptr_eq(&services.of, &now) {
+            *services = Services::new(&self.worker, Arc::clone(&now));
+        }
+        services.known.get(name).cloned()
     }
 
     /// A new link is about to get its first carrier, or the last one has ended.
     pub(super) fn begin(&self, link: Option<&Link>) {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
-        self.worker.state.add_link(&self.shared.session, link);
+        self.worker.state.add_link(&self.links.session, link);
         register(link, &self.shared);
     }
 
@@ -81,6 +103,9 @@ impl ClientOwner {
             Report::Unreachable { path, error, .. } => {
                 let trouble = Trouble::new(&path.url, error);
                 let text = trouble.text.clone();
+                if self.links.fail(&text) {
+                    return;
+                }
                 self.shared.published.note_trouble(Some(trouble));
                 let now = Instant::now();
                 let mut told = self.told.borrow_mut();
@@ -124,7 +149,7 @@ impl Owner for ClientOwner {
             // A server dials for clients, never the reverse.
             return refuse_stream(&*inlet, None, ResetCode::Denied);
         };
-        match self.services.get(name) {
+        match self.service(name) {
             Some(local) => connect_stream(local.target.clone(), None, inlet, &local.settings, None),
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
@@ -139,7 +164,7 @@ impl Owner for ClientOwner {
     }
 
     fn changed(&self, link: &Link, state: State) {
-        let (worker, session, serial) = (&self.worker, &self.shared.session, link.serial());
+        let (worker, session, serial) = (&self.worker, &self.links.session, link.serial());
         match state {
             State::Live => worker.state.set_live(worker.index, session, serial, true),
             State::Stalled => {

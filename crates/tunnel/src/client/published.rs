@@ -28,8 +28,8 @@ struct Known {
 }
 
 impl Published {
-    pub(super) fn new(server: String) -> Self {
-        let server = if server.contains(':') { format!("[{server}]") } else { server };
+    pub(super) fn new(server: &str) -> Self {
+        let server = if server.contains(':') { format!("[{server}]") } else { server.to_owned() };
         Self { server, known: Mutex::default() }
     }
 
@@ -59,6 +59,17 @@ impl Published {
             }
             known.services.insert(name.to_owned(), outcome);
         }
+    }
+
+    /// What is not among these is not published any more.
+    pub(super) fn forget_others(&self, services: &[config::Service]) {
+        self.known().services.retain(|name, at| {
+            let stays = services.iter().any(|service| service.name == *name);
+            if !stays && at.is_ok() {
+                tracing::info!("{name} is published no more");
+            }
+            stays
+        });
     }
 
     /// Whether it may help to ask again.

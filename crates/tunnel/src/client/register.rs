@@ -25,7 +25,7 @@ pub(super) fn register(link: &Link, shared: &Shared) {
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
-        shared.config.services.iter().filter_map(spec).collect()
+        shared.config.load().services.iter().filter_map(spec).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });
     if !link.send_message(&message) {
@@ -75,7 +75,7 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<Shared>) {
 }
 
 /// Registers under the next generation, over every live link: the server answers one of them.
-async fn anew(handles: &[Handle], shared: &Arc<Shared>) {
+pub(super) async fn anew(handles: &[Handle], shared: &Arc<Shared>) {
     shared.generation.fetch_add(1, Ordering::Relaxed);
     for handle in handles {
         let shared = Arc::clone(shared);

@@ -4,11 +4,12 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
-use proto::{Open, ResetCode, StreamId};
+use proto::{Open, Priority, ResetCode, StreamId, Target};
 use testkit::origins::Origin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,6 +18,7 @@ use transport::{Connector, Outlet};
 
 use super::*;
 use crate::server::Server;
+use crate::session::Worker;
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
@@ -110,7 +112,7 @@ impl Tunnel {
     }
 }
 
-fn link_config(common: &config::Common, worn: bool) -> LinkConfig {
+fn link_config(common: &Common, worn: bool) -> LinkConfig {
     let last_id = if worn { StreamId::new(2 * STREAMS) } else { StreamId::LAST };
     LinkConfig { last_id, ..memory::link_config(common) }
 }

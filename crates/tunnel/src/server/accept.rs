@@ -237,7 +237,7 @@ fn arrive(
 fn begin(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64) -> Link {
     let settings = link::Settings {
         side: proto::Side::Server,
-        config: registry.shared().link,
+        config: registry.shared().link.get(),
         budget: Rc::<link::Lease>::clone(&worker.state.budget),
         serial,
     };

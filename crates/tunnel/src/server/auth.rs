@@ -83,7 +83,7 @@ impl Verifier for Auth<'_> {
         if grant.attach.is_none() {
             self.registry.admit(grant)?;
         }
-        let config = &self.registry.shared().link;
+        let config = self.registry.shared().link.get();
         Ok(Terms {
             new_link: self.registry.new_link_id(),
             resume_timeout: config.resume_timeout,

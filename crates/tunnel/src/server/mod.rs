@@ -5,6 +5,7 @@
 //!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs     who may log in, who takes over from whom
 //!   clients.rs  everybody who may, and what a reload changes of it
+//!   reload.rs   the configuration, read again
 //!   brake.rs    failed log-ins are slowed and told once
 //!   registry/   sessions and links, entrances of services
 //!   owner.rs    what links say: streams (forwards), registrations, changes
@@ -16,23 +17,25 @@ mod brake;
 mod clients;
 mod owner;
 mod registry;
+mod reload;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use config::ServerConfig;
+use arc_swap::ArcSwap;
+use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use proto::LinkConfig;
 use transport::tls::Identity;
 
 use crate::daemon::Role;
 use crate::life::Life;
-use crate::load::{Loaded, WrongConfig};
 use crate::reload::Reloaded;
 use crate::session::{State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
@@ -41,9 +44,7 @@ use crate::{memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
 use registry::Registry;
-
-/// Reads the configuration again, from where it came.
-pub(crate) type Source = Box<dyn Fn() -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
+pub(crate) use reload::Source;
 
 /// A running server.
 pub(crate) struct Server {
@@ -51,8 +52,9 @@ pub(crate) struct Server {
     registry: Arc<Registry>,
     listen: Vec<String>,
     started: Instant,
-    /// What it was started with, the clients apart: a reload compares with it.
-    config: ServerConfig,
+    /// What is in force, the clients apart.
+    config: ArcSwap<ServerConfig>,
+    side: ServerSide,
     source: Option<Source>,
 }
 
@@ -66,8 +68,27 @@ impl fmt::Debug for Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
-    pub(crate) link: LinkConfig,
+    /// Of links that begin.
+    pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
+}
+
+/// What a link gets when it begins; a reload gives later ones something else.
+#[derive(Debug)]
+pub(crate) struct LinkSettings(Mutex<LinkConfig>);
+
+impl LinkSettings {
+    pub(crate) const fn new(config: LinkConfig) -> Self {
+        Self(Mutex::new(config))
+    }
+
+    pub(crate) fn get(&self) -> LinkConfig {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LinkConfig> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Starts listeners and workers. `identity` is there when one of the listeners speaks TLS.
@@ -100,7 +121,7 @@ impl Server {
         let side = ServerSide::new(&config, identity.as_ref())?;
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
-            link,
+            link: LinkSettings::new(link),
             public_bind: config.public_bind,
         });
         // Ports first: one that is taken is told before anything runs.
@@ -131,28 +152,14 @@ impl Server {
                     .await??;
             }
         }
-        // Their tokens need not stay in memory.
-        let config = ServerConfig { clients: Vec::new(), ..config };
-        Ok(Self { workers, registry, listen, started: Instant::now(), config, source: None })
+        let config = ArcSwap::from_pointee(reload::without_clients(config));
+        Ok(Self { workers, registry, listen, started: Instant::now(), config, side, source: None })
     }
 
     /// The ways to its workers.
     #[cfg(test)]
     pub(crate) fn handles(&self) -> &Arc<[crate::session::Handle]> {
         self.workers.handles()
-    }
-
-    /// Puts the clients of another configuration in force. What else differs waits for a restart.
-    async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
-        let restart = self.config.differs(&new).into_iter().map(str::to_owned).collect();
-        let mut config = ServerConfig { clients: new.clients, ..self.config.clone() };
-        // Ports without an address are those of the address that is in force.
-        for client in &mut config.clients {
-            client.tcp.default_bind = Some(config.public_bind);
-        }
-        let changes = self.registry.shared().clients.replace(&config)?;
-        self.registry.follow(&changes).await;
-        Ok(Reloaded { applied: changes.lines(), restart })
     }
 
     /// Where it waits for clients.
@@ -174,14 +181,7 @@ fn bind(
 
 impl StatusSource for Server {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(async {
-            let source = self.source.as_ref().context("it was started without a configuration")?;
-            let Loaded { config, warnings } = tokio::task::block_in_place(source)?;
-            for warning in warnings {
-                tracing::warn!("{warning}");
-            }
-            self.apply(config).await
-        })
+        Box::pin(self.reload_source())
     }
 
     fn status(&self) -> SendFuture<'_, Status> {
@@ -205,6 +205,18 @@ impl StatusSource for Server {
 impl Role for Server {
     fn summary(&self) -> String {
         format!("serving clients on {}", self.listen.join(", "))
+    }
+
+    fn common(&self) -> Common {
+        self.config.load().common.clone()
+    }
+
+    fn certificates(&self) -> Vec<PathBuf> {
+        self.certificate_files()
+    }
+
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { self.renew_certificates() })
     }
 
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {

@@ -31,6 +31,7 @@ mod peer;
 mod proxies;
 mod real_software;
 mod reload;
+mod reload_client;
 mod secrets;
 mod sessions;
 mod survival;

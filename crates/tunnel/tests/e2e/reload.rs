@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,11 +27,14 @@ fn guest(token: &str, port: u16) -> String {
 }
 
 /// Exit code, standard output and error of `tunnel reload`.
-fn reload(running: &Running) -> (Option<i32>, String, String) {
-    let output = running.reload();
+pub(crate) fn outcome(output: Output) -> (Option<i32>, String, String) {
     let [said, complaint] =
         [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
     (output.status.code(), said, complaint)
+}
+
+fn reload(running: &Running) -> (Option<i32>, String, String) {
+    outcome(running.reload("server"))
 }
 
 /// Reloads, and expects just this to be different.
@@ -39,7 +42,7 @@ fn applies(running: &Running, line: &str) {
     assert_eq!(reload(running), (Some(0), format!("{line}\n"), String::new()));
 }
 
-fn echo(mut visitor: &TcpStream, byte: u8) {
+pub(crate) fn echo(mut visitor: &TcpStream, byte: u8) {
     visitor.write_all(&[byte]).unwrap();
     let mut back = [0];
     visitor.read_exact(&mut back).unwrap();
@@ -198,17 +201,26 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
 }
 
 #[test]
-fn keys_that_wait_for_a_restart_are_named() {
+fn keys_for_new_connections_are_applied_and_those_that_wait_for_a_restart_are_named() {
     let mut running = Setup::new(Scheme::Tls).start();
-    // Before it has begun to listen to signals, SIGHUP ends a process.
     running.wait_links(2);
-    running.edit_server(|text| text + "keepalive: 3s\ntrusted_proxies: [ 192.0.2.1 ]\n");
+    running.edit_server(|text| {
+        text + "keepalive: 3s\ntrusted_proxies: [ 192.0.2.1 ]\nlog: { level: debug }\n\
+                public_bind: 127.0.0.1\nmemory_budget: 64MiB\n"
+    });
     let (code, said, complaint) = reload(&running);
-    assert_eq!((code, said.as_str()), (Some(0), "nothing to apply\n"), "{complaint}");
-    assert!(complaint.contains("restart: trusted_proxies, keepalive"), "{complaint}");
-    // A client says so, and lives on.
-    running.client().signal(Signal::HUP);
-    running.client().wait_line(&["not reloaded", "restart it"], SOON);
+    assert_eq!(code, Some(0), "{complaint}");
+    let expected = "trusted_proxies changed for new connections\n\
+                    keepalive changed for new connections\nlog.level changed\n";
+    assert_eq!(said, expected);
+    assert!(complaint.contains("restart: public_bind, memory_budget"), "{complaint}");
+    running.client().kill();
+    running.server.wait_line(&["DEBUG"], SOON);
+    // They still wait, and there is nothing more to apply.
+    let (_, said, complaint) = reload(&running);
+    assert_eq!(said, "nothing to apply\n");
+    assert!(complaint.contains("restart: public_bind, memory_budget"), "{complaint}");
+    running.start_client();
     running.wait_links(2);
 }
 

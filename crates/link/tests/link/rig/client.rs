@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use link::client::{Report, run};
@@ -36,8 +36,7 @@ pub(crate) fn plan(paths: Vec<Path>) -> Plan {
         retry: Retry { min: Duration::from_millis(2), max: Duration::from_millis(10) },
         link: LinkConfig::default(),
         budget: Rc::new(Unlimited),
-        serial: 1,
-        serials: 1,
+        serials: Arc::new(AtomicU64::new(1)),
     }
 }
 

@@ -46,7 +46,7 @@ impl Tls {
 
 fn listen(tls: Option<Arc<ServerConfig>>) -> (Box<dyn Listener>, u16) {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
-    let listener = TcpListener::new(socket, tls).unwrap();
+    let listener = TcpListener::new(socket, tls.map(Into::into)).unwrap();
     let port = listener.local_addr().port();
     (Box::new(listener), port)
 }

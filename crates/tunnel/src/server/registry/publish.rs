@@ -14,7 +14,7 @@ use proto::control::{
 use relay::{Gate, Timeouts};
 use rustix::io::Errno;
 
-use crate::entrance::{self, Entrance};
+use crate::entrance::{self, Aim, Entrance};
 use crate::listeners::Listeners;
 use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
@@ -225,8 +225,10 @@ impl Published {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("tcp://{address}"),
-            name: spec.name.as_str().to_owned(),
-            target: Target::Service(spec.name.as_str().to_owned()),
+            aim: ArcSwap::from_pointee(Aim {
+                name: spec.name.as_str().to_owned(),
+                target: Target::Service(spec.name.as_str().to_owned()),
+            }),
             priority: spec.priority,
             session: ArcSwap::new(Arc::clone(to.session)),
             gate: ArcSwap::new(Gate::within(Arc::clone(&to.client.gate), None)),
@@ -245,7 +247,7 @@ impl Published {
     async fn close_unwanted(&mut self, owner: &str, handles: &[Handle]) {
         let gone = self.take(|entry| entry.owner == owner && !entry.wanted);
         for entrance in gone {
-            tracing::info!(client = owner, service = entrance.name, "withdrawn");
+            tracing::info!(client = owner, service = entrance.name(), "withdrawn");
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -254,7 +256,7 @@ impl Published {
     pub(super) async fn withdraw(&mut self, session: &Session, handles: &[Handle]) {
         self.registered.remove(&session.id);
         for entrance in self.take(|entry| entry.entrance.session.load().id == session.id) {
-            tracing::info!(client = session.name, service = entrance.name, "withdrawn");
+            tracing::info!(client = session.name, service = entrance.name(), "withdrawn");
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -298,7 +300,7 @@ impl Entry {
 
     /// Whether the entrance can serve this service as it is.
     fn fits(&self, spec: &ServiceSpec) -> bool {
-        self.entrance.name == spec.name.as_str() && self.entrance.priority == spec.priority
+        self.entrance.name() == spec.name.as_str() && self.entrance.priority == spec.priority
     }
 }
 

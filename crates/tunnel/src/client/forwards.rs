@@ -1,0 +1,147 @@
+//! The forwards of a client: which are open, and what a reload makes of them.
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use config::{Forward, Local};
+use proto::{Priority, Target};
+use relay::{Gate, Timeouts};
+use tokio::sync::Mutex;
+
+use crate::entrance::{self, Aim, Entrance};
+use crate::listeners::{self, Listeners};
+use crate::session::{Handle, Session};
+use crate::{socket_file, transports};
+
+/// All that are open.
+#[derive(Debug, Default)]
+pub(super) struct Forwards(Mutex<Vec<Open>>);
+
+#[derive(Clone, Debug)]
+struct Open {
+    forward: Forward,
+    entrance: Arc<Entrance>,
+}
+
+/// Those that are to be open, bound already and not yet accepting.
+#[derive(Debug)]
+pub(super) struct Bound {
+    known: Vec<(Open, Forward)>,
+    new: Vec<(Open, Listeners)>,
+    gone: Vec<Open>,
+}
+
+impl Forwards {
+    /// Binds what is not open yet: all of them, for who cannot have one mends it first. The ones
+    /// that are open stay, whatever they led to.
+    pub(super) async fn bind(
+        &self,
+        wanted: &[Forward],
+        workers: NonZeroUsize,
+        session: &Arc<Session>,
+    ) -> anyhow::Result<Bound> {
+        let mut gone = self.0.lock().await.clone();
+        let (mut known, mut missing) = (Vec::new(), Vec::new());
+        for forward in wanted {
+            let same = gone.iter().position(|open| place(&open.forward) == place(forward));
+            match same {
+                Some(at) => known.push((gone.swap_remove(at), forward.clone())),
+                None => missing.push(forward),
+            }
+        }
+        let new =
+            transports::all_bound(missing.iter().map(|forward| bind(forward, workers, session)));
+        Ok(Bound { known, new: new?, gone })
+    }
+
+    /// Opens and closes what has to be, and lets the others lead to where they are to.
+    pub(super) async fn follow(
+        &self,
+        bound: Bound,
+        handles: &[Handle],
+        session: &Arc<Session>,
+    ) -> anyhow::Result<()> {
+        let mut all = self.0.lock().await;
+        for Open { entrance, .. } in bound.gone {
+            entrance::close_everywhere(handles, entrance.id).await;
+            tracing::info!("forward {} closed", entrance.aim.load().name);
+            all.retain(|open| open.entrance.id != entrance.id);
+        }
+        for (open, forward) in bound.known {
+            if open.forward != forward {
+                turn(&open, &forward);
+            }
+            open.entrance.session.store(Arc::clone(session));
+            let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
+            if let Some(entry) = entry {
+                entry.forward = forward;
+            }
+        }
+        for (open, listeners) in bound.new {
+            entrance::open_everywhere(handles, &open.entrance, listeners).await?;
+            tracing::info!("forward {} listening", open.entrance.aim.load().name);
+            all.push(open);
+        }
+        Ok(())
+    }
+
+    /// Other links carry their visitors.
+    pub(super) async fn lead_to(&self, session: &Arc<Session>) {
+        for open in &*self.0.lock().await {
+            open.entrance.session.store(Arc::clone(session));
+        }
+    }
+
+    pub(super) async fn close_all(&self, handles: &[Handle]) {
+        for Open { entrance, .. } in self.0.lock().await.drain(..) {
+            entrance::close_everywhere(handles, entrance.id).await;
+        }
+    }
+}
+
+/// What makes it the same listener, however it is called and whoever may connect.
+fn place(forward: &Forward) -> Result<std::net::SocketAddr, &str> {
+    match &forward.listen {
+        Local::Tcp(address) => Ok(*address),
+        Local::Unix { address, .. } => Err(address.place()),
+    }
+}
+
+fn aim(address: &str, forward: &Forward) -> Aim {
+    Aim {
+        name: format!("{address} -> {}", forward.target),
+        target: Target::Forward(forward.target.to_string()),
+    }
+}
+
+fn bind(
+    forward: &Forward,
+    workers: NonZeroUsize,
+    session: &Arc<Session>,
+) -> anyhow::Result<(Open, Listeners)> {
+    let (address, listeners) = listeners::bind(&forward.listen, workers)?;
+    let entrance = Entrance {
+        id: entrance::next_id(),
+        aim: ArcSwap::from_pointee(aim(&address, forward)),
+        address,
+        priority: Priority::Normal,
+        session: ArcSwap::new(Arc::clone(session)),
+        gate: ArcSwap::new(Gate::new(None)),
+        timeouts: Timeouts::default(),
+    };
+    Ok((Open { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
+}
+
+/// Lets an open one be as `forward` says.
+fn turn(open: &Open, forward: &Forward) {
+    open.entrance.aim.store(Arc::new(aim(&open.entrance.address, forward)));
+    tracing::info!("forward {}", open.entrance.aim.load().name);
+    if let Local::Unix { address, mode } = &forward.listen
+        && address.abstract_name().is_none()
+        && let Err(error) = socket_file::set_mode(Path::new(address.place()), *mode)
+    {
+        tracing::warn!("{}: its mode stays: {error}", forward.listen);
+    }
+}

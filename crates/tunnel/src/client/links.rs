@@ -1,0 +1,218 @@
+//! The links of a client. Those that were made together share what they were made of; when that has
+//! changed, others are made, and the ones before retire: their streams go on until they end.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use config::ClientConfig;
+use link::client::Client as Keeper;
+use link::{Lease, Retry};
+use proto::LinkConfig;
+use proto::greeting::{Identity, Name, Token};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, spawn_local};
+
+use super::Shared;
+use super::owner::ClientOwner;
+use crate::session::{Handle, Session, Worker};
+use crate::transports::Way;
+
+/// Links when nothing is configured: one per worker, and at least two, so that a lost packet on one
+/// carrier does not hold up all streams.
+const LINKS_MIN: usize = 2;
+
+/// How long new links may take before the ones that work are kept instead. Whoever asked for a reload
+/// waits a little longer than that.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Links that were made together.
+pub(super) struct Links {
+    pub(super) session: Arc<Session>,
+    /// No further one is made; those that live go on.
+    pub(super) leaving: Arc<AtomicBool>,
+    keepers: Mutex<Vec<AbortHandle>>,
+    /// While others are to be replaced by them: the first answer, and whether one of them is live.
+    trial: watch::Sender<Trial>,
+}
+
+/// What has become of links that are to replace others.
+#[derive(Clone, Debug)]
+enum Trial {
+    None,
+    UnderWay,
+    Failed(String),
+}
+
+impl fmt::Debug for Links {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Links({})", self.session.name)
+    }
+}
+
+/// What links are made of; everything that can be wrong in it was looked at.
+pub(super) struct Plan {
+    ways: Vec<Way>,
+    name: Name,
+    token: Token,
+    count: usize,
+    retry: Retry,
+    link: LinkConfig,
+}
+
+impl Plan {
+    /// Reads certificates and pins.
+    pub(super) fn new(
+        config: &ClientConfig,
+        link: LinkConfig,
+        workers: usize,
+    ) -> anyhow::Result<Self> {
+        let ways: anyhow::Result<Vec<Way>> =
+            config.servers.iter().map(|path| Way::new(path, &config.common)).collect();
+        Ok(Self {
+            ways: ways?,
+            name: Name::new(&config.name).context("name")?,
+            token: Token::new(config.token.secret.reveal()).context("token")?,
+            count: config.connections.map_or_else(|| workers.max(LINKS_MIN), Into::into),
+            retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
+            link,
+        })
+    }
+
+    /// The server's host, as configured.
+    pub(super) fn server(&self) -> &str {
+        self.ways.first().map_or("", Way::host)
+    }
+}
+
+impl Links {
+    /// None yet. Those that nobody waits for are tried until they live.
+    pub(super) fn of(plan: &Plan, workers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            session: Session::new(plan.server(), workers),
+            leaving: Arc::default(),
+            keepers: Mutex::default(),
+            trial: watch::Sender::new(Trial::None),
+        })
+    }
+
+    /// The first failure ends their trial, for others work. To be called before they start.
+    pub(super) fn on_trial(&self) {
+        self.trial.send_replace(Trial::UnderWay);
+    }
+
+    /// Notes why one of them could not be made; false when that is to be told as ever.
+    pub(super) fn fail(&self, why: &str) -> bool {
+        let mut is_on_trial = false;
+        self.trial.send_if_modified(|trial| {
+            is_on_trial = !matches!(trial, Trial::None);
+            let is_first = matches!(trial, Trial::UnderWay);
+            if is_first {
+                *trial = Trial::Failed(why.to_owned());
+            }
+            is_first
+        });
+        is_on_trial
+    }
+
+    /// Begins to make them, spread over the workers.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        handles: &[Handle],
+        shared: &Arc<Shared>,
+        plan: Plan,
+    ) -> anyhow::Result<()> {
+        let plan = Arc::new(plan);
+        for n in 0..plan.count {
+            let handle = handles.get(n % handles.len()).context("no worker")?;
+            let (links, shared, plan) = (Arc::clone(self), Arc::clone(shared), Arc::clone(&plan));
+            let keeper = handle.call(move |worker| keep(worker, &shared, &links, &plan)).await?;
+            self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
+        }
+        Ok(())
+    }
+
+    /// Ready when one of them takes streams; the error says why none does.
+    pub(super) async fn come_alive(&self) -> Result<(), String> {
+        let live = async {
+            loop {
+                let revived = self.session.revived.notified();
+                if self.session.live() > 0 {
+                    return;
+                }
+                revived.await;
+            }
+        };
+        let mut trial = self.trial.subscribe();
+        let failed = async {
+            loop {
+                let now = trial.borrow_and_update().clone();
+                if let Trial::Failed(why) = now {
+                    return why;
+                }
+                // Fails only when the sender is gone, and we hold it.
+                let _ = trial.changed().await;
+            }
+        };
+        let outcome = tokio::select! {
+            () = live => Ok(()),
+            why = failed => Err(why),
+            () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
+        };
+        self.trial.send_replace(Trial::None);
+        outcome
+    }
+
+    /// Others have taken their place: they take no more streams, and end with the last that they
+    /// have.
+    pub(super) async fn retire(&self, handles: &[Handle]) {
+        self.leaving.store(true, Ordering::Relaxed);
+        if self.session.live() == 0 {
+            self.give_up();
+        }
+        let id = self.session.id;
+        for handle in handles {
+            let go_away = move |worker: &Rc<Worker>| {
+                let all = worker.state.all_links();
+                all.iter().filter(|(of, _)| of.id == id).for_each(|(_, link)| link.go_away());
+            };
+            // A worker that is gone has none.
+            let _ = handle.call(go_away).await;
+        }
+    }
+
+    /// Ends them and the attempts at them.
+    pub(super) fn give_up(&self) {
+        let keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
+        keepers.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Starts the task that keeps one link for ever.
+fn keep(worker: &Rc<Worker>, shared: &Arc<Shared>, links: &Arc<Links>, plan: &Plan) -> AbortHandle {
+    let keeper = Keeper {
+        paths: plan.ways.iter().map(Way::path).collect(),
+        name: plan.name.clone(),
+        identity: Identity::Token(plan.token.clone()),
+        instance: shared.instance,
+        logged_in: Arc::clone(&shared.logged_in),
+        leaving: Arc::clone(&links.leaving),
+        retry: plan.retry,
+        link: plan.link,
+        budget: Rc::<Lease>::clone(&worker.state.budget),
+        serials: Arc::clone(&shared.serials),
+    };
+    let owner = ClientOwner::new(Rc::clone(worker), Arc::clone(shared), Arc::clone(links));
+    let begun = Rc::clone(&owner);
+    let told = Rc::clone(&owner);
+    let keeping = spawn_local(link::client::run(
+        keeper,
+        owner,
+        Rc::new(move |link| begun.begin(link)),
+        Rc::new(move |report| told.report(&report)),
+    ));
+    keeping.abort_handle()
+}

@@ -1,0 +1,84 @@
+//! A server's configuration put in force again: clients and their rights, certificates, what new
+//! links get.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::{Change, ServerConfig, ServerTls};
+use transport::tls::Identity;
+
+use super::Server;
+use crate::load::{Loaded, WrongConfig};
+use crate::reload::Reloaded;
+use crate::state::StateDir;
+use crate::{material, memory};
+
+/// From where a server came, to be read again.
+pub(crate) struct Source {
+    /// Its file and flags.
+    pub(crate) load: Box<dyn Fn() -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>,
+    /// Where the certificate is that it made itself.
+    pub(crate) state: Arc<StateDir>,
+}
+
+impl Server {
+    /// Reads the configuration again and applies it.
+    pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
+        let source = self.source.as_ref().context("it was started without a configuration")?;
+        let Loaded { config, warnings } = tokio::task::block_in_place(&source.load)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        self.apply(config).await
+    }
+
+    /// Puts another configuration in force. After an error nothing has changed.
+    async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
+        let running = self.config.load_full();
+        let mut differs = running.differs(&new);
+        // Of these the server keeps no copy, and they are compared one by one.
+        differs.retain(|changed| changed.key != "clients");
+        let new = new.reloaded(&running);
+        // First what can fail.
+        let renewed = self.renewal(&new)?;
+        let changes = self.registry.shared().clients.replace(&new)?;
+        renewed();
+        if differs.iter().any(|changed| changed.change == Change::Reconnect) {
+            *self.registry.shared().link.lock() = memory::link_config(&new.common);
+        }
+        self.config.store(Arc::new(without_clients(new)));
+        self.registry.follow(&changes).await;
+        Ok(Reloaded::new(changes.lines(), &differs))
+    }
+
+    /// Reads the certificates again that connections from now on are to see.
+    pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
+        self.renewal(&self.config.load())?();
+        Ok(())
+    }
+
+    fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
+        let identity = match &self.source {
+            Some(source) if self.side.has_tls() => Some(identity(&config.tls, &source.state)?),
+            _ => None,
+        };
+        self.side.renew(config, identity.as_ref())
+    }
+
+    /// What is read beside the configuration.
+    pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
+        let tls = &self.config.load().tls;
+        let pair = tls.identity.iter().flat_map(|pair| [&pair.cert, &pair.key]);
+        pair.chain(&tls.client_ca).cloned().collect()
+    }
+}
+
+fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
+    tokio::task::block_in_place(|| material::identity(tls, state))
+}
+
+/// Their tokens need not stay in memory.
+pub(super) fn without_clients(config: ServerConfig) -> ServerConfig {
+    ServerConfig { clients: Vec::new(), ..config }
+}
