@@ -80,7 +80,7 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Measure what a running client's tunnel carries, up and down, and what limits it
     Speedtest(SpeedArgs),
-    /// Let a running server read its configuration again and apply what has changed of its clients
+    /// Let a running tunnel read its configuration again and apply what has changed
     Reload {
         #[command(flatten)]
         which: Which,

@@ -8,7 +8,7 @@ use config::{Common, LogFormat};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::Place;
-use crate::daemon;
+use crate::daemon::{self, Frame};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Loaded};
@@ -75,7 +75,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
     let state = Arc::new(state);
-    let control = control(&config.common, "server", &places)?;
+    let frame = frame(&args.daemon, &config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
@@ -99,7 +99,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         Ok(role)
     };
     let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(control, start));
+    let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
     // Locked until here.
     drop(state);
@@ -109,12 +109,13 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let Loaded { config, warnings } = load::client(args)?;
     begin(&args.daemon, &config.common, &warnings)?;
-    let control = control(&config.common, &client_instance(&config.name), &Places::of_process())?;
+    let instance = client_instance(&config.name);
+    let frame = frame(&args.daemon, &config.common, &instance, &Places::of_process())?;
     let args = args.clone();
     let source: client::Source = Box::new(move || load::client(&args));
     let start = async |life| client::start(config, source, life).await;
     let runtime = slow_runtime()?;
-    let outcome = runtime.block_on(daemon::run(control, start));
+    let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
     outcome
 }
@@ -157,6 +158,16 @@ pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
 fn control(common: &Common, instance: &str, places: &Places) -> anyhow::Result<Place> {
     let (control, state_dir) = (common.control.as_deref(), common.state_dir.as_deref());
     Ok(Place::choose(control, state_dir, instance, places)?)
+}
+
+fn frame(
+    args: &DaemonArgs,
+    common: &Common,
+    instance: &str,
+    places: &Places,
+) -> anyhow::Result<Frame> {
+    let control = control(common, instance, places)?;
+    Ok(Frame { control, configuration: args.config.clone() })
 }
 
 fn client_instance(name: &str) -> String {

@@ -54,25 +54,34 @@ pub(crate) trait Role: StatusSource {
     fn close(&self) -> SendFuture<'_, ()>;
 }
 
-/// Runs a role from start to end, and listens for commands at `control`. Inside the slow runtime.
+/// What the frame itself must know.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Where to listen for commands.
+    pub(crate) control: Place,
+    /// The file that the role was started with, if there is one.
+    pub(crate) configuration: Option<PathBuf>,
+}
+
+/// Runs a role from start to end. Inside the slow runtime.
 pub(crate) async fn run(
-    control: Place,
+    frame: Frame,
     start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
     let steering = tokio::spawn(signals.steer(life.clone()));
-    let outcome = live(&control, &life, start).await;
+    let outcome = live(&frame, &life, start).await;
     steering.abort();
     outcome
 }
 
 async fn live(
-    control: &Place,
+    frame: &Frame,
     life: &Life,
     start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
-    let socket = ControlSocket::bind(control)?;
+    let socket = ControlSocket::bind(&frame.control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
     let role = tokio::select! {
         started = start(life.clone()) => started?,
@@ -83,10 +92,12 @@ async fn live(
         }
     };
     let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
-    let following = [
+    let mut following = vec![
         tokio::spawn(reload_when_asked(Arc::clone(&told))),
         tokio::spawn(renew_certificates(Arc::clone(&told))),
     ];
+    let file = frame.configuration.clone();
+    following.extend(file.map(|file| tokio::spawn(watch_configuration(Arc::clone(&told), file))));
     let serving = tokio::spawn(socket.serve(told, life.clone()));
 
     let summary = role.summary();
@@ -125,6 +136,19 @@ async fn reload_when_asked(told: Arc<Told>) {
     loop {
         told.life.reload_asked().await;
         let _ = told.reload().await;
+    }
+}
+
+/// Reloads when the configuration's file has changed, if that is wanted.
+async fn watch_configuration(told: Arc<Told>, file: PathBuf) {
+    let look = || Seen::look(vec![file.clone()]);
+    let mut seen = look().await;
+    loop {
+        tokio::time::sleep(watch::LOOK).await;
+        let now = look().await;
+        if std::mem::replace(&mut seen, now) != seen && told.role.common().watch {
+            let _ = told.reload().await;
+        }
     }
 }
 
@@ -287,16 +311,17 @@ mod tests {
         }
     }
 
-    fn place(dir: &Path) -> Place {
-        Place { path: dir.join("c.sock"), fixed: true }
+    fn frame(dir: &Path) -> Frame {
+        let control = Place { path: dir.join("c.sock"), fixed: true };
+        Frame { control, configuration: None }
     }
 
     #[tokio::test]
     async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         let dir = tempfile::tempdir().unwrap();
         let role = Arc::new(Recorded::default());
-        let (started, control): (Arc<dyn Role>, _) = (role.clone(), place(dir.path()));
-        let path = control.path.clone();
+        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+        let path = frame.control.path.clone();
         let asked = path.clone();
         let asks = async {
             role.up.notified().await;
@@ -311,7 +336,7 @@ mod tests {
             (before, after)
         };
         let life = Life::new();
-        let running = live(&control, &life, async |_| Ok(started));
+        let running = live(&frame, &life, async |_| Ok(started));
         let (outcome, (before, after)) = tokio::join!(running, asks);
         outcome.unwrap();
         assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
@@ -334,13 +359,13 @@ mod tests {
     async fn a_second_wish_to_end_cuts_the_drain() {
         let dir = tempfile::tempdir().unwrap();
         let (role, life) = (Arc::new(Recorded::default()), Life::new());
-        let (started, control): (Arc<dyn Role>, _) = (role.clone(), place(dir.path()));
+        let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
         let ends = async {
             role.up.notified().await;
             life.drain();
             life.end();
         };
-        let (outcome, ()) = tokio::join!(live(&control, &life, async |_| Ok(started)), ends);
+        let (outcome, ()) = tokio::join!(live(&frame, &life, async |_| Ok(started)), ends);
         outcome.unwrap();
         assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
     }
@@ -356,10 +381,10 @@ mod tests {
     #[tokio::test]
     async fn a_role_that_cannot_start_leaves_nothing_behind() {
         let dir = tempfile::tempdir().unwrap();
-        let control = place(dir.path());
+        let frame = frame(dir.path());
         let start = async |_| Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
-        let error = live(&control, &Life::new(), start).await.unwrap_err();
+        let error = live(&frame, &Life::new(), start).await.unwrap_err();
         assert_eq!(error.to_string(), "port taken");
-        assert!(!control.path.exists());
+        assert!(!frame.control.path.exists());
     }
 }

@@ -56,6 +56,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
         log_format: log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text),
         control: path(s, "control"),
+        watch: s.value("watch", switch).unwrap_or(false),
     }
 }
 

@@ -47,6 +47,8 @@ pub struct Common {
     /// that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
     /// `$XDG_RUNTIME_DIR/tunnel`).
     pub control: Option<PathBuf>,
+    /// Whether a change of the file is a wish to reload.
+    pub watch: bool,
 }
 
 impl Common {
@@ -65,6 +67,7 @@ impl Common {
             log_level,
             log_format,
             control,
+            watch,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
         let all = [
@@ -78,6 +81,7 @@ impl Common {
             (*log_level != other.log_level, Changed::live("log.level")),
             (*log_format != other.log_format, Changed::restart("log.format")),
             (*control != other.control, Changed::restart("control")),
+            (*watch != other.watch, Changed::live("watch")),
         ];
         changes(all)
     }

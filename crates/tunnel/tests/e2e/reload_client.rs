@@ -260,6 +260,31 @@ fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
     assert!(log.contains("link retires") || log.contains("connected to"), "{log}");
 }
 
+#[test]
+fn a_file_that_is_watched_needs_no_command() {
+    let (origin, more) = (Origin::echo(), teller(1));
+    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let port = free_port();
+    setup.allow.push(port);
+    let mut running = setup.start();
+    running.wait_links(2);
+    // Not before it is asked to.
+    running.edit_client(|text| format!("watch: true\n{text}"));
+    applies(&running, "watch changed");
+    let target = more.port();
+    running.edit_client(|text| {
+        text + &format!(
+            "  - {{ name: more, target: \"tcp://127.0.0.1:{target}\", public: \"tcp://:{port}\" }}\n"
+        )
+    });
+    running.client().wait_line(&["reloaded: services changed"], SOON);
+    running.client().wait_line(&["more -> "], SOON);
+    assert_eq!(told(port), Some(1));
+    running.edit_client(|text| text + "typo: 1\n");
+    running.client().wait_line(&["not reloaded", "typo"], SOON);
+    assert_eq!(told(port), Some(1));
+}
+
 fn spawn(program_name: &str, args: &[&str]) -> Child {
     let mut command = Command::new(program(program_name));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
