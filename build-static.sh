@@ -38,7 +38,8 @@ fi
 
 # RUSTFLAGS would override the flags of the target: the flags here are the point of this script.
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
-export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic"
+# The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.
+export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic -C link-arg=-Wl,-z,pack-relative-relocs"
 export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
 # musl's own allocator takes one lock for all threads; mimalloc takes none.
 cargo build --locked --release --target "$triple" --package tunnel --features mimalloc </dev/null
