@@ -138,6 +138,7 @@ fn what_a_change_takes_is_what_the_code_says() {
             let place = match (*name, key.split(['.', '[']).next().unwrap()) {
                 ("client", "tls" | "headers" | "proxy") => "servers",
                 ("client", "token_file") => "token",
+                ("client", "id_prefix") => "services",
                 _ => key,
             };
             let is_in = |known: &&&str| {
@@ -172,7 +173,7 @@ fn defaults_and_units_are_those_of_the_code() {
             "size" => "bytes",
             _ if key.ends_with("connections") => "links",
             _ if key.ends_with("workers") => "threads",
-            _ if key.ends_with("streams") => "streams",
+            _ if key.ends_with("streams") || key.ends_with("new_per_second") => "streams",
             _ => "",
         };
         assert_eq!(row.unit, unit, "{key}");

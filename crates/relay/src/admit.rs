@@ -3,31 +3,74 @@
 //! The count is shared by all workers, since a limit of a service is not one per worker. That is
 //! an atomic per opened stream, none per byte, and none at all for a gate without limits.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-/// A limit of live streams, optionally within the limit of a larger whole (service in client).
+use tokio::time::Instant;
+
+/// A limit of live streams, and of new ones per second; optionally within the limit of a larger
+/// whole (service in client).
 #[derive(Debug)]
 pub struct Gate {
     limit: Option<u32>,
     live: AtomicU32,
+    rate: Option<Rate>,
     outer: Option<Arc<Self>>,
 }
+
+/// So many per second, a second's worth of them at once: the generic cell rate algorithm (ITU-T
+/// I.371), which is a bucket of tokens in one number.
+#[derive(Debug)]
+struct Rate {
+    /// Between two of them, in nanoseconds.
+    interval: u64,
+    begun: Instant,
+    /// When the next one would be due if they came evenly, in nanoseconds since `begun`.
+    due: AtomicU64,
+}
+
+impl Rate {
+    fn new(per_second: NonZeroU32) -> Self {
+        let interval = SECOND / u64::from(per_second.get());
+        Self { interval, begun: Instant::now(), due: AtomicU64::new(0) }
+    }
+
+    fn admit(&self) -> bool {
+        let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let next = |due: u64| {
+            let next = due.max(now).saturating_add(self.interval);
+            (next - now <= SECOND).then_some(next)
+        };
+        self.due.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+}
+
+/// In nanoseconds.
+const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 
 impl Gate {
     /// A gate on its own; `None` lets everybody in.
     #[must_use]
     pub fn new(limit: Option<u32>) -> Arc<Self> {
-        Arc::new(Self { limit, live: AtomicU32::new(0), outer: None })
+        Self::limited(limit, None)
+    }
+
+    /// A gate on its own, of so many live streams and so many new ones per second.
+    #[must_use]
+    pub fn limited(limit: Option<u32>, new_per_second: Option<NonZeroU32>) -> Arc<Self> {
+        let rate = new_per_second.map(Rate::new);
+        Arc::new(Self { limit, live: AtomicU32::new(0), rate, outer: None })
     }
 
     /// A gate inside `outer`: who passes it has passed both.
     #[must_use]
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
-        Arc::new(Self { limit, live: AtomicU32::new(0), outer: Some(outer) })
+        Arc::new(Self { limit, live: AtomicU32::new(0), rate: None, outer: Some(outer) })
     }
 
-    /// Admits one stream, or `None` when this gate or an outer one is full.
+    /// Admits one stream, or `None` when this gate or an outer one is full, or they come too fast.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
         self.enter().then(|| Permit(Arc::clone(self)))
@@ -43,13 +86,18 @@ impl Gate {
         if !self.outer.as_ref().is_none_or(|outer| outer.enter()) {
             return false;
         }
-        let Some(limit) = self.limit else { return true };
-        let admitted = self
-            .live
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < limit).then_some(n + 1))
-            .is_ok();
-        if !admitted && let Some(outer) = &self.outer {
-            outer.leave();
+        let next = |n: u32| self.limit.is_none_or(|limit| n < limit).then_some(n + 1);
+        let is_counted = self.limit.is_some();
+        let has_room = !is_counted
+            || self.live.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok();
+        let admitted = has_room && self.rate.as_ref().is_none_or(Rate::admit);
+        if !admitted {
+            if has_room && is_counted {
+                self.live.fetch_sub(1, Ordering::Relaxed);
+            }
+            if let Some(outer) = &self.outer {
+                outer.leave();
+            }
         }
         admitted
     }
@@ -86,6 +134,26 @@ mod tests {
         assert!(first.is_some() && second.is_some() && gate.admit().is_none());
         drop(first);
         assert!(gate.admit().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_per_second_and_a_second_s_worth_at_once() {
+        let gate = Gate::limited(Some(1000), NonZeroU32::new(10));
+        let pass = |gate: &Arc<Gate>| (0..100).filter(|_| gate.admit().is_some()).count();
+        assert_eq!(pass(&gate), 10);
+        assert_eq!(gate.live(), 0, "who is refused takes no place");
+        tokio::time::advance(Duration::from_millis(99)).await;
+        assert_eq!(pass(&gate), 0);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(pass(&gate), 1);
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(pass(&gate), 5);
+        // A long rest saves no more than one second.
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(pass(&gate), 10);
+        let inner = Gate::within(Arc::clone(&gate), Some(5));
+        assert!(inner.admit().is_none());
+        assert_eq!((inner.live(), gate.live()), (0, 0));
     }
 
     #[test]

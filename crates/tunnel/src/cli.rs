@@ -105,6 +105,11 @@ pub(crate) enum Generate {
         #[arg(short)]
         no_newline: bool,
     },
+    /// What a server may keep in the place of a client's token: enough to compare, not to log in
+    Hash {
+        /// Where the token is; without it, standard input
+        file: Option<PathBuf>,
+    },
     /// An authority and certificates of it, for a server and its clients
     #[command(after_help = CERTS_EXAMPLES)]
     Certs(CertsArgs),

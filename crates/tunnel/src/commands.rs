@@ -42,6 +42,10 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        Command::Generate(Generate::Hash { file }) => {
+            term::out(generate::hash(file.as_deref())?.as_str());
+            Ok(())
+        }
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
             let order = Order { server, clients, years: args.years, folder: &args.output };

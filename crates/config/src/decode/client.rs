@@ -55,7 +55,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         s.missing("name", "the name of this client in the server's file");
     }
     let name = s.value("name", common::name);
-    let token = common::tokens(&s, 1).pop();
+    let token = common::tokens(&s, 1, common::Kept::Plain).pop();
     let services = service::services(&s);
     let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
     let mut taken = Listeners::default();

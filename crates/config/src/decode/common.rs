@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use proto::greeting::{Name, TokenError};
+use proto::greeting::{Name, StoredCredential, TokenError};
 
 use super::keys::{LOG, WINDOW};
 use super::{Item, Section, secrecy, unknown};
@@ -164,8 +164,17 @@ pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
     }
 }
 
+/// What may stand in the place of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// Nothing: who logs in needs it.
+    Plain,
+    /// Its hash, where it is only compared.
+    OrHashed,
+}
+
 /// `token` or `token_file`; at most `most` of them.
-pub(crate) fn tokens(s: &Section<'_>, most: usize) -> Vec<Token> {
+pub(crate) fn tokens(s: &Section<'_>, most: usize, kept: Kept) -> Vec<Token> {
     let (inline, files) = (s.key("token"), s.key("token_file"));
     let (key, item) = match (inline, files) {
         (Some(_), Some(_)) => {
@@ -187,26 +196,30 @@ pub(crate) fn tokens(s: &Section<'_>, most: usize) -> Vec<Token> {
         let wanted = if most == 1 { "exactly one" } else { "one or two (old and new)" };
         s.bad(key, BadValue::new(format!("{} tokens, {wanted} wanted", items.len())));
     }
-    items.iter().take(most).filter_map(|item| token(s, item, key == "token_file")).collect()
+    items.iter().take(most).filter_map(|item| token(s, item, key == "token_file", kept)).collect()
 }
 
-fn token(s: &Section<'_>, item: &Item, from_file: bool) -> Option<Token> {
+fn token(s: &Section<'_>, item: &Item, from_file: bool, kept: Kept) -> Option<Token> {
     s.cx.value(item, |text| {
         if !from_file {
-            return Ok(Token { secret: check(text)?, file: None });
+            return Ok(Token { secret: check(text, kept)?, file: None });
         }
         let read = (s.cx.sources.read)(Path::new(text)).map(Secret::new);
         let read = read.map_err(|why| secrecy::unreadable(text, &why))?;
-        Ok(Token { secret: check(read.reveal().trim_end())?, file: Some(PathBuf::from(text)) })
+        let secret = check(read.reveal().trim_end(), kept)?;
+        Ok(Token { secret, file: Some(PathBuf::from(text)) })
     })
 }
 
 /// The greeting's rule; its message never repeats the text.
-fn check(text: &str) -> Result<Secret, BadValue> {
+fn check(text: &str, kept: Kept) -> Result<Secret, BadValue> {
     let refused = |why: TokenError| match why.to_string().split_once("; ") {
         Some((why, hint)) => BadValue::new(why).hint(hint),
         None => BadValue::new(why.to_string()).hint(MAKE_TOKEN),
     };
-    proto::greeting::Token::new(text).map_err(refused)?;
+    match kept {
+        Kept::Plain => drop(proto::greeting::Token::new(text).map_err(refused)?),
+        Kept::OrHashed => drop(StoredCredential::of(text).map_err(refused)?),
+    }
     Ok(Secret::new(text))
 }

@@ -32,14 +32,14 @@ mod tables {
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
-    pub(crate) const LIMITS: Table = table("server:clients[].limits", &["streams"],
-        &["new_per_second", "up", "down", "ports", "hosts"]);
+    pub(crate) const LIMITS: Table = table("server:clients[].limits",
+        &["streams", "new_per_second", "ports"], &["up", "down", "hosts"]);
 
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers", "proxy", "watch",
-    ], &["sni", "id_prefix", "quic", "kcp", "trusted_proxies", "limits"]);
+        "log", "control", "headers", "proxy", "watch", "id_prefix",
+    ], &["sni", "quic", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);

@@ -109,22 +109,24 @@ fn client(
             BadValue::new(format!("a second client named {name}")).hint("names are unique"),
         );
     }
-    let tokens = common::tokens(&s, 2);
+    let tokens = common::tokens(&s, 2, common::Kept::OrHashed);
     let allow = s.section("allow", &ALLOW);
     let limits = s.section("limits", &LIMITS);
-    let streams = limits.and_then(|l| {
-        l.value("streams", |text| match text.parse::<NonZeroU32>() {
-            Ok(n) => Ok(n),
-            Err(_) => {
-                Err(BadValue::new(format!("`{text}` is not a number of streams")).hint("1 or more"))
-            }
+    let limit = |key, what| {
+        limits.as_ref()?.value(key, |text| {
+            let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
+            text.parse::<NonZeroU32>().map_err(|why| bad(why).hint("1 or more"))
         })
-    });
+    };
+    let (streams, new_per_second) =
+        (limit("streams", "streams"), limit("new_per_second", "streams"));
+    let ports = limit("ports", "ports");
     let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
     let tcp = PortRights { default_bind: Some(bind), rights };
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
     let speedtest = allow.and_then(|a| a.value("speedtest", common::switch)).unwrap_or(true);
-    Some(ClientGrant { name: name?, tokens, tcp, forward, speedtest, streams })
+    let name = name?;
+    Some(ClientGrant { name, tokens, tcp, forward, speedtest, streams, new_per_second, ports })
 }
 
 fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {

@@ -30,7 +30,7 @@ const HALF_CLOSE: u64 = 60_000;
 /// Empty where there are none; incomplete only after a problem was reported.
 pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     let items = s.key("services").map(|item| s.cx.list(&item)).unwrap_or_default();
-    let mut seen = Seen::default();
+    let mut seen = Seen { prefix: s.value("id_prefix", common::name), ..Seen::default() };
     let mut made = Vec::new();
     for item in items {
         made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
@@ -48,9 +48,11 @@ pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     made
 }
 
-/// What must not be there twice.
+/// What must not be there twice, and what all have in common.
 #[derive(Default)]
 struct Seen {
+    /// Before each name.
+    prefix: Option<String>,
     names: BTreeSet<String>,
     ports: Taken,
     /// Addresses so far; one more than allowed ends the reading.
@@ -78,6 +80,9 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
             Some(_) if wide => ports.keys().map(|port| format!("{stem}-{port}")).collect(),
             _ => name.iter().cloned().collect(),
         };
+        if let Some(prefix) = &seen.prefix {
+            names.iter_mut().for_each(|name| *name = format!("{prefix}-{name}"));
+        }
         check_names(&s, &names, seen);
     }
     let target = target?;

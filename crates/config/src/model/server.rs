@@ -48,6 +48,10 @@ pub struct ClientGrant {
     pub speedtest: bool,
     /// Most streams at once; `None` is no limit.
     pub streams: Option<NonZeroU32>,
+    /// Most streams that begin within a second; `None` is no limit.
+    pub new_per_second: Option<NonZeroU32>,
+    /// Most ports published; `None` is no limit but that of `tcp`.
+    pub ports: Option<NonZeroU32>,
 }
 
 impl ServerConfig {

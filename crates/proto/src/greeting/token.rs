@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use zeroize::{Zeroize, Zeroizing};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use zeroize::Zeroizing;
 
 use super::keys::{ClientKeys, StoredCredential};
 
@@ -16,6 +18,37 @@ const TOKEN_MAX: usize = 256;
 /// A random token has this many distinct characters: 39 random digits miss it once in 10,000, all
 /// denser alphabets practically never.
 const DISTINCT_MIN: usize = 8;
+
+/// Begins the text of a [`StoredCredential`].
+const HASHED: &str = "scram-sha-256:";
+
+impl StoredCredential {
+    /// Of a token, or of the text that [`Self::text`] wrote of one.
+    ///
+    /// # Errors
+    /// Those of [`Token::new`]; [`TokenError::Hashed`] when such a text is not whole.
+    pub fn of(text: &str) -> Result<Self, TokenError> {
+        let Some(keys) = text.strip_prefix(HASHED) else {
+            return Token::new(text).map(|token| token.stored());
+        };
+        let key = |text| -> Option<[u8; 32]> {
+            Zeroizing::new(URL_SAFE_NO_PAD.decode(text).ok()?).as_slice().try_into().ok()
+        };
+        let both =
+            keys.split_once(':').and_then(|(stored, server)| Some((key(stored)?, key(server)?)));
+        let (stored_key, server_key) = both.ok_or(TokenError::Hashed)?;
+        Ok(Self { stored_key, server_key })
+    }
+
+    /// As a configuration keeps it: `scram-sha-256:`, the stored key, `:`, the server key, both in
+    /// base64url (RFC 4648 section 5), unpadded. A secret: whoever has it can play the server.
+    #[must_use]
+    pub fn text(&self) -> Zeroizing<String> {
+        let [stored, server] =
+            [self.stored_key, self.server_key].map(|key| URL_SAFE_NO_PAD.encode(key));
+        Zeroizing::new(format!("{HASHED}{stored}:{server}"))
+    }
+}
 
 /// A token with at least 128 bits of entropy, as estimated by [`Token::new`].
 ///
@@ -32,6 +65,13 @@ pub enum TokenError {
     /// More than 256 characters.
     #[error("a token has at most {TOKEN_MAX} characters")]
     Long,
+    /// What a server keeps of a token ([`StoredCredential`]), where the token itself is wanted, or
+    /// a damaged one of these.
+    #[error(
+        "this is the hash of a token, `{HASHED}…`, or a part of one; only a server can use it, and \
+         only a whole one"
+    )]
+    Hashed,
     /// Too easy to guess.
     #[error(
         "the token is too weak: about {bits} bits where {ENTROPY_MIN} are needed; make one with \
@@ -56,29 +96,14 @@ impl Token {
         if bytes.len() > TOKEN_MAX {
             return Err(TokenError::Long);
         }
+        if text.starts_with(HASHED) {
+            return Err(TokenError::Hashed);
+        }
         let bits = estimate(bytes);
         if bits < ENTROPY_MIN {
             return Err(TokenError::Weak { bits });
         }
         Ok(Self(Zeroizing::new(bytes.into())))
-    }
-
-    /// The text of a fresh token of 256 bits: `seed` in base64url (RFC 4648 section 5), unpadded.
-    #[must_use]
-    pub fn generate(mut seed: [u8; 32]) -> String {
-        const ALPHABET: &[u8; 64] =
-            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let mut text = String::with_capacity(43);
-        for group in seed.chunks(3) {
-            let word =
-                group.iter().enumerate().fold(0, |w, (i, &b)| w | u32::from(b) << (16 - 8 * i));
-            for i in 0..=group.len() {
-                let [.., index] = (word >> (18 - 6 * i)).to_be_bytes();
-                text.push(char::from(ALPHABET[usize::from(index & 63)]));
-            }
-        }
-        seed.zeroize();
-        text
     }
 
     /// What a server keeps to verify this token. The token cannot be computed from it.
@@ -180,14 +205,20 @@ mod tests {
     }
 
     #[test]
-    fn a_generated_token_is_base64url_of_its_seed_and_strong() {
-        let mut seed = [0; 32];
-        for (i, byte) in (0u8..).zip(&mut seed) {
-            *byte = i.wrapping_mul(37).wrapping_add(251);
+    fn a_hashed_token_is_as_good_as_the_token_and_is_none_itself() {
+        let token = Token::new("9fK2xQ7bVt0LmZ4cRw8JpA").unwrap();
+        let text = token.stored().text();
+        assert!(text.starts_with("scram-sha-256:") && text.len() == 14 + 43 + 1 + 43, "{}", *text);
+        for given in [text.as_str(), "9fK2xQ7bVt0LmZ4cRw8JpA"] {
+            let stored = StoredCredential::of(given).unwrap();
+            assert_eq!(stored.stored_key, token.stored().stored_key);
+            assert_eq!(stored.server_key, token.stored().server_key);
         }
-        let text = Token::generate(seed);
-        assert_eq!(text, "-yBFao-02f4jSG2St9wBJktwlbrfBClOc5i94gcsUXY");
-        assert!(Token::new(&text).is_ok());
+        assert_eq!(Token::new(&text).unwrap_err(), TokenError::Hashed);
+        for cut in [14, 20, 57, 58, 100] {
+            assert_eq!(StoredCredential::of(&text[..cut]).unwrap_err(), TokenError::Hashed);
+        }
+        assert_eq!(StoredCredential::of("weak").unwrap_err(), Token::new("weak").unwrap_err());
     }
 
     #[test]

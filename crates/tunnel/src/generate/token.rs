@@ -1,8 +1,19 @@
 //! A token for a client to log in with.
 
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::path::Path;
+
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use proto::greeting::Token;
+use zeroize::Zeroizing;
+
+use crate::load::WrongConfig;
+use crate::{material, term};
+
+/// Longer than any token, in bytes.
+const LINE_MAX: u64 = 4096;
 
 /// A random token of 256 bits, in characters that need no quotes in YAML, shells and URLs.
 pub(crate) fn token() -> anyhow::Result<String> {
@@ -17,9 +28,40 @@ pub(crate) fn token() -> anyhow::Result<String> {
     }
 }
 
+/// What a server may keep of the token in `file`, or in the first line of standard input.
+pub(crate) fn hash(file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
+    let text = match file {
+        Some(file) => material::read_token(file).with_context(|| file.display().to_string())?,
+        None => {
+            if io::stdin().is_terminal() {
+                term::err("the token, and Enter:");
+            }
+            let mut line = String::new();
+            io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
+            line
+        }
+    };
+    let text = Zeroizing::new(text);
+    let token = Token::new(text.trim()).map_err(|why| WrongConfig::one(why.to_string()))?;
+    Ok(token.stored().text())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_is_made_of_a_token_and_of_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, format!("{}\n", token().unwrap())).unwrap();
+        let text = hash(Some(&file)).unwrap();
+        proto::greeting::StoredCredential::of(&text).unwrap();
+        for wrong in [text.as_str(), "weak", ""] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(hash(Some(&file)).unwrap_err().is::<WrongConfig>());
+        }
+    }
 
     #[test]
     fn tokens_are_long_plain_and_never_the_same() {

@@ -1,13 +1,14 @@
 //! Everybody who may log in, and what a reload changes of it.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{ClientGrant, ForwardRights, PortRights, ServerConfig};
-use proto::greeting::{StoredCredential, Token};
+use proto::greeting::StoredCredential;
 use relay::Gate;
 
 /// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another set
@@ -31,8 +32,10 @@ pub(crate) struct Client {
     pub(crate) speedtest: bool,
     /// How many streams it may have, over all links.
     pub(crate) gate: Arc<Gate>,
-    /// The limit of the gate.
-    streams: Option<u32>,
+    /// The limits of the gate: live streams, and new ones per second.
+    limits: (Option<u32>, Option<NonZeroU32>),
+    /// How many ports it may publish.
+    pub(crate) ports: Option<NonZeroU32>,
     /// Another one than before: who logged in by what was valid then has to do so again.
     pub(super) epoch: u64,
 }
@@ -91,13 +94,12 @@ impl Client {
             .tokens
             .iter()
             .map(|token| {
-                let token = Token::new(token.secret.reveal())
-                    .with_context(|| format!("token of client `{}`", grant.name))?;
-                Ok(token.stored())
+                StoredCredential::of(token.secret.reveal())
+                    .with_context(|| format!("token of client `{}`", grant.name))
             })
             .collect();
         let credentials = credentials?;
-        let streams = grant.streams.map(std::num::NonZeroU32::get);
+        let limits = (grant.streams.map(NonZeroU32::get), grant.new_per_second);
         Ok(Self {
             // Beside a token the certificate is asked for as well, not instead.
             by_certificate: certificates && credentials.is_empty(),
@@ -105,8 +107,9 @@ impl Client {
             tcp: grant.tcp.clone(),
             forward: grant.forward.clone(),
             speedtest: grant.speedtest,
-            gate: Gate::new(streams),
-            streams,
+            gate: Gate::limited(limits.0, limits.1),
+            limits,
+            ports: grant.ports,
             epoch: 0,
         })
     }
@@ -120,8 +123,8 @@ impl Client {
         let is_gone = before.credentials.iter().any(|old| !has(&self, old))
             || (before.by_certificate && !self.by_certificate);
         let has_more = self.credentials.iter().any(|new| !has(before, new));
-        let limit = self.streams != before.streams;
-        let entrances = limit || self.tcp != before.tcp;
+        let limit = self.limits != before.limits;
+        let entrances = limit || self.tcp != before.tcp || self.ports != before.ports;
         let others =
             has_more || self.forward != before.forward || self.speedtest != before.speedtest;
         for (list, is_so) in [

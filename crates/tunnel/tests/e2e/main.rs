@@ -32,6 +32,7 @@ mod proxies;
 mod real_software;
 mod reload;
 mod reload_client;
+mod rights;
 mod secrets;
 mod sessions;
 mod survival;

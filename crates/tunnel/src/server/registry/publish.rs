@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -86,8 +87,9 @@ impl Published {
         let owner = &to.session.name;
         self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
         let mut results = Vec::with_capacity(register.services.len());
+        let mut room = to.client.ports.map_or(u32::MAX, NonZeroU32::get);
         for spec in &register.services {
-            let outcome = self.publish(to, spec).await;
+            let outcome = self.publish(to, spec, &mut room).await;
             // A client asks again for what it could not have.
             let before = self.registered.get(&to.session.id);
             let is_news = before.is_none_or(|(_, before)| {
@@ -113,10 +115,23 @@ impl Published {
         registered
     }
 
-    async fn publish(&mut self, to: Place<'_>, spec: &ServiceSpec) -> Outcome<Vec<String>> {
+    /// `room`: how many more ports the client may have.
+    async fn publish(
+        &mut self,
+        to: Place<'_>,
+        spec: &ServiceSpec,
+        room: &mut u32,
+    ) -> Outcome<Vec<String>> {
         let mut reached = Vec::new();
         for text in &spec.public {
+            let Some(left) = room.checked_sub(1) else {
+                let name = &to.session.name;
+                let text =
+                    format!("{text}: client `{name}` has as many ports as `limits.ports` allows");
+                return Err(error(ServiceErrorCode::Limit, text));
+            };
             let address = self.open(to, spec, text).await?;
+            *room = left;
             // The client knows the host by which it reaches us.
             reached.push(if address.ip().is_unspecified() {
                 format!("tcp://:{}", address.port())

@@ -1,0 +1,133 @@
+//! Who a client is and how much it may have: hashed tokens, limits of ports and of new streams, the
+//! prefix of names.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use testkit::stage::Running;
+
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
+use crate::reload::{echo, outcome};
+
+/// `tunnel generate hash` of what comes in.
+fn hash(token: &str) -> (Option<i32>, String, String) {
+    let mut command: Command = tunnel(&["generate", "hash"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{token}").unwrap();
+    outcome(child.wait_with_output().unwrap())
+}
+
+fn token_of(running: &Running) -> String {
+    let text = fs::read_to_string(running.file("server.yaml")).unwrap();
+    let line = text.lines().find(|line| line.contains("token:")).unwrap();
+    line.split('"').nth(1).unwrap().to_owned()
+}
+
+fn applies(running: &Running, line: &str) {
+    assert_eq!(outcome(running.reload("server")), (Some(0), format!("{line}\n"), String::new()));
+}
+
+#[test]
+fn a_server_that_keeps_a_hash_knows_the_client_by_it() {
+    for scheme in [Scheme::Tls, Scheme::Tcp] {
+        let origin = Origin::echo();
+        let mut running = Setup::new(scheme).service("echo", origin.port()).start();
+        let stays = connect(running.public("echo"));
+        echo(&stays, 1);
+        let token = token_of(&running);
+        let (code, hashed, complaint) = hash(&token);
+        assert_eq!((code, complaint.as_str()), (Some(0), ""));
+        let hashed = hashed.trim();
+        assert!(!hashed.contains(&token));
+
+        // It is the same secret, so nothing changes; and it opens the door after a restart, too.
+        running.edit_server(|text| text.replace(&token, hashed));
+        applies(&running, "nothing to apply");
+        echo(&stays, 2);
+        running.server.kill();
+        running.server.wait_end(SOON);
+        running.start_server_again();
+        running.wait_echo(running.public("echo"));
+
+        // A client has no use for it.
+        let mut other = running.start_another_client(|text| text.replace(&token, hashed));
+        assert_eq!(other.wait_end(SOON).code(), Some(2));
+        other.wait_line(&["another.yaml", "token", "hash of a token"], SOON);
+    }
+    let (code, said, complaint) = hash("weak");
+    assert_eq!((code, said.as_str()), (Some(2), ""));
+    assert!(complaint.contains("too weak") && !complaint.contains("weak\""), "{complaint}");
+    let mut command = tunnel(&["generate", "hash", "/no/such/file"]);
+    let (code, _, complaint) = outcome(run(&mut command));
+    assert_eq!(code, Some(1));
+    assert!(complaint.contains("/no/such/file"), "{complaint}");
+}
+
+#[test]
+fn a_client_has_no_more_ports_than_it_may() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::Tls).service("one", origin.port()).service("two", origin.port());
+    let mut running = setup.start_server();
+    running.edit_server(|text| text.replace("    allow:", "    limits: { ports: 1 }\n    allow:"));
+    applies(&running, "client home changed");
+    running.start_client();
+    running.client().wait_line(&["one -> "], SOON);
+    running.client().wait_line(&["two is not published", "limits.ports"], SOON);
+    running.server.wait_line(&["two", "limits.ports"], SOON);
+    running.wait_echo(running.public("one"));
+    assert!(try_connect(running.public("two")).is_err());
+    let stays = connect(running.public("one"));
+    echo(&stays, 1);
+    running.edit_server(|text| text.replace("ports: 1", "ports: 2"));
+    applies(&running, "client home changed");
+    wait("the second port", SOON, || try_connect(running.public("two")).ok());
+    running.wait_echo(running.public("two"));
+    echo(&stays, 2);
+}
+
+#[test]
+fn streams_that_come_too_fast_are_refused_and_later_ones_are_not() {
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::Tcp).service("echo", origin.port()).start();
+    let public = running.public("echo");
+    let stays = connect(public);
+    echo(&stays, 1);
+    running.edit_server(|text| {
+        text.replace("    allow:", "    limits: { new_per_second: 20 }\n    allow:")
+    });
+    applies(&running, "client home changed");
+    let pass = || {
+        let answered = |_: &u32| {
+            let Ok(mut visitor) = try_connect(public) else { return false };
+            let sent = visitor.write_all(&[7]);
+            sent.is_ok() && std::io::Read::read_exact(&mut visitor, &mut [0]).is_ok()
+        };
+        (0..200).filter(answered).count()
+    };
+    let start = std::time::Instant::now();
+    let passed = pass();
+    // A second's worth, and what the time that it took is worth.
+    let most = 20 + 20 * (start.elapsed().as_secs() as usize + 1);
+    println!("{passed} of 200 within {:?}", start.elapsed());
+    assert!((20..=most.min(199)).contains(&passed), "{passed}");
+    thread::sleep(Duration::from_secs(1));
+    assert!(pass() >= 20);
+    echo(&stays, 2);
+}
+
+#[test]
+fn a_prefix_is_part_of_every_name() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    setup.client_lines.push_str("id_prefix: home\n");
+    let mut running = setup.start();
+    running.client().wait_line(&["home-echo -> "], SOON);
+    running.server.wait_line(&["published", "home-echo"], SOON);
+    running.wait_echo(running.public("echo"));
+    let service = running.status("server").unwrap()["sessions"][0]["services"][0]["name"].clone();
+    assert_eq!(service, "home-echo");
+}
