@@ -75,6 +75,17 @@ pub(crate) enum Command {
         /// As JSON, for programs
         #[arg(long)]
         json: bool,
+        /// Again and again, with what moves per second, until Ctrl-C; JSON is an object per line then
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = interval)]
+        watch: Option<Duration>,
+    },
+    /// Change what a running tunnel logs, until its next reload or start; or show it
+    Log {
+        /// error, warn, info, debug, trace, or directives such as `info,link=debug`
+        #[arg(value_parser = levels)]
+        level: Option<String>,
+        #[command(flatten)]
+        which: Which,
     },
     /// Measure round trips to the server over every link of a running client
     Ping(PingArgs),

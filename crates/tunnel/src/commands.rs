@@ -52,7 +52,11 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::certs(&order)?);
             Ok(())
         }
-        Command::Status { which, json } => instances::status(which, *json),
+        Command::Status { which, json, watch: None } => instances::status(which, *json),
+        Command::Status { which, json, watch: Some(every) } => {
+            instances::watch(which, *json, *every)
+        }
+        Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),

@@ -1,6 +1,8 @@
-//! `tunnel status`, `tunnel reload` and `tunnel stop`: finding the instance that is meant, and talking to it.
+//! `tunnel status`, `log`, `reload` and `stop`: finding the instance that is meant, and talking to it.
 
+use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
@@ -8,8 +10,11 @@ use crate::cli::Which;
 use crate::commands;
 use crate::control::{self, Instance};
 use crate::state::Places;
-use crate::status::render;
+use crate::status::{Rates, Status, render};
 use crate::term;
+
+/// To the upper left, and nothing below (ECMA-48: CUP, ED).
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// Prints how the instance is.
 pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
@@ -17,8 +22,35 @@ pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
     if json {
         term::out(serde_json::to_string_pretty(&status)?);
     } else {
-        term::out(render(&status).trim_end());
+        term::out(render(&status, None).trim_end());
     }
+    Ok(())
+}
+
+/// Prints how the instance is, again and again; ends when it cannot be asked any more.
+pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Result<()> {
+    let instance = find(which)?;
+    let mut before: Option<(Instant, Status)> = None;
+    loop {
+        let now = (Instant::now(), control::status(&instance)?);
+        if json {
+            term::out(serde_json::to_string(&now.1)?);
+        } else {
+            let rates = before.as_ref().map(|(at, before)| {
+                Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
+            });
+            // A terminal shows the last one only, and so without flicker.
+            let clear = if stdout().is_terminal() { CLEAR } else { "" };
+            term::out(format_args!("{clear}{}", render(&now.1, Some(&rates.unwrap_or_default()))));
+        }
+        before = Some(now);
+        std::thread::sleep(every);
+    }
+}
+
+/// Changes what the instance logs, if a level is given, and says what it logs.
+pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
+    term::out(control::log(&find(which)?, level)?);
     Ok(())
 }
 

@@ -95,6 +95,20 @@ pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is logged at the moment; `None` where logging was not started.
+pub(crate) fn current() -> Option<String> {
+    let (handle, _) = FILTER.get()?;
+    handle.with_current(ToString::to_string).ok()
+}
+
+/// Logs this from now on: a level or directives that were looked at. A reload brings back what the
+/// file says.
+pub(crate) fn change(filter: &str) {
+    if let Some((handle, _)) = FILTER.get() {
+        set(handle, filter);
+    }
+}
+
 /// The file asks for this level from now on. A flag or the variable is stronger.
 pub(crate) fn follow(level: &str) {
     if let Some((handle, false)) = FILTER.get() {

@@ -91,6 +91,13 @@ pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     Ok(reloaded)
 }
 
+/// Lets it log this, if something is given; what it logs from now on.
+pub(crate) fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
+    let answer = instance.ask(Request::Log { filter })?;
+    let Answer::Log { filter } = answer else { bail!(UNASKED) };
+    Ok(filter)
+}
+
 /// One round trip over every link.
 pub(crate) fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
@@ -113,6 +120,7 @@ pub(crate) fn speedtest(
             Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
+            | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)
             | Answer::Error(_) => bail!(UNASKED),

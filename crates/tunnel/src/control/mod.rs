@@ -3,7 +3,7 @@
 //! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
 //! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
 //! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
-//! `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
+//! `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
 //! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
 //! anything else by `{"error":"…"}`. A connection may ask several times.
 //!
@@ -19,19 +19,27 @@ use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::status::Status;
 
-pub(crate) use ask::{Instance, ping, reload, speedtest, status, stop};
+pub(crate) use ask::{Instance, log, ping, reload, speedtest, status, stop};
 pub(crate) use place::{Place, running};
 pub(crate) use serve::ControlSocket;
 
 /// A question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 enum Request {
     Status,
     Stop,
     Reload,
-    Ping { timeout_millis: u64 },
-    Speedtest { millis: u64 },
+    /// What shall be logged; without a filter only asks.
+    Log {
+        filter: Option<String>,
+    },
+    Ping {
+        timeout_millis: u64,
+    },
+    Speedtest {
+        millis: u64,
+    },
 }
 
 /// Its answer.
@@ -43,6 +51,10 @@ enum Answer {
         pid: u32,
     },
     Reloaded(Reloaded),
+    /// What is logged from now on.
+    Log {
+        filter: String,
+    },
     /// Every problem of the file.
     Wrong(Vec<String>),
     Pong(Ping),

@@ -12,8 +12,10 @@ use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use super::{Answer, Request};
+use crate::cli;
 use crate::life::Life;
 use crate::load::WrongConfig;
+use crate::logging;
 use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
 use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
@@ -191,12 +193,25 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
                 Err(why) => Answer::Error(format!("{why:#}")),
             },
         },
+        Request::Log { filter } => log(filter.as_deref()),
         Request::Stop => {
             tracing::info!("stopping: asked over the control socket");
             life.drain();
             Answer::Stopping { pid: std::process::id() }
         }
     }
+}
+
+fn log(filter: Option<&str>) -> Answer {
+    if let Some(filter) = filter {
+        if let Err(problem) = cli::levels(filter) {
+            return Answer::Error(problem);
+        }
+        logging::change(filter);
+        tracing::info!("asked over the control socket: logging {filter}");
+    }
+    let filter = logging::current().unwrap_or_else(|| "nothing".to_owned());
+    Answer::Log { filter }
 }
 
 #[cfg(test)]
