@@ -162,7 +162,11 @@ impl Links {
             why = failed => Err(why),
             () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
         };
-        self.trial.send_replace(Trial::None);
+        // After a failure the others of them that fail have nothing to tell any more.
+        self.trial.send_replace(match &outcome {
+            Ok(()) => Trial::None,
+            Err(why) => Trial::Failed(why.clone()),
+        });
         outcome
     }
 
