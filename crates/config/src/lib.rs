@@ -32,8 +32,9 @@ pub use flags::{ClientFlags, ServerFlags};
 pub use fuzz::fuzz;
 pub use load::{Loaded, Role, Text, load_client, load_server, locate};
 pub use model::{
-    Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFormat,
-    LogLevel, Path, Priority, Public, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFile,
+    LogFormat, LogLevel, Path, Priority, Public, ServerConfig, ServerTls, Service, Timeouts, Token,
+    Trust,
 };
 pub use net::Net;
 pub use problem::{BadValue, Problem};

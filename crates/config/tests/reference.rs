@@ -62,6 +62,12 @@ fn defaults() -> BTreeMap<String, String> {
         put(format!("{role}: watch"), c.watch.to_string());
         put("both: window.initial".into(), c.window_initial.to_string());
         put("both: window.max".into(), c.window_max.to_string());
+        let text = format!("{SERVER}log: {{ file: l }}\n");
+        let text = Some(Text { name: "minimal.yaml", text: &text });
+        let log = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+        let log = log.config.common.log_file.expect("a file");
+        put("both: log.rotate.size".into(), log.size.to_string());
+        put("both: log.rotate.keep".into(), log.keep.to_string());
         put("both: log.level".into(), c.log_level.name().into());
         put(
             "both: log.format".into(),
@@ -95,7 +101,7 @@ const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7L
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
-    log: { level: debug, format: json }\ncontrol: /c\nwatch: true\n";
+    log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 } }\ncontrol: /c\nwatch: true\n";
 
 /// What a change of each key takes, by the code; and that a reload leaves nothing but that undone.
 fn changes(role: &str) -> BTreeMap<&'static str, Change> {

@@ -129,7 +129,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
 }
 
 fn run_demo(once: bool) -> anyhow::Result<()> {
-    logging::start(&logging::Settings::choose(None, 0, Some("warn"), None)?)?;
+    logging::start(&logging::Settings::choose(None, 0, Some("warn"), None)?, None)?;
     cores::forbid();
     descriptors::raise_limit();
     let runtime = slow_runtime()?;
@@ -190,7 +190,8 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     });
     let file = Some(common.log_level.name());
     let flag = args.log_level.as_deref();
-    logging::start(&logging::Settings::choose(flag, args.verbose, file, Some(format))?)?;
+    let settings = logging::Settings::choose(flag, args.verbose, file, Some(format))?;
+    logging::start(&settings, common.log_file.as_ref())?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }

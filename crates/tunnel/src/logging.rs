@@ -15,6 +15,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::cli;
 use crate::load::WrongConfig;
+use crate::log_file::LogFile;
 
 /// Environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
@@ -84,9 +85,20 @@ fn checked(filter: &str) -> Result<String, WrongConfig> {
     cli::levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
 }
 
-/// Starts logging. Once per process.
-pub(crate) fn start(settings: &Settings) -> anyhow::Result<()> {
-    let (layer, filter) = layer(settings, io::stderr)?;
+/// The file that the log goes to, if it is one.
+static FILE: OnceLock<LogFile> = OnceLock::new();
+
+/// Starts logging, to a file or to standard error. Once per process.
+pub(crate) fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
+    let (layer, filter) = match file {
+        None => layer(settings, io::stderr)?,
+        Some(file) => {
+            let open = LogFile::open(file.clone())
+                .with_context(|| format!("log.file {}", file.path.display()))?;
+            let file = FILE.get_or_init(|| open);
+            layer(settings, move || file)?
+        }
+    };
     let subscriber = Registry::default().with(layer);
     tracing::subscriber::set_global_default(subscriber).context("logging was started twice")?;
     // Not set before, as logging was not started before.
@@ -109,8 +121,12 @@ pub(crate) fn change(filter: &str) {
     }
 }
 
-/// The file asks for this level from now on. A flag or the variable is stronger.
+/// The configuration asks for this level from now on; a flag or the variable is stronger. A log that is
+/// a file goes on in the one that has its name now.
 pub(crate) fn follow(level: &str) {
+    if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
+        tracing::error!("the log goes on in the file of before: {error}");
+    }
     if let Some((handle, false)) = FILTER.get() {
         set(handle, level);
     }
@@ -136,7 +152,7 @@ where
     let (filter, handle) = reload::Layer::new(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     // The journal puts its own time in front of each line.
-    let journal = env::var_os("JOURNAL_STREAM").is_some();
+    let journal = FILE.get().is_none() && env::var_os("JOURNAL_STREAM").is_some();
     let layer = match settings.format {
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Human => {
@@ -153,7 +169,9 @@ where
 
 /// Colours are for terminals, and for those who have not said no (no-color.org).
 fn colours() -> bool {
-    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
+    FILE.get().is_none()
+        && io::stderr().is_terminal()
+        && env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
 /// A panic ends one task; what it was must be found in the log, in the log's own format.

@@ -20,6 +20,7 @@ mod instances;
 mod life;
 mod listeners;
 mod load;
+mod log_file;
 mod logging;
 mod material;
 mod measure;

@@ -61,7 +61,8 @@ pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
 }
 
 fn anchor_common(common: &mut Common, folder: &Path) {
-    for path in [&mut common.state_dir, &mut common.control].into_iter().flatten() {
+    let log = common.log_file.as_mut().map(|log| &mut log.path);
+    for path in [common.state_dir.as_mut(), common.control.as_mut(), log].into_iter().flatten() {
         anchor(path, folder);
     }
 }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use proto::greeting::{Name, StoredCredential, TokenError};
 
-use super::keys::{LOG, WINDOW};
+use super::keys::{LOG, ROTATE, WINDOW};
 use super::{Item, Section, secrecy, unknown};
-use crate::model::{Common, KeyPair, LogFormat, LogLevel, Token};
+use crate::model::{Common, KeyPair, LogFile, LogFormat, LogLevel, Token};
 use crate::{BadValue, Secret, Size, Span};
 
 /// What to do where a token is missing or refused.
@@ -20,6 +20,18 @@ const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
 
 /// Less would leave a handful of streams with windows worth the name.
 const MEMORY_MIN: u64 = 16 << 20;
+
+/// In bytes: some 80,000 lines.
+const LOG_SIZE: u64 = 10 << 20;
+
+/// Less is another file every few seconds on a bad day.
+const LOG_SIZE_MIN: u64 = 64 << 10;
+
+/// Files beside the one that is written.
+const LOG_KEEP: u32 = 5;
+
+/// Each is renamed when one is full.
+const LOG_KEEP_MAX: u32 = 1000;
 
 /// Milliseconds of silence: half of what the most forgetful NATs and proxies in the field allow.
 const KEEPALIVE: u64 = 15_000;
@@ -55,9 +67,38 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         drain_timeout: span(s, "drain_timeout", 120_000),
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
         log_format: log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text),
+        log_file: log.and_then(log_file),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
     }
+}
+
+fn log_file(log: &Section<'_>) -> Option<LogFile> {
+    let rotate = log.section("rotate", &ROTATE);
+    let of = |key| rotate.as_ref().filter(|rotate| rotate.key(key).is_some());
+    let size = of("size").and_then(|rotate| rotate.value("size", log_size));
+    let keep = of("keep").and_then(|rotate| rotate.value("keep", log_keep));
+    if rotate.is_some() && log.key("file").is_none() {
+        log.bad("rotate", BadValue::new("there is no `file` to rotate").hint("add `file: …`"));
+    }
+    Some(LogFile {
+        path: path(log, "file")?,
+        size: size.unwrap_or(Size::from_bytes(LOG_SIZE)),
+        keep: keep.unwrap_or(LOG_KEEP),
+    })
+}
+
+fn log_size(text: &str) -> Result<Size, BadValue> {
+    let size: Size = text.parse()?;
+    if size.bytes() < LOG_SIZE_MIN {
+        return Err(BadValue::new(format!("`{text}` is too little")).hint("64KiB or more"));
+    }
+    Ok(size)
+}
+
+fn log_keep(text: &str) -> Result<u32, BadValue> {
+    let bad = || BadValue::new(format!("`{text}` is not a count of files")).hint("0 to 1000");
+    text.parse().ok().filter(|n| *n <= LOG_KEEP_MAX).ok_or_else(bad)
 }
 
 fn memory(text: &str) -> Result<Size, BadValue> {

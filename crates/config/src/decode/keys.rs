@@ -52,7 +52,8 @@ mod tables {
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
-    pub(crate) const LOG: Table = table("both:log", &["level", "format"], &["file", "rotate"]);
+    pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
+    pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);
 }
 pub(crate) use tables::*;
 
@@ -73,4 +74,5 @@ pub const TABLES: &[Table] = &[
     RETRY,
     WINDOW,
     LOG,
+    ROTATE,
 ];

@@ -43,6 +43,8 @@ pub struct Common {
     pub log_level: LogLevel,
     /// Form of a log line.
     pub log_format: LogFormat,
+    /// `None`: standard error.
+    pub log_file: Option<LogFile>,
     /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock`, in `state_dir` where
     /// that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
     /// `$XDG_RUNTIME_DIR/tunnel`).
@@ -66,6 +68,7 @@ impl Common {
             drain_timeout,
             log_level,
             log_format,
+            log_file: _,
             control,
             watch,
         } = self;
@@ -80,6 +83,8 @@ impl Common {
             (*drain_timeout != other.drain_timeout, Changed::live("drain_timeout")),
             (*log_level != other.log_level, Changed::live("log.level")),
             (*log_format != other.log_format, Changed::restart("log.format")),
+            (log_file(self) != log_file(other), Changed::restart("log.file")),
+            (log_rotate(self) != log_rotate(other), Changed::restart("log.rotate")),
             (*control != other.control, Changed::restart("control")),
             (*watch != other.watch, Changed::live("watch")),
         ];
@@ -92,8 +97,17 @@ impl Common {
         self.workers = running.workers;
         self.memory_budget = running.memory_budget;
         self.log_format = running.log_format;
+        self.log_file.clone_from(&running.log_file);
         self.control.clone_from(&running.control);
     }
+}
+
+fn log_file(common: &Common) -> Option<&PathBuf> {
+    common.log_file.as_ref().map(|log| &log.path)
+}
+
+fn log_rotate(common: &Common) -> Option<(Size, u32)> {
+    common.log_file.as_ref().map(|log| (log.size, log.keep))
 }
 
 /// What it takes for another value of a key to count.
@@ -142,6 +156,17 @@ pub struct KeyPair {
     pub cert: PathBuf,
     /// The key.
     pub key: PathBuf,
+}
+
+/// A log that is a file, and when another one takes its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFile {
+    /// As written.
+    pub path: PathBuf,
+    /// It grows to this.
+    pub size: Size,
+    /// So many of those before it are kept, as `PATH.1` and so on.
+    pub keep: u32,
 }
 
 /// A level of `log.level`.

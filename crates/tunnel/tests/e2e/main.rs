@@ -23,6 +23,7 @@ mod floods;
 mod fronts;
 mod harness;
 mod heavy;
+mod log_files;
 mod measure;
 mod mixed;
 mod mtls;

@@ -1,0 +1,188 @@
+//! The log as a file that does not grow without end: at a size it becomes `NAME.1`, that one `NAME.2`,
+//! and so on, and the oldest goes. Where another program turns files (logrotate), a reload opens the
+//! new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use config::LogFile as Settings;
+
+use crate::term;
+
+/// Whoever may read the log learns who connects from where.
+const MODE: u32 = 0o600;
+
+/// One line after the other, from all threads.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    settings: Settings,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    size: u64,
+    /// The file takes no lines, and that was told.
+    is_broken: bool,
+}
+
+impl Open {
+    fn new(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
+        let size = file.metadata()?.len();
+        Ok(Self { file, size, is_broken: false })
+    }
+}
+
+impl LogFile {
+    /// Appends to the file, which is made where it is not there.
+    pub(crate) fn open(settings: Settings) -> io::Result<Self> {
+        let open = Mutex::new(Open::new(&settings.path)?);
+        Ok(Self { settings, open })
+    }
+
+    /// Goes on in the file that has the name now, if that is another one.
+    pub(crate) fn follow(&self) -> io::Result<()> {
+        let mut open = self.lock();
+        let ours = open.file.metadata()?;
+        let is_same = fs::metadata(&self.settings.path)
+            .is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino()));
+        if !is_same {
+            *open = Open::new(&self.settings.path)?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, line: &[u8]) -> io::Result<()> {
+        let mut open = self.lock();
+        let size = line.len() as u64;
+        if open.size > 0 && open.size.saturating_add(size) > self.settings.size.bytes() {
+            self.turn(&mut open)?;
+        }
+        let written = open.file.write_all(line);
+        if written.is_ok() {
+            open.size += size;
+        }
+        written
+    }
+
+    fn turn(&self, open: &mut Open) -> io::Result<()> {
+        let Settings { path, keep, .. } = &self.settings;
+        for n in (1..*keep).rev() {
+            // Fewer there may be, more there are not.
+            drop(fs::rename(numbered(path, n), numbered(path, n + 1)));
+        }
+        if *keep == 0 {
+            fs::remove_file(path)?;
+        } else {
+            fs::rename(path, numbered(path, 1))?;
+        }
+        *open = Open::new(path)?;
+        Ok(())
+    }
+}
+
+fn numbered(path: &Path, n: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{n}"));
+    name.into()
+}
+
+/// Lines come whole.
+impl Write for &LogFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if let Err(error) = LogFile::write(self, line) {
+            // A full disk must not take the last words with it.
+            if !std::mem::replace(&mut self.lock().is_broken, true) {
+                let path = self.settings.path.display();
+                term::err(format_args!("tunnel: the log {path} takes no lines: {error}"));
+            }
+            return io::stderr().write(line);
+        }
+        self.lock().is_broken = false;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn settings(path: PathBuf, size: &str, keep: u32) -> Settings {
+        Settings { path, size: size.parse().unwrap(), keep }
+    }
+
+    fn say(mut log: &LogFile, line: &str) {
+        log.write_all(line.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_full_file_is_turned_and_the_oldest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = LogFile::open(settings(path.clone(), "10B", 2)).unwrap();
+        for line in
+            ["1111\n", "2222\n", "3333\n", "4444\n", "5555\n", "longer than a file\n", "7\n"]
+        {
+            say(&log, line);
+        }
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(
+            [read("log"), read("log.1"), read("log.2")],
+            ["7\n", "longer than a file\n", "5555\n"]
+        );
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A start goes on where the last one ended.
+        drop(log);
+        say(&LogFile::open(settings(path.clone(), "10B", 0)).unwrap(), "8\n");
+        assert_eq!(read("log"), "7\n8\n");
+        say(&LogFile::open(settings(path, "10B", 0)).unwrap(), "999999999\n");
+        assert_eq!(read("log"), "999999999\n");
+        assert_eq!(read("log.1"), "longer than a file\n", "none of ours is made or moved");
+    }
+
+    #[test]
+    fn a_file_that_another_program_turned_is_left_at_a_reload() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, old] = ["log", "log.old"].map(|name| dir.path().join(name));
+        let log = LogFile::open(settings(path.clone(), "1MiB", 5)).unwrap();
+        say(&log, "1\n");
+        log.follow().unwrap();
+        fs::rename(&path, &old).unwrap();
+        say(&log, "2\n");
+        log.follow().unwrap();
+        say(&log, "3\n");
+        assert_eq!(fs::read_to_string(&old).unwrap(), "1\n2\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "3\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_turned_loses_no_line_and_works_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let log = LogFile::open(settings(path.clone(), "10B", 1)).unwrap();
+        say(&log, "1111111\n");
+        fs::create_dir(dir.path().join("log.1")).unwrap();
+        say(&log, "to standard error\n");
+        assert!(log.lock().is_broken);
+        fs::remove_dir(dir.path().join("log.1")).unwrap();
+        say(&log, "333\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "333\n");
+        assert!(!log.lock().is_broken);
+    }
+}
