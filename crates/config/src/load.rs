@@ -46,6 +46,19 @@ impl Role {
     }
 }
 
+/// The value of a key of the top level as written, whatever else is wrong with the file; `None` where
+/// the text is not YAML.
+#[must_use]
+pub fn scalar(text: &str, key: &str) -> Option<String> {
+    let root = parse("", text).ok()?;
+    let Kind::Map(entries) = &root.kind else { return None };
+    let entry = entries.iter().find(|entry| entry.key == key)?;
+    match &entry.value.kind {
+        Kind::Scalar { text, .. } => Some(text.clone()),
+        Kind::List(_) | Kind::Map(_) => None,
+    }
+}
+
 /// Where the value of a key path such as `servers[0].tls.ca` stands in a text: line and column, both
 /// from 1. For what shows only when the model meets the machine.
 #[must_use]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use config::{Common, LogFormat};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
-use crate::control::Place;
+use crate::control::{Instance, Place};
 use crate::daemon::{self, Frame};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
-use crate::load::{self, Either, Loaded};
+use crate::load::{self, Either, Loaded, Whereabouts};
 use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
@@ -152,14 +152,24 @@ fn check(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the daemon that was started with this file has its control socket.
+/// Where the daemon that was started with this file has its control socket; also when the file has
+/// become wrong meanwhile, as long as it says where.
 pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
     let places = Places::of_process();
-    match load::file(path)? {
-        Either::Server(Loaded { config, .. }) => control(&config.common, "server", &places),
-        Either::Client(Loaded { config, .. }) => {
+    match load::file(path) {
+        Ok(Either::Server(Loaded { config, .. })) => control(&config.common, "server", &places),
+        Ok(Either::Client(Loaded { config, .. })) => {
             control(&config.common, &client_instance(&config.name), &places)
         }
+        Err(wrong) => match load::whereabouts(path) {
+            Some(Whereabouts { control, state_dir, instance }) => {
+                let (control, state_dir) = (control.as_deref(), state_dir.as_deref());
+                let place = Place::choose(control, state_dir, &instance, &places)?;
+                // Its problems are told by the daemon then, which is to know of them, too.
+                if Instance::connect(&place.path).is_ok() { Ok(place) } else { Err(wrong.into()) }
+            }
+            None => Err(wrong.into()),
+        },
     }
 }
 
@@ -178,7 +188,7 @@ fn frame(
     Ok(Frame { control, configuration: args.config.clone() })
 }
 
-fn client_instance(name: &str) -> String {
+pub(crate) fn client_instance(name: &str) -> String {
     format!("client-{name}")
 }
 

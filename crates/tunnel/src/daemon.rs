@@ -24,6 +24,9 @@ use crate::status::{SendFuture, Status, StatusSource};
 use crate::watch::{self, Seen};
 use crate::{descriptors, logging};
 
+/// Longest pause between attempts at certificates that do not work.
+const RENEW_MAX: Duration = Duration::from_secs(60);
+
 /// What runs between start and end: the wiring of a server or of a client.
 pub(crate) trait Role: StatusSource {
     /// One line for `systemctl status` and the log: what it serves.
@@ -143,32 +146,46 @@ async fn reload_when_asked(told: Arc<Told>) {
 async fn watch_configuration(told: Arc<Told>, file: PathBuf) {
     let look = || Seen::look(vec![file.clone()]);
     let mut seen = look().await;
+    let mut last = seen.clone();
     loop {
         tokio::time::sleep(watch::LOOK).await;
         let now = look().await;
-        if std::mem::replace(&mut seen, now) != seen && told.role.common().watch {
-            let _ = told.reload().await;
+        // Twice the same: nobody is in the middle of writing it.
+        if now == last && now != seen {
+            seen = now.clone();
+            if told.role.common().watch {
+                let _ = told.reload().await;
+            }
         }
+        last = now;
     }
 }
 
 /// Looks for certificates that somebody has put in the place of those that are shown.
 async fn renew_certificates(told: Arc<Told>) {
     let mut seen = Seen::look(told.role.certificates()).await;
+    let (mut tried, mut reloads, mut pause) = (None, 0, watch::LOOK);
     let mut said = None;
     loop {
-        tokio::time::sleep(watch::LOOK).await;
+        tokio::time::sleep(pause).await;
+        pause = watch::LOOK;
         let now = Seen::look(told.role.certificates()).await;
+        let turn = told.turn.lock().await;
+        if std::mem::replace(&mut reloads, *turn) != reloads {
+            // It has read them.
+            (seen, tried) = (now, None);
+            continue;
+        }
         if now == seen {
             continue;
         }
-        let _turn = told.turn.lock().await;
         match told.role.renew().await {
             Ok(()) => {
                 tracing::info!("the certificates have changed; new connections get the new ones");
-                (seen, said) = (now, None);
+                (seen, tried, said) = (now, None, None);
             }
-            // The key may follow its certificate in a moment. Until then it is said once.
+            // The key may follow its certificate in a moment. Until then it is said once, and where
+            // nothing changes any more it is tried less and less often.
             Err(why) => {
                 let why = format!("{why:#}");
                 if said.as_ref() != Some(&why) {
@@ -177,6 +194,9 @@ async fn renew_certificates(told: Arc<Told>) {
                     );
                 }
                 said = Some(why);
+                let (last, waited) = tried.unwrap_or_else(|| (Seen::default(), watch::LOOK));
+                pause = if last == now { (waited * 2).min(RENEW_MAX) } else { watch::LOOK };
+                tried = Some((now, pause));
             }
         }
     }
@@ -186,8 +206,8 @@ async fn renew_certificates(told: Arc<Told>) {
 struct Told {
     role: Arc<dyn Role>,
     life: Life,
-    /// One reload at a time.
-    turn: tokio::sync::Mutex<()>,
+    /// One reload at a time; how many were good.
+    turn: tokio::sync::Mutex<u64>,
     /// Why the last one changed nothing.
     reload_error: Mutex<Option<String>>,
 }
@@ -219,17 +239,25 @@ impl StatusSource for Told {
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async {
-            let _turn = self.turn.lock().await;
+            let mut turn = self.turn.lock().await;
             // systemd has been told that we stop, and is not to hear that we are ready again.
             anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
             notify::reloading();
             let outcome = self.role.reload().await;
-            notify::ready(&self.role.summary());
+            // Nor that it is ready after that it stops.
+            if self.life.phase() == Phase::Running {
+                notify::ready(&self.role.summary());
+            }
             // Problems of a file are a line each.
             let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
             if let Ok(reloaded) = &outcome {
+                *turn += 1;
                 logging::follow(self.role.common().log_level.name());
-                tracing::info!("reloaded: {reloaded}");
+                if reloaded.failed.is_empty() {
+                    tracing::info!("reloaded: {reloaded}");
+                } else {
+                    tracing::error!("reloaded: {reloaded}");
+                }
             } else if let Some(why) = &why {
                 tracing::error!("not reloaded, nothing has changed: {why}");
             }

@@ -43,8 +43,6 @@ pub(crate) struct Entrance {
     pub(crate) address: String,
     /// Where its visitors go. Another place after a reload.
     pub(crate) aim: ArcSwap<Aim>,
-    /// Class of its streams.
-    pub(crate) priority: Priority,
     /// Whose streams they are. Changes when a new process of the client takes over.
     pub(crate) session: ArcSwap<Session>,
     /// How many streams there may be.
@@ -60,6 +58,8 @@ pub(crate) struct Aim {
     pub(crate) name: String,
     /// What the far side is asked for.
     pub(crate) target: Target,
+    /// Class of their streams.
+    pub(crate) priority: Priority,
 }
 
 /// The next id of an entrance.
@@ -239,11 +239,9 @@ fn enter(
             tracing::debug!(service = entrance.name(), "limit of streams reached");
             return relay::refuse_socket(socket, settings, ResetCode::Limit);
         };
-        let open = proto::Open {
-            target: entrance.aim.load().target.clone(),
-            visitor: peer,
-            priority: entrance.priority,
-        };
+        let aim = entrance.aim.load();
+        let open =
+            proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
         if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
             tracing::debug!(service = entrance.name(), %error, "visitor refused");
         }

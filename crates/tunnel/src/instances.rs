@@ -67,6 +67,9 @@ pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
         let keys = reloaded.restart.join(", ");
         term::err(format_args!("warning: changed, and waiting for a restart: {keys}"));
     }
+    if !reloaded.failed.is_empty() {
+        bail!("not all of it is in force: {}", reloaded.failed.join("; "));
+    }
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! From files and flags to a checked configuration, with everything that is wrong said at once.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use config::{ClientConfig, ClientFlags, Problem, Role, Secret, ServerConfig, ServerFlags, Token};
 
 use crate::cli::{ClientArgs, ServerArgs};
+use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
 use crate::{examine, first_start, material};
 
@@ -138,6 +139,30 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     input.refuse(&faults, &[])?;
     warnings.extend(input.places(faults.iter(), &[]));
     Ok(either)
+}
+
+/// What says where a daemon's control socket is.
+#[derive(Debug)]
+pub(crate) struct Whereabouts {
+    pub(crate) control: Option<PathBuf>,
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) instance: String,
+}
+
+/// That of a file which may be wrong otherwise.
+pub(crate) fn whereabouts(path: &Path) -> Option<Whereabouts> {
+    let text = read(path).ok()?;
+    let folder = absolute(path).ok()?.parent()?.to_owned();
+    let place = |key| -> Option<Option<PathBuf>> {
+        let Some(value) = config::scalar(&text, key) else { return Some(None) };
+        // What the environment of the daemon makes of it is not known here.
+        (!value.contains("${")).then(|| Some(folder.join(value)))
+    };
+    let instance = match Role::of(&text)? {
+        Role::Server => "server".to_owned(),
+        Role::Client => client_instance(&config::scalar(&text, "name")?),
+    };
+    Some(Whereabouts { control: place("control")?, state_dir: place("state_dir")?, instance })
 }
 
 fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {

@@ -42,8 +42,8 @@ pub(crate) struct Settings {
     pub(crate) fixed: bool,
 }
 
-/// The filter of this process, and whether the file has no say.
-static FILTER: OnceLock<(Handle, bool)> = OnceLock::new();
+/// The filter of this process, and what it is whatever the file says.
+static FILTER: OnceLock<(Handle, Option<String>)> = OnceLock::new();
 
 type Handle = reload::Handle<Targets, Registry>;
 
@@ -102,7 +102,8 @@ pub(crate) fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyh
     let subscriber = Registry::default().with(layer);
     tracing::subscriber::set_global_default(subscriber).context("logging was started twice")?;
     // Not set before, as logging was not started before.
-    let _ = FILTER.set((filter, settings.fixed));
+    let fixed = settings.fixed.then(|| settings.filter.clone());
+    let _ = FILTER.set((filter, fixed));
     log_panics();
     Ok(())
 }
@@ -127,8 +128,8 @@ pub(crate) fn follow(level: &str) {
     if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
         tracing::error!("the log goes on in the file of before: {error}");
     }
-    if let Some((handle, false)) = FILTER.get() {
-        set(handle, level);
+    if let Some((handle, fixed)) = FILTER.get() {
+        set(handle, fixed.as_deref().unwrap_or(level));
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Reloaded {
     pub(crate) applied: Vec<String>,
     /// Keys whose new value waits for a restart.
     pub(crate) restart: Vec<String>,
+    /// What the system refused when it was opened; the rest is in force.
+    pub(crate) failed: Vec<String>,
 }
 
 impl Reloaded {
@@ -26,7 +28,7 @@ impl Reloaded {
                 Change::Restart => restart.push((*key).to_owned()),
             }
         }
-        Self { applied, restart }
+        Self { applied, restart, failed: Vec::new() }
     }
 }
 
@@ -37,10 +39,14 @@ impl fmt::Display for Reloaded {
         } else {
             self.applied.join("; ")
         };
-        if self.restart.is_empty() {
-            return f.write_str(&applied);
+        f.write_str(&applied)?;
+        if !self.restart.is_empty() {
+            write!(f, "; waiting for a restart: {}", self.restart.join(", "))?;
         }
-        write!(f, "{applied}; waiting for a restart: {}", self.restart.join(", "))
+        if !self.failed.is_empty() {
+            write!(f, "; failed: {}", self.failed.join("; "))?;
+        }
+        Ok(())
     }
 }
 
@@ -53,7 +59,7 @@ mod tests {
         let reloaded = |applied: &[&str], restart: &[&str]| {
             let [applied, restart] =
                 [applied, restart].map(|list| list.iter().map(ToString::to_string).collect());
-            Reloaded { applied, restart }.to_string()
+            Reloaded { applied, restart, failed: Vec::new() }.to_string()
         };
         assert_eq!(reloaded(&[], &[]), "nothing to apply");
         assert_eq!(reloaded(&["a", "b"], &[]), "a; b");

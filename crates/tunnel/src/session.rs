@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// Links that take streams, by worker.
     live: Box<[AtomicU32]>,
+    /// Links that have not ended: those that wait for a carrier and those that go away as well.
+    links: AtomicU32,
     /// A link became live.
     pub(crate) revived: Notify,
     /// Visitors that wait for a link to become live.
@@ -38,6 +40,7 @@ impl Session {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
             live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            links: AtomicU32::new(0),
             revived: Notify::new(),
             held: AtomicU32::new(0),
         })
@@ -49,6 +52,11 @@ impl Session {
         (0..count)
             .map(|n| (from + n) % count)
             .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
+    }
+
+    /// Whether it has a link, live or waiting for a carrier.
+    pub(crate) fn has_links(&self) -> bool {
+        self.links.load(Ordering::Relaxed) > 0
     }
 
     /// Live links over all workers.
@@ -104,6 +112,7 @@ impl State {
     pub(crate) fn add_link(&self, session: &Arc<Session>, link: &Link) {
         let member = Member { session: Arc::clone(session), link: link.clone(), live: false };
         self.links.borrow_mut().entry(session.id).or_default().push(member);
+        session.links.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a link can take streams changed. One that is going away cannot, also when it comes
@@ -132,7 +141,10 @@ impl State {
         self.set_live(worker, session, serial, false);
         let mut links = self.links.borrow_mut();
         if let Some(members) = links.get_mut(&session.id) {
+            let before = members.len();
             members.retain(|member| member.link.serial() != serial);
+            let gone = u32::try_from(before - members.len()).unwrap_or(0);
+            session.links.fetch_sub(gone, Ordering::Relaxed);
             if members.is_empty() {
                 links.remove(&session.id);
             }

@@ -59,9 +59,10 @@ impl ServerConfig {
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
         let Self { listen, tls, clients, public_bind, trusted_proxies, common } = self;
+        let tls_key = if self.keeps_tls(other) { Changed::restart } else { Changed::reconnect };
         let own = [
             (*listen != other.listen, Changed::restart("listen")),
-            (*tls != other.tls, Changed::reconnect("tls")),
+            (*tls != other.tls, tls_key("tls")),
             (*clients != other.clients, Changed::live("clients")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
@@ -69,9 +70,18 @@ impl ServerConfig {
         changes(own).chain(common.differs(&other.common)).collect()
     }
 
+    /// Whether TLS is for listeners that wait for a restart: then it waits with them.
+    fn keeps_tls(&self, other: &Self) -> bool {
+        let has_tls = |config: &Self| config.listen.iter().any(|at| at.transport.has_tls());
+        has_tls(self) != has_tls(other)
+    }
+
     /// What is in force after a reload in a process that runs with `running`.
     #[must_use]
     pub fn reloaded(mut self, running: &Self) -> Self {
+        if running.keeps_tls(&self) {
+            self.tls.clone_from(&running.tls);
+        }
         self.listen.clone_from(&running.listen);
         self.public_bind = running.public_bind;
         // Ports without an address are those of the address that is in force.

@@ -1,9 +1,11 @@
 //! The forwards of a client: which are open, and what a reload makes of them.
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use config::{Forward, Local};
 use proto::{Priority, Target};
@@ -15,9 +17,15 @@ use crate::listeners::{self, Listeners};
 use crate::session::{Handle, Session};
 use crate::{socket_file, transports};
 
-/// All that are open.
-#[derive(Debug, Default)]
-pub(super) struct Forwards(Mutex<Vec<Open>>);
+/// All that are open; `None` once they were closed for good.
+#[derive(Debug)]
+pub(super) struct Forwards(Mutex<Option<Vec<Open>>>);
+
+impl Default for Forwards {
+    fn default() -> Self {
+        Self(Mutex::new(Some(Vec::new())))
+    }
+}
 
 #[derive(Clone, Debug)]
 struct Open {
@@ -42,7 +50,7 @@ impl Forwards {
         workers: NonZeroUsize,
         session: &Arc<Session>,
     ) -> anyhow::Result<Bound> {
-        let mut gone = self.0.lock().await.clone();
+        let mut gone = self.0.lock().await.clone().context("it is stopping")?;
         let (mut known, mut missing) = (Vec::new(), Vec::new());
         for forward in wanted {
             let same = gone.iter().position(|open| place(&open.forward) == place(forward));
@@ -56,14 +64,16 @@ impl Forwards {
         Ok(Bound { known, new: new?, gone })
     }
 
-    /// Opens and closes what has to be, and lets the others lead to where they are to.
+    /// Opens and closes what has to be, and lets the others lead to where they are to. Returns what
+    /// could not be opened: nothing of it is left.
     pub(super) async fn follow(
         &self,
         bound: Bound,
         handles: &[Handle],
         session: &Arc<Session>,
-    ) -> anyhow::Result<()> {
-        let mut all = self.0.lock().await;
+    ) -> Vec<(Forward, io::Error)> {
+        let (mut all, mut failed) = (self.0.lock().await, Vec::new());
+        let Some(all) = &mut *all else { return failed };
         for Open { entrance, .. } in bound.gone {
             entrance::close_everywhere(handles, entrance.id).await;
             tracing::info!("forward {} closed", entrance.aim.load().name);
@@ -80,22 +90,26 @@ impl Forwards {
             }
         }
         for (open, listeners) in bound.new {
-            entrance::open_everywhere(handles, &open.entrance, listeners).await?;
+            if let Err(why) = entrance::open_everywhere(handles, &open.entrance, listeners).await {
+                entrance::close_everywhere(handles, open.entrance.id).await;
+                failed.push((open.forward, why));
+                continue;
+            }
             tracing::info!("forward {} listening", open.entrance.aim.load().name);
             all.push(open);
         }
-        Ok(())
+        failed
     }
 
     /// Other links carry their visitors.
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
-        for open in &*self.0.lock().await {
+        for open in self.0.lock().await.iter().flatten() {
             open.entrance.session.store(Arc::clone(session));
         }
     }
 
     pub(super) async fn close_all(&self, handles: &[Handle]) {
-        for Open { entrance, .. } in self.0.lock().await.drain(..) {
+        for Open { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -113,6 +127,7 @@ fn aim(address: &str, forward: &Forward) -> Aim {
     Aim {
         name: format!("{address} -> {}", forward.target),
         target: Target::Forward(forward.target.to_string()),
+        priority: Priority::Normal,
     }
 }
 
@@ -126,7 +141,6 @@ fn bind(
         id: entrance::next_id(),
         aim: ArcSwap::from_pointee(aim(&address, forward)),
         address,
-        priority: Priority::Normal,
         session: ArcSwap::new(Arc::clone(session)),
         gate: ArcSwap::new(Gate::new(None)),
         timeouts: Timeouts::default(),

@@ -34,6 +34,8 @@ pub(super) struct Links {
     pub(super) session: Arc<Session>,
     /// No further one is made; those that live go on.
     pub(super) leaving: Arc<AtomicBool>,
+    /// Others are in their place: what they hear concerns only the streams that they have.
+    retired: AtomicBool,
     keepers: Mutex<Vec<AbortHandle>>,
     /// While others are to be replaced by them: the first answer, and whether one of them is live.
     trial: watch::Sender<Trial>,
@@ -94,6 +96,7 @@ impl Links {
         Arc::new(Self {
             session: Session::new(plan.server(), workers),
             leaving: Arc::default(),
+            retired: AtomicBool::new(false),
             keepers: Mutex::default(),
             trial: watch::Sender::new(Trial::None),
         })
@@ -158,6 +161,8 @@ impl Links {
             }
         };
         let outcome = tokio::select! {
+            // One that lives is enough, and has visitors already.
+            biased;
             () = live => Ok(()),
             why = failed => Err(why),
             () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
@@ -174,9 +179,7 @@ impl Links {
     /// have.
     pub(super) async fn retire(&self, handles: &[Handle]) {
         self.leaving.store(true, Ordering::Relaxed);
-        if self.session.live() == 0 {
-            self.give_up();
-        }
+        self.retired.store(true, Ordering::Relaxed);
         let id = self.session.id;
         for handle in handles {
             let go_away = move |worker: &Rc<Worker>| {
@@ -188,8 +191,15 @@ impl Links {
         }
     }
 
+    /// Whether others are in their place.
+    pub(super) fn are_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
+    }
+
     /// Ends them and the attempts at them.
     pub(super) fn give_up(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        self.retired.store(true, Ordering::Relaxed);
         let keepers = self.keepers.lock().unwrap_or_else(PoisonError::into_inner);
         keepers.iter().for_each(AbortHandle::abort);
     }

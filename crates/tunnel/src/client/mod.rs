@@ -102,13 +102,17 @@ impl Client {
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
-        forwards.follow(bound, workers.handles(), &links.session).await?;
+        if let Some((forward, why)) =
+            forwards.follow(bound, workers.handles(), &links.session).await.pop()
+        {
+            return Err(why).with_context(|| format!("forward {}", forward.listen));
+        }
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
         let shared = Arc::new(Shared {
             config: ArcSwap::from_pointee(config),
             links: ArcSwap::new(Arc::clone(&links)),
-            published: Published::new(plan.server()),
+            published: Published::default(),
             forwards,
             leaving: AtomicBool::new(false),
             generation: AtomicU64::new(register::FIRST),
@@ -231,7 +235,7 @@ impl Role for Client {
 
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
-            self.shared.leaving.store(true, Ordering::Relaxed);
+            self.shared.leaving.store(true, Ordering::SeqCst);
             self.shared.links.load().leaving.store(true, Ordering::Relaxed);
             self.shared.forwards.close_all(self.workers.handles()).await;
             register::withdraw(self.workers.handles(), &self.shared).await;

@@ -99,6 +99,9 @@ impl ClientOwner {
 
     /// What the keeper of the link has to tell.
     pub(super) fn report(&self, report: &Report<'_>) {
+        if self.links.are_retired() {
+            return;
+        }
         match report {
             Report::Unreachable { path, error, .. } => {
                 let trouble = Trouble::new(&path.url, error);
@@ -157,7 +160,10 @@ impl Owner for ClientOwner {
 
     fn message(&self, _link: &Link, message: ControlMessage) {
         match message {
-            ControlMessage::Registered(registered) => self.shared.published.apply(&registered),
+            ControlMessage::Registered(_) if self.links.are_retired() => {}
+            ControlMessage::Registered(registered) => {
+                self.shared.published.apply(&registered, &self.links.session.name);
+            }
             // Only servers are registered at.
             ControlMessage::Register(_) => {}
         }

@@ -9,10 +9,8 @@ use proto::control::{Registered, ServiceErrorCode};
 use super::trouble::Trouble;
 use crate::status;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Published {
-    /// The server's host, for addresses that the server gives without one.
-    server: String,
     known: Mutex<Known>,
 }
 
@@ -28,17 +26,12 @@ struct Known {
 }
 
 impl Published {
-    pub(super) fn new(server: &str) -> Self {
-        let server = if server.contains(':') { format!("[{server}]") } else { server.to_owned() };
-        Self { server, known: Mutex::default() }
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what is news in a registration's answer.
-    pub(super) fn apply(&self, registered: &Registered) {
+    /// Tells what is news in the answer of this server to a registration.
+    pub(super) fn apply(&self, registered: &Registered, server: &str) {
         let mut known = self.known();
         known.waits_for_more = registered
             .results
@@ -47,7 +40,7 @@ impl Published {
         for result in &registered.results {
             let name = result.name.as_str();
             let outcome: Result<Vec<String>, String> = match &result.outcome {
-                Ok(at) => Ok(at.iter().map(|address| self.reachable(address)).collect()),
+                Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
             if known.services.get(name) == Some(&outcome) {
@@ -75,14 +68,6 @@ impl Published {
     /// Whether it may help to ask again.
     pub(super) fn waits_for_more(&self) -> bool {
         self.known().waits_for_more
-    }
-
-    /// `tcp://:10022` as a visitor would write it.
-    fn reachable(&self, address: &str) -> String {
-        match address.strip_prefix("tcp://:") {
-            Some(port) => format!("tcp://{}:{port}", self.server),
-            None => address.to_owned(),
-        }
     }
 
     pub(super) fn note_trouble(&self, trouble: Option<Trouble>) {
@@ -149,6 +134,15 @@ impl Published {
                 }
             })
             .collect()
+    }
+}
+
+/// `tcp://:10022` as a visitor would write it.
+fn reachable(address: &str, server: &str) -> String {
+    match address.strip_prefix("tcp://:") {
+        Some(port) if server.contains(':') => format!("tcp://[{server}]:{port}"),
+        Some(port) => format!("tcp://{server}:{port}"),
+        None => address.to_owned(),
     }
 }
 

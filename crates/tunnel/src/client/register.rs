@@ -21,7 +21,7 @@ pub(super) const FIRST: u64 = 1;
 
 /// Registers the set of this moment.
 pub(super) fn register(link: &Link, shared: &Shared) {
-    let generation = shared.generation.load(Ordering::Relaxed);
+    let generation = shared.generation.load(Ordering::Acquire);
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
@@ -74,14 +74,16 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<Shared>) {
     }
 }
 
-/// Registers under the next generation, over every live link: the server answers one of them.
+/// Registers under the next generation, over every link that is not retired: the server answers one of
+/// them. One that has no carrier at the moment says it when it has.
 pub(super) async fn anew(handles: &[Handle], shared: &Arc<Shared>) {
-    shared.generation.fetch_add(1, Ordering::Relaxed);
+    shared.generation.fetch_add(1, Ordering::Release);
+    let session = shared.links.load().session.id;
     for handle in handles {
         let shared = Arc::clone(shared);
         let told = handle.call(move |worker| {
-            for (_, link) in worker.state.all_links() {
-                if link.is_live() {
+            for (of, link) in worker.state.all_links() {
+                if of.id == session {
                     register(&link, &shared);
                 }
             }

@@ -3,9 +3,10 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use anyhow::{Context, bail};
-use config::{Change, ClientConfig, Trust};
+use anyhow::{Context, bail, ensure};
+use config::{Change, ClientConfig, Forward, Trust};
 
 use super::links::{Links, Plan};
 use super::{Client, register};
@@ -15,6 +16,23 @@ use crate::reload::Reloaded;
 
 /// Reads the configuration again, from where it came.
 pub(crate) type Source = Box<dyn Fn() -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
+
+/// Gives links up that did not come to be used: also where the reload itself was given up.
+struct Trial(Option<Arc<Links>>);
+
+impl Trial {
+    fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        if let Some(links) = &self.0 {
+            links.give_up();
+        }
+    }
+}
 
 impl Client {
     /// Reads the configuration again and applies it.
@@ -41,17 +59,24 @@ impl Client {
         } else {
             None
         };
-        shared.config.store(Arc::new(new));
+        shared.config.store(Arc::new(new.clone()));
         if let Some(links) = links {
             self.replace_links(links).await;
         }
         let session = Arc::clone(&shared.links.load().session);
-        shared.forwards.follow(forwards, handles, &session).await?;
+        let failed = shared.forwards.follow(forwards, handles, &session).await;
+        if !failed.is_empty() {
+            // They are not open, so the next reload finds them different and tries again.
+            let is_open = |forward: &Forward| failed.iter().all(|(f, _)| f != forward);
+            let forwards = new.forwards.iter().filter(|f| is_open(f)).cloned().collect();
+            shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
+        }
         if differs.iter().any(|changed| changed.key == "services") {
             shared.published.forget_others(&shared.config.load().services);
             register::anew(handles, shared).await;
         }
-        Ok(Reloaded::new(Vec::new(), &differs))
+        let failed = failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen));
+        Ok(Reloaded { failed: failed.collect(), ..Reloaded::new(Vec::new(), &differs) })
     }
 
     /// Makes links anew, so that they read their certificates again.
@@ -63,26 +88,34 @@ impl Client {
         Ok(())
     }
 
-    /// Links of this configuration, live unless those that there are do not live, either.
+    /// Links of this configuration. Where there are some, one of these has to live first: those that
+    /// only wait for a carrier may come back, too, and have streams.
     async fn other_links(&self, config: &ClientConfig) -> anyhow::Result<Arc<Links>> {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
         let plan = tokio::task::block_in_place(|| Plan::new(config, link, handles.len()))?;
         let links = Links::of(&plan, handles.len());
-        if self.shared.links.load().session.live() == 0 {
-            links.start(handles, &self.shared, plan).await?;
-            return Ok(links);
+        let trial = Trial(Some(Arc::clone(&links)));
+        let is_needed = self.shared.links.load().session.has_links();
+        if is_needed {
+            links.on_trial();
         }
-        links.on_trial();
         links.start(handles, &self.shared, plan).await?;
-        if let Err(why) = links.come_alive().await {
-            links.give_up();
+        if is_needed && let Err(why) = links.come_alive().await {
             bail!("there is no connection with what has changed: {why}");
         }
+        // Both look at what the other sets first.
+        ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
+        trial.succeeded();
         Ok(links)
     }
 
     async fn replace_links(&self, links: Arc<Links>) {
-        let before = self.shared.links.swap(links);
+        let before = self.shared.links.swap(Arc::clone(&links));
+        if self.shared.leaving.load(Ordering::SeqCst) {
+            links.leaving.store(true, Ordering::Relaxed);
+        }
+        // What those before could not do is of no interest any more.
+        self.shared.published.note_trouble(None);
         before.retire(self.workers.handles()).await;
     }
 

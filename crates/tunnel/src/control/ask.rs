@@ -19,6 +19,9 @@ use crate::status::Status;
 /// A daemon answers within 3 s or says that it cannot.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// It may have to wait for another one, and both for links to be made.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// A status of ten thousands of services still fits.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -86,6 +89,7 @@ pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
 
 /// Lets it read its configuration again. The error may be a [`WrongConfig`].
 pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Request::Reload)?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)

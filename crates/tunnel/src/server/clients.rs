@@ -118,7 +118,9 @@ impl Client {
     /// which counts streams, and its epoch.
     fn instead_of(mut self, before: &Arc<Self>, name: &str, changes: &mut Changes) -> Arc<Self> {
         let has = |client: &Self, wanted: &StoredCredential| {
-            client.credentials.iter().any(|known| known.stored_key == wanted.stored_key)
+            client.credentials.iter().any(|known| {
+                (known.stored_key, known.server_key) == (wanted.stored_key, wanted.server_key)
+            })
         };
         let is_gone = before.credentials.iter().any(|old| !has(&self, old))
             || (before.by_certificate && !self.by_certificate);

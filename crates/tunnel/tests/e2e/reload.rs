@@ -194,6 +194,14 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
     echo(&visitor, 2);
     running.wait_echo(running.public("echo"));
 
+    // Found by its file all the same.
+    running.edit_server(|text| text.replace("typo: 1", "slip: 1"));
+    let file = running.file("server.yaml");
+    let (code, said, complaint) = outcome(run(tunnel(&["reload", "--config"]).arg(file)));
+    assert_eq!((code, said.as_str()), (Some(2), ""), "{complaint}");
+    assert!(complaint.contains("slip"), "{complaint}");
+    assert!(told(&running).as_str().unwrap().contains("slip"));
+
     running.edit_server(|_| good);
     running.server.signal(Signal::HUP);
     running.server.wait_line(&["reloaded: nothing to apply"], SOON);

@@ -106,14 +106,14 @@ fn streams_that_come_too_fast_are_refused_and_later_ones_are_not() {
             let sent = visitor.write_all(&[7]);
             sent.is_ok() && std::io::Read::read_exact(&mut visitor, &mut [0]).is_ok()
         };
-        (0..200).filter(answered).count()
+        (0..300).filter(answered).count()
     };
     let start = std::time::Instant::now();
     let passed = pass();
     // A second's worth, and what the time that it took is worth.
     let most = 20 + 20 * (start.elapsed().as_secs() as usize + 1);
-    println!("{passed} of 200 within {:?}", start.elapsed());
-    assert!((20..=most.min(199)).contains(&passed), "{passed}");
+    println!("{passed} of 300 within {:?}", start.elapsed());
+    assert!((20..=most).contains(&passed), "{passed}");
     thread::sleep(Duration::from_secs(1));
     assert!(pass() >= 20);
     echo(&stays, 2);

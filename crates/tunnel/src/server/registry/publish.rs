@@ -1,6 +1,6 @@
 //! From registered services to entrances: rights, binding, taking over, withdrawing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -85,6 +85,16 @@ impl Published {
 
     async fn set(&mut self, to: Place<'_>, register: Register) -> Registered {
         let owner = &to.session.name;
+        // Ports that are asked for no more make room first: another address may want the same one.
+        let texts = register.services.iter().flat_map(|spec| &spec.public);
+        let asked: HashSet<_> = texts
+            .filter_map(|text| parse(text, to.public_bind).ok())
+            .map(SocketAddr::from)
+            .collect();
+        for (address, entry) in self.entrances.iter_mut().filter(|(_, e)| e.owner == *owner) {
+            entry.wanted = entry.chosen || asked.contains(address);
+        }
+        self.close_unwanted(owner, to.handles).await;
         self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
         let mut results = Vec::with_capacity(register.services.len());
         let mut room = to.client.ports.map_or(u32::MAX, NonZeroU32::get);
@@ -173,14 +183,9 @@ impl Published {
                     format!("{text} is published by another service of this client"),
                 ));
             }
-            if entry.fits(spec) {
-                entry.wanted = true;
-                entry.lead_to(to);
-                return Ok(address);
-            }
-            let id = entry.entrance.id;
-            self.entrances.remove(&address);
-            entrance::close_everywhere(to.handles, id).await;
+            entry.wanted = true;
+            entry.lead_to(to, spec);
+            return Ok(address);
         }
         self.bind(to, spec, address, false).await.map_err(|e| refusal(text, name, &e))
     }
@@ -199,11 +204,11 @@ impl Published {
                 && entry.owner == to.session.name
                 && to.client.tcp.permits(bind, address.port())
                 && address.ip() == bind
-                && entry.fits(spec)
+                && entry.entrance.name() == spec.name.as_str()
         });
         if let Some((&address, entry)) = known {
             entry.wanted = true;
-            entry.lead_to(to);
+            entry.lead_to(to, spec);
             return Ok(address);
         }
         let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
@@ -240,11 +245,7 @@ impl Published {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("tcp://{address}"),
-            aim: ArcSwap::from_pointee(Aim {
-                name: spec.name.as_str().to_owned(),
-                target: Target::Service(spec.name.as_str().to_owned()),
-            }),
-            priority: spec.priority,
+            aim: ArcSwap::from_pointee(aim(spec)),
             session: ArcSwap::new(Arc::clone(to.session)),
             gate: ArcSwap::new(Gate::within(Arc::clone(&to.client.gate), None)),
             timeouts: Timeouts::default(),
@@ -305,18 +306,22 @@ impl Published {
 impl Entry {
     /// From now on its visitors are this session's and count for the client as it is now. Those who
     /// are in count where they came in.
-    fn lead_to(&mut self, to: Place<'_>) {
+    fn lead_to(&mut self, to: Place<'_>, spec: &ServiceSpec) {
+        let aim = aim(spec);
+        if **self.entrance.aim.load() != aim {
+            self.entrance.aim.store(Arc::new(aim));
+        }
         self.entrance.session.store(Arc::clone(to.session));
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);
             self.entrance.gate.store(Gate::within(Arc::clone(&self.gate), None));
         }
     }
+}
 
-    /// Whether the entrance can serve this service as it is.
-    fn fits(&self, spec: &ServiceSpec) -> bool {
-        self.entrance.name() == spec.name.as_str() && self.entrance.priority == spec.priority
-    }
+fn aim(spec: &ServiceSpec) -> Aim {
+    let name = spec.name.as_str().to_owned();
+    Aim { target: Target::Service(name.clone()), name, priority: spec.priority }
 }
 
 /// `tcp://:port` or `tcp://address:port`.
