@@ -40,6 +40,12 @@ fi
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic -C link-arg=-Wl,-z,pack-relative-relocs"
+# Fetched first, so that the folder is there.
+cargo fetch --locked </dev/null
+# Where a crate lay on the machine that built it is nobody's concern, and room.
+for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
+  CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS+=" --remap-path-prefix=$registry="
+done
 export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
 # musl's own allocator takes one lock for all threads; mimalloc takes none.
 cargo build --locked --release --target "$triple" --package tunnel --features mimalloc </dev/null

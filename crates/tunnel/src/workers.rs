@@ -219,7 +219,8 @@ pub(crate) fn automatic() -> NonZeroUsize {
 
 /// The runtime beside the workers, for what may be slow: signals, the control socket, files.
 pub(crate) fn slow_runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(2).thread_name("tunnel-slow").enable_all().build()
+    // One thread: a scheduler for several is 1 % of the static binary, and nothing here is in a hurry.
+    Builder::new_current_thread().thread_name("tunnel-slow").enable_all().build()
 }
 
 fn runtime() -> io::Result<LocalRuntime> {

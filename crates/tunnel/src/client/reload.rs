@@ -38,7 +38,7 @@ impl Client {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
-        let Loaded { config, warnings } = tokio::task::block_in_place(source)?;
+        let Loaded { config, warnings } = source()?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -92,7 +92,7 @@ impl Client {
     /// only wait for a carrier may come back, too, and have streams.
     async fn other_links(&self, config: &ClientConfig) -> anyhow::Result<Arc<Links>> {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
-        let plan = tokio::task::block_in_place(|| Plan::new(config, link, handles.len()))?;
+        let plan = Plan::new(config, link, handles.len())?;
         let links = Links::of(&plan, handles.len());
         let trial = Trial(Some(Arc::clone(&links)));
         let is_needed = self.shared.links.load().session.has_links();

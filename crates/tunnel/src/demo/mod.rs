@@ -5,11 +5,11 @@ mod body;
 mod fetch;
 mod origin;
 
-use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::{fmt, io, thread};
 
-use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::daemon::Role;
@@ -17,6 +17,7 @@ use crate::life::{Life, Phase};
 use crate::signals::Signals;
 use crate::status::bytes;
 use crate::term;
+use crate::workers::slow_runtime;
 
 pub(crate) use assemble::assemble;
 
@@ -47,11 +48,13 @@ pub(crate) async fn demo(
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch()?;
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    // Ends with the demo.
+    // Both end with the demo. The origin has a thread of its own beside that of the visitor, or these
+    // two would be the slowest part of the way.
+    let (demo, end) = oneshot::channel();
+    thread::Builder::new().name("demo-origin".to_owned()).spawn(move || serve(listener, end))?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(origin::serve(listener));
     tasks.spawn(signals.steer(life.clone()));
 
     let assembly = assemble(address).await?;
@@ -63,7 +66,26 @@ pub(crate) async fn demo(
     for role in &assembly.roles {
         role.close().await;
     }
+    drop(demo);
     outcome
+}
+
+/// The origin, until the demo has ended.
+fn serve(listener: TcpListener, end: oneshot::Receiver<()>) {
+    let serve = || -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        slow_runtime()?.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tokio::select! {
+                () = origin::serve(listener) => {}
+                _ = end => {}
+            }
+            Ok(())
+        })
+    };
+    if let Err(error) = serve() {
+        tracing::error!("the origin: {error}");
+    }
 }
 
 fn introduce(public: SocketAddr, origin: SocketAddr, server: &str) {

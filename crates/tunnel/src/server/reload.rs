@@ -26,7 +26,7 @@ impl Server {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
-        let Loaded { config, warnings } = tokio::task::block_in_place(&source.load)?;
+        let Loaded { config, warnings } = (source.load)()?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -75,7 +75,7 @@ impl Server {
 }
 
 fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
-    tokio::task::block_in_place(|| material::identity(tls, state))
+    material::identity(tls, state)
 }
 
 /// Their tokens need not stay in memory.
