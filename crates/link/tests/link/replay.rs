@@ -14,21 +14,22 @@ use proto::{CarrierNumber, InstanceId};
 use transport::{Carrier, Dialer, Lane};
 use transport_tcp::TcpDialer;
 
-use crate::rig::{Rules, Server, TOKEN, Tls, really, until};
+use crate::rig::{Rules, Server, TOKEN, Tls, really, until, web_socket};
 
 /// Magic and Nonce, which a server says to everybody (SPEC.md).
 const PREAMBLE: usize = 4 + 4 + 32;
 
-/// A server on `tls://` and on `tcp://`, and dialers to both.
+/// A server on `tls://`, `tcp://` and `ws://`, and dialers to all.
 struct Site {
     server: Server,
     sealed: Way,
     bare: Way,
+    web: Way,
     _tls: Tls,
 }
 
 struct Way {
-    dialer: TcpDialer,
+    dialer: Box<dyn Dialer>,
     port: u16,
 }
 
@@ -37,10 +38,12 @@ impl Site {
         let tls = Tls::new();
         let (sealed, port) = tls.listen();
         let (bare, bare_port) = Tls::listen_bare();
-        let server = Server::start(vec![sealed, bare], Rules::default());
-        let sealed = Way { dialer: (*tls.dialer()).clone(), port };
-        let bare = Way { dialer: TcpDialer::new(None), port: bare_port };
-        Self { server, sealed, bare, _tls: tls }
+        let (web, web_dialer, web_port) = web_socket();
+        let server = Server::start(vec![sealed, bare, web], Rules::default());
+        let sealed = Way { dialer: Box::new((*tls.dialer()).clone()), port };
+        let bare = Way { dialer: Box::new(TcpDialer::new(None)), port: bare_port };
+        let web = Way { dialer: Box::new(web_dialer), port: web_port };
+        Self { server, sealed, bare, web, _tls: tls }
     }
 
     /// What the server has from greetings: how many it accepted, its links, states of links.
@@ -164,5 +167,21 @@ fn a_greeting_does_not_change_between_tls_and_plain_tcp() {
         site.replay(&site.sealed, &bare.said, Refusal::Binding).await;
         // Without TLS the server's nonce is what is fresh.
         site.replay(&site.bare, &bare.said, Refusal::BadCredential).await;
+    });
+}
+
+#[test]
+fn a_greeting_recorded_over_web_socket_is_worth_nothing_anywhere() {
+    really(async {
+        let site = Site::start();
+        let web = site.web.log_in(None).await;
+        let bare = site.bare.log_in(None).await;
+        let sealed = site.sealed.log_in(None).await;
+        until("all greeted", || site.server.state.greeted.get() == 3).await;
+        site.replay(&site.web, &web.said, Refusal::BadCredential).await;
+        site.replay(&site.bare, &web.said, Refusal::BadCredential).await;
+        site.replay(&site.web, &bare.said, Refusal::BadCredential).await;
+        site.replay(&site.sealed, &web.said, Refusal::Binding).await;
+        site.replay(&site.web, &sealed.said, Refusal::Binding).await;
     });
 }

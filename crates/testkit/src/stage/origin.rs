@@ -15,6 +15,9 @@ pub struct Origin {
     ends: Receiver<Result<(), String>>,
 }
 
+/// Connections that may wait to be accepted; the kernel lowers it to `somaxconn`.
+const BACKLOG: i32 = 4096;
+
 impl Origin {
     /// Serves each connection with `handler`. A panic in it fails the test at [`Self::wait_one`].
     pub fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
@@ -24,6 +27,9 @@ impl Origin {
     /// The same on an address of the caller's choice.
     pub fn start_on(address: &str, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(address).unwrap();
+        // The standard library's 128 are less than come at once in some tests, and who finds no place
+        // tries again after a second.
+        rustix::net::listen(&listener, BACKLOG).unwrap();
         let port = listener.local_addr().unwrap().port();
         // As many connections as one test makes.
         let (report, ends) = sync_channel(4096);

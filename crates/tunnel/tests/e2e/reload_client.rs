@@ -13,8 +13,8 @@ use testkit::stage::Running;
 use testkit::wire::Entry;
 
 use crate::harness::{
-    Nginx, Origin, SOON, Scheme, Setup, connect, free_port, program, run, start_iperf3, start_sshd,
-    try_connect, tunnel, wait,
+    LONG, Nginx, Origin, SOON, Scheme, Setup, connect, free_port, program, run, start_iperf3,
+    start_sshd, try_connect, tunnel, wait,
 };
 use crate::reload::{echo, outcome};
 
@@ -281,12 +281,12 @@ fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
     // Half of a pair: told once, nothing changes.
     let key = fs::read(dir.join("server.key")).unwrap();
     fs::write(dir.join("server.key"), "no key").unwrap();
-    running.server.wait_line(&["those of before stay", "server.key"], SOON);
+    running.server.wait_line(&["those of before stay", "server.key"], LONG);
     fs::write(dir.join("server.key"), key).unwrap();
-    running.server.wait_line(&["new connections get the new ones"], SOON);
+    running.server.wait_line(&["new connections get the new ones"], LONG);
 
     make("127.0.0.1");
-    wait("both to have seen it", SOON, || {
+    wait("both to have seen it", LONG, || {
         let seen = |log: String| log.matches("new connections get the new ones").count();
         (seen(running.server.log()) >= 2 && seen(running.client().log()) >= 1).then_some(())
     });
@@ -314,11 +314,11 @@ fn a_file_that_is_watched_needs_no_command() {
             "  - {{ name: more, target: \"tcp://127.0.0.1:{target}\", public: \"tcp://:{port}\" }}\n"
         )
     });
-    running.client().wait_line(&["reloaded: services changed"], SOON);
+    running.client().wait_line(&["reloaded: services changed"], LONG);
     running.client().wait_line(&["more -> "], SOON);
     assert_eq!(told(port), Some(1));
     running.edit_client(|text| text + "typo: 1\n");
-    running.client().wait_line(&["not reloaded", "typo"], SOON);
+    running.client().wait_line(&["not reloaded", "typo"], LONG);
     assert_eq!(told(port), Some(1));
 }
 

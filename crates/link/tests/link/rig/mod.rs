@@ -18,7 +18,7 @@ pub(crate) use killer::{Cut, Killer};
 pub(crate) use owner::{Behaviour, Party};
 pub(crate) use server::{Rules, Server};
 pub(crate) use tap::{Appetite, Tap, open};
-pub(crate) use tls::Tls;
+pub(crate) use tls::{Tls, web_socket};
 
 /// Runs in virtual time: it jumps to the next timer when nobody has anything to do.
 pub(crate) fn virtually<T>(work: impl Future<Output = T>) -> T {

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tempfile::TempDir;
 use testkit::certs::Authority;
 use transport::tls::{ClientConfig, ServerConfig};
 use transport::tls::{Identity, Trust, client_config, server_config, server_name};
 use transport::{ALPN, Listener, listen_group};
-use transport_tcp::{TcpDialer, TcpListener, TlsClient};
+use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
+use transport_ws::{Request, WsDialer, WsListener};
 
 pub(crate) struct Tls {
     server: Arc<ServerConfig>,
@@ -44,9 +46,28 @@ impl Tls {
     }
 }
 
+/// One of `ws://`, and a dialer to it.
+pub(crate) fn web_socket() -> (Box<dyn Listener>, WsDialer, u16) {
+    let still = Duration::from_secs(25);
+    let (inner, port) = bind(None);
+    let listener = WsListener::new(
+        inner.speaking(Speech::Http),
+        None,
+        transport_ws::Terms::without_proxies(still),
+    );
+    let request = Request::new("/", "127.0.0.1", &[]).unwrap();
+    let inner = TcpDialer::new(None).speaking(Speech::Http);
+    (Box::new(listener), WsDialer::new(inner, request, still), port)
+}
+
 fn listen(tls: Option<Arc<ServerConfig>>) -> (Box<dyn Listener>, u16) {
+    let (listener, port) = bind(tls);
+    (Box::new(listener), port)
+}
+
+fn bind(tls: Option<Arc<ServerConfig>>) -> (TcpListener, u16) {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let listener = TcpListener::new(socket, tls.map(Into::into)).unwrap();
     let port = listener.local_addr().port();
-    (Box::new(listener), port)
+    (listener, port)
 }
