@@ -7,9 +7,8 @@ use super::sample::{Both, Sample};
 /// What noise may add: this share of the second quarter …
 const SHARE: f64 = 0.05;
 
-/// … or this much, whatever is more. Memory: the pools of two workers fill up as long as nothing larger
-/// has come by; in runs of one minute 2.7 MB were seen, in longer ones the same is reached sooner.
-const RESIDENT: f64 = 4.0 * 1024.0 * 1024.0;
+/// … or this much, whatever is more. Memory: a few buffers of the pool.
+const RESIDENT: f64 = 2.0 * 1024.0 * 1024.0;
 
 /// Descriptors and tasks: visitors that happen to be there in one median and not in the other.
 const THINGS: f64 = 16.0;
