@@ -61,17 +61,28 @@ impl LogFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, line: &[u8]) -> io::Result<()> {
+    /// Appends a line; an error is told once.
+    fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut open = self.lock();
-        let size = line.len() as u64;
-        if open.size > 0 && open.size.saturating_add(size) > self.settings.size.bytes() {
-            self.turn(&mut open)?;
+        let written = self.write_to(&mut open, line);
+        if std::mem::replace(&mut open.is_broken, written.is_err()) {
+            return written;
         }
-        let written = open.file.write_all(line);
-        if written.is_ok() {
-            open.size += size;
+        if let Err(error) = &written {
+            let path = self.settings.path.display();
+            term::err(format_args!("tunnel: the log {path} takes no lines: {error}"));
         }
         written
+    }
+
+    fn write_to(&self, open: &mut Open, line: &[u8]) -> io::Result<()> {
+        let size = line.len() as u64;
+        if open.size > 0 && open.size.saturating_add(size) > self.settings.size.bytes() {
+            self.turn(open)?;
+        }
+        open.file.write_all(line)?;
+        open.size += size;
+        Ok(())
     }
 
     fn turn(&self, open: &mut Open) -> io::Result<()> {
@@ -80,10 +91,13 @@ impl LogFile {
             // Fewer there may be, more there are not.
             drop(fs::rename(numbered(path, n), numbered(path, n + 1)));
         }
-        if *keep == 0 {
-            fs::remove_file(path)?;
-        } else {
-            fs::rename(path, numbered(path, 1))?;
+        let gone =
+            if *keep == 0 { fs::remove_file(path) } else { fs::rename(path, numbered(path, 1)) };
+        // Nothing there: the last turn got so far and no further, or somebody removed it.
+        if let Err(error) = gone
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
         }
         *open = Open::new(path)?;
         Ok(())
@@ -99,15 +113,10 @@ fn numbered(path: &Path, n: u32) -> PathBuf {
 /// Lines come whole.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        if let Err(error) = LogFile::write(self, line) {
-            // A full disk must not take the last words with it.
-            if !std::mem::replace(&mut self.lock().is_broken, true) {
-                let path = self.settings.path.display();
-                term::err(format_args!("tunnel: the log {path} takes no lines: {error}"));
-            }
+        // A full disk must not take the last words with it.
+        if self.append(line).is_err() {
             return io::stderr().write(line);
         }
-        self.lock().is_broken = false;
         Ok(line.len())
     }
 
@@ -184,5 +193,9 @@ mod tests {
         say(&log, "333\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "333\n");
         assert!(!log.lock().is_broken);
+        // Nor is it stuck where the file is gone.
+        fs::remove_file(&path).unwrap();
+        say(&log, "4444444444\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "4444444444\n");
     }
 }
