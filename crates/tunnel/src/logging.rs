@@ -59,10 +59,10 @@ impl Settings {
         format: Option<Format>,
     ) -> Result<Self, WrongConfig> {
         let variable = env::var(VARIABLE).ok();
-        let chosen = filter(flag, verbose, variable.as_deref(), file);
-        // Whatever the file says, it would be this.
-        let fixed = chosen == filter(flag, verbose, variable.as_deref(), Some(""));
-        Ok(Self { filter: checked(chosen)?, format: format.unwrap_or_default(), fixed })
+        let variable = variable.as_deref();
+        let chosen = checked(filter(flag, verbose, variable, file))?;
+        let fixed = is_fixed(flag, verbose, variable);
+        Ok(Self { filter: chosen, format: format.unwrap_or_default(), fixed })
     }
 }
 
@@ -78,6 +78,11 @@ fn filter<'a>(
         _ => Some("trace"),
     };
     flag.or(verbose).or_else(|| variable.filter(|v| !v.is_empty())).or(file).unwrap_or("info")
+}
+
+/// Whether something is stronger than the file, whatever that says.
+fn is_fixed(flag: Option<&str>, verbose: u8, variable: Option<&str>) -> bool {
+    !filter(flag, verbose, variable, Some("")).is_empty()
 }
 
 /// What is wrong here stands in the variable: flag and file were looked at where they came in.
@@ -254,9 +259,9 @@ mod tests {
 
     #[test]
     fn the_file_has_a_say_where_nothing_stronger_has() {
-        let fixed =
-            |flag, verbose| Settings::choose(flag, verbose, Some("info"), None).unwrap().fixed;
-        assert!(!fixed(None, 0) && fixed(None, 1) && fixed(Some("info"), 0));
+        assert!(!is_fixed(None, 0, None) && !is_fixed(None, 0, Some("")));
+        assert!(is_fixed(Some("info"), 0, None) && is_fixed(None, 1, None));
+        assert!(is_fixed(None, 0, Some("info")));
     }
 
     #[test]
