@@ -18,15 +18,15 @@ use crate::reload::Reloaded;
 pub(crate) type Source = Box<dyn Fn() -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
 /// Gives links up that did not come to be used: also where the reload itself was given up.
-struct Trial(Option<Arc<Links>>);
+struct Untried(Option<Arc<Links>>);
 
-impl Trial {
+impl Untried {
     fn succeeded(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Trial {
+impl Drop for Untried {
     fn drop(&mut self) {
         if let Some(links) = &self.0 {
             links.give_up();
@@ -94,7 +94,7 @@ impl Client {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
         let plan = Plan::new(config, link, handles.len())?;
         let links = Links::of(&plan, handles.len());
-        let trial = Trial(Some(Arc::clone(&links)));
+        let untried = Untried(Some(Arc::clone(&links)));
         let is_needed = self.shared.links.load().session.has_links();
         if is_needed {
             links.on_trial();
@@ -105,7 +105,7 @@ impl Client {
         }
         // Both look at what the other sets first.
         ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
-        trial.succeeded();
+        untried.succeeded();
         Ok(links)
     }
 

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Change, ServerConfig, ServerTls};
-use transport::tls::Identity;
+use config::{Change, ServerConfig};
 
 use super::Server;
 use crate::load::{Loaded, WrongConfig};
@@ -60,7 +59,9 @@ impl Server {
 
     fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
         let identity = match &self.source {
-            Some(source) if self.side.has_tls() => Some(identity(&config.tls, &source.state)?),
+            Some(source) if self.side.has_tls() => {
+                Some(material::identity(&config.tls, &source.state)?)
+            }
             _ => None,
         };
         self.side.renew(config, identity.as_ref())
@@ -72,10 +73,6 @@ impl Server {
         let pair = tls.identity.iter().flat_map(|pair| [&pair.cert, &pair.key]);
         pair.chain(&tls.client_ca).cloned().collect()
     }
-}
-
-fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
-    material::identity(tls, state)
 }
 
 /// Their tokens need not stay in memory.
