@@ -30,7 +30,7 @@ pub use endpoint::{Endpoint, Host, Local, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::fuzz;
-pub use load::{Loaded, Role, Text, load_client, load_server, locate, scalar};
+pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
     Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFile,
     LogFormat, LogLevel, Path, Priority, Public, ServerConfig, ServerTls, Service, Timeouts, Token,

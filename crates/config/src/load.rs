@@ -3,12 +3,13 @@
 //! flag is absent" holds by construction.
 
 use std::cell::RefCell;
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use crate::decode::client::client;
-use crate::decode::server::server;
+use crate::decode::server::{grant, server};
 use crate::decode::{Cx, Item, Sources};
-use crate::model::{ClientConfig, ServerConfig};
+use crate::model::{ClientConfig, ClientGrant, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
 use crate::{ClientFlags, Problem, ServerFlags};
 
@@ -44,6 +45,12 @@ impl Role {
             _ => None,
         }
     }
+}
+
+/// Whether a text is YAML as we read it, whatever it says.
+#[must_use]
+pub fn is_yaml(text: &str) -> bool {
+    parse("", text).is_ok()
 }
 
 /// The value of a key of the top level as written, whatever else is wrong with the file; `None` where
@@ -111,6 +118,19 @@ pub fn load_client(
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientConfig>, Vec<Problem>> {
     load(file, flags.tree(), sources, client)
+}
+
+/// Reads one client, as it stands under `clients`, out of a file of its own. Its ports without an
+/// address are those of `public_bind`.
+///
+/// # Errors
+/// Every problem found, in the order of the file.
+pub fn load_grant(
+    file: Text<'_>,
+    public_bind: IpAddr,
+    sources: &Sources<'_>,
+) -> Result<Loaded<ClientGrant>, Vec<Problem>> {
+    load(Some(file), Vec::new(), sources, |cx, root| grant(cx, root, public_bind))
 }
 
 fn load<T>(

@@ -83,7 +83,7 @@ pub(crate) async fn greet_client(
         let mut done = None;
         let mut claimed = None;
         loop {
-            let outcome = answer(&mut greeting, verifier, &peer, &mut claimed);
+            let outcome = answer(&mut greeting, verifier, &peer, &mut claimed).await;
             if let (Outcome::Failed(GreetingError::Refused(_)), Some(name)) = (&outcome, &claimed) {
                 tokio::time::sleep(verifier.penalty(name, &peer)).await;
             }
@@ -119,7 +119,7 @@ enum Outcome {
 }
 
 /// Answers what the greeting asks, and notes whom the client claims to be.
-fn answer(
+async fn answer(
     greeting: &mut ServerGreeting,
     verifier: &dyn Verifier,
     peer: &Peer,
@@ -127,8 +127,10 @@ fn answer(
 ) -> Outcome {
     while let Some(event) = greeting.poll_event() {
         match event {
-            ServerEvent::Credentials { name, certificate } => {
-                if certificate && verifier.certificate_suffices(&name) {
+            ServerEvent::Credentials { name, certificate, enrolls } => {
+                if enrolls {
+                    greeting.credentials(verifier.code(&name).as_slice());
+                } else if certificate && verifier.certificate_suffices(&name) {
                     greeting.certificate_suffices();
                 } else {
                     greeting.credentials(&verifier.credentials(&name));
@@ -138,7 +140,7 @@ fn answer(
             ServerEvent::LinkSecret { name, instance, link } => {
                 greeting.link_secret(verifier.link_secret(&name, instance, link));
             }
-            ServerEvent::Decide(grant) => match verifier.decide(&grant, peer) {
+            ServerEvent::Decide(grant) => match verifier.decide(&grant, peer).await {
                 Ok(terms) => match greeting.accept(&terms) {
                     Some(accepted) => return Outcome::Accepted(grant, accepted),
                     None => return Outcome::Failed(GreetingError::Refused(Refusal::Malformed)),

@@ -2,6 +2,7 @@
 //! the link, by the caller: a [`Greeted`] can be sent to it.
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -14,16 +15,23 @@ use transport::{Carrier, Peer};
 
 use crate::{GreetError, Link, greet};
 
-/// Decides who may log in. Called on any worker; answers at once.
+/// What is said to a client that has proved itself.
+pub type Decision<'a> = Pin<Box<dyn Future<Output = Result<Terms, Refusal>> + 'a>>;
+
+/// Decides who may log in. Called on any worker; answers at once, but for the last question.
 pub trait Verifier {
     /// The credentials of a name, at most two; none for an unknown one.
     fn credentials(&self, name: &Name) -> Vec<StoredCredential>;
+    /// The credential of the one-time code that a name may have.
+    fn code(&self, _name: &Name) -> Option<StoredCredential> {
+        None
+    }
     /// Whether a client of this name is believed by its verified certificate alone.
     fn certificate_suffices(&self, name: &Name) -> bool;
     /// The secret of a live link of this process of this client.
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
     /// All is proved: may it come in? The terms carry a fresh link id.
-    fn decide(&self, grant: &Grant, peer: &Peer) -> Result<Terms, Refusal>;
+    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Decision<'a>;
     /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
     fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
         Duration::ZERO

@@ -91,6 +91,8 @@ pub(crate) enum Command {
     Ping(PingArgs),
     /// Measure what a running client's tunnel carries, up and down, and what limits it
     Speedtest(SpeedArgs),
+    /// Let a new client in by a one-time code: where the server runs
+    Enroll(EnrollArgs),
     /// Let a running tunnel read its configuration again and apply what has changed
     Reload {
         #[command(flatten)]
@@ -160,6 +162,29 @@ pub(crate) struct Which {
     pub(crate) control: Option<PathBuf>,
 }
 
+/// `tunnel enroll`.
+#[derive(Debug, Args)]
+pub(crate) struct EnrollArgs {
+    /// The new client's name
+    #[arg(required_unless_present = "revoke")]
+    pub(crate) name: Option<String>,
+    /// Ports it may publish at; may be given several times [default: 1024-65535]
+    #[arg(long, value_name = "PORTS")]
+    pub(crate) allow_tcp: Vec<String>,
+    /// Targets on the server's side that it may reach, like 10.0.0.0/8:* [default: none]
+    #[arg(long, value_name = "HOST:PORTS")]
+    pub(crate) allow_forward: Vec<String>,
+    /// How it reaches the server: tls://example.com:7000; may be given several times, preferred
+    /// first [default: the server's listeners at an address of this machine]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Vec<String>,
+    /// Put a client out that came in by a code, and forget it
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
+    pub(crate) revoke: Option<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
 /// `tunnel ping`.
 #[derive(Debug, Args)]
 pub(crate) struct PingArgs {
@@ -197,6 +222,10 @@ pub(crate) struct ServerArgs {
     /// Where clients connect: tls://0.0.0.0:7000; may be given several times
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
+    /// Let a new client of this name in by a one-time code, which is shown on a terminal; later ones
+    /// by `tunnel enroll`
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "token", "token_file"])]
+    pub(crate) enroll: Option<String>,
     /// Name of the one client, without a configuration file [default: home]
     #[arg(long, conflicts_with = "config")]
     pub(crate) name: Option<String>,
@@ -228,16 +257,21 @@ pub(crate) struct ServerArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ClientArgs {
+    /// Come in by the code that `tunnel enroll` gave on the server: writes the file of --config
+    /// [default: client.yaml] and starts with it
+    #[arg(long, value_name = "CODE")]
+    #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
+    pub(crate) enroll: Option<String>,
     /// Where the server is: tls://example.com:7000; several are ways to the same server, preferred
     /// first
-    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
     pub(crate) server: Vec<String>,
     /// Name to log in with
-    #[arg(long, required_unless_present = "config")]
+    #[arg(long, required_unless_present_any = ["config", "enroll"])]
     pub(crate) name: Option<String>,
     /// File with the token to log in with
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    #[arg(required_unless_present_any = ["config", "token"])]
+    #[arg(required_unless_present_any = ["config", "token", "enroll"])]
     pub(crate) token_file: Option<PathBuf>,
     /// The token itself; every user of this machine can read it in /proc: prefer --token-file
     #[arg(long)]

@@ -9,6 +9,7 @@ use config::{Common, LogFormat};
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::{Instance, Place};
 use crate::daemon::{self, Frame};
+use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Loaded, Whereabouts};
@@ -16,7 +17,7 @@ use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
 use crate::{
-    client, cores, demo, descriptors, generate, instances, material, measure, server, term,
+    client, cores, demo, descriptors, enroll, generate, instances, material, measure, server, term,
 };
 
 /// Runs a command. An error that is a [`load::WrongConfig`] is about the configuration.
@@ -57,6 +58,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             instances::watch(which, *json, *every)
         }
         Command::Log { level, which } => instances::log(which, level.clone()),
+        Command::Enroll(args) => instances::enroll(args),
         Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
@@ -66,7 +68,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let places = Places::of_process();
-    let (loaded, state, token) = if args.daemon.config.is_some() {
+    let (mut loaded, state, token) = if args.daemon.config.is_some() {
         let loaded = load::server(args, None)?;
         let state = open_state(&loaded.config.common, &places)?;
         (loaded, state, None)
@@ -74,15 +76,21 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         // The token lies in the state directory, so that one comes first here.
         let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
         let state = StateDir::open(dir)?;
-        let given = args.token.is_some() || args.token_file.is_some();
+        let given = args.token.is_some() || args.token_file.is_some() || args.enroll.is_some();
         let client = load::client_name(args);
         let token = if given { None } else { Some(first_start::token(&state, client)?) };
         let path = token.as_ref().map(|(_, path)| path.as_path());
         (load::server(args, path)?, state, token)
     };
+    let state = Arc::new(state);
+    let kept = Kept::in_state(state.path());
+    kept.join(&mut loaded)?;
+    if args.enroll.is_some() {
+        // Somebody is about to be able to.
+        loaded.warnings.retain(|warning| !warning.starts_with(NOBODY));
+    }
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
-    let state = Arc::new(state);
     let frame = frame(&args.daemon, &config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
@@ -90,16 +98,25 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
     }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
-    let invitation = args.daemon.config.is_none().then(|| Invitation {
+    let alone = args.daemon.config.is_none() && args.enroll.is_none();
+    let invitation = alone.then(|| Invitation {
         name: load::client_name(args).to_owned(),
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
     });
+    let order = args.enroll.clone().map(|name| first_start::order(name, args));
     let (args, made) = (args.clone(), token_file);
-    let load = Box::new(move || load::server(&args, made.as_deref()));
+    let load = Box::new(move || {
+        let mut loaded = load::server(&args, made.as_deref())?;
+        kept.join(&mut loaded)?;
+        Ok(loaded)
+    });
     let source = server::Source { load, state: Arc::clone(&state) };
     let start = async |life| {
         let role = server::start(config, identity, source, life).await?;
+        if let Some(order) = order {
+            first_start::enroll(role.as_ref(), order).await?;
+        }
         if let Some(invitation) = invitation {
             let listen = role.status().await.listen;
             term::out(invitation.text(&listen, stdout().is_terminal()));
@@ -115,6 +132,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
+    let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
+    let args = redeemed.as_ref().unwrap_or(args);
     let Loaded { config, warnings } = load::client(args)?;
     begin(&args.daemon, &config.common, &warnings)?;
     let instance = client_instance(&config.name);

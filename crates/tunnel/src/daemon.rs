@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::control::{ControlSocket, Place};
+use crate::enroll::{Opened, Order};
 use crate::life::{Life, Phase};
 use crate::measure::Meter;
 use crate::notify;
@@ -38,6 +39,11 @@ pub(crate) trait Role: StatusSource {
     /// Ready when the role cannot go on, with the reason; most never are.
     fn failed(&self) -> SendFuture<'_, anyhow::Error> {
         Box::pin(std::future::pending())
+    }
+
+    /// Whether it lets a client of this name in.
+    fn knows(&self, _name: &str) -> bool {
+        false
     }
 
     /// Of what is in force.
@@ -264,6 +270,14 @@ impl StatusSource for Told {
             *self.reload_error() = why;
             outcome
         })
+    }
+
+    fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
+        self.role.enroll(order)
+    }
+
+    fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
+        self.role.revoke(name)
     }
 
     fn meter(&self) -> Option<&dyn Meter> {

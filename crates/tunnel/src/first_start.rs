@@ -1,12 +1,16 @@
 //! `tunnel server` without a file: one client, its token kept in the state directory, and the text
 //! that brings the other machine in.
 
+use std::io::{IsTerminal, stdout};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use crate::generate;
+use crate::cli::ServerArgs;
+use crate::daemon::Role;
+use crate::enroll::Order;
 use crate::load::WrongConfig;
 use crate::state::StateDir;
+use crate::{generate, term};
 
 /// The client's name unless a flag says otherwise.
 pub(crate) const NAME: &str = "home";
@@ -70,10 +74,8 @@ impl Invitation {
             ),
             None => format!("On the other machine, with the token in {file}:\n\n"),
         };
-        let servers: String = listen
-            .iter()
-            .map(|url| format!(" --server {}", reachable(url, own_address())))
-            .collect();
+        let servers: String =
+            reachable_all(listen).iter().map(|url| format!(" --server {url}")).collect();
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
@@ -83,6 +85,39 @@ impl Invitation {
         }
         text
     }
+}
+
+/// Who is to come in by `tunnel server --enroll`, with the rights that the flags give.
+pub(crate) fn order(name: String, args: &ServerArgs) -> Order {
+    Order { name, allow_tcp: ports(&args.allow_tcp), allow_forward: args.allow_forward.clone() }
+}
+
+/// What an enrolled client may publish, where nothing else is said.
+pub(crate) fn ports(given: &[String]) -> Vec<String> {
+    if given.is_empty() { vec![PORTS.to_owned()] } else { given.to_vec() }
+}
+
+/// Shows the code for a client of that name, unless it has come in already: a service that is started
+/// with the flag again and again does not open the door each time.
+pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
+    let name = order.name.clone();
+    if role.knows(&name) {
+        tracing::info!("client `{name}` has been enrolled already");
+        return Ok(());
+    }
+    // Elsewhere the output ends in somebody's log.
+    if !stdout().is_terminal() {
+        tracing::info!("for the code of client `{name}`: tunnel enroll {name}");
+        return Ok(());
+    }
+    term::out(role.enroll(order).await?.text(&name, &[]));
+    Ok(())
+}
+
+/// The URLs under which a client reaches listeners, as far as we know.
+pub(crate) fn reachable_all(listen: &[String]) -> Vec<String> {
+    let own = own_address();
+    listen.iter().map(|url| reachable(url, own)).collect()
 }
 
 /// The URL under which a client reaches a listener.

@@ -1,4 +1,4 @@
-//! `tunnel status`, `log`, `reload` and `stop`: finding the instance that is meant, and talking to it.
+//! `tunnel status`, `log`, `enroll`, `reload` and `stop`: finding the instance that is meant, and talking to it.
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use crate::cli::Which;
-use crate::commands;
+use crate::cli::{EnrollArgs, Which};
 use crate::control::{self, Instance};
+use crate::enroll::Order;
 use crate::state::Places;
 use crate::status::{Rates, Status, render};
-use crate::term;
+use crate::{commands, first_start, term};
 
 /// To the upper left, and nothing below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -70,6 +70,26 @@ pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
     if !reloaded.failed.is_empty() {
         bail!("not all of it is in force: {}", reloaded.failed.join("; "));
     }
+    Ok(())
+}
+
+/// Lets a new client in, or puts one out that came in by a code.
+pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
+    let instance = find(&args.which)?;
+    if let Some(name) = &args.revoke {
+        if !control::revoke(&instance, name.clone())? {
+            bail!("no client `{name}` has come in by a code");
+        }
+        term::out(format_args!("client {name} removed: its connections end"));
+        return Ok(());
+    }
+    let name = args.name.clone().unwrap_or_default();
+    let order = Order {
+        name: name.clone(),
+        allow_tcp: first_start::ports(&args.allow_tcp),
+        allow_forward: args.allow_forward.clone(),
+    };
+    term::out(control::enroll(&instance, order)?.text(&name, &args.server));
     Ok(())
 }
 

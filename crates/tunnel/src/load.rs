@@ -55,13 +55,18 @@ pub(crate) fn server(
         if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
     };
     let token_file = args.token_file.as_deref().or(made_token);
+    // They are rights of the one client, or of the one that is to be enrolled.
+    let (allow_tcp, allow_forward) = match args.enroll {
+        None => (or(&args.allow_tcp, first_start::PORTS), args.allow_forward.clone()),
+        Some(_) => Default::default(),
+    };
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
-        name: alone.then(|| client_name(args).to_owned()),
+        name: (alone && args.enroll.is_none()).then(|| client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
-        allow_tcp: or(&args.allow_tcp, first_start::PORTS),
-        allow_forward: args.allow_forward.clone(),
+        allow_tcp,
+        allow_forward,
         cert: flag_path(args.cert.as_deref())?,
         key: flag_path(args.key.as_deref())?,
         client_ca: flag_path(args.client_ca.as_deref())?,
@@ -166,7 +171,8 @@ pub(crate) fn whereabouts(path: &Path) -> Option<Whereabouts> {
 }
 
 fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
-    let role = Role::of(&read(path)?);
+    let text = read(path)?;
+    let role = Role::of(&text);
     if role == Some(Role::Client) {
         let (loaded, input) = client_file(Some(path), &ClientFlags::default())?;
         return Ok((Either::Client(loaded), input));
@@ -174,8 +180,8 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let server = server_file(Some(path), &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded), input)),
-        // One problem without a key is about the text as a whole: not YAML.
-        (None, Err(WrongConfig(problems))) if problems.len() == 1 => Err(WrongConfig(problems)),
+        // Its one problem says so.
+        (None, Err(wrong)) if !config::is_yaml(&text) => Err(wrong),
         (Some(_), Err(wrong)) => Err(wrong),
         (None, _) => Err(WrongConfig::one(format!(
             "{}: neither a server's file (listen, clients) nor a client's (servers, services, \

@@ -11,6 +11,7 @@ mod cores;
 mod daemon;
 mod demo;
 mod descriptors;
+mod enroll;
 mod entrance;
 mod examine;
 mod first_start;

@@ -85,27 +85,28 @@ impl StateDir {
         }
     }
 
-    /// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
+    /// Writes a file; see [`write_private`].
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, StateError> {
         let path = self.path.join(name);
-        self.replace(name, &path, content)
+        write_private(&self.path, name, content)
             .map_err(|cause| StateError::Io { path: path.clone(), cause })?;
         Ok(path)
     }
+}
 
-    fn replace(&self, name: &str, path: &Path, content: &[u8]) -> io::Result<()> {
-        let fresh = self.path.join(format!(".{name}.new"));
-        // Left over by a crash; the lock makes us the only writer.
-        match fs::remove_file(&fresh) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            Ok(()) | Err(_) => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        File::open(&self.path)?.sync_all()
+/// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
+pub(crate) fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let fresh = folder.join(format!(".{name}.new"));
+    // Left over by a crash: nobody else writes there.
+    match fs::remove_file(&fresh) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        Ok(()) | Err(_) => {}
     }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&fresh, folder.join(name))?;
+    File::open(folder)?.sync_all()
 }
 
 /// Makes a directory, and what is missing above it, that only we may enter. One that exists keeps

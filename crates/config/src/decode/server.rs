@@ -22,14 +22,6 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
-    if items.is_empty()
-        && s.key("clients").is_none_or(|c| matches!(c.node.kind, crate::yaml::Kind::List(_)))
-    {
-        s.missing(
-            "clients",
-            "without clients nobody can connect: add `- { name: home, token: … }`",
-        );
-    }
     let clients =
         items.into_iter().filter_map(|item| client(cx, item, public_bind, &mut names)).collect();
     let common = common::common(&s);
@@ -88,6 +80,11 @@ pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
                 .hint("0.0.0.0, [::] or 127.0.0.1"))
         }
     }
+}
+
+/// One client alone, in a file of its own.
+pub(crate) fn grant(cx: &Cx<'_>, root: Item, bind: IpAddr) -> Option<ClientGrant> {
+    client(cx, root, bind, &mut BTreeSet::new())
 }
 
 fn client(

@@ -14,7 +14,7 @@ pub struct ServerConfig {
     pub listen: Vec<Endpoint>,
     /// Certificates.
     pub tls: ServerTls,
-    /// Who may connect; names are unique.
+    /// Who may connect; names are unique. There may be none yet.
     pub clients: Vec<ClientGrant>,
     /// Address of published ports without one.
     pub public_bind: IpAddr,
@@ -102,6 +102,9 @@ impl ServerConfig {
         });
         if let Some(ca) = &self.tls.client_ca {
             lines.push(format!("clients show a certificate of {}", ca.display()));
+        }
+        if self.clients.is_empty() {
+            lines.push("no client but those that came in by `tunnel enroll`".into());
         }
         for client in &self.clients {
             let join = |items: Vec<String>| {

@@ -13,6 +13,7 @@
 //! that does.
 
 mod attempt;
+mod enroll;
 mod watch;
 
 use std::cell::Cell;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use attempt::DialError;
+pub use enroll::enroll;
 
 use crate::backoff::{Backoff, Failure};
 use crate::carrier::guarded;

@@ -14,8 +14,8 @@ use super::keys::{self, ClientKeys};
 use super::message::{self, Accept, Hello, Inbound, Macs, Message};
 use super::transcript::Transcript;
 use super::{
-    Attach, Binding, Features, GreetingError, LinkSecret, MAGIC, NONCE_LENGTH, Name, Token,
-    Versions,
+    Attach, Binding, EnrolledToken, Features, GreetingError, LinkSecret, MAGIC, NONCE_LENGTH, Name,
+    Token, Versions,
 };
 use crate::{CarrierNumber, InstanceId, LinkId};
 
@@ -31,6 +31,8 @@ const SECONDS_MAX: u32 = 24 * 60 * 60;
 pub enum Identity {
     /// By a secret shared with the server.
     Token(Token),
+    /// By a one-time code, in exchange for which it gets a token and no link.
+    Code(Token),
     /// By the certificate of its TLS session alone. Needs [`Binding::Exporter`].
     Certificate,
 }
@@ -72,6 +74,8 @@ pub struct ClientAccepted {
     pub carrier: CarrierNumber,
     /// The secret of a new link; `None` after an attach, whose link keeps its own.
     pub secret: Option<LinkSecret>,
+    /// What it got for a code ([`Identity::Code`]).
+    pub token: Option<EnrolledToken>,
     /// How long the server keeps the link without a carrier.
     pub resume_timeout: Duration,
     /// How long either side may be silent before it is pinged.
@@ -87,6 +91,7 @@ pub struct ClientGreeting {
     hello: Hello,
     keys: ClientKeys,
     attach_secret: Option<LinkSecret>,
+    token: Option<EnrolledToken>,
     inbound: Inbound,
     transcript: Transcript,
     state: State,
@@ -106,13 +111,14 @@ impl ClientGreeting {
     /// Starts a greeting. The one error is [`GreetingError::CertificateUnbound`].
     pub fn new(setup: ClientSetup) -> Result<Self, GreetingError> {
         let keys = match (&setup.identity, &setup.binding) {
-            (Identity::Token(token), _) => token.keys(),
+            (Identity::Token(token) | Identity::Code(token), _) => token.keys(),
             (Identity::Certificate, Binding::Exporter(exporter)) => ClientKeys::derive(exporter),
             (Identity::Certificate, Binding::None) => {
                 return Err(GreetingError::CertificateUnbound);
             }
         };
-        let (attach, attach_secret) = setup.attach.unzip();
+        let enrolls = matches!(setup.identity, Identity::Code(_));
+        let (attach, attach_secret) = setup.attach.filter(|_| !enrolls).unzip();
         let bound = setup.binding.is_bound();
         let mut greeting = Self {
             hello: Hello {
@@ -125,9 +131,11 @@ impl ClientGreeting {
                 nonce: setup.nonce,
                 name: setup.name,
                 attach,
+                enrolls,
             },
             keys,
             attach_secret,
+            token: None,
             inbound: Inbound::new(),
             transcript: Transcript::new(&setup.binding),
             state: State::Nonce,
@@ -201,6 +209,7 @@ impl ClientGreeting {
         self.hello.write(&mut out);
         self.transcript.push(&out[hello_start..]);
         let hash = self.transcript.hash();
+        self.token = self.hello.enrolls.then(|| self.keys.enrolled_token(&hash));
         let proof = Macs {
             credential: self.keys.proof(&hash),
             link: self.attach_secret.as_ref().map(|secret| secret.attach_proof(&hash)),
@@ -251,6 +260,7 @@ impl ClientGreeting {
             link: accept.link,
             carrier: accept.carrier,
             secret: self.attach_secret.is_none().then(|| self.keys.link_secret(&hash)),
+            token: self.token.clone(),
             resume_timeout: Duration::from_secs(accept.resume_timeout.into()),
             keepalive: Duration::from_secs(accept.keepalive.into()),
         })

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use hkdf::Hkdf;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
@@ -44,6 +46,16 @@ impl fmt::Debug for StoredCredential {
         f.write_str("StoredCredential(..)")
     }
 }
+
+/// In time that does not depend on where they differ.
+impl PartialEq for StoredCredential {
+    fn eq(&self, other: &Self) -> bool {
+        let stored = self.stored_key.ct_eq(&other.stored_key);
+        (stored & self.server_key.ct_eq(&other.server_key)).into()
+    }
+}
+
+impl Eq for StoredCredential {}
 
 impl Drop for StoredCredential {
     fn drop(&mut self) {
@@ -88,20 +100,53 @@ impl ClientKeys {
 
     /// The secret of the link that this greeting starts.
     pub(super) fn link_secret(&self, transcript: &[u8; 32]) -> LinkSecret {
+        LinkSecret(self.expand(transcript, b"tunnel link secret"))
+    }
+
+    /// The token that a client has from now on, when these keys are those of a code.
+    pub(super) fn enrolled_token(&self, transcript: &[u8; 32]) -> EnrolledToken {
+        let secret = self.expand(transcript, b"tunnel enrolled token");
+        EnrolledToken(Zeroizing::new(URL_SAFE_NO_PAD.encode(secret.as_slice())))
+    }
+
+    fn expand(&self, transcript: &[u8; 32], info: &[u8]) -> Secret {
         let mut both = Zeroizing::new([0; 64]);
         both[..32].copy_from_slice(self.client_key.as_slice());
         both[32..].copy_from_slice(self.server_key.as_slice());
         let mut secret = Zeroizing::new([0; 32]);
         Hkdf::<Sha256>::new(Some(transcript), both.as_slice())
-            .expand(b"tunnel link secret", secret.as_mut_slice())
+            .expand(info, secret.as_mut_slice())
             .expect("HKDF gives up to 8160 bytes");
-        LinkSecret(secret)
+        secret
     }
 }
 
 impl fmt::Debug for ClientKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClientKeys(..)")
+    }
+}
+
+/// The token that a client got for a code: 256 bits in base64url. Both sides compute it, so it never
+/// travels. Never printed, overwritten when dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct EnrolledToken(Zeroizing<String>);
+
+impl EnrolledToken {
+    /// The token itself, for the client's configuration.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn stored(&self) -> StoredCredential {
+        ClientKeys::derive(self.0.as_bytes()).stored()
+    }
+}
+
+impl fmt::Debug for EnrolledToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EnrolledToken(..)")
     }
 }
 

@@ -29,6 +29,7 @@ const FLAG_CERTIFICATE: u8 = 4;
 const INTENT_NEW: u8 = 0;
 const INTENT_ADDS: u8 = 1;
 const INTENT_REPLACES: u8 = 2;
+const INTENT_ENROLLS: u8 = 3;
 
 /// Protocol versions that a side talks, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +101,8 @@ pub(super) struct Hello {
     pub(super) name: Name,
     /// `None` starts a new link.
     pub(super) attach: Option<Attach>,
+    /// Asks for a token in exchange for a code, not for a link.
+    pub(super) enrolls: bool,
 }
 
 impl Hello {
@@ -121,6 +124,7 @@ impl Hello {
             out.put_u8(length);
             out.put_slice(name);
             match &self.attach {
+                None if self.enrolls => out.put_u8(INTENT_ENROLLS),
                 None => out.put_u8(INTENT_NEW),
                 Some(Attach { link, carrier, mode }) => {
                     let (intent, replaced) = match mode {
@@ -152,7 +156,7 @@ impl Hello {
         let name = Name::from_bytes(body.take(length.into())?)
             .map_err(|_| GreetingError::Malformed("the client name is not a name"))?;
         let intent = body.u8()?;
-        let attach = if intent == INTENT_NEW {
+        let attach = if matches!(intent, INTENT_NEW | INTENT_ENROLLS) {
             None
         } else {
             let link = LinkId(body.array()?);
@@ -175,6 +179,7 @@ impl Hello {
             nonce,
             name,
             attach,
+            enrolls: intent == INTENT_ENROLLS,
         })
     }
 }

@@ -37,7 +37,7 @@ pub use client::{ClientAccepted, ClientGreeting, ClientSetup, Identity};
 pub use error::GreetingError;
 #[doc(hidden)]
 pub use fuzz::{fuzz_client, fuzz_server};
-pub use keys::{LinkSecret, StoredCredential};
+pub use keys::{EnrolledToken, LinkSecret, StoredCredential};
 pub use message::{Attach, AttachMode, Features, Versions};
 pub use name::{NAME_MAX, Name, NameError};
 pub use refusal::Refusal;

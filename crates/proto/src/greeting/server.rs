@@ -48,6 +48,9 @@ pub enum ServerEvent {
         name: Name,
         /// The client sends no token and shows a verified certificate with this name.
         certificate: bool,
+        /// The client wants a token in exchange for a code: no credential but that of the code may
+        /// be the answer.
+        enrolls: bool,
     },
     /// What is the secret of this link of this client? Answer with [`ServerGreeting::link_secret`];
     /// a link of another name or instance is as good as none.
@@ -80,6 +83,8 @@ pub struct Grant {
     /// The live link it attaches to, its secret proved; `None` for a new one. Whether the carrier
     /// numbers make sense is the link's to judge.
     pub attach: Option<Attach>,
+    /// What is to be kept of the client's token from now on; instead of a link.
+    pub enrolled: Option<StoredCredential>,
 }
 
 /// What the driver grants.
@@ -315,7 +320,9 @@ impl ServerGreeting {
                 if named.is_some_and(|named| named != hello.name.as_str()) {
                     return Err(GreetingError::Refused(Refusal::CertificateName));
                 }
-                if hello.certificate && !(hello.bound && named.is_some()) {
+                // Who has but a certificate has no code.
+                let provable = hello.bound && named.is_some() && !hello.enrolls;
+                if hello.certificate && !provable {
                     return Err(GreetingError::Refused(Refusal::BadCredential));
                 }
                 let hash = self.transcript.hash();
@@ -323,6 +330,7 @@ impl ServerGreeting {
                 self.event = Some(ServerEvent::Credentials {
                     name: hello.name.clone(),
                     certificate: hello.certificate,
+                    enrolls: hello.enrolls,
                 });
                 self.state = State::Credentials(Box::new(Claim { hello, version, hash, proof }));
             }
@@ -370,6 +378,7 @@ impl ServerGreeting {
             takeover: hello.takeover,
             certificate: hello.certificate,
             attach: hello.attach,
+            enrolled: hello.enrolls.then(|| keys.enrolled_token(&claim.hash).stored()),
         }));
         self.state = State::Decision(claim, keys, link);
     }

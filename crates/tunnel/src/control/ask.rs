@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{Answer, Request};
+use crate::enroll::{Opened, Order};
 use crate::load::WrongConfig;
 use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
@@ -95,6 +96,20 @@ pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     Ok(reloaded)
 }
 
+/// A code for a new client.
+pub(crate) fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
+    let answer = instance.ask(Request::Enroll(order))?;
+    let Answer::Opened(opened) = answer else { bail!(UNASKED) };
+    Ok(opened)
+}
+
+/// Puts a client out that came in by a code. Says whether there was one.
+pub(crate) fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
+    let answer = instance.ask(Request::Revoke { name })?;
+    let Answer::Revoked(was) = answer else { bail!(UNASKED) };
+    Ok(was)
+}
+
 /// Lets it log this, if something is given; what it logs from now on.
 pub(crate) fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
     let answer = instance.ask(Request::Log { filter })?;
@@ -124,6 +139,8 @@ pub(crate) fn speedtest(
             Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
+            | Answer::Opened(_)
+            | Answer::Revoked(_)
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)

@@ -3,7 +3,8 @@
 //! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
 //! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
 //! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
-//! `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
+//! `{"command":"enroll","name":"home",…}` by `{"opened":{…}}`, `{"command":"revoke","name":"home"}` by
+//! `{"revoked":true}`, `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
 //! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
 //! anything else by `{"error":"…"}`. A connection may ask several times.
 //!
@@ -15,11 +16,12 @@ mod serve;
 
 use serde::{Deserialize, Serialize};
 
+use crate::enroll::{Opened, Order};
 use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::status::Status;
 
-pub(crate) use ask::{Instance, log, ping, reload, speedtest, status, stop};
+pub(crate) use ask::{Instance, enroll, log, ping, reload, revoke, speedtest, status, stop};
 pub(crate) use place::{Place, running};
 pub(crate) use serve::ControlSocket;
 
@@ -30,6 +32,11 @@ enum Request {
     Status,
     Stop,
     Reload,
+    Enroll(Order),
+    /// Put out whom a code has let in.
+    Revoke {
+        name: String,
+    },
     /// What shall be logged; without a filter only asks.
     Log {
         filter: Option<String>,
@@ -51,6 +58,8 @@ enum Answer {
         pid: u32,
     },
     Reloaded(Reloaded),
+    Opened(Opened),
+    Revoked(bool),
     /// What is logged from now on.
     Log {
         filter: String,

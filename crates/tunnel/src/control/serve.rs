@@ -188,17 +188,23 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
         Request::Speedtest { .. } => Answer::Error("in the middle of something else".into()),
         Request::Reload => match source.reload().await {
             Ok(reloaded) => Answer::Reloaded(reloaded),
-            Err(why) => match why.downcast::<WrongConfig>() {
-                Ok(WrongConfig(problems)) => Answer::Wrong(problems),
-                Err(why) => Answer::Error(format!("{why:#}")),
-            },
+            Err(why) => failed(why),
         },
+        Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
+        Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
         Request::Log { filter } => log(filter.as_deref()),
         Request::Stop => {
             tracing::info!("stopping: asked over the control socket");
             life.drain();
             Answer::Stopping { pid: std::process::id() }
         }
+    }
+}
+
+fn failed(why: anyhow::Error) -> Answer {
+    match why.downcast::<WrongConfig>() {
+        Ok(WrongConfig(problems)) => Answer::Wrong(problems),
+        Err(why) => Answer::Error(format!("{why:#}")),
     }
 }
 

@@ -125,6 +125,11 @@ async fn welcome(
         .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
     auth.note_peer(&carrier.peer);
     let mut greeted = greet(carrier, auth).await?;
+    if greeted.grant.enrolled.is_some() {
+        // It has its token and comes again with it.
+        poll_fn(|cx| greeted.carrier.lane.poll_close(cx)).await.ok();
+        return Ok(());
+    }
     let Some(placed) = registry.place(&greeted, worker.index) else {
         anyhow::bail!("the link ended during the greeting");
     };
@@ -177,7 +182,7 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
         Some(shown) => format!("a client with the certificate of {shown:?} "),
         None => String::new(),
     };
-    let why = reason(registry, &name, why);
+    let why = reason(registry, auth, &name, why);
     let remote = term::address(remote);
     if suppressed == 0 {
         tracing::warn!("{who}from {remote} did not log in: {why}");
@@ -188,10 +193,14 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
 }
 
 /// Why, in more words than the client is told: to it an unknown name and a wrong token look alike.
-fn reason(registry: &Registry, name: &str, why: &anyhow::Error) -> String {
+fn reason(registry: &Registry, auth: &Auth<'_>, name: &str, why: &anyhow::Error) -> String {
     let refusal = why.downcast_ref::<GreetError>().and_then(GreetError::refusal);
     if refusal != Some(Refusal::BadCredential) || name.is_empty() {
         return why.to_string();
+    }
+    if auth.brought_a_code() {
+        let text = "its code is not good (any more): it lasts ten minutes and works once";
+        return text.to_owned();
     }
     if registry.shared().clients.find(name).is_none() {
         return "no entry under `clients` has this name; add one if it shall come in".to_owned();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::Verifier;
+use link::server::{Decision, Verifier};
 use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
 use proto::{InstanceId, LinkId};
 use transport::Peer;
@@ -21,12 +21,17 @@ pub(super) struct Auth<'a> {
     address: Cell<Option<SocketAddr>>,
     /// Of the entry that it was compared with.
     epoch: Cell<Option<u64>>,
+    /// The code that it was compared with.
+    code: RefCell<Option<StoredCredential>>,
+    by_code: Cell<bool>,
 }
 
 impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
-        let (claimed, certificate) = Default::default();
-        Self { registry, claimed, certificate, address: Cell::new(None), epoch: Cell::new(None) }
+        let (claimed, certificate, code) = Default::default();
+        let (address, epoch) = (Cell::new(None), Cell::new(None));
+        let by_code = Cell::new(false);
+        Self { registry, claimed, certificate, address, epoch, code, by_code }
     }
 
     /// Who is at the far end, now that the handshake is done.
@@ -55,6 +60,36 @@ impl<'a> Auth<'a> {
         self.epoch.get()
     }
 
+    /// Whether it brought a code, good or not.
+    pub(super) fn brought_a_code(&self) -> bool {
+        self.by_code.get()
+    }
+
+    fn terms(&self, grant: &Grant) -> Result<Terms, Refusal> {
+        if grant.attach.is_none() && grant.enrolled.is_none() {
+            self.registry.admit(grant)?;
+        }
+        let config = self.registry.shared().link.get();
+        Ok(Terms {
+            new_link: self.registry.new_link_id(),
+            resume_timeout: config.resume_timeout,
+            keepalive: config.keepalive,
+        })
+    }
+
+    /// The code was right, so its client is one of ours from now on.
+    async fn enroll(&self, name: &Name, enrolled: StoredCredential) -> Result<(), Refusal> {
+        let Some(code) = self.code.take() else { return Err(Refusal::BadCredential) };
+        match self.registry.enroll(name, &code, enrolled).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Refusal::BadCredential),
+            Err(why) => {
+                tracing::error!("client `{name}` could not be enrolled: {why:#}");
+                Err(Refusal::Unavailable)
+            }
+        }
+    }
+
     fn client(&self, name: &Name) -> Option<Arc<Client>> {
         let client = self.registry.shared().clients.find(name.as_str());
         // The first answer counts: what is asked later may be of another entry.
@@ -71,6 +106,14 @@ impl Verifier for Auth<'_> {
         self.client(name).map(|client| client.credentials.clone()).unwrap_or_default()
     }
 
+    fn code(&self, name: &Name) -> Option<StoredCredential> {
+        *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
+        self.by_code.set(true);
+        let code = self.registry.shared().enrolments.code(name);
+        self.code.borrow_mut().clone_from(&code);
+        code
+    }
+
     fn certificate_suffices(&self, name: &Name) -> bool {
         self.client(name).is_some_and(|client| client.by_certificate)
     }
@@ -79,15 +122,12 @@ impl Verifier for Auth<'_> {
         self.registry.link_secret(name.as_str(), instance, link)
     }
 
-    fn decide(&self, grant: &Grant, _peer: &Peer) -> Result<Terms, Refusal> {
-        if grant.attach.is_none() {
-            self.registry.admit(grant)?;
-        }
-        let config = self.registry.shared().link.get();
-        Ok(Terms {
-            new_link: self.registry.new_link_id(),
-            resume_timeout: config.resume_timeout,
-            keepalive: config.keepalive,
+    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Decision<'b> {
+        Box::pin(async {
+            if let Some(enrolled) = &grant.enrolled {
+                self.enroll(&grant.name, enrolled.clone()).await?;
+            }
+            self.terms(grant)
         })
     }
 

@@ -60,6 +60,44 @@ impl Clients {
         Ok(clients)
     }
 
+    /// Adds one, in the place of the one before it. Of two changes at a time one would be lost: the
+    /// caller sees to it that there is one.
+    pub(super) fn put(&self, grant: &ClientGrant) -> anyhow::Result<Changes> {
+        let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
+        self.read_into(grant, false, &mut all, &mut changes)?;
+        self.all.store(Arc::new(all));
+        Ok(changes)
+    }
+
+    /// As [`Self::put`].
+    pub(super) fn remove(&self, name: &str) -> Changes {
+        let mut all = HashMap::clone(&self.all.load());
+        let removed = all.remove(name).map(|_| name.to_owned()).into_iter().collect();
+        self.all.store(Arc::new(all));
+        Changes { removed, ..Changes::default() }
+    }
+
+    /// `certificates`: clients are asked for them.
+    fn read_into(
+        &self,
+        grant: &ClientGrant,
+        certificates: bool,
+        all: &mut HashMap<String, Arc<Client>>,
+        changes: &mut Changes,
+    ) -> anyhow::Result<()> {
+        let mut client = Client::read(grant, certificates)?;
+        client.epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let client = match self.all.load().get(&grant.name) {
+            None => {
+                changes.added.push(grant.name.clone());
+                Arc::new(client)
+            }
+            Some(before) => client.instead_of(before, &grant.name, changes),
+        };
+        all.insert(grant.name.clone(), client);
+        Ok(())
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Client>> {
         self.all.load().get(name).cloned()
     }
@@ -69,17 +107,7 @@ impl Clients {
         let old = self.all.load_full();
         let (mut new, mut changes) = (HashMap::new(), Changes::default());
         for grant in &config.clients {
-            let by_certificate = config.tls.client_ca.is_some();
-            let mut client = Client::read(grant, by_certificate)?;
-            client.epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
-            let client = match old.get(&grant.name) {
-                None => {
-                    changes.added.push(grant.name.clone());
-                    Arc::new(client)
-                }
-                Some(before) => client.instead_of(before, &grant.name, &mut changes),
-            };
-            new.insert(grant.name.clone(), client);
+            self.read_into(grant, config.tls.client_ca.is_some(), &mut new, &mut changes)?;
         }
         changes.removed = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
         changes.removed.sort_unstable();
@@ -117,14 +145,9 @@ impl Client {
     /// What stays of the one before stays: the very same when nothing is different, else its gate,
     /// which counts streams, and its epoch.
     fn instead_of(mut self, before: &Arc<Self>, name: &str, changes: &mut Changes) -> Arc<Self> {
-        let has = |client: &Self, wanted: &StoredCredential| {
-            client.credentials.iter().any(|known| {
-                (known.stored_key, known.server_key) == (wanted.stored_key, wanted.server_key)
-            })
-        };
-        let is_gone = before.credentials.iter().any(|old| !has(&self, old))
+        let is_gone = before.credentials.iter().any(|old| !self.credentials.contains(old))
             || (before.by_certificate && !self.by_certificate);
-        let has_more = self.credentials.iter().any(|new| !has(before, new));
+        let has_more = self.credentials.iter().any(|new| !before.credentials.contains(new));
         let limit = self.limits != before.limits;
         let entrances = limit || self.tcp != before.tcp || self.ports != before.ports;
         let others =

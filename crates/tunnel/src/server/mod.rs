@@ -6,6 +6,7 @@
 //!   auth.rs     who may log in, who takes over from whom
 //!   clients.rs  everybody who may, and what a reload changes of it
 //!   reload.rs   the configuration, read again
+//!   enrolments.rs  codes that let new clients in
 //!   brake.rs    failed log-ins are slowed and told once
 //!   registry/   sessions and links, entrances of services
 //!   owner.rs    what links say: streams (forwards), registrations, changes
@@ -15,6 +16,7 @@ mod accept;
 mod auth;
 mod brake;
 mod clients;
+mod enrolments;
 mod owner;
 mod registry;
 mod reload;
@@ -32,10 +34,13 @@ use arc_swap::ArcSwap;
 use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use proto::LinkConfig;
+use proto::greeting::Name;
 use transport::tls::Identity;
 
 use crate::daemon::Role;
+use crate::enroll::{Kept, Opened, Order};
 use crate::life::Life;
+use crate::load::WrongConfig;
 use crate::reload::Reloaded;
 use crate::session::{State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
@@ -43,6 +48,7 @@ use crate::transports::ServerSide;
 use crate::{memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
+use enrolments::Enrolments;
 use registry::Registry;
 pub(crate) use reload::Source;
 
@@ -68,6 +74,7 @@ impl fmt::Debug for Server {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
+    enrolments: Enrolments,
     /// Of links that begin.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
@@ -98,7 +105,9 @@ pub(crate) async fn start(
     source: Source,
     _life: Life,
 ) -> anyhow::Result<Arc<dyn Role>> {
-    let server = Server::start(config, identity).await?;
+    let link = memory::link_config(&config.common);
+    let kept = Kept::in_state(source.state.path());
+    let server = Server::start_with(config, identity, link, Some(kept)).await?;
     Ok(Arc::new(Server { source: Some(source), ..server }))
 }
 
@@ -108,19 +117,22 @@ impl Server {
         identity: Option<Identity>,
     ) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
-        Self::start_with(config, identity, link).await
+        Self::start_with(config, identity, link, None).await
     }
 
-    /// With links of other settings than those of the configuration.
+    /// With links of other settings than those of the configuration. `kept`: where clients are that
+    /// were enrolled.
     pub(crate) async fn start_with(
         config: ServerConfig,
         identity: Option<Identity>,
         link: LinkConfig,
+        kept: Option<Kept>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let side = ServerSide::new(&config, identity.as_ref())?;
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
+            enrolments: Enrolments::new(kept, config.public_bind),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
         });
@@ -162,6 +174,10 @@ impl Server {
         self.workers.handles()
     }
 
+    fn shared(&self) -> &Shared {
+        self.registry.shared()
+    }
+
     /// Where it waits for clients.
     pub(crate) fn listen(&self) -> &[String] {
         &self.listen
@@ -182,6 +198,27 @@ fn bind(
 impl StatusSource for Server {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.reload_source())
+    }
+
+    fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
+        Box::pin(async {
+            let name = order.name.clone();
+            let secret =
+                self.shared().enrolments.begin(order, self.knows(&name), &self.config.load())?;
+            tracing::info!(client = name, "a code was made, by which this client can come in");
+            let config = self.config.load();
+            let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
+            let self_signed = config.tls.identity.is_none();
+            Ok(Opened { secret, pin, self_signed, listen: self.listen.clone() })
+        })
+    }
+
+    fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
+        Box::pin(async move {
+            let name = Name::new(&name).map_err(|why| WrongConfig::one(why.to_string()))?;
+            // Its links live on the workers, and so does what is said to them.
+            self.registry.revoke(&name).await
+        })
     }
 
     fn status(&self) -> SendFuture<'_, Status> {
@@ -205,6 +242,10 @@ impl StatusSource for Server {
 impl Role for Server {
     fn summary(&self) -> String {
         format!("serving clients on {}", self.listen.join(", "))
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.shared().clients.find(name).is_some()
     }
 
     fn common(&self) -> Common {

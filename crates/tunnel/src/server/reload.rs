@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Change, ServerConfig};
+use transport::tls::Identity;
 
 use super::Server;
 use crate::load::{Loaded, WrongConfig};
@@ -25,6 +26,8 @@ impl Server {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
+        // Nobody is enrolled between the reading and the applying.
+        let _turn = self.registry.shared().enrolments.turn().await;
         let Loaded { config, warnings } = (source.load)()?;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -58,13 +61,13 @@ impl Server {
     }
 
     fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
-        let identity = match &self.source {
-            Some(source) if self.side.has_tls() => {
-                Some(material::identity(&config.tls, &source.state)?)
-            }
-            _ => None,
-        };
-        self.side.renew(config, identity.as_ref())
+        self.side.renew(config, self.identity(config)?.as_ref())
+    }
+
+    /// The certificate that it shows, read again.
+    pub(super) fn identity(&self, config: &ServerConfig) -> anyhow::Result<Option<Identity>> {
+        let source = self.source.as_ref().filter(|_| self.side.has_tls());
+        source.map(|source| material::identity(&config.tls, &source.state)).transpose()
     }
 
     /// What is read beside the configuration.

@@ -8,10 +8,14 @@ use std::pin::Pin;
 
 use serde::{Deserialize, Serialize};
 
+use crate::enroll::{Opened, Order};
 use crate::measure::Meter;
 use crate::reload::Reloaded;
 
 pub(crate) use render::{Rates, bytes, render};
+
+/// Who has no clients.
+const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel server` runs";
 
 /// A future that may be sent; the control socket runs beside the workers.
 pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -25,6 +29,16 @@ pub(crate) trait StatusSource: Send + Sync {
     /// nothing has changed then.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { anyhow::bail!("its configuration is read at its start only: restart it") })
+    }
+
+    /// A code by which a new client comes in.
+    fn enroll(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
+    /// Puts a client out that came in by a code. Says whether there was one.
+    fn revoke(&self, _name: String) -> SendFuture<'_, anyhow::Result<bool>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
     /// Whoever can measure its links; a server cannot.

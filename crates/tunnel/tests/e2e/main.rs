@@ -15,6 +15,7 @@ mod certificates;
 mod cli;
 mod clocks;
 mod counters;
+mod enrol;
 mod errors;
 mod exhausted;
 mod fallback;

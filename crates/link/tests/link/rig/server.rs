@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use link::server::{Greeted, Verifier, greet};
+use link::server::{Decision, Greeted, Verifier, greet};
 use link::{GreetError, Link, Settings};
 use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
 use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
@@ -180,7 +180,13 @@ impl Verifier for Keeper {
         (*owner == instance && !link.has_ended()).then(|| secret.clone())
     }
 
-    fn decide(&self, grant: &Grant, _peer: &Peer) -> Result<Terms, Refusal> {
+    fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> Decision<'a> {
+        Box::pin(std::future::ready(self.terms(grant)))
+    }
+}
+
+impl Keeper {
+    fn terms(&self, grant: &Grant) -> Result<Terms, Refusal> {
         if grant.takeover {
             self.newest.set(Some(grant.instance));
         } else if self.newest.get().is_some_and(|newest| newest != grant.instance) {

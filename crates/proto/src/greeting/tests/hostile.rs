@@ -195,7 +195,7 @@ fn malformed_messages_of_a_client_are_refused_as_such() {
         ("name of no length", vec![bend(name_length, 0)]),
         ("name beyond the end", vec![bend(name_length, 65)]),
         ("blank in the name", vec![bend(name_length + 1, b' ')]),
-        ("unknown intent", vec![bend(body.len() - 1, 3)]),
+        ("unknown intent", vec![bend(body.len() - 1, 4)]),
         ("attach without a link", vec![bend(body.len() - 1, 1)]),
         ("half a TLV", vec![message(HELLO, &[body, &[9, 0, 0]].concat())]),
         ("proof first", vec![message(PROOF, &[0; 32])]),

@@ -3,6 +3,48 @@
 use super::*;
 
 #[test]
+fn for_a_code_there_is_a_token_that_both_know_and_that_never_travels() {
+    let knowledge = Knowledge { code: Some(token(OTHER_TOKEN).stored()), ..Knowledge::default() };
+    let mut made = Vec::new();
+    for binding in BOTH {
+        for nonce in [[0xcc; 32], [0xcd; 32]] {
+            let identity = Identity::Code(token(OTHER_TOKEN));
+            let setup = ClientSetup { identity, nonce, ..client_setup(binding) };
+            let talk = talk(setup, server_setup(binding), &knowledge);
+            let enrolled = talk.accepted().0.token.clone().unwrap();
+            let grant = talk.server.as_ref().unwrap().grant.as_ref().unwrap();
+            let kept = token(enrolled.reveal()).stored();
+            assert_eq!(grant.enrolled.as_ref(), Some(&kept));
+            assert_ne!(kept, token(OTHER_TOKEN).stored());
+            for bytes in [&talk.from_client, &talk.from_server] {
+                let whole = enrolled.reveal().as_bytes();
+                assert!(!bytes.windows(whole.len()).any(|window| window == whole));
+            }
+            made.push(enrolled.reveal().to_owned());
+        }
+    }
+    made.sort();
+    made.dedup();
+    assert_eq!(made.len(), 4, "another one each time");
+}
+
+#[test]
+fn a_code_is_no_token_and_a_token_is_no_code() {
+    let knowledge = Knowledge { code: Some(token(OTHER_TOKEN).stored()), ..Knowledge::default() };
+    for (identity, knowledge) in [
+        (Identity::Token(token(OTHER_TOKEN)), &knowledge),
+        (Identity::Code(token(TOKEN)), &knowledge),
+        (Identity::Code(token(OTHER_TOKEN)), &Knowledge::default()),
+    ] {
+        let setup = ClientSetup { identity, ..client_setup(BOUND) };
+        talk(setup, server_setup(BOUND), knowledge).refused(Refusal::BadCredential);
+    }
+    let talk = talk(client_setup(BOUND), server_setup(BOUND), &Knowledge::default());
+    assert_eq!(talk.accepted().0.token, None);
+    assert_eq!(talk.server.unwrap().grant.unwrap().enrolled, None);
+}
+
+#[test]
 fn both_sides_agree_on_everything() {
     for binding in BOTH {
         let talk = talk(client_setup(binding), server_setup(binding), &Knowledge::default());

@@ -54,6 +54,7 @@ fn server_setup(binding: Binding) -> ServerSetup {
 struct Knowledge {
     credentials: Vec<(&'static str, StoredCredential)>,
     certificates: bool,
+    code: Option<StoredCredential>,
     links: Vec<(&'static str, InstanceId, LinkId, LinkSecret)>,
     decision: Result<(), Refusal>,
 }
@@ -63,6 +64,7 @@ impl Default for Knowledge {
         Self {
             credentials: vec![("home", token(TOKEN).stored())],
             certificates: false,
+            code: None,
             links: vec![],
             decision: Ok(()),
         }
@@ -83,6 +85,9 @@ impl Knowledge {
             match event {
                 ServerEvent::Credentials { certificate: true, .. } if self.certificates => {
                     server.certificate_suffices();
+                }
+                ServerEvent::Credentials { enrolls: true, .. } => {
+                    server.credentials(self.code.as_slice());
                 }
                 ServerEvent::Credentials { name, .. } => {
                     let mine = self.credentials.iter().filter(|(n, _)| *n == name.as_str());

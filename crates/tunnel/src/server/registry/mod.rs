@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use link::server::Greeted;
 use proto::control::{ControlMessage, Register, Registered};
-use proto::greeting::{Grant, LinkSecret, Refusal};
+use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential};
 use proto::{InstanceId, LinkId};
 
 use super::Shared;
@@ -142,6 +142,40 @@ impl Registry {
             tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
         }
         Ok(())
+    }
+
+    /// Somebody has come in by a code; see [`Enrolments::finish`]. False: the code is not good (any
+    /// more).
+    ///
+    /// [`Enrolments::finish`]: super::enrolments::Enrolments::finish
+    pub(super) async fn enroll(
+        &self,
+        name: &Name,
+        code: &StoredCredential,
+        enrolled: StoredCredential,
+    ) -> anyhow::Result<bool> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        let Some(grant) = shared.enrolments.finish(name, code, enrolled).await? else {
+            return Ok(false);
+        };
+        let changes = shared.clients.put(&grant)?;
+        tracing::info!(client = name.as_str(), "enrolled");
+        self.follow(&changes).await;
+        Ok(true)
+    }
+
+    /// Puts a client out that came in by a code. Says whether there was one.
+    pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        if !shared.enrolments.revoke(name).await? {
+            return Ok(false);
+        }
+        let changes = shared.clients.remove(name.as_str());
+        tracing::info!(client = name.as_str(), "revoked");
+        self.follow(&changes).await;
+        Ok(true)
     }
 
     /// After a reload: who may not be in any more is put out, and rights that have changed are those

@@ -1,0 +1,39 @@
+//! A code for a token: a greeting, and no link behind it.
+
+use std::future::poll_fn;
+
+use proto::InstanceId;
+use proto::greeting::{
+    ClientSetup, EnrolledToken, Features, GreetingError, Identity, NONCE_LENGTH, Name, Token,
+    Versions,
+};
+
+use super::DialError;
+use crate::dial::dial;
+use crate::{Path, greet};
+
+/// Gives `code` to the server and gets the token of `name` for it. The server has kept what it needs
+/// of that token when this is ready. A code is worth one answer: of several paths to the server, try
+/// the next one only where this one's error is not the server's no.
+///
+/// # Errors
+/// No connection over this path, or the code is not (any more) one of the server's.
+pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToken, DialError> {
+    let mut carrier = dial(path).await?;
+    let setup = ClientSetup {
+        binding: greet::binding(&carrier.peer),
+        name,
+        identity: Identity::Code(code),
+        instance: InstanceId(crate::random()),
+        takeover: false,
+        attach: None,
+        versions: Versions::OURS,
+        features: Features(0),
+        nonce: crate::random::<NONCE_LENGTH>(),
+    };
+    let (accepted, _) = greet::greet_server(&mut carrier, setup).await?;
+    // The server closes as well; whether it hears our end does not matter to it.
+    poll_fn(|cx| carrier.lane.poll_close(cx)).await.ok();
+    let token = accepted.token.ok_or(GreetingError::Answer("no token for the code"));
+    Ok(token.map_err(crate::GreetError::from)?)
+}

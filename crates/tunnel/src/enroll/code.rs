@@ -1,0 +1,93 @@
+//! The text that a person carries from the server to the new client.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// In front of each code, so that it can be told from a token, and with a version.
+const PREFIX: &str = "enroll1.";
+
+const SELF_SIGNED: &str = "self-signed";
+
+/// Longer than any code; the rest is a file in the wrong place.
+const MAX: usize = 8192;
+
+/// Everything that a new client needs.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Code {
+    pub(crate) name: String,
+    /// Good once.
+    pub(crate) secret: String,
+    /// Of the server's certificate.
+    pub(crate) pin: Option<String>,
+    /// The server has made that itself: no authority will know it.
+    pub(crate) self_signed: bool,
+    /// Ways to the server, preferred first.
+    pub(crate) urls: Vec<String>,
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Code({})", self.name)
+    }
+}
+
+impl Code {
+    /// In characters that need no quotes in a shell.
+    pub(crate) fn text(&self) -> String {
+        let pin = self.pin.as_deref().unwrap_or_default();
+        let trust = if self.self_signed { SELF_SIGNED } else { "" };
+        let mut lines = vec![self.name.as_str(), &self.secret, pin, trust];
+        lines.extend(self.urls.iter().map(String::as_str));
+        // The last end of line tells that nothing is missing behind it.
+        let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
+        format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
+    }
+
+    /// Reads one. What is in it is checked where it is used.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        let not_one = || "this is no code of `tunnel enroll`".to_owned();
+        let text = text.trim();
+        let coded = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX).ok_or_else(not_one)?;
+        let damaged = || "the code is damaged; copy the whole of it".to_owned();
+        let bytes = URL_SAFE_NO_PAD.decode(coded).map_err(|_| damaged())?;
+        let text = String::from_utf8(bytes).map_err(|_| damaged())?;
+        let mut lines = text.strip_suffix('\n').ok_or_else(damaged)?.split('\n').map(str::to_owned);
+        let mut next = || lines.next().ok_or_else(damaged);
+        let (name, secret, pin, trust) = (next()?, next()?, next()?, next()?);
+        let self_signed = trust == SELF_SIGNED;
+        let urls: Vec<_> = lines.collect();
+        if urls.is_empty() {
+            return Err(damaged());
+        }
+        Ok(Self { name, secret, pin: (!pin.is_empty()).then_some(pin), self_signed, urls })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_goes_there_and_back_and_a_part_of_one_is_told() {
+        let code = Code {
+            name: "home".into(),
+            secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
+            pin: None,
+            self_signed: false,
+            urls: vec!["tls://[2001:db8::1]:7000".into()],
+        };
+        for pin in [None, Some("sha256:AAAA".to_owned())] {
+            let code = Code { self_signed: pin.is_some(), pin, ..code.clone() };
+            let text = code.text();
+            assert!(text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{text}");
+            assert_eq!(Code::read(&format!(" {text}\n")), Ok(code));
+            for length in PREFIX.len()..text.len() {
+                assert!(Code::read(&text[..length]).is_err(), "{length}");
+            }
+        }
+        assert!(!format!("{code:?}").contains(&code.secret));
+        for wrong in ["", "enroll1", "enroll2.AAAA", &code.secret, &"enroll1.".repeat(2000)] {
+            assert!(Code::read(wrong).unwrap_err().contains("no code"), "{wrong}");
+        }
+    }
+}

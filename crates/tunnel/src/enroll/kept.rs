@@ -1,0 +1,174 @@
+//! Clients that were enrolled, as the server keeps them: a file each in `clients/` of the state
+//! directory, in the form of an entry under `clients` of its configuration.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use config::{ClientGrant, Problem, ServerConfig, Sources, Text};
+use proto::greeting::{Name, StoredCredential};
+use zeroize::Zeroizing;
+
+use super::Order;
+use crate::load::{Loaded, WrongConfig};
+use crate::material;
+use crate::state::{create_private, write_private};
+
+/// Begins the warning of a server without clients.
+pub(crate) const NOBODY: &str = "nobody can connect yet";
+
+const FOLDER: &str = "clients";
+
+const SUFFIX: &str = ".yaml";
+
+/// The folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept(PathBuf);
+
+impl Kept {
+    pub(crate) fn in_state(state: &Path) -> Self {
+        Self(state.join(FOLDER))
+    }
+
+    fn file(&self, name: &Name) -> PathBuf {
+        self.0.join(format!("{name}{SUFFIX}"))
+    }
+
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        self.file(name).exists()
+    }
+
+    /// Adds all of them to what the configuration says. A name is in one of the two places.
+    pub(crate) fn join(&self, to: &mut Loaded<ServerConfig>) -> Result<(), WrongConfig> {
+        let mut problems = Vec::new();
+        for path in self.files()? {
+            let read = read_file(&path, to.config.public_bind);
+            let (grant, warnings) = match read {
+                Ok(loaded) => (loaded.config, loaded.warnings),
+                Err(WrongConfig(wrong)) => {
+                    problems.extend(wrong);
+                    continue;
+                }
+            };
+            to.warnings.extend(warnings);
+            let at = path.display();
+            if path.file_name().is_none_or(|file| file != &*format!("{}{SUFFIX}", grant.name)) {
+                problems.push(format!("{at}: client `{}` belongs in another file", grant.name));
+            } else if to.config.clients.iter().any(|known| known.name == grant.name) {
+                problems.push(format!(
+                    "{at}: client `{}` is in the configuration, too (hint: remove one of them)",
+                    grant.name
+                ));
+            } else {
+                to.config.clients.push(grant);
+            }
+        }
+        if to.config.clients.is_empty() {
+            let text =
+                "add an entry under `clients`, or let a new client in with `tunnel enroll NAME`";
+            to.warnings.push(format!("{NOBODY}: {text}"));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(WrongConfig(problems)) }
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>, WrongConfig> {
+        let list = || -> io::Result<Vec<PathBuf>> {
+            fs::read_dir(&self.0)?.map(|entry| Ok(entry?.path())).collect()
+        };
+        let mut files = match list() {
+            Ok(files) => files,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(WrongConfig::one(format!("{}: {e}", self.0.display()))),
+        };
+        files.retain(|path| path.to_str().is_some_and(|path| path.ends_with(SUFFIX)));
+        files.sort();
+        Ok(files)
+    }
+
+    /// Keeps a client; what is there under its name is replaced. Blocking.
+    pub(crate) fn write(
+        &self,
+        order: &Order,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<ClientGrant> {
+        let name = Name::new(&order.name)?;
+        let text = entry(order, &credential.text());
+        // Its rights were looked at when the code was made; it must be readable after a restart.
+        let grant = parse(&self.file(&name), &text, public_bind)?.config;
+        create_private(&self.0)?;
+        write_private(&self.0, &format!("{name}{SUFFIX}"), text.as_bytes())?;
+        Ok(grant)
+    }
+
+    /// Whether there was such a client. Blocking.
+    pub(crate) fn remove(&self, name: &Name) -> io::Result<bool> {
+        match fs::remove_file(self.file(name)) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What is wrong with an order.
+    pub(crate) fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
+        let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
+        // Any hash will do.
+        let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
+        let text = entry(order, &nothing.text());
+        let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
+        let said = problems.iter().map(|problem| {
+            let forward = problem.key_path.starts_with("allow.forward");
+            let flag = if forward { "--allow-forward" } else { "--allow-tcp" };
+            Problem { file: flag.into(), line: 0, key_path: String::new(), ..problem.clone() }
+        });
+        Err(said.collect::<Vec<_>>().into())
+    }
+}
+
+fn entry(order: &Order, token: &str) -> Zeroizing<String> {
+    let Order { name, allow_tcp, allow_forward } = order;
+    // A string of JSON is one of YAML, too.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let list =
+        |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+    Zeroizing::new(format!(
+        "# Made by `tunnel enroll`. After a change: tunnel reload. To put the client out: remove the \
+         file, and\n# reload; or: tunnel enroll --revoke NAME\n\
+         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}], forward: [{}] }}\n",
+        quoted(name),
+        list(allow_tcp),
+        list(allow_forward)
+    ))
+}
+
+fn read_file(path: &Path, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
+    let text = material::read_config(path)
+        .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))?;
+    let mut loaded = parse(path, &text, public_bind)?;
+    if material::is_exposed(path) {
+        let at = path.display();
+        loaded.warnings.push(format!("{at} holds a token and others may read it (chmod 600)"));
+    }
+    Ok(loaded)
+}
+
+fn parse(path: &Path, text: &str, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
+    let loaded = load(path, text, public_bind)?;
+    let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
+    Ok(Loaded { config: loaded.config, warnings })
+}
+
+fn load(
+    path: &Path,
+    text: &str,
+    public_bind: IpAddr,
+) -> Result<config::Loaded<ClientGrant>, Vec<Problem>> {
+    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+    let env = |name: &str| std::env::var(name).ok();
+    let read =
+        |file: &Path| material::read_token(&folder.join(file)).map_err(|why| why.to_string());
+    let sources = Sources { env: &env, read: &read };
+    config::load_grant(Text { name: &path.display().to_string(), text }, public_bind, &sources)
+}

@@ -1,0 +1,74 @@
+//! `tunnel enroll`: a new client comes in by a one-time code instead of a configuration that somebody
+//! copies.
+//!
+//! ```text
+//!   server                                        the other machine
+//!   tunnel enroll home -> a code, 10 minutes      tunnel client --enroll CODE
+//!        |                                             |
+//!        |  <---- greeting with the code ------------  |
+//!   keeps what verifies the token    (both compute     writes client.yaml with the token,
+//!   in state_dir/clients/home.yaml    the same one)    and starts
+//! ```
+//!
+//! `code` is what is carried over by hand, `kept` what the server keeps, `redeem` the client's part.
+
+mod code;
+mod kept;
+mod redeem;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use code::Code;
+pub(crate) use kept::{Kept, NOBODY};
+pub(crate) use redeem::redeem;
+
+/// How long a code is good.
+pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// Who is to come in, and what it may do then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The client's name.
+    pub(crate) name: String,
+    /// As `allow.tcp` and `allow.forward`.
+    pub(crate) allow_tcp: Vec<String>,
+    pub(crate) allow_forward: Vec<String>,
+}
+
+/// What a server gives for an [`Order`]: all of a [`Code`] that it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Opened {
+    /// The one-time secret.
+    pub(crate) secret: String,
+    /// Of the server's certificate, if it has one; and whether it has made that itself.
+    pub(crate) pin: Option<String>,
+    pub(crate) self_signed: bool,
+    /// Its listeners as they are bound: `tls://[::]:7000`.
+    pub(crate) listen: Vec<String>,
+}
+
+impl Opened {
+    /// The code, and what to do with it. `servers`: how the client reaches this machine, if somebody
+    /// knows better than the listeners.
+    pub(crate) fn text(self, name: &str, servers: &[String]) -> String {
+        let urls = if servers.is_empty() {
+            crate::first_start::reachable_all(&self.listen)
+        } else {
+            servers.to_vec()
+        };
+        let reached = urls.join(", ");
+        let Self { secret, pin, self_signed, .. } = self;
+        let code = Code { name: name.to_owned(), secret, pin, self_signed, urls };
+        let minutes = GOOD_FOR.as_secs() / 60;
+        format!(
+            "On the other machine, once and within {minutes} minutes:\n\n  \
+             tunnel client --enroll {}\n\n\
+             Add what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n\
+             It will dial {reached}; if that is not how it reaches this machine, say\n\
+             --server tls://NAME:7000 here or there.",
+            code.text()
+        )
+    }
+}

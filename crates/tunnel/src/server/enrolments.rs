@@ -1,0 +1,129 @@
+//! Codes that let new clients in: each good for ten minutes and for one of them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use config::{ClientGrant, ServerConfig};
+use proto::greeting::{Name, StoredCredential, Token};
+
+use crate::enroll::{GOOD_FOR, Kept, Order};
+use crate::generate;
+use crate::load::WrongConfig;
+
+/// Codes that are good at a time: a fleet that is set up by a script fits.
+const MAX: usize = 256;
+
+/// What a server knows of those who are about to come in. Asked at greetings that bring a code.
+#[derive(Debug)]
+pub(super) struct Enrolments {
+    /// Where clients are kept; a server without a state directory takes none.
+    kept: Option<Kept>,
+    public_bind: IpAddr,
+    open: Mutex<HashMap<String, Open>>,
+    /// Held while the clients are read or one is added: else a reload that has read them could put
+    /// one out that came meanwhile.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    order: Order,
+    credential: StoredCredential,
+    until: Instant,
+}
+
+impl Enrolments {
+    pub(super) fn new(kept: Option<Kept>, public_bind: IpAddr) -> Self {
+        Self { kept, public_bind, open: Mutex::default(), turn: Arc::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One change of the clients at a time.
+    pub(super) async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// A code for somebody new, or for one who was enrolled before; another code for the same name
+    /// is void then. `is_client`: the name may log in already.
+    pub(super) fn begin(
+        &self,
+        order: Order,
+        is_client: bool,
+        config: &ServerConfig,
+    ) -> anyhow::Result<String> {
+        let kept = self.kept.as_ref().context("this server has no state directory")?;
+        let name = kept.check(&order, self.public_bind)?;
+        if is_client && !kept.has(&name) {
+            let text = format!(
+                "client `{name}` is in the server's configuration; its token is there, and this \
+                 is for others"
+            );
+            return Err(WrongConfig::one(text).into());
+        }
+        if config.tls.client_ca.is_some() {
+            let text = "this server asks clients for certificates (tls.client_ca), which a code \
+                        cannot give; make one with `tunnel generate certs --client NAME`";
+            return Err(WrongConfig::one(text.to_owned()).into());
+        }
+        let secret = generate::token()?;
+        let credential = Token::new(&secret).context("making a code")?.stored();
+        let now = Instant::now();
+        let mut open = self.open();
+        open.retain(|_, one| one.until > now);
+        ensure!(
+            open.len() < MAX || open.contains_key(&order.name),
+            "{MAX} codes are good at the moment; wait until some are used or {} minutes old",
+            GOOD_FOR.as_secs() / 60
+        );
+        open.insert(order.name.clone(), Open { order, credential, until: now + GOOD_FOR });
+        Ok(secret)
+    }
+
+    /// What a greeting with the code of this name is compared with.
+    pub(super) fn code(&self, name: &Name) -> Option<StoredCredential> {
+        let open = self.open();
+        let one = open.get(name.as_str()).filter(|one| one.until > Instant::now())?;
+        Some(one.credential.clone())
+    }
+
+    /// The code of this name was given, and is used up by that. Keeps what verifies the token that
+    /// its client has now. `None`: somebody else was quicker, or there is another code by now.
+    pub(super) async fn finish(
+        &self,
+        name: &Name,
+        code: &StoredCredential,
+        enrolled: StoredCredential,
+    ) -> anyhow::Result<Option<ClientGrant>> {
+        let used = {
+            let mut open = self.open();
+            match open.get(name.as_str()) {
+                Some(one) if one.credential == *code => open.remove(name.as_str()),
+                _ => None,
+            }
+        };
+        let (Some(used), Some(kept)) = (used, self.kept.clone()) else { return Ok(None) };
+        let (order, bind) = (used.order.clone(), self.public_bind);
+        let written =
+            tokio::task::spawn_blocking(move || kept.write(&order, &enrolled, bind)).await?;
+        if written.is_err() {
+            // The disk may have room again in a minute.
+            self.open().entry(name.as_str().to_owned()).or_insert(used);
+        }
+        written.map(Some)
+    }
+
+    /// Forgets the code of a name and the client itself. Says whether there was either.
+    pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
+        let kept = self.kept.clone().context("this server has no state directory")?;
+        let had_code = self.open().remove(name.as_str()).is_some();
+        let name = name.clone();
+        let was_kept = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
+        Ok(had_code || was_kept)
+    }
+}

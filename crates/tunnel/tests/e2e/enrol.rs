@@ -1,0 +1,218 @@
+//! `tunnel enroll`: a new client comes in by a one-time code.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use testkit::stage::{Daemon, Running};
+
+use crate::harness::{
+    Origin, SOON, Scheme, Setup, connect, free_port, program, run, try_connect, tunnel, wait,
+};
+use crate::reload::{echo, outcome};
+
+type Said = (Option<i32>, String, String);
+
+/// `tunnel enroll …` of the running server.
+fn enroll(running: &Running, args: &[&str]) -> Said {
+    let control = running.file("server.sock");
+    let mut command = tunnel(&["enroll", "--control"]);
+    outcome(run(command.arg(control).args(args)))
+}
+
+/// The code in what was said.
+fn code_in(said: &str) -> String {
+    let code = said.split_whitespace().find(|word| word.starts_with("enroll1."));
+    code.unwrap_or_else(|| panic!("no code in {said}")).to_owned()
+}
+
+fn code(running: &Running, args: &[&str]) -> String {
+    let (exit, said, complaint) = enroll(running, args);
+    assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
+    code_in(&said)
+}
+
+/// `tunnel client --enroll CODE …` with its file in `dir`.
+fn redeem(dir: &Path, code: &str, args: &[&str]) -> Command {
+    let mut command = tunnel(&["client", "--enroll", code, "--config"]);
+    command.arg(dir.join("home.yaml")).arg("--control").arg(dir.join("c.sock")).args(args);
+    command.env("HOME", dir);
+    command
+}
+
+/// What has to fail.
+fn refused(dir: &Path, code: &str, args: &[&str]) -> Said {
+    let said = outcome(run(&mut redeem(dir, code, args)));
+    assert_eq!(said.1, "");
+    said
+}
+
+#[test]
+fn two_commands_on_two_machines_publish_a_port() {
+    let (server, client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (origin, port, public) = (Origin::echo(), free_port(), free_port());
+    // Only a terminal is shown the code.
+    let mut command = Command::new(program("script"));
+    let binary = env!("CARGO_BIN_EXE_tunnel");
+    let line = format!(
+        "{binary} server --listen tls://127.0.0.1:{port} --state-dir {} --enroll home",
+        server.path().join("state").display()
+    );
+    command.args(["-qfec", &line, "/dev/null"]).env("HOME", server.path()).env("NO_COLOR", "1");
+    command.env_remove("NOTIFY_SOCKET");
+    let mut first = Daemon::start("server", server.path(), &mut command);
+    let said = first.wait_line(&["tunnel client --enroll "], SOON);
+    let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
+    let mut command = redeem(client.path(), &code_in(&said), &["--publish", &publish]);
+    let mut second = Daemon::start("client", client.path(), &mut command);
+    second.wait_line(&["client `home` is enrolled", "home.yaml"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    echo(&connect(public), 1);
+    let file = client.path().join("home.yaml");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let kept = server.path().join("state/clients/home.yaml");
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    // What the client logs in with is nowhere on the server.
+    let text = fs::read_to_string(&file).unwrap();
+    let token = text.lines().find_map(|line| line.strip_prefix("token: ")).unwrap();
+    assert!(!fs::read_to_string(&kept).unwrap().contains(token.trim_matches('"')));
+    assert!(!first.log().contains("refused our certificate"), "{}", first.log());
+
+    // The same two commands again: what they made is used, and no new door opens.
+    for daemon in [&mut second, &mut first] {
+        daemon.terminate();
+        daemon.wait_end(SOON);
+    }
+    let mut command = Command::new(program("script"));
+    command.args(["-qfec", &line, "/dev/null"]).env("HOME", server.path()).env("NO_COLOR", "1");
+    let first = Daemon::start("server again", server.path(), &mut command);
+    first.wait_line(&["client `home` has been enrolled already"], SOON);
+    let mut command = redeem(client.path(), &code_in(&said), &[]);
+    let second = Daemon::start("client again", client.path(), &mut command);
+    second.wait_line(&["is there already: the code is not used"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    echo(&connect(public), 2);
+    assert!(!first.log().contains("enroll1."));
+}
+
+#[test]
+fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
+    for scheme in [Scheme::Tls, Scheme::Wss, Scheme::Tcp] {
+        let origin = Origin::echo();
+        let (public, other) = (free_port(), free_port());
+        let running = Setup::new(scheme).start_server();
+        let dir = TempDir::new().unwrap();
+        let allowed = public.to_string();
+        let code = code(&running, &["away", "--allow-tcp", &allowed]);
+        for cut in ["", &code[..30], &code[..code.len() - 3]] {
+            let (exit, _, complaint) = refused(dir.path(), cut, &[]);
+            assert_eq!(exit, Some(2), "{complaint}");
+            assert!(complaint.starts_with("--enroll: "), "{complaint}");
+        }
+        // What is wrong beside it does not cost it, nor does a server that is not there.
+        let (exit, _, complaint) = refused(dir.path(), &code, &["--publish", "tcp://:1=tsl://a:1"]);
+        assert_eq!(exit, Some(2));
+        assert!(complaint.contains("--publish"), "{complaint}");
+        let nobody = format!("tls://127.0.0.1:{}", free_port());
+        let (exit, _, complaint) = refused(dir.path(), &code, &["--server", &nobody]);
+        assert_eq!(exit, Some(1));
+        assert!(complaint.contains("still good"), "{complaint}");
+        assert!(!dir.path().join("home.yaml").exists());
+
+        let publish = |port| format!("tcp://:{port}=tcp://127.0.0.1:{}", origin.port());
+        let (mine, not_mine) = (publish(public), publish(other));
+        let args = ["--publish", mine.as_str(), "--publish", &not_mine];
+        let client = Daemon::start("client", dir.path(), &mut redeem(dir.path(), &code, &args));
+        client.wait_line(&["is not published", "not allowed to client `away`"], SOON);
+        wait("the service", SOON, || try_connect(public).ok());
+        echo(&connect(public), 1);
+        assert!(try_connect(other).is_err());
+
+        let second = TempDir::new().unwrap();
+        let (exit, _, complaint) = refused(second.path(), &code, &[]);
+        assert_eq!(exit, Some(1));
+        assert!(complaint.contains("the code is not good (any more)"), "{complaint}");
+        assert_eq!(fs::read_dir(second.path()).unwrap().count(), 0, "nothing is left behind");
+        running.server.wait_line(&["client `away`", "its code is not good (any more)"], SOON);
+    }
+}
+
+#[test]
+fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut running = setup.start();
+    let (dir, public) = (TempDir::new().unwrap(), free_port());
+    let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
+    let first = code(&running, &["away"]);
+    let mut command = redeem(dir.path(), &first, &["--publish", &publish]);
+    let client = Daemon::start("away", dir.path(), &mut command);
+    wait("the service", SOON, || try_connect(public).ok());
+    let stays = connect(running.public("echo"));
+    echo(&stays, 1);
+    assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+    running.server.kill();
+    running.server.wait_end(SOON);
+    running.start_server_again();
+    wait("the service", SOON, || try_connect(public).ok());
+
+    // Another machine under the same name: the first one is out.
+    let (again, moved) = (TempDir::new().unwrap(), free_port());
+    let publish = format!("tcp://:{moved}=tcp://127.0.0.1:{}", origin.port());
+    let second = code(&running, &["away"]);
+    let mut command = redeem(again.path(), &second, &["--publish", &publish]);
+    let successor = Daemon::start("away again", again.path(), &mut command);
+    wait("the other service", SOON, || try_connect(moved).ok());
+    client.wait_line(&["wrong token"], SOON);
+    wait("the end of the first service", SOON, || try_connect(public).err());
+
+    running.wait_echo(running.public("echo"));
+    let stays = connect(running.public("echo"));
+    echo(&stays, 2);
+    let (exit, said, _) = enroll(&running, &["--revoke", "away"]);
+    assert_eq!((exit, said.as_str()), (Some(0), "client away removed: its connections end\n"));
+    wait("the end of the service", SOON, || try_connect(moved).err());
+    successor.wait_line(&["wrong token"], SOON);
+    assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(1));
+    assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+    echo(&stays, 3);
+}
+
+#[test]
+fn what_cannot_be_enrolled_is_told_and_a_wrong_file_of_a_client_changes_nothing() {
+    let mut running = Setup::new(Scheme::Tls).start();
+    for (args, word) in [
+        (&["home"][..], "in the server's configuration"),
+        (&["a b"], "a name is 1 to 64"),
+        (&["away", "--allow-tcp", "x"], "--allow-tcp: `x` is not a port"),
+        (&["away", "--allow-forward", "x"], "--allow-forward: "),
+    ] {
+        let (exit, said, complaint) = enroll(&running, args);
+        assert_eq!((exit, said.as_str()), (Some(2), ""), "{complaint}");
+        assert!(complaint.contains(word), "{complaint}");
+    }
+    let control = running.file("client.sock");
+    let (exit, _, complaint) = outcome(run(tunnel(&["enroll", "away", "--control"]).arg(&control)));
+    assert_eq!(exit, Some(1));
+    assert!(complaint.contains("this is a client"), "{complaint}");
+
+    // Files that somebody has put there.
+    let folder = running.file("state/clients");
+    fs::create_dir_all(&folder).unwrap();
+    let token = "token: \"q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\"\n";
+    for (file, text, word) in [
+        ("away.yaml", "name: other\n", "belongs in another file"),
+        ("home.yaml", "name: home\n", "is in the configuration, too"),
+        ("away.yaml", "name: away\nalow: {}\n", "away.yaml:2:1: alow"),
+    ] {
+        fs::write(folder.join(file), format!("{text}{token}")).unwrap();
+        let (exit, said, complaint) = outcome(running.reload("server"));
+        assert_eq!((exit, said.as_str()), (Some(2), ""), "{complaint}");
+        assert!(complaint.contains(word), "{complaint}");
+        fs::remove_file(folder.join(file)).unwrap();
+    }
+    let client = running.client();
+    assert!(client.is_running());
+}
