@@ -10,10 +10,10 @@ use std::time::Duration;
 use benches::runtime;
 use benches::server::Server as Target;
 use benches::storm::{self, Loss, Options, Report};
-use link::server::{Verifier, greet};
+use link::server::{Decision, Verifier, greet};
 use link::{Link, Owner, Settings, State};
 use proto::control::ControlMessage;
-use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::greeting::{Grant, LinkSecret, Name, StoredCredential, Terms, Token};
 use proto::{InstanceId, LinkConfig, LinkId, Open, ResetCode, Side, Unlimited};
 use transport::{Inlet, Listener as _, Outlet, Peer};
 use transport_tcp::{TcpDialer, TcpListener};
@@ -41,13 +41,14 @@ impl Verifier for Server {
         None
     }
 
-    fn decide(&self, _grant: &Grant, _peer: &Peer) -> Result<Terms, Refusal> {
+    fn decide<'a>(&'a self, _grant: &'a Grant, _peer: &'a Peer) -> Decision<'a> {
         self.ids.set(self.ids.get() + 1);
-        Ok(Terms {
+        let terms = Terms {
             new_link: LinkId([self.ids.get(); 16]),
             resume_timeout: Duration::from_secs(60),
             keepalive: Duration::from_secs(15),
-        })
+        };
+        Box::pin(std::future::ready(Ok(terms)))
     }
 }
 
