@@ -1,7 +1,7 @@
 //! The handle of a link: the state machine, the outlets of its streams, and what wakes whom.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::control::{ControlDecoder, ControlMessage};
 use proto::{
-    Attach, Budget, CarrierNumber, Event, Open, ResetCode, StreamId, StreamKey, Violation,
+    Attach, Budget, CarrierNumber, Event, Open, ResetCode, StreamCounts, StreamId, StreamKey,
+    Violation,
 };
 use proto::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 use tokio::sync::Notify;
@@ -116,6 +117,30 @@ impl Link {
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.inner.machine.borrow().stream_count()
+    }
+
+    /// Its streams with their outlets, in no order.
+    #[must_use]
+    pub fn streams(&self) -> Vec<(StreamCounts, Rc<dyn Outlet>)> {
+        let outlets = self.inner.outlets.borrow();
+        let outlets: HashMap<_, _> = outlets.iter().flatten().map(|(id, o)| (*id, o)).collect();
+        let machine = self.inner.machine.borrow();
+        let streams = machine.streams();
+        streams.filter_map(|s| Some((s, Rc::clone(outlets.get(&s.id)?)))).collect()
+    }
+
+    /// Ends a stream as an abort does: a reset on both sides. False: there is no such stream.
+    #[must_use]
+    pub fn abort(&self, id: StreamId) -> bool {
+        let outlets = self.inner.outlets.borrow();
+        let found = outlets.iter().flatten().find(|(known, _)| *known == id);
+        let outlet = found.map(|(_, outlet)| Rc::clone(outlet));
+        drop(outlets);
+        // Whoever pumps there closes the socket and lets the stream go, which tells the peer.
+        outlet.is_some_and(|outlet| {
+            outlet.reset(ResetCode::Aborted);
+            true
+        })
     }
 
     /// Least round-trip time of the present carrier.

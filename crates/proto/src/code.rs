@@ -63,6 +63,25 @@ impl ResetCode {
     }
 }
 
+impl ResetCode {
+    /// A word for programs: labels, JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aborted => "aborted",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Denied => "denied",
+            Self::Limit => "limit",
+            Self::Unknown => "unknown_service",
+            Self::Shutdown => "shutdown",
+            Self::Internal => "internal",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 impl fmt::Display for ResetCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
@@ -71,6 +71,18 @@ impl Socket {
     pub(crate) fn without_delay(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_nodelay(true);
+        }
+    }
+
+    /// The far end's address, where it has one.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            // A dual-stack listener sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2).
+            Self::Tcp(socket) => {
+                let peer = socket.peer_addr().ok()?;
+                Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
+            }
+            Self::Unix(_) => None,
         }
     }
 

@@ -59,6 +59,19 @@ impl Stats {
         add(&self.refused[slot(code)], 1);
     }
 
+    /// Tells these counters from all others.
+    #[must_use]
+    pub const fn identity(&self) -> *const () {
+        std::ptr::from_ref(self).cast()
+    }
+
+    /// All reasons with what was refused for them, but those of which nothing was.
+    pub fn refusals(&self) -> impl Iterator<Item = (ResetCode, u64)> {
+        let counts = self.refused.iter().map(Cell::get);
+        let codes = (0_u16..).map(ResetCode::from_raw);
+        codes.zip(counts).filter(|(_, count)| *count > 0)
+    }
+
     pub(crate) fn count_opened(&self) {
         add(&self.opened, 1);
     }

@@ -14,6 +14,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
+use std::ptr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -38,6 +40,17 @@ pub trait Outlet: fmt::Debug {
 
     /// [`Inlet::room`] became positive after it had been zero.
     fn room(&self);
+
+    /// Whom its socket is connected to; `None` while it is being dialled, and where there is no
+    /// address.
+    fn peer(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// What it counts in, and others of its service with it. To be compared, for nothing else.
+    fn counted_in(&self) -> *const () {
+        ptr::null()
+    }
 }
 
 /// The link side of a stream. Dropping it before both directions ended aborts the stream.

@@ -79,6 +79,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = interval)]
         watch: Option<Duration>,
     },
+    /// List the open streams of a running tunnel, or end some of them
+    Streams(StreamsArgs),
     /// Change what a running tunnel logs, until its next reload or start; or show it
     Log {
         /// error, warn, info, debug, trace, or directives such as `info,link=debug`
@@ -183,6 +185,26 @@ pub(crate) struct EnrollArgs {
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
+}
+
+/// `tunnel streams`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamsArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Those of one service, or of the forward with this address
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+    /// As many, at most
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) limit: usize,
+    /// As JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Reset these instead, by the numbers in the list: 3/17
+    #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = stream_id)]
+    #[arg(conflicts_with_all = ["service", "limit", "json"])]
+    pub(crate) kill: Vec<(u64, u32)>,
 }
 
 /// `tunnel ping`.
@@ -333,6 +355,14 @@ pub(crate) struct DaemonArgs {
 /// the daemon forgets the connection.
 fn interval(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(10), Duration::from_secs(30))
+}
+
+fn stream_id(text: &str) -> Result<(u64, u32), String> {
+    let parse = || -> Option<(u64, u32)> {
+        let (link, stream) = text.split_once('/')?;
+        Some((link.parse().ok()?, stream.parse().ok()?))
+    };
+    parse().ok_or_else(|| "two numbers as in the list of `tunnel streams`: 3/17".to_owned())
 }
 
 fn patience(text: &str) -> Result<Duration, String> {

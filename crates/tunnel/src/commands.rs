@@ -57,6 +57,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Status { which, json, watch: Some(every) } => {
             instances::watch(which, *json, *every)
         }
+        Command::Streams(args) => instances::streams(args),
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => instances::enroll(args),
         Command::Reload { which } => instances::reload(which),

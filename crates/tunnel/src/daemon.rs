@@ -20,6 +20,7 @@ use crate::life::{Life, Phase};
 use crate::measure::Meter;
 use crate::notify;
 use crate::reload::Reloaded;
+use crate::session::Handle;
 use crate::signals::Signals;
 use crate::status::{SendFuture, Status, StatusSource};
 use crate::watch::{self, Seen};
@@ -270,6 +271,10 @@ impl StatusSource for Told {
             *self.reload_error() = why;
             outcome
         })
+    }
+
+    fn workers(&self) -> &[Handle] {
+        self.role.workers()
     }
 
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {

@@ -1,4 +1,4 @@
-//! `tunnel status`, `log`, `enroll`, `reload` and `stop`: finding the instance that is meant, and talking to it.
+//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: finding the instance that is meant, and talking to it.
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use crate::cli::{EnrollArgs, Which};
+use crate::cli::{EnrollArgs, StreamsArgs, Which};
 use crate::control::{self, Instance};
 use crate::enroll::Order;
 use crate::state::Places;
-use crate::status::{Rates, Status, render};
+use crate::status::{Rates, Status, render, render_streams};
 use crate::{commands, first_start, term};
 
 /// To the upper left, and nothing below (ECMA-48: CUP, ED).
@@ -46,6 +46,32 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
         before = Some(now);
         std::thread::sleep(every);
     }
+}
+
+/// Lists streams of the instance, or resets some.
+pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
+    let instance = find(&args.which)?;
+    if args.kill.is_empty() {
+        let streams = control::streams(&instance, args.service.clone(), args.limit)?;
+        if args.json {
+            term::out(serde_json::to_string_pretty(&streams)?);
+        } else {
+            term::out(render_streams(&streams).trim_end());
+        }
+        return Ok(());
+    }
+    let mut unknown = Vec::new();
+    for &(link, stream) in &args.kill {
+        if control::kill(&instance, link, stream)? {
+            term::out(format_args!("{link}/{stream} is reset"));
+        } else {
+            unknown.push(format!("{link}/{stream}"));
+        }
+    }
+    if !unknown.is_empty() {
+        bail!("no such stream (any more): {}", unknown.join(", "));
+    }
+    Ok(())
 }
 
 /// Changes what the instance logs, if a level is given, and says what it logs.

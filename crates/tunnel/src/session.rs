@@ -13,7 +13,7 @@ use relay::Stats;
 use tokio::sync::Notify;
 
 use crate::entrance::Open;
-use crate::{status, workers};
+use crate::{status, survey, workers};
 
 /// The part of a session that all workers see. Off the data path: read where a worker has no live
 /// link of its own.
@@ -76,6 +76,14 @@ pub(crate) struct State {
     /// Counters of the services that streams are dialled for, by name; a client has them.
     services: RefCell<HashMap<String, Rc<Stats>>>,
     turn: Cell<usize>,
+}
+
+/// Whose streams count in some counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Counted {
+    pub(crate) name: String,
+    /// Visitors come in here; else targets are dialled.
+    pub(crate) is_entrance: bool,
 }
 
 struct Member {
@@ -175,6 +183,21 @@ impl State {
         Rc::clone(self.services.borrow_mut().entry(name.to_owned()).or_default())
     }
 
+    /// Names of what streams on this worker count in: services and forwards.
+    pub(crate) fn counted_names(&self) -> HashMap<*const (), Counted> {
+        let services = self.services.borrow();
+        let targets = services.iter().map(|(name, stats)| {
+            (stats.identity(), Counted { name: name.clone(), is_entrance: false })
+        });
+        let entrances = self.entrances.borrow();
+        let doors = entrances.values().map(|open| {
+            let name = open.entrance.name();
+            let name = if name.is_empty() { open.entrance.address.clone() } else { name };
+            (open.settings.stats.identity(), Counted { name, is_entrance: true })
+        });
+        targets.chain(doors).collect()
+    }
+
     /// What the services of this worker have counted.
     pub(crate) fn service_counts(&self) -> Vec<status::Service> {
         let services = self.services.borrow();
@@ -185,6 +208,7 @@ impl State {
             // The sockets here are those of targets: what they take came from visitors.
             bytes_in: stats.bytes_out(),
             bytes_out: stats.bytes_in(),
+            refused: survey::refused(stats),
             ..status::Service::default()
         };
         services.iter().map(count).collect()

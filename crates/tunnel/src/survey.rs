@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::link::Link;
-use proto::Target;
+use proto::{StreamId, Target};
+use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{Handle, Session, Worker};
@@ -74,6 +75,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             streams_total: stats.opened(),
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
+            refused: refused(stats),
         });
     }
     part
@@ -106,6 +108,78 @@ pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Sessio
         }
     }
     all
+}
+
+/// What was refused, by reason.
+pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
+    stats.refusals().map(|(code, count)| (code.name().to_owned(), count)).collect()
+}
+
+/// At most `limit` streams, of one service if it is named.
+pub(crate) async fn streams(
+    handles: &[Handle],
+    service: Option<String>,
+    limit: usize,
+) -> status::Streams {
+    let mut all = status::Streams::default();
+    for handle in handles {
+        let (service, room) = (service.clone(), limit.saturating_sub(all.list.len()));
+        let part = handle.call(move |worker| streams_of(worker, service.as_deref(), room)).await;
+        let Ok(part) = part else { continue };
+        all.total += part.total;
+        all.list.extend(part.list);
+    }
+    all
+}
+
+fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status::Streams {
+    let names = worker.state.counted_names();
+    let mut part = status::Streams::default();
+    for (session, link) in worker.state.all_links() {
+        let mut streams = link.streams();
+        streams.sort_unstable_by_key(|(stream, _)| stream.id.raw());
+        for (stream, outlet) in streams {
+            let counted = names.get(&outlet.counted_in());
+            let service = counted.map(|counted| counted.name.as_str()).unwrap_or_default();
+            if wanted.is_some_and(|wanted| wanted != service) {
+                continue;
+            }
+            part.total += 1;
+            if part.list.len() == room {
+                continue;
+            }
+            // What comes from a visitor's socket goes to the peer, and what goes to a target's
+            // came from there.
+            let (bytes_in, bytes_out) = match counted {
+                Some(counted) if counted.is_entrance => (stream.sent, stream.received),
+                _ => (stream.received, stream.sent),
+            };
+            part.list.push(status::Stream {
+                id: format!("{}/{}", link.serial(), stream.id.raw()),
+                peer: session.name.clone(),
+                service: service.to_owned(),
+                socket: outlet.peer().map(term::address).unwrap_or_default(),
+                bytes_in,
+                bytes_out,
+            });
+        }
+    }
+    part
+}
+
+/// Resets a stream on both sides. False: there is none of this number.
+pub(crate) async fn kill(handles: &[Handle], serial: u64, stream: u32) -> bool {
+    for handle in handles {
+        let kill = move |worker: &Rc<Worker>| {
+            let links = worker.state.all_links();
+            let link = links.iter().find(|(_, link)| link.serial() == serial);
+            link.is_some_and(|(_, link)| link.abort(StreamId::new(stream)))
+        };
+        if matches!(handle.call(kill).await, Ok(true)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Tasks alive on the workers and on the runtime of the caller.
@@ -146,12 +220,7 @@ pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>
             s.name == service.name && s.address == service.address && s.target == service.target
         };
         match whole.iter_mut().find(same) {
-            Some(sum) => {
-                sum.streams += service.streams;
-                sum.streams_total += service.streams_total;
-                sum.bytes_in += service.bytes_in;
-                sum.bytes_out += service.bytes_out;
-            }
+            Some(sum) => sum.add(&service),
             None => whole.push(service),
         }
     }

@@ -41,6 +41,7 @@ pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use resume::Attach;
 pub use stall::Stall;
 
+use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Store, Stream};
 use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
 use carrier::Carriers;
@@ -56,6 +57,18 @@ const SWEEP: Duration = Duration::from_millis(50);
 
 /// First size of the buffer where frames of the link are encoded: some forty CREDITs, or one and a PING.
 const SCRATCH: usize = 1 << 10;
+
+/// What a stream has carried so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamCounts {
+    /// Which.
+    pub id: StreamId,
+    /// Payload bytes from the peer.
+    pub received: u64,
+    /// Payload bytes taken for the peer.
+    pub sent: u64,
+}
 
 /// The state of a link at one end. See the module's page.
 #[derive(Debug)]
@@ -140,6 +153,16 @@ impl Link {
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len() - 1
+    }
+
+    /// Each of them, in no order.
+    pub fn streams(&self) -> impl Iterator<Item = StreamCounts> {
+        let streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
+        streams.map(|(_, stream)| StreamCounts {
+            id: stream.id,
+            received: stream.recv.received().since(Offset::ZERO),
+            sent: stream.send.written().since(Offset::ZERO),
+        })
     }
 
     /// Payload bytes kept for replay, counted over all streams.

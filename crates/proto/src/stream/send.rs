@@ -61,6 +61,11 @@ impl Send {
         if self.is_open() { self.limit.since(self.written) } else { 0 }
     }
 
+    /// Where the next byte goes.
+    pub(crate) const fn written(&self) -> Offset {
+        self.written
+    }
+
     /// Payload bytes that wait to be sent.
     pub(crate) const fn unsent(&self) -> u64 {
         self.frames.unsent()

@@ -13,6 +13,7 @@ mod watchdog;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -174,6 +175,14 @@ impl Outlet for Pipe {
 
     fn room(&self) {
         self.wake();
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        self.socket.borrow().as_ref()?.peer()
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.settings.stats.identity()
     }
 }
 

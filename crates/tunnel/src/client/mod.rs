@@ -29,7 +29,7 @@ use crate::daemon::Role;
 use crate::life::Life;
 use crate::measure::{self, Meter, Ping, Progress, Speed};
 use crate::reload::Reloaded;
-use crate::session::{State, Workers};
+use crate::session::{Handle, State, Workers};
 use crate::status::{self, SendFuture, Status, StatusSource};
 use crate::{memory, survey, term, workers};
 use forwards::Forwards;
@@ -131,6 +131,10 @@ impl Client {
 }
 
 impl StatusSource for Client {
+    fn workers(&self) -> &[Handle] {
+        self.workers.handles()
+    }
+
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.reload_source())
     }
@@ -161,10 +165,7 @@ impl StatusSource for Client {
             let counts = owner::counts(self.workers.handles()).await;
             for service in &mut session.services {
                 if let Some(count) = counts.iter().find(|count| count.name == service.name) {
-                    service.streams = count.streams;
-                    service.streams_total = count.streams_total;
-                    service.bytes_in = count.bytes_in;
-                    service.bytes_out = count.bytes_out;
+                    service.add(count);
                 }
             }
             Status {

@@ -15,7 +15,7 @@ use crate::enroll::{Opened, Order};
 use crate::load::WrongConfig;
 use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
-use crate::status::Status;
+use crate::status::{Status, Streams};
 
 /// A daemon answers within 3 s or says that it cannot.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -96,6 +96,24 @@ pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     Ok(reloaded)
 }
 
+/// At most `limit` of its streams, of one service if it is named.
+pub(crate) fn streams(
+    instance: &Instance,
+    service: Option<String>,
+    limit: usize,
+) -> anyhow::Result<Streams> {
+    let answer = instance.ask(Request::Streams { service, limit })?;
+    let Answer::Streams(streams) = answer else { bail!(UNASKED) };
+    Ok(streams)
+}
+
+/// Resets a stream. Says whether there was one of this number.
+pub(crate) fn kill(instance: &Instance, link: u64, stream: u32) -> anyhow::Result<bool> {
+    let answer = instance.ask(Request::Kill { link, stream })?;
+    let Answer::Killed(was) = answer else { bail!(UNASKED) };
+    Ok(was)
+}
+
 /// A code for a new client.
 pub(crate) fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
     let answer = instance.ask(Request::Enroll(order))?;
@@ -141,6 +159,8 @@ pub(crate) fn speedtest(
             | Answer::Reloaded(_)
             | Answer::Opened(_)
             | Answer::Revoked(_)
+            | Answer::Streams(_)
+            | Answer::Killed(_)
             | Answer::Log { .. }
             | Answer::Wrong(_)
             | Answer::Pong(_)

@@ -4,7 +4,8 @@
 //! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
 //! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
 //! `{"command":"enroll","name":"home",…}` by `{"opened":{…}}`, `{"command":"revoke","name":"home"}` by
-//! `{"revoked":true}`, `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
+//! `{"revoked":true}`, `{"command":"streams","limit":100}` by
+//! `{"streams":{…}}`, `{"command":"kill","link":3,"stream":17}` by `{"killed":true}`, `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
 //! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
 //! anything else by `{"error":"…"}`. A connection may ask several times.
 //!
@@ -19,9 +20,11 @@ use serde::{Deserialize, Serialize};
 use crate::enroll::{Opened, Order};
 use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
-use crate::status::Status;
+use crate::status::{Status, Streams};
 
-pub(crate) use ask::{Instance, enroll, log, ping, reload, revoke, speedtest, status, stop};
+pub(crate) use ask::{
+    Instance, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
+};
 pub(crate) use place::{Place, running};
 pub(crate) use serve::ControlSocket;
 
@@ -33,6 +36,16 @@ enum Request {
     Stop,
     Reload,
     Enroll(Order),
+    /// At most so many; of one service, if it is named.
+    Streams {
+        service: Option<String>,
+        limit: usize,
+    },
+    /// Reset a stream.
+    Kill {
+        link: u64,
+        stream: u32,
+    },
     /// Put out whom a code has let in.
     Revoke {
         name: String,
@@ -60,6 +73,8 @@ enum Answer {
     Reloaded(Reloaded),
     Opened(Opened),
     Revoked(bool),
+    Streams(Streams),
+    Killed(bool),
     /// What is logged from now on.
     Log {
         filter: String,

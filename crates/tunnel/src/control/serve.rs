@@ -21,6 +21,7 @@ use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
 use crate::state::create_private;
 use crate::status::StatusSource;
+use crate::survey;
 
 /// A request is a few words; more than this is a mistake.
 const MAX_REQUEST: u64 = 4096;
@@ -173,14 +174,14 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
     match request {
         Request::Status => match timeout(STATUS_TIMEOUT, source.status()).await {
             Ok(status) => Answer::Status(Box::new(status)),
-            Err(_) => Answer::Error("a worker does not answer".into()),
+            Err(_) => no_answer(),
         },
         Request::Ping { timeout_millis } => match source.meter() {
             Some(meter) => {
                 let patience = Duration::from_millis(timeout_millis).min(PATIENCE_MAX);
                 match timeout(patience + STATUS_TIMEOUT, meter.ping(patience)).await {
                     Ok(ping) => Answer::Pong(ping),
-                    Err(_) => Answer::Error("a worker does not answer".into()),
+                    Err(_) => no_answer(),
                 }
             }
             None => not_here(),
@@ -192,6 +193,19 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
         },
         Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
         Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
+        Request::Streams { service, limit } => {
+            let streams = survey::streams(source.workers(), service, limit);
+            match timeout(STATUS_TIMEOUT, streams).await {
+                Ok(streams) => Answer::Streams(streams),
+                Err(_) => no_answer(),
+            }
+        }
+        Request::Kill { link, stream } => {
+            match timeout(STATUS_TIMEOUT, survey::kill(source.workers(), link, stream)).await {
+                Ok(killed) => Answer::Killed(killed),
+                Err(_) => no_answer(),
+            }
+        }
         Request::Log { filter } => log(filter.as_deref()),
         Request::Stop => {
             tracing::info!("stopping: asked over the control socket");
@@ -199,6 +213,10 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
             Answer::Stopping { pid: std::process::id() }
         }
     }
+}
+
+fn no_answer() -> Answer {
+    Answer::Error("a worker does not answer".into())
 }
 
 fn failed(why: anyhow::Error) -> Answer {

@@ -42,7 +42,7 @@ use crate::enroll::{Kept, Opened, Order};
 use crate::life::Life;
 use crate::load::WrongConfig;
 use crate::reload::Reloaded;
-use crate::session::{State, Workers};
+use crate::session::{Handle, State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
 use crate::transports::ServerSide;
 use crate::{memory, survey, transports, workers};
@@ -170,7 +170,7 @@ impl Server {
 
     /// The ways to its workers.
     #[cfg(test)]
-    pub(crate) fn handles(&self) -> &Arc<[crate::session::Handle]> {
+    pub(crate) fn handles(&self) -> &Arc<[Handle]> {
         self.workers.handles()
     }
 
@@ -196,6 +196,10 @@ fn bind(
 }
 
 impl StatusSource for Server {
+    fn workers(&self) -> &[Handle] {
+        self.workers.handles()
+    }
+
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.reload_source())
     }

@@ -3,6 +3,7 @@
 
 mod render;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -11,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::enroll::{Opened, Order};
 use crate::measure::Meter;
 use crate::reload::Reloaded;
+use crate::session::Handle;
 
-pub(crate) use render::{Rates, bytes, render};
+pub(crate) use render::{Rates, bytes, render, render_streams};
 
 /// Who has no clients.
 const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel server` runs";
@@ -24,6 +26,11 @@ pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>
 pub(crate) trait StatusSource: Send + Sync {
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
+
+    /// Its workers.
+    fn workers(&self) -> &[Handle] {
+        &[]
+    }
 
     /// Reads the configuration again and applies what has changed. The error says what is wrong;
     /// nothing has changed then.
@@ -167,6 +174,49 @@ pub(crate) struct Service {
     pub(crate) bytes_in: u64,
     /// Bytes from the target towards visitors since the start.
     pub(crate) bytes_out: u64,
+    /// Visitors and streams refused since the start, by reason: `limit`, `denied`, `timeout` …
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) refused: BTreeMap<String, u64>,
+}
+
+impl Service {
+    /// Adds what was counted elsewhere for the same one.
+    pub(crate) fn add(&mut self, part: &Self) {
+        self.streams += part.streams;
+        self.streams_total += part.streams_total;
+        self.bytes_in += part.bytes_in;
+        self.bytes_out += part.bytes_out;
+        for (reason, count) in &part.refused {
+            *self.refused.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+/// One stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Stream {
+    /// `LINK/STREAM`: the serial of its link and its number there.
+    pub(crate) id: String,
+    /// The other side, as of [`Session`].
+    pub(crate) peer: String,
+    /// The service's name, or a forward's address; empty for what has neither.
+    pub(crate) service: String,
+    /// Whom this side's socket is connected to: a visitor or a target. Empty while it is dialled.
+    pub(crate) socket: String,
+    /// Bytes from the visitor towards the target.
+    pub(crate) bytes_in: u64,
+    /// Bytes from the target towards the visitor.
+    pub(crate) bytes_out: u64,
+}
+
+/// Streams, as many as were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Streams {
+    /// How many there are.
+    pub(crate) total: u64,
+    pub(crate) list: Vec<Stream>,
 }
 
 /// A service or forward that visitors reach.

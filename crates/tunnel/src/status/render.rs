@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Link, SUPERSEDED, Service, Session, Status, UP, WAITING};
+use super::{Link, SUPERSEDED, Service, Session, Status, Streams, UP, WAITING};
 use crate::term;
 
 /// Bytes per second of services and forwards, from two looks at them.
@@ -116,6 +116,7 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
         rows.push([dash(&service.name)].into_iter().chain(cells).collect());
     }
     let mut text = table(&rows);
+    text.push_str(&refusals(&session.services));
     let refused = session.services.iter().filter(|s| brief(&s.state) == REFUSED);
     for Service { name, state, .. } in refused {
         text.push_str(&format!("{name} is not published: {state}\n"));
@@ -128,7 +129,40 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let heads = [&["forward", "target", "state"][..], &COUNTS, moving(rates)];
     let mut rows = vec![titles(&heads.concat())];
     rows.extend(session.forwards.iter().map(|forward| cells(&session.peer, forward, rates)));
-    table(&rows)
+    table(&rows) + &refusals(&session.forwards)
+}
+
+/// Who was turned away, and why.
+fn refusals(services: &[Service]) -> String {
+    let line = |service: &Service| {
+        let reasons: Vec<_> =
+            service.refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let name = if service.name.is_empty() { &service.address } else { &service.name };
+        (!reasons.is_empty()).then(|| format!("refused by {name}: {}\n", reasons.join(", ")))
+    };
+    services.iter().filter_map(line).collect()
+}
+
+/// For people: a table, and what is not in it.
+pub(crate) fn render_streams(streams: &Streams) -> String {
+    let mut rows = vec![titles(&["stream", "peer", "service", "socket", "in", "out"])];
+    for stream in &streams.list {
+        rows.push(vec![
+            stream.id.clone(),
+            stream.peer.clone(),
+            dash(&stream.service),
+            dash(&stream.socket),
+            bytes(stream.bytes_in),
+            bytes(stream.bytes_out),
+        ]);
+    }
+    let shown = u64::try_from(streams.list.len()).unwrap_or(u64::MAX);
+    let rest = match streams.total.saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("and {more} more: --limit, --service\n"),
+    };
+    let head = if streams.total == 0 { "no open streams\n" } else { "" };
+    format!("{head}{}{rest}", table(&rows))
 }
 
 const fn moving(rates: Option<&Rates>) -> &'static [&'static str] {

@@ -1,12 +1,13 @@
 //! What `tunnel status` counts, and `tunnel log` shows.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::net::TcpStream;
 use std::process::Stdio;
 
 use serde_json::Value;
 use testkit::stage::Running;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, bytes, connect, run, tunnel, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, bytes, connect, free_port, run, tunnel, wait};
 use crate::reload::outcome;
 
 const ASKED: u64 = 1_000;
@@ -104,4 +105,105 @@ fn what_is_logged_is_shown_and_changed_while_it_runs() {
     // The file's word counts again.
     assert_eq!(outcome(running.reload("server")).0, Some(0));
     assert_eq!(log(&running, &[]), said("info"));
+}
+
+/// The list of `tunnel streams …` with these arguments.
+fn streams(running: &Running, role: &str, args: &[&str]) -> Value {
+    let control = running.file(&format!("{role}.sock"));
+    let mut command = tunnel(&["streams", "--json", "--control"]);
+    let (exit, said, complaint) = outcome(run(command.arg(control).args(args)));
+    assert_eq!(exit, Some(0), "{complaint}");
+    serde_json::from_str(&said).unwrap()
+}
+
+#[test]
+fn streams_are_listed_at_both_ends_and_one_of_them_is_ended_by_its_number() {
+    for role in ["server", "client"] {
+        let origin = Origin::echo();
+        let setup = Setup::new(Scheme::Tls).service("one", origin.port());
+        let setup = setup.service("two", origin.port()).forward(origin.port());
+        let running = setup.start();
+        let visit = |port| {
+            let visitor = connect(port);
+            bytes::send(&visitor, ASKED);
+            bytes::expect(&visitor, ASKED);
+            visitor
+        };
+        let (first, second) = (visit(running.public("one")), visit(running.public("one")));
+        let (other, forwarded) = (visit(running.public("two")), visit(running.local()));
+        assert_eq!(streams(&running, role, &[])["total"], 4);
+        let some = streams(&running, role, &["--limit", "1"]);
+        assert_eq!((&some["total"], some["list"].as_array().unwrap().len()), (&4.into(), 1));
+        let ones = streams(&running, role, &["--service", "one"]);
+        assert_eq!(ones["total"], 2);
+        for stream in ones["list"].as_array().unwrap() {
+            let peer = if role == "server" { "home" } else { "127.0.0.1" };
+            assert!(stream["peer"].as_str().unwrap().starts_with(peer), "{stream}");
+            for counted in ["bytes_in", "bytes_out"] {
+                assert_eq!(stream[counted], ASKED, "{stream}");
+            }
+        }
+        // On the server the socket is the visitor's; on the client it is known by its place.
+        let sockets = [&first, &second].map(|v| v.local_addr().unwrap().to_string());
+        let list = ones["list"].as_array().unwrap();
+        let mine = list.iter().find(|stream| stream["socket"] == *sockets[0]);
+        assert_eq!(mine.is_some(), role == "server", "{list:?}");
+        let id = mine.unwrap_or(&list[0])["id"].as_str().unwrap().to_owned();
+
+        let control = running.file(&format!("{role}.sock"));
+        let kill = || {
+            let mut command = tunnel(&["streams", "--kill", &id, "--control"]);
+            outcome(run(command.arg(&control)))
+        };
+        assert_eq!(kill(), (Some(0), format!("{id} is reset\n"), String::new()));
+        // A look at the error of a socket takes it away, so there is one for each.
+        let ends = |visitor: &TcpStream| {
+            visitor.set_nonblocking(true).unwrap();
+            let found = visitor.peek(&mut [0]);
+            visitor.set_nonblocking(false).unwrap();
+            match found {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+                Err(e) if e.kind() == ErrorKind::ConnectionReset => Some(()),
+                other => panic!("a reset was due, not {other:?}"),
+            }
+        };
+        let first_ended = wait("one of the two is reset", SOON, || {
+            ends(&first).map(|()| true).or_else(|| ends(&second).map(|()| false))
+        });
+        assert!(first_ended || role == "client");
+        let stays = if first_ended { second } else { first };
+        for visitor in [&stays, &other, &forwarded] {
+            bytes::send(visitor, ASKED);
+            bytes::expect(visitor, ASKED);
+        }
+        assert_eq!(streams(&running, role, &[])["total"], 3);
+        let (exit, _, complaint) = kill();
+        assert_eq!(exit, Some(1));
+        assert!(complaint.contains("no such stream (any more)"), "{complaint}");
+        let mut command = tunnel(&["streams", "--kill", "7", "--control"]);
+        assert_eq!(run(command.arg(&control)).status.code(), Some(2));
+    }
+}
+
+#[test]
+fn who_was_turned_away_is_counted_with_the_reason() {
+    let origin = Origin::echo();
+    let setup =
+        Setup::new(Scheme::Tls).service("closed", free_port()).service("open", origin.port());
+    let running = setup.start();
+    bytes::expect_reset(connect(running.public("closed")));
+    wait("both ends count it", SOON, || {
+        let counted = ["server", "client"].map(|role| {
+            let status = running.status(role)?;
+            let services = status["sessions"][0]["services"].as_array()?.clone();
+            let closed = services.iter().find(|service| service["name"] == "closed")?;
+            let open = services.iter().find(|service| service["name"] == "open")?;
+            assert_eq!(open.get("refused"), None);
+            closed["refused"]["refused"].as_u64()
+        });
+        (counted == [Some(1); 2]).then_some(())
+    });
+    let control = running.file("server.sock");
+    let (_, said, _) = outcome(run(tunnel(&["status", "--control"]).arg(control)));
+    assert!(said.contains("\n  refused by closed: 1 refused\n"), "{said}");
 }
