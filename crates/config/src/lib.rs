@@ -32,7 +32,7 @@ pub use flags::{ClientFlags, ServerFlags};
 pub use fuzz::fuzz;
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
-    Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFile,
+    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFile,
     LogFormat, LogLevel, Path, Priority, Public, ServerConfig, ServerTls, Service, Timeouts, Token,
     Trust,
 };

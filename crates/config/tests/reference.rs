@@ -68,6 +68,11 @@ fn defaults() -> BTreeMap<String, String> {
         let log = log.config.common.log_file.expect("a file");
         put("both: log.rotate.size".into(), log.size.to_string());
         put("both: log.rotate.keep".into(), log.keep.to_string());
+        let text = format!("{SERVER}admin: {{ token_file: t }}\n");
+        let text = Some(Text { name: "minimal.yaml", text: &text });
+        let admin = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+        let admin = admin.config.common.admin.expect("an API");
+        put("both: admin.listen".into(), admin.listen.to_string());
         put("both: log.level".into(), c.log_level.name().into());
         put(
             "both: log.format".into(),
@@ -101,7 +106,8 @@ const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7L
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
-    log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 } }\ncontrol: /c\nwatch: true\n";
+    log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 } }\ncontrol: /c\nwatch: true\n\
+    admin: { token_file: t }\n";
 
 /// What a change of each key takes, by the code; and that a reload leaves nothing but that undone.
 fn changes(role: &str) -> BTreeMap<&'static str, Change> {

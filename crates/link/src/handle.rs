@@ -155,6 +155,12 @@ impl Link {
         (self.inner.received.get(), self.inner.sent.get(), self.inner.resumes.get())
     }
 
+    /// Payload bytes that are kept until the peer has consumed them.
+    #[must_use]
+    pub fn retained(&self) -> u64 {
+        self.inner.machine.borrow().retained()
+    }
+
     /// The carriers in use: number, and what is known of the far end.
     #[must_use]
     pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tracing::level_filters::LevelFilter;
 use transport::tls::HostName;
 
 use crate::logging::Format;
@@ -405,13 +404,23 @@ fn years(text: &str) -> Result<u8, String> {
     }
 }
 
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
 /// A level, or directives. A word alone that is no level is a directive, too: for the part of that
 /// name, which silences all others. Nobody means that.
 pub(crate) fn levels(text: &str) -> Result<String, String> {
     for directive in text.split(',') {
-        let level = directive.rsplit_once('=').map_or(directive, |(_, level)| level);
-        if level.parse::<LevelFilter>().is_err() {
-            return Err(format!("`{level}` is no level: error, warn, info, debug, trace or off"));
+        let (part, level) = directive.rsplit_once('=').unwrap_or(("_", directive));
+        // Its own parser takes numbers, and nothing at all for `error`.
+        if !LEVELS.contains(&level) {
+            return Err(format!("`{level}` is no level: {}", LEVELS.join(", ")));
+        }
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+        if part.is_empty()
+            || part.starts_with(|c: char| c.is_ascii_digit() || c == ':')
+            || !part.chars().all(is_path)
+        {
+            return Err(format!("`{part}` is no part of this program, like link or relay::dial"));
         }
     }
     Ok(text.to_owned())
@@ -430,6 +439,18 @@ mod tests {
     #[test]
     fn the_definition_holds_together() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_level_is_a_word_of_six_and_may_be_for_a_part() {
+        for good in ["info", "off", "info,link=debug", "relay::dial=trace,warn"] {
+            assert_eq!(levels(good).as_deref(), Ok(good));
+        }
+        for bad in
+            ["", "INFO", "3", "loud", "link", "info,", "=info", "a b=info", "1=info", "a=b=info"]
+        {
+            assert!(levels(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use config::Common;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::admin::AdminApi;
 use crate::control::{ControlSocket, Place};
 use crate::enroll::{Opened, Order};
 use crate::life::{Life, Phase};
@@ -33,9 +34,6 @@ const RENEW_MAX: Duration = Duration::from_secs(60);
 pub(crate) trait Role: StatusSource {
     /// One line for `systemctl status` and the log: what it serves.
     fn summary(&self) -> String;
-
-    /// Whether all workers still answer; within `limit`. Feeds the watchdog.
-    fn alive(&self, limit: Duration) -> SendFuture<'_, bool>;
 
     /// Ready when the role cannot go on, with the reason; most never are.
     fn failed(&self) -> SendFuture<'_, anyhow::Error> {
@@ -108,6 +106,11 @@ async fn live(
     ];
     let file = frame.configuration.clone();
     following.extend(file.map(|file| tokio::spawn(watch_configuration(Arc::clone(&told), file))));
+    let api = role.common().admin;
+    let api = api.map(|api| AdminApi::start(&api, Arc::<Told>::clone(&told))).transpose()?;
+    if let Some(api) = &api {
+        tracing::info!("admin API on {}", api.url());
+    }
     let serving = tokio::spawn(socket.serve(told, life.clone()));
 
     let summary = role.summary();
@@ -125,6 +128,7 @@ async fn live(
         drain(role.as_ref(), drain_timeout, life).await;
     }
     role.close().await;
+    drop(api);
     serving.abort();
     // Waits until the socket's file is gone.
     drop(serving.await);
@@ -230,6 +234,10 @@ impl Told {
 }
 
 impl StatusSource for Told {
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        self.role.alive(limit)
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut status = self.role.status().await;
@@ -327,9 +335,6 @@ mod tests {
         fn summary(&self) -> String {
             self.up.notify_one();
             "recording".into()
-        }
-        fn alive(&self, _: Duration) -> SendFuture<'_, bool> {
-            Box::pin(async { true })
         }
         fn common(&self) -> Common {
             let text = "listen: tcp://[::1]:1\nclients: [{ name: a, token_file: t }]\n";

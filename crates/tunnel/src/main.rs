@@ -3,6 +3,7 @@
 //! `commands` leads from the arguments to one of: `daemon` (the frame around a running `server` or
 //! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
 
+mod admin;
 mod cli;
 mod client;
 mod commands;

@@ -31,6 +31,8 @@ pub(crate) struct Session {
     pub(crate) revived: Notify,
     /// Visitors that wait for a link to become live.
     pub(crate) held: AtomicU32,
+    /// Of links that have ended: received, sent, resumes.
+    past: [AtomicU64; 3],
 }
 
 impl Session {
@@ -43,6 +45,7 @@ impl Session {
             links: AtomicU32::new(0),
             revived: Notify::new(),
             held: AtomicU32::new(0),
+            past: Default::default(),
         })
     }
 
@@ -57,6 +60,11 @@ impl Session {
     /// Whether it has a link, live or waiting for a carrier.
     pub(crate) fn has_links(&self) -> bool {
         self.links.load(Ordering::Relaxed) > 0
+    }
+
+    /// What links have carried that have ended: received and sent bytes, and resumes.
+    pub(crate) fn past(&self) -> [u64; 3] {
+        self.past.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Live links over all workers.
@@ -150,7 +158,16 @@ impl State {
         let mut links = self.links.borrow_mut();
         if let Some(members) = links.get_mut(&session.id) {
             let before = members.len();
-            members.retain(|member| member.link.serial() != serial);
+            members.retain(|member| {
+                let stays = member.link.serial() != serial;
+                if !stays {
+                    let (received, sent, resumes) = member.link.totals();
+                    for (sum, part) in session.past.iter().zip([received, sent, resumes]) {
+                        sum.fetch_add(part, Ordering::Relaxed);
+                    }
+                }
+                stays
+            });
             let gone = u32::try_from(before - members.len()).unwrap_or(0);
             session.links.fetch_sub(gone, Ordering::Relaxed);
             if members.is_empty() {

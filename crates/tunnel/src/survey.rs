@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
@@ -31,7 +32,7 @@ fn state(link: &Link) -> &'static str {
 /// One worker's part.
 #[derive(Default)]
 struct Part {
-    sessions: BTreeMap<u64, status::Session>,
+    sessions: BTreeMap<u64, (Arc<Session>, status::Session)>,
 }
 
 fn part(worker: &Rc<Worker>) -> Part {
@@ -39,12 +40,17 @@ fn part(worker: &Rc<Worker>) -> Part {
     for (session, link) in worker.state.all_links() {
         let carriers = link.carriers();
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
+        let (received, sent, resumes) = link.totals();
         let entry = part.entry(&session);
+        entry.bytes_received += received;
+        entry.bytes_sent += sent;
+        entry.resumes += resumes;
         entry.links.push(status::Link {
             serial: link.serial(),
             worker: worker.index,
             state: state(&link).to_owned(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            retained_bytes: link.retained(),
             carriers: carriers
                 .into_iter()
                 .map(|(number, peer)| status::Carrier {
@@ -82,32 +88,47 @@ fn part(worker: &Rc<Worker>) -> Part {
 }
 
 impl Part {
-    fn entry(&mut self, session: &Session) -> &mut status::Session {
-        self.sessions.entry(session.id).or_insert_with(|| status::Session {
-            peer: session.name.clone(),
-            state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
-            ..status::Session::default()
-        })
+    fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
+        let new = || {
+            let told = status::Session {
+                peer: session.name.clone(),
+                state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
+                ..status::Session::default()
+            };
+            (Arc::clone(session), told)
+        };
+        &mut self.sessions.entry(session.id).or_insert_with(new).1
     }
 }
 
 /// All sessions over all workers.
 pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Session> {
-    let mut all: BTreeMap<u64, status::Session> = BTreeMap::new();
+    let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
     for handle in handles {
         // A worker that is gone has nothing to show.
         let Ok(part) = handle.call(part).await else { continue };
         for (id, session) in part.sessions {
-            let Some(whole) = all.get_mut(&id) else {
+            let Some((_, whole)) = all.get_mut(&id) else {
                 all.insert(id, session);
                 continue;
             };
+            let (_, session) = session;
+            whole.bytes_received += session.bytes_received;
+            whole.bytes_sent += session.bytes_sent;
+            whole.resumes += session.resumes;
             whole.links.extend(session.links);
             merge(&mut whole.services, session.services);
             merge(&mut whole.forwards, session.forwards);
         }
     }
-    all
+    let whole = |(id, (session, mut told)): (u64, (Arc<Session>, status::Session))| {
+        let [received, sent, resumes] = session.past();
+        told.bytes_received += received;
+        told.bytes_sent += sent;
+        told.resumes += resumes;
+        (id, told)
+    };
+    all.into_iter().map(whole).collect()
 }
 
 /// What was refused, by reason.

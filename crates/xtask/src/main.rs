@@ -2,6 +2,7 @@
 //! runs the same on every machine. `.ci/run` calls it and does nothing else.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
+mod api;
 mod bench;
 mod chaos;
 mod child;

@@ -1,12 +1,13 @@
 //! Keys that both roles have, and values that both use.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use proto::greeting::{Name, StoredCredential, TokenError};
 
-use super::keys::{LOG, ROTATE, WINDOW};
+use super::keys::{ADMIN, LOG, ROTATE, WINDOW};
 use super::{Item, Section, secrecy, unknown};
-use crate::model::{Common, KeyPair, LogFile, LogFormat, LogLevel, Token};
+use crate::model::{Admin, Common, KeyPair, LogFile, LogFormat, LogLevel, Token};
 use crate::{BadValue, Secret, Size, Span};
 
 /// What to do where a token is missing or refused.
@@ -26,6 +27,9 @@ const LOG_SIZE: u64 = 10 << 20;
 
 /// Less is another file every few seconds on a bad day.
 const LOG_SIZE_MIN: u64 = 64 << 10;
+
+/// Where the admin API listens.
+const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
 /// Files beside the one that is written.
 const LOG_KEEP: u32 = 5;
@@ -70,7 +74,31 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_file: log.and_then(log_file),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
+        admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
     }
+}
+
+fn admin(s: &Section<'_>) -> Option<Admin> {
+    let listen = match s.key("listen") {
+        None => Some(ADMIN_LISTEN),
+        Some(_) => s.value("listen", |text| {
+            let bad = |_| BadValue::new(format!("`{text}` is not an address with a port"));
+            text.parse::<SocketAddr>().map_err(|why| bad(why).hint("like 127.0.0.1:7070"))
+        }),
+    };
+    let token = tokens(s, 1, Kept::OrHashed).pop();
+    let listen = listen?;
+    if let Some(item) = s.key("listen")
+        && !listen.ip().is_loopback()
+    {
+        let bad = BadValue::new("no TLS on an address others can reach");
+        s.cx.warn(
+            item.at(),
+            &item.path,
+            bad.hint("bind 127.0.0.1, or put a proxy with TLS in front"),
+        );
+    }
+    Some(Admin { listen, token: token? })
 }
 
 fn log_file(log: &Section<'_>) -> Option<LogFile> {

@@ -27,8 +27,8 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch",
-    ], &["http", "tls_routes", "admin", "allow_any_client", "auth", "quic", "kcp", "limits"]);
+        "watch", "admin",
+    ], &["http", "tls_routes", "allow_any_client", "auth", "quic", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
@@ -38,7 +38,7 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers", "proxy", "watch", "id_prefix",
+        "log", "control", "headers", "proxy", "watch", "id_prefix", "admin",
     ], &["sni", "quic", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
@@ -53,6 +53,7 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
+    pub(crate) const ADMIN: Table = table("both:admin", &["listen", "token", "token_file"], &[]);
     pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);
 }
 pub(crate) use tables::*;
@@ -75,4 +76,5 @@ pub const TABLES: &[Table] = &[
     WINDOW,
     LOG,
     ROTATE,
+    ADMIN,
 ];

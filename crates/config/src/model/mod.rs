@@ -3,6 +3,7 @@
 mod client;
 mod server;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -51,6 +52,17 @@ pub struct Common {
     pub control: Option<PathBuf>,
     /// Whether a change of the file is a wish to reload.
     pub watch: bool,
+    /// `None`: there is none.
+    pub admin: Option<Admin>,
+}
+
+/// The admin API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// Whoever has it may do everything; or its hash.
+    pub token: Token,
 }
 
 impl Common {
@@ -71,6 +83,7 @@ impl Common {
             log_file: _,
             control,
             watch,
+            admin,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
         let all = [
@@ -87,6 +100,7 @@ impl Common {
             (log_rotate(self) != log_rotate(other), Changed::restart("log.rotate")),
             (*control != other.control, Changed::restart("control")),
             (*watch != other.watch, Changed::live("watch")),
+            (*admin != other.admin, Changed::restart("admin")),
         ];
         changes(all)
     }
@@ -99,6 +113,7 @@ impl Common {
         self.log_format = running.log_format;
         self.log_file.clone_from(&running.log_file);
         self.control.clone_from(&running.control);
+        self.admin.clone_from(&running.admin);
     }
 }
 

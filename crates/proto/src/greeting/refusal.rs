@@ -55,6 +55,25 @@ impl Refusal {
         }
     }
 
+    /// A word for programs: labels, JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadCredential => "bad_credential",
+            Self::Superseded => "superseded",
+            Self::UnknownLink => "unknown_link",
+            Self::Version => "version",
+            Self::Limit => "limit",
+            Self::Denied => "denied",
+            Self::Malformed => "malformed",
+            Self::Unavailable => "unavailable",
+            Self::Binding => "binding",
+            Self::NameTaken => "name_taken",
+            Self::CertificateName => "certificate_name",
+            Self::Other(_) => "other",
+        }
+    }
+
     /// The refusal with this number; every number is one.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Self {

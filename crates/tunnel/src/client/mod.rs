@@ -131,6 +131,10 @@ impl Client {
 }
 
 impl StatusSource for Client {
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(self.workers.answer(limit))
+    }
+
     fn workers(&self) -> &[Handle] {
         self.workers.handles()
     }
@@ -228,10 +232,6 @@ impl Role for Client {
 
     fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
         Box::pin(self.renew_certificates())
-    }
-
-    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
-        Box::pin(self.workers.answer(limit))
     }
 
     fn drain(&self) -> SendFuture<'_, ()> {

@@ -29,11 +29,14 @@ pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// Who is to come in, and what it may do then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     /// The client's name.
     pub(crate) name: String,
     /// As `allow.tcp` and `allow.forward`.
+    #[serde(default)]
     pub(crate) allow_tcp: Vec<String>,
+    #[serde(default)]
     pub(crate) allow_forward: Vec<String>,
 }
 
@@ -53,14 +56,8 @@ impl Opened {
     /// The code, and what to do with it. `servers`: how the client reaches this machine, if somebody
     /// knows better than the listeners.
     pub(crate) fn text(self, name: &str, servers: &[String]) -> String {
-        let urls = if servers.is_empty() {
-            crate::first_start::reachable_all(&self.listen)
-        } else {
-            servers.to_vec()
-        };
-        let reached = urls.join(", ");
-        let Self { secret, pin, self_signed, .. } = self;
-        let code = Code { name: name.to_owned(), secret, pin, self_signed, urls };
+        let code = self.code(name, servers);
+        let reached = code.urls.join(", ");
         let minutes = GOOD_FOR.as_secs() / 60;
         format!(
             "On the other machine, once and within {minutes} minutes:\n\n  \
@@ -70,5 +67,16 @@ impl Opened {
              --server tls://NAME:7000 here or there.",
             code.text()
         )
+    }
+
+    /// The code itself.
+    pub(crate) fn code(self, name: &str, servers: &[String]) -> Code {
+        let urls = if servers.is_empty() {
+            crate::first_start::reachable_all(&self.listen)
+        } else {
+            servers.to_vec()
+        };
+        let Self { secret, pin, self_signed, .. } = self;
+        Code { name: name.to_owned(), secret, pin, self_signed, urls }
     }
 }

@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, spawn_local, yield_now};
 use transport::{CarrierError, Incoming, Listener};
 
 use super::auth::Auth;
-use super::brake::Kind;
+use super::brake::{Kind, Outcome};
 use super::owner;
 use super::registry::Registry;
 use crate::descriptors;
@@ -63,6 +63,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     let task = spawn_local(async move {
                         let (remote, auth) = (incoming.remote(), Auth::new(&registry));
                         if let Err(why) = welcome(&worker, &registry, &auth, incoming).await {
+                            registry.brake().count(Outcome::Failed(&why));
                             complain(&registry, &auth, remote, &why);
                         }
                     });
@@ -126,6 +127,7 @@ async fn welcome(
     auth.note_peer(&carrier.peer);
     let mut greeted = greet(carrier, auth).await?;
     if greeted.grant.enrolled.is_some() {
+        registry.brake().count(Outcome::Enrolled);
         // It has its token and comes again with it.
         poll_fn(|cx| greeted.carrier.lane.poll_close(cx)).await.ok();
         return Ok(());
@@ -235,6 +237,7 @@ fn arrive(
         None => return,
     };
     let resumed = greeted.grant.attach.is_some();
+    registry.brake().count(if resumed { Outcome::Resumed } else { Outcome::Accepted });
     let name = session.name.as_str();
     if greeted.attach_to(&link) {
         let what = if resumed { "carrier resumed" } else { "client connected" };

@@ -1,7 +1,7 @@
 //! Failed log-ins are slowed, per client name and source, so that guessing is slow and a neighbour
 //! behind the same address is not locked out; and each is told once, not once per attempt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::{Discriminant, discriminant};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -58,11 +58,53 @@ impl Kind {
 pub(super) struct Brake {
     failures: Mutex<HashMap<Key, (u32, Instant)>>,
     lines: Mutex<RepeatLimit<(Key, Kind)>>,
+    outcomes: Mutex<BTreeMap<&'static str, u64>>,
+}
+
+/// What became of a log-in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Outcome<'a> {
+    Accepted,
+    Resumed,
+    Enrolled,
+    Failed(&'a anyhow::Error),
+}
+
+impl Outcome<'_> {
+    fn name(self) -> &'static str {
+        let error = match self {
+            Self::Accepted => return "accepted",
+            Self::Resumed => return "resumed",
+            Self::Enrolled => return "enrolled",
+            Self::Failed(error) => error,
+        };
+        if error.is::<CarrierError>() {
+            return "no_handshake";
+        }
+        match error.downcast_ref::<GreetError>().map(GreetError::refusal) {
+            Some(Some(refusal)) => refusal.name(),
+            Some(None) => "no_greeting",
+            None => "lost",
+        }
+    }
 }
 
 impl Brake {
+    /// For the status.
+    pub(super) fn count(&self, outcome: Outcome<'_>) {
+        let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        *outcomes.entry(outcome.name()).or_default() += 1;
+    }
+
+    /// How many log-ins came to what.
+    pub(super) fn outcomes(&self) -> BTreeMap<String, u64> {
+        let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+        outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    }
+
     pub(super) fn new() -> Self {
-        Self { failures: Mutex::default(), lines: Mutex::new(RepeatLimit::new()) }
+        let lines = Mutex::new(RepeatLimit::new());
+        Self { failures: Mutex::default(), lines, outcomes: Mutex::default() }
     }
 
     /// Counts a failure and says how long its refusal is to wait.

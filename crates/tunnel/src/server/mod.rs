@@ -196,6 +196,10 @@ fn bind(
 }
 
 impl StatusSource for Server {
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(self.workers.answer(limit))
+    }
+
     fn workers(&self) -> &[Handle] {
         self.workers.handles()
     }
@@ -234,6 +238,7 @@ impl StatusSource for Server {
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
+                logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
                 sessions: sessions.into_values().collect(),
@@ -262,10 +267,6 @@ impl Role for Server {
 
     fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
         Box::pin(async { self.renew_certificates() })
-    }
-
-    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
-        Box::pin(self.workers.answer(limit))
     }
 
     fn drain(&self) -> SendFuture<'_, ()> {

@@ -6,6 +6,7 @@ mod render;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,11 @@ pub(crate) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>
 
 /// Whoever can say how things are.
 pub(crate) trait StatusSource: Send + Sync {
+    /// Whether all workers answer within `limit`.
+    fn alive(&self, _limit: Duration) -> SendFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
+
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
 
@@ -79,6 +85,9 @@ pub(crate) struct Status {
     pub(crate) tasks: u64,
     /// Of streams and their bytes.
     pub(crate) memory: Memory,
+    /// Of a server, by outcome: `accepted`, or why not.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) logins: BTreeMap<String, u64>,
     /// Open files, of which every visitor is one.
     pub(crate) descriptors: Descriptors,
     /// A server has one per client process, a client one per server.
@@ -93,6 +102,11 @@ pub(crate) struct Session {
     pub(crate) peer: String,
     /// `up`, `connecting`, or the last error.
     pub(crate) state: String,
+    /// Carriers that took over from one that had died.
+    pub(crate) resumes: u64,
+    /// Payload bytes over links since the session began.
+    pub(crate) bytes_received: u64,
+    pub(crate) bytes_sent: u64,
     /// By worker.
     pub(crate) links: Vec<Link>,
     /// What is published.
@@ -136,6 +150,8 @@ pub(crate) struct Link {
     pub(crate) state: String,
     /// Open at the moment.
     pub(crate) streams: u64,
+    /// Kept for replay until the other side has consumed it.
+    pub(crate) retained_bytes: u64,
     /// Its live connections.
     pub(crate) carriers: Vec<Carrier>,
 }
@@ -266,13 +282,14 @@ pub(crate) mod tests {
                         serial: 7,
                         state: "up".into(),
                         streams: 1,
+                        retained_bytes: 0,
                         carriers: vec![carrier],
                         worker: 1,
                     },
                     Link { serial: 8, state: "stalled".into(), ..Link::default() },
                 ],
                 services: vec![service],
-                forwards: Vec::new(),
+                ..Session::default()
             }],
             ..Status::default()
         }

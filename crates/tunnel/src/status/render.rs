@@ -51,6 +51,8 @@ pub(crate) fn render(status: &Status, rates: Option<&Rates>) -> String {
         reload_error,
         listen,
         tasks: _,
+        // So are these; the log tells people of each.
+        logins: _,
         memory,
         descriptors,
         sessions,

@@ -7,7 +7,9 @@ use std::process::Stdio;
 use serde_json::Value;
 use testkit::stage::Running;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, bytes, connect, free_port, run, tunnel, wait};
+use crate::harness::{
+    Origin, SOON, Scheme, Setup, bytes, connect, free_port, run, try_connect, tunnel, wait,
+};
 use crate::reload::outcome;
 
 const ASKED: u64 = 1_000;
@@ -191,7 +193,7 @@ fn who_was_turned_away_is_counted_with_the_reason() {
     let setup =
         Setup::new(Scheme::Tls).service("closed", free_port()).service("open", origin.port());
     let running = setup.start();
-    bytes::expect_reset(connect(running.public("closed")));
+    bytes::expect_refused(try_connect(running.public("closed")));
     wait("both ends count it", SOON, || {
         let counted = ["server", "client"].map(|role| {
             let status = running.status(role)?;

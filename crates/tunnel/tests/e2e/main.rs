@@ -11,6 +11,7 @@
 )]
 
 mod addresses;
+mod admin;
 mod certificates;
 mod cli;
 mod clocks;

@@ -4,10 +4,11 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::process::Command;
 
 use testkit::stage::Daemon;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, free_port, run, tunnel};
+use crate::harness::{Origin, SOON, Scheme, Setup, free_port, program, run, tunnel};
 
 /// The token of a client's file.
 fn token_of(file: &Path) -> String {
@@ -35,6 +36,10 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
             lines.push_str(&format!("log: {{ level: trace, format: {format} }}\n"));
         }
+        let admin = "admin-Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+        let api = free_port();
+        let line = format!("admin: {{ listen: 127.0.0.1:{api}, token: {admin} }}\n");
+        setup.server_lines.push_str(&line);
         // A proxy that is not there: what is told of it must not hold its password.
         let proxy = format!("http://me:mellon-password@127.0.0.1:{}", free_port());
         let basic = "bWU6bWVsbG9uLXBhc3N3b3Jk";
@@ -59,7 +64,7 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         let proxied = running.start_another_client(through);
         proxied.wait_line(&["127.0.0.1"], SOON);
 
-        let fixed = ["mellon-password", basic, header].map(str::to_owned);
+        let fixed = ["mellon-password", basic, header, admin].map(str::to_owned);
         let mut secrets: Vec<_> = fixed.into_iter().chain([token, wrong]).collect();
         if scheme.has_tls() {
             let state = fs::read_dir(running.file("state")).unwrap().flatten();
@@ -78,6 +83,14 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
                 run(tunnel(&["check", "--config"]).arg(running.file(&format!("{role}.yaml"))));
             shown
                 .push(String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned());
+        }
+        for path in ["/metrics", "/status", "/api/v1/status", "/api/v1/streams", "/api/v1/log"] {
+            let mut curl = Command::new(program("curl"));
+            let token = format!("Authorization: Bearer {admin}");
+            curl.args(["--silent", "--include", "--fail", "--header", &token]);
+            let answer = run(curl.arg(format!("http://127.0.0.1:{api}{path}")));
+            assert!(answer.status.success(), "{path}");
+            shown.push(String::from_utf8(answer.stdout).unwrap());
         }
         for daemon in [&running.server, &other] {
             shown.push(proc(daemon, "cmdline"));

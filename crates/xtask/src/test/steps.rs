@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{Step, Verdict, When, programs};
 use crate::child::{Tally, capture, cargo, find, run, run_tests};
 use crate::site::Site;
-use crate::{bench, chaos, packages, soak, walls};
+use crate::{api, bench, chaos, packages, soak, walls};
 
 const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
     Step { name, what, when: When::Always, run }
@@ -36,6 +36,7 @@ pub(super) const STEPS: &[Step] = &[
     slow("release", "the release binary builds", release),
     slow("examples", "the release binary accepts every file in examples/", examples),
     slow("e2e", "the optimized binary against real software", e2e),
+    slow("api", "the admin API before schemathesis, its metrics before promtool", admin_api),
     slow("static", "the static binary builds and runs in an empty root", build_static),
     long("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     long("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
@@ -138,6 +139,13 @@ fn examples(site: &Site) -> Result<Verdict> {
 
 fn e2e(site: &Site) -> Result<Verdict> {
     end_to_end(site, &["--skip", HEAVY])
+}
+
+fn admin_api(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["curl", "python3"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    Ok(api::check(site)?.map_or(Verdict::Passed(Tally::default()), Verdict::Skipped))
 }
 
 fn heavy(site: &Site) -> Result<Verdict> {

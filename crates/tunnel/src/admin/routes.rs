@@ -1,0 +1,227 @@
+//! What is answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router, middleware};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::guard::{self, Guard};
+use super::metrics;
+use crate::enroll::Order;
+use crate::load::WrongConfig;
+use crate::status::{Status, StatusSource};
+use crate::{cli, logging, survey};
+
+type Source = State<Arc<dyn StatusSource>>;
+
+/// Workers answer within a turn; one that does not is worth an error rather than a wait.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Bytes of a request's body.
+const BODY_MAX: usize = 64 << 10;
+
+/// Streams that are listed if nothing is said.
+const STREAMS: usize = 100;
+
+/// What is served here, for programs that read that (OpenAPI 3.1).
+const OPENAPI: &str = include_str!("openapi.json");
+
+/// Everything.
+pub(super) fn app(source: Arc<dyn StatusSource>, guard: Guard) -> Router {
+    let api = Router::new()
+        .route("/openapi.json", get(openapi))
+        .route("/status", get(status))
+        .route("/streams", get(streams))
+        .route("/streams/{link}/{stream}", delete(kill))
+        .route("/reload", post(reload))
+        .route("/log", get(log).put(set_log))
+        .route("/enrolments", post(enroll))
+        .route("/enrolments/{name}", delete(revoke));
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/status", get(checked))
+        .route("/metrics", get(metrics_page))
+        .nest("/api/v1", api)
+        .fallback(nothing_here)
+        .method_not_allowed_fallback(other_method)
+        .layer(middleware::from_fn_with_state(guard, guard::check))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(source)
+}
+
+/// Why not, as all errors here look.
+pub(super) fn problem(status: StatusCode, why: &str) -> Response {
+    (status, Json(json!({ "error": why }))).into_response()
+}
+
+fn no_answer() -> Response {
+    problem(StatusCode::SERVICE_UNAVAILABLE, "a worker does not answer")
+}
+
+fn failed(why: &anyhow::Error) -> Response {
+    match why.downcast_ref::<WrongConfig>() {
+        Some(WrongConfig(problems)) => {
+            let body = json!({ "error": "not accepted", "problems": problems });
+            (StatusCode::UNPROCESSABLE_ENTITY, Json(body)).into_response()
+        }
+        None => problem(StatusCode::CONFLICT, &format!("{why:#}")),
+    }
+}
+
+async fn nothing_here(uri: Uri) -> Response {
+    problem(StatusCode::NOT_FOUND, &format!("nothing at {}", uri.path()))
+}
+
+async fn other_method() -> Response {
+    problem(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn asked(source: &dyn StatusSource) -> Option<Status> {
+    timeout(PATIENCE, source.status()).await.ok()
+}
+
+async fn healthz(State(source): Source) -> Response {
+    if source.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
+}
+
+/// Whether visitors are served, or could be.
+async fn readyz(State(source): Source) -> Response {
+    let Some(status) = asked(source.as_ref()).await else { return no_answer() };
+    let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
+    if status.state != "running" {
+        return unready(&status.state);
+    }
+    if status.role == "client" && !status.sessions.iter().any(|session| session.state == "up") {
+        return unready("no link to the server");
+    }
+    "ready\n".into_response()
+}
+
+/// A round trip through every link, by a client; a server says how its links are.
+async fn checked(State(source): Source) -> Response {
+    let code = |ok| if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if let Some(meter) = source.meter() {
+        let Ok(ping) = timeout(PATIENCE * 2, meter.ping(PATIENCE)).await else {
+            return no_answer();
+        };
+        let ok = ping.links.iter().any(|link| link.micros.is_some());
+        return (code(ok), Json(json!({ "ok": ok, "links": ping.links }))).into_response();
+    }
+    let Some(status) = asked(source.as_ref()).await else { return no_answer() };
+    let links = || status.sessions.iter().flat_map(|session| &session.links);
+    let up = links().filter(|link| link.state == "up").count();
+    let body = json!({ "ok": true, "links_up": up, "links": links().count() });
+    (code(true), Json(body)).into_response()
+}
+
+async fn metrics_page(State(source): Source) -> Response {
+    let Some(status) = asked(source.as_ref()).await else { return no_answer() };
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::page(&status)).into_response()
+}
+
+async fn status(State(source): Source) -> Response {
+    match asked(source.as_ref()).await {
+        Some(status) => Json(status).into_response(),
+        None => no_answer(),
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    service: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejection>) -> Response {
+    let Wanted { service, limit } = match wanted {
+        Ok(Query(wanted)) => wanted,
+        Err(why) => return problem(StatusCode::BAD_REQUEST, &why.body_text()),
+    };
+    let asked = survey::streams(source.workers(), service, limit.unwrap_or(STREAMS));
+    match timeout(PATIENCE, asked).await {
+        Ok(streams) => Json(streams).into_response(),
+        Err(_) => no_answer(),
+    }
+}
+
+async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)>) -> Response {
+    let (Ok(link), Ok(stream)) = (link.parse(), stream.parse()) else {
+        return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
+    };
+    match timeout(PATIENCE, survey::kill(source.workers(), link, stream)).await {
+        Ok(true) => StatusCode::NO_CONTENT.into_response(),
+        Ok(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),
+        Err(_) => no_answer(),
+    }
+}
+
+async fn reload(State(source): Source) -> Response {
+    match source.reload().await {
+        Ok(reloaded) => Json(reloaded).into_response(),
+        Err(why) => failed(&why),
+    }
+}
+
+/// What is logged.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Logged {
+    filter: String,
+}
+
+async fn log() -> Response {
+    let filter = logging::current().unwrap_or_else(|| "nothing".to_owned());
+    Json(Logged { filter }).into_response()
+}
+
+async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
+    let Json(Logged { filter }) = match wanted {
+        Ok(wanted) => wanted,
+        Err(why) => return problem(why.status(), &why.body_text()),
+    };
+    if let Err(why) = cli::levels(&filter) {
+        return problem(StatusCode::UNPROCESSABLE_ENTITY, &why);
+    }
+    logging::change(&filter);
+    tracing::info!("asked over the admin API: logging {filter}");
+    log().await
+}
+
+/// A code that lets a client in: all that `tunnel enroll` prints is made of it.
+async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>) -> Response {
+    let Json(order) = match order {
+        Ok(order) => order,
+        Err(why) => return problem(why.status(), &why.body_text()),
+    };
+    let name = order.name.clone();
+    match source.enroll(order).await {
+        Ok(opened) => {
+            let code = opened.code(&name, &[]);
+            let body: Value = json!({ "code": code.text(), "servers": code.urls });
+            (StatusCode::CREATED, Json(body)).into_response()
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+async fn revoke(State(source): Source, Path(name): Path<String>) -> Response {
+    match source.revoke(name).await {
+        Ok(true) => StatusCode::NO_CONTENT.into_response(),
+        Ok(false) => problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code"),
+        Err(why) => failed(&why),
+    }
+}

@@ -1,0 +1,204 @@
+//! The admin API as its users ask it: curl, and a server that is not there.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::stage::{Daemon, Running};
+
+use crate::harness::{
+    Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect, tunnel, wait,
+};
+use crate::reload::echo;
+
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+/// The API of one daemon.
+struct Api(u16);
+
+impl Api {
+    /// Lines of a configuration that open one.
+    fn lines(&self) -> String {
+        format!("admin: {{ listen: 127.0.0.1:{}, token: {TOKEN} }}\n", self.0)
+    }
+
+    /// Status and body.
+    fn ask(&self, args: &[&str], path: &str) -> (u16, String) {
+        let mut curl = Command::new(program("curl"));
+        curl.args([
+            "--silent",
+            "--show-error",
+            "--max-time",
+            "20",
+            "--write-out",
+            "\n%{http_code}",
+        ]);
+        curl.args(["--header", &format!("Authorization: Bearer {TOKEN}")]).args(args);
+        let output = run(curl.arg(format!("http://127.0.0.1:{}{path}", self.0)));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.parse().unwrap(), body.to_owned())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask(&[], path);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let text = body.to_string();
+        let json =
+            ["--request", method, "--header", "Content-Type: application/json", "--data", &text];
+        let (status, body) = self.ask(&json, path);
+        (status, serde_json::from_str(&body).unwrap_or(Value::Null))
+    }
+
+    /// The series of a page by name and labels.
+    fn metrics(&self) -> HashMap<String, f64> {
+        let (status, page) = self.ask(&[], "/metrics");
+        assert_eq!(status, 200);
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        let series = |line: &str| {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            (name.to_owned(), value.parse().unwrap())
+        };
+        lines.map(series).collect()
+    }
+}
+
+fn started(setup: Setup) -> (Running, Api, Api) {
+    let (server, client) = (Api(free_port()), Api(free_port()));
+    let mut setup = setup;
+    setup.server_lines.push_str(&server.lines());
+    setup.client_lines.push_str(&client.lines());
+    (setup.start(), server, client)
+}
+
+#[test]
+fn both_roles_tell_what_they_do_and_what_they_have_refused() {
+    const BYTES: u64 = 100_000;
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let (running, server, client) = started(setup.service("closed", free_port()));
+    let visitor = connect(running.public("echo"));
+    bytes::send(&visitor, BYTES);
+    bytes::expect(&visitor, BYTES);
+    bytes::expect_refused(try_connect(running.public("closed")));
+    for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
+        let at = |name: &str, found: &HashMap<String, f64>| -> f64 {
+            let of = |series: &&String| {
+                series.starts_with(name)
+                    && (!series.contains("service=") || series.contains("\"echo\""))
+            };
+            found.keys().filter(of).map(|series| found[series]).sum()
+        };
+        wait("all is counted", SOON, || {
+            let found = api.metrics();
+            let refused = found.iter().find(|(series, _)| {
+                series.starts_with("tunnel_service_refused_total{")
+                    && series.contains("service=\"closed\"")
+                    && series.contains("reason=\"refused\"")
+            });
+            let streams = at("tunnel_service_streams{", &found);
+            let moved =
+                ["in", "out"].map(|way| at(&format!("tunnel_service_{way}_bytes_total{{"), &found));
+            let all = refused.is_some_and(|(_, count)| *count == 1.0)
+                && streams == 1.0
+                && moved == [BYTES as f64; 2];
+            all.then_some(())
+        });
+        let found = api.metrics();
+        assert!(found.keys().any(|series| series.contains(&format!("peer=\"{peer}\""))));
+        for name in ["tunnel_links_up{", "tunnel_carriers{", "tunnel_link_sent_bytes_total{"] {
+            assert!(at(name, &found) >= 1.0, "{name}: {found:?}");
+        }
+        assert_eq!(api.ask(&[], "/healthz"), (200, "alive\n".to_owned()));
+        assert_eq!(api.ask(&[], "/readyz"), (200, "ready\n".to_owned()));
+        assert_eq!(api.get("/status")["ok"], true);
+        assert_eq!(api.get("/api/v1/status")["sessions"].as_array().unwrap().len(), 1);
+    }
+    assert!(server.metrics()["tunnel_logins_total{outcome=\"accepted\"}"] >= 1.0);
+    assert!(client.get("/status")["links"][0]["micros"].as_u64().is_some());
+
+    // Without its server a client is alive and not ready, and says that nothing comes back.
+    let mut running = running;
+    running.server.kill();
+    running.server.wait_end(SOON);
+    wait("it notices", SOON, || (client.ask(&[], "/readyz").0 == 503).then_some(()));
+    assert_eq!(client.ask(&[], "/healthz").0, 200);
+    assert_eq!(client.ask(&[], "/status").0, 503);
+    running.start_server_again();
+    wait("it is ready again", SOON, || (client.ask(&[], "/readyz").0 == 200).then_some(()));
+}
+
+#[test]
+fn what_the_command_line_can_do_the_api_can_too() {
+    let origin = Origin::echo();
+    let (running, server, client) = started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let (first, second) = (connect(running.public("echo")), connect(running.public("echo")));
+    echo(&first, 1);
+    echo(&second, 1);
+    let list = server.get("/api/v1/streams?service=echo");
+    assert_eq!(list["total"], 2);
+    let mine = first.local_addr().unwrap().to_string();
+    let streams = list["list"].as_array().unwrap();
+    let id = streams.iter().find(|stream| stream["socket"] == mine.as_str()).unwrap()["id"].clone();
+    let path = format!("/api/v1/streams/{}", id.as_str().unwrap());
+    assert_eq!(server.ask(&["--request", "DELETE"], &path).0, 204);
+    bytes::expect_reset(&first);
+    echo(&second, 2);
+
+    let (status, body) = server.send("PUT", "/api/v1/log", &json!({ "filter": "debug" }));
+    assert_eq!((status, body), (200, json!({ "filter": "debug" })));
+    assert_eq!(server.get("/api/v1/log")["filter"], "debug");
+    assert_eq!(client.get("/api/v1/log")["filter"], "info");
+
+    running.edit_server(|text| text.replace("clients:\n", "drain_timeout: 7s\nclients:\n"));
+    let (status, body) = server.send("POST", "/api/v1/reload", &Value::Null);
+    assert_eq!((status, &body["applied"]), (200, &json!(["drain_timeout changed"])));
+    running.edit_server(|text| text.replace("drain_timeout: 7s", "drain_timeout: soon"));
+    let (status, body) = server.send("POST", "/api/v1/reload", &Value::Null);
+    assert_eq!(status, 422);
+    assert!(body["problems"][0].as_str().unwrap().contains("drain_timeout"), "{body}");
+    assert_eq!(server.metrics()["tunnel_reload_failed"], 1.0);
+
+    // A client comes in and goes.
+    let public = free_port();
+    let order = json!({ "name": "away", "allow_tcp": [public.to_string()] });
+    let (status, body) = server.send("POST", "/api/v1/enrolments", &order);
+    assert_eq!(status, 201, "{body}");
+    let dir = TempDir::new().unwrap();
+    let mut command = tunnel(&["client", "--enroll", body["code"].as_str().unwrap(), "--config"]);
+    command.arg(dir.path().join("away.yaml")).arg("--control").arg(dir.path().join("c.sock"));
+    command.args(["--publish", &format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port())]);
+    let away = Daemon::start("away", dir.path(), &mut command);
+    wait("the service", SOON, || try_connect(public).ok());
+    assert_eq!(server.ask(&["--request", "DELETE"], "/api/v1/enrolments/away").0, 204);
+    wait("the end of the service", SOON, || try_connect(public).err());
+    away.wait_line(&["wrong token"], SOON);
+    assert_eq!(client.send("POST", "/api/v1/enrolments", &order).0, 409);
+    echo(&second, 3);
+}
+
+#[test]
+fn a_flood_of_askers_and_those_who_say_nothing_cost_the_streams_nothing() {
+    let origin = Origin::echo();
+    let (running, server, _client) =
+        started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let visitor = connect(running.public("echo"));
+    // More than it serves at a time; none says a word.
+    let silent: Vec<_> = (0..100).map(|_| connect(server.0)).collect();
+    for byte in 0..100 {
+        echo(&visitor, byte);
+    }
+    drop(silent);
+    wait("it answers again", SOON, || (server.ask(&[], "/healthz").0 == 200).then_some(()));
+    // A port that is taken is a reason not to start, told with its place.
+    let mut setup = Setup::new(Scheme::Tls);
+    setup.server_lines.push_str(&server.lines());
+    let mut other = setup.start_server();
+    assert_eq!(other.server.wait_end(SOON).code(), Some(1));
+    other.server.wait_line(&["admin API on 127.0.0.1", "in use"], SOON);
+}

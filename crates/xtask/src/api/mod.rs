@@ -1,0 +1,106 @@
+//! The admin API before two judges that nobody here wrote: schemathesis asks whatever its OpenAPI
+//! document allows and much that it does not, promtool reads the metrics.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::stage::{Origin, Scheme, Setup, free_port};
+
+use crate::child::{capture, find, run};
+use crate::site::Site;
+
+/// The version that the document was written with: a later one may ask for more.
+const SCHEMATHESIS: &str = "schemathesis==4.32.5";
+
+/// Of each operation.
+const EXAMPLES: &str = "40";
+
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+/// `Some`: why it cannot be judged here.
+pub(crate) fn check(site: &Site) -> Result<Option<String>> {
+    let tools = site.target.join("tools");
+    fs::create_dir_all(&tools)?;
+    let (Some(promtool), Some(schemathesis)) = (promtool(&tools)?, schemathesis(&tools)?) else {
+        let text = "promtool (Debian package prometheus) or schemathesis (pip) cannot be had";
+        return Ok(Some(text.to_owned()));
+    };
+    let binary = site.daemon()?;
+    let dir = site.target.join("api");
+    // What a former run left.
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir)?;
+    let ports = [free_port(), free_port()];
+    let origin = Origin::echo();
+    let mut setup = Setup::kept(&binary, Scheme::Tls, &dir).service("echo", origin.port());
+    for (lines, port) in [&mut setup.server_lines, &mut setup.client_lines].into_iter().zip(ports) {
+        lines.push_str(&format!("admin: {{ listen: 127.0.0.1:{port}, token: {TOKEN} }}\n"));
+    }
+    let running = setup.start();
+    running.wait_echo(running.public("echo"));
+    for (role, port) in ["server", "client"].into_iter().zip(ports) {
+        println!("{role}: metrics");
+        judge_metrics(&promtool, port)?;
+        println!("{role}: API");
+        let url = format!("http://127.0.0.1:{port}/api/v1/openapi.json");
+        let mut judge = Command::new(&schemathesis);
+        judge.current_dir(&dir).args(["run", &url, "--seed", "1", "--max-examples", EXAMPLES]);
+        judge.args(["--header", &format!("Authorization: Bearer {TOKEN}"), "--no-color"]);
+        run(judge.env("NO_COLOR", "1"))?;
+        running.wait_echo(running.public("echo"));
+    }
+    Ok(None)
+}
+
+fn judge_metrics(promtool: &Path, port: u16) -> Result<()> {
+    let url = format!("http://127.0.0.1:{port}/metrics");
+    let token = format!("Authorization: Bearer {TOKEN}");
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--show-error", "--fail", "--header", &token, &url]);
+    let mut page = curl.stdout(Stdio::piped()).spawn().context("starting curl")?;
+    let input = page.stdout.take().context("curl has an output")?;
+    let said = Command::new(promtool).args(["check", "metrics"]).stdin(input).output()?;
+    ensure!(page.wait()?.success(), "curl {url}");
+    let said_text = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+    ensure!(said.status.success() && said_text.is_empty(), "promtool: {said_text}");
+    Ok(())
+}
+
+/// The program alone, unpacked: installing its package would start a server.
+fn promtool(tools: &Path) -> Result<Option<PathBuf>> {
+    if let Some(found) = find("promtool") {
+        return Ok(Some(found));
+    }
+    let there = tools.join("usr/bin/promtool");
+    if there.exists() {
+        return Ok(Some(there));
+    }
+    let fetch =
+        ["-c", "apt-get download --quiet=2 prometheus && dpkg-deb --extract prometheus_*.deb ."];
+    let (good, said) = capture(Command::new("sh").args(fetch).current_dir(tools))?;
+    println!("{}", said.trim());
+    Ok((good && there.exists()).then_some(there))
+}
+
+fn schemathesis(tools: &Path) -> Result<Option<PathBuf>> {
+    let (venv, program) = (tools.join("venv"), tools.join("venv/bin/schemathesis"));
+    let marker = venv.join(SCHEMATHESIS);
+    if marker.exists() {
+        return Ok(Some(program));
+    }
+    let (good, said) = capture(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+    if !good {
+        println!("{}", said.trim());
+        return Ok(None);
+    }
+    let mut pip = Command::new(venv.join("bin/pip"));
+    let (good, said) = capture(pip.args(["install", "--quiet", SCHEMATHESIS]))?;
+    if !good {
+        println!("{}", said.trim());
+        return Ok(None);
+    }
+    fs::write(marker, "")?;
+    Ok(Some(program))
+}
