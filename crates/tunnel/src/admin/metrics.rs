@@ -251,6 +251,22 @@ mod tests {
         assert!(page.contains("\ntunnel_carrier_rtt_seconds{"), "{page}");
     }
 
+    #[test]
+    fn the_dashboard_asks_for_nothing_that_is_not_told() {
+        let dashboard = include_str!("../../../../examples/grafana/tunnel.json");
+        serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+        let page = page(&sample());
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = dashboard.split(|c| !is_word(c));
+        let names = words.filter(|w| w.starts_with("tunnel_") || w.starts_with("process_"));
+        let mut count = 0;
+        for name in names {
+            assert!(page.contains(&format!("# TYPE {name} ")), "{name}");
+            count += 1;
+        }
+        assert!(count > 10);
+    }
+
     fn rest_of(line: &str) -> &str {
         line.rsplit(' ').next().unwrap()
     }

@@ -32,6 +32,9 @@ const BODY_MAX: usize = 64 << 10;
 /// Streams that are listed if nothing is said.
 const STREAMS: usize = 100;
 
+/// Streams that are listed at most.
+const STREAMS_MAX: usize = 1_000_000;
+
 /// What is served here, for programs that read that (OpenAPI 3.1).
 const OPENAPI: &str = include_str!("openapi.json");
 
@@ -151,7 +154,12 @@ async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejec
         Ok(Query(wanted)) => wanted,
         Err(why) => return problem(StatusCode::BAD_REQUEST, &why.body_text()),
     };
-    let asked = survey::streams(source.workers(), service, limit.unwrap_or(STREAMS));
+    let limit = limit.unwrap_or(STREAMS);
+    if limit > STREAMS_MAX {
+        let why = format!("limit: at most {STREAMS_MAX}");
+        return problem(StatusCode::BAD_REQUEST, &why);
+    }
+    let asked = survey::streams(source.workers(), service, limit);
     match timeout(PATIENCE, asked).await {
         Ok(streams) => Json(streams).into_response(),
         Err(_) => no_answer(),
