@@ -42,8 +42,9 @@ fn variables_expand_anywhere_in_a_value_and_a_doubled_dollar_does_not() {
     let config = client(text).unwrap();
     assert_eq!(config.servers[0].endpoint.to_string(), "tls://example.com:7000");
     assert_eq!(config.servers[0].trust, Trust::Ca("${HOST}/example.com$$x".into()));
-    assert_eq!(config.token.secret.reveal(), OLD);
-    assert_eq!(config.token.file, None);
+    let token = config.token.unwrap();
+    assert_eq!(token.secret.reveal(), OLD);
+    assert_eq!(token.file, None);
 }
 
 #[test]

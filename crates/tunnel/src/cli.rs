@@ -290,9 +290,9 @@ pub(crate) struct ClientArgs {
     /// Name to log in with
     #[arg(long, required_unless_present_any = ["config", "enroll"])]
     pub(crate) name: Option<String>,
-    /// File with the token to log in with
+    /// File with the token to log in with; a certificate may be enough
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
-    #[arg(required_unless_present_any = ["config", "token", "enroll"])]
+    #[arg(required_unless_present_any = ["config", "token", "cert", "enroll"])]
     pub(crate) token_file: Option<PathBuf>,
     /// The token itself; every user of this machine can read it in /proc: prefer --token-file
     #[arg(long)]

@@ -214,7 +214,8 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let warnings = input.warnings(&loaded.warnings, &[&config.token]);
+    let tokens: Vec<&Token> = config.token.iter().collect();
+    let warnings = input.warnings(&loaded.warnings, &tokens);
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -268,7 +269,7 @@ mod tests {
         fs::write(&file, text).unwrap();
         let line = format!("tunnel client --config {} --server tcp://127.0.0.1:1", file.display());
         let Loaded { config, warnings } = client(&client_args(&line)).unwrap();
-        assert_eq!(config.token.secret.reveal(), token);
+        assert_eq!(config.token.unwrap().secret.reveal(), token);
         assert_eq!(config.servers[0].endpoint.port, 1);
         assert_eq!(config.common.control, Some(dir.path().join("c.sock")));
         assert!(warnings.iter().any(|w| w.contains("chmod 600")), "{warnings:?}");

@@ -24,6 +24,10 @@ const RETRY_MAX: u64 = 1500;
 /// Who may connect to the Unix socket of a forward: only its user, as with ssh's forwards.
 const SOCKET_MODE: u32 = 0o600;
 
+/// Where certificates are shown, and do not do.
+const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls:// and is shown one; \
+                            else make a token with `tunnel generate token`";
+
 /// `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, &CLIENT)?;
@@ -36,7 +40,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if servers.is_empty() {
         s.missing("servers", "for example [\"tls://example.com:7000\"]");
     }
-    let servers = servers
+    let servers: Vec<Path> = servers
         .into_iter()
         .filter_map(|item| {
             path(
@@ -55,7 +59,15 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         s.missing("name", "the name of this client in the server's file");
     }
     let name = s.value("name", common::name);
-    let token = common::tokens(&s, 1, common::Kept::Plain).pop();
+    // A certificate is bound to its connection, which ends at a reverse proxy.
+    let is_enough =
+        |path: &Path| path.identity.is_some() && path.endpoint.transport == Transport::Tls;
+    let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
+    let has_one = servers.iter().any(|path| path.identity.is_some());
+    let hint = if has_one { TOKEN_BESIDE } else { common::TOKEN_WANTED };
+    let without = (!by_certificate).then_some(hint);
+    let token = common::tokens(&s, 1, common::Kept::Plain, without).pop();
+    let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
     let services = service::services(&s);
     let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
     let mut taken = Listeners::default();
@@ -75,7 +87,10 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
     let (connections, common) = (common::count(&s, "connections"), common::common(&s));
-    let (name, token, (retry_min, retry_max)) = (name?, token?, retry_range?);
+    let (name, (retry_min, retry_max)) = (name?, retry_range?);
+    if !is_there {
+        return None;
+    }
     Some(ClientConfig {
         servers,
         name,

@@ -13,6 +13,10 @@ use crate::{BadValue, Secret, Size, Span};
 /// What to do where a token is missing or refused.
 const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 
+/// Where it is missing, and nothing else would do.
+pub(crate) const TOKEN_WANTED: &str =
+    "make one with `tunnel generate token`, or name a file with `token_file:`";
+
 /// Most workers, connections and the like: more is a slip of the finger.
 const COUNT_MAX: u32 = 1024;
 
@@ -86,7 +90,7 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
             text.parse::<SocketAddr>().map_err(|why| bad(why).hint("like 127.0.0.1:7070"))
         }),
     };
-    let token = tokens(s, 1, Kept::OrHashed).pop();
+    let token = tokens(s, 1, Kept::OrHashed, Some(TOKEN_WANTED)).pop();
     let listen = listen?;
     if let Some(item) = s.key("listen")
         && !listen.ip().is_loopback()
@@ -242,8 +246,13 @@ pub(crate) enum Kept {
     OrHashed,
 }
 
-/// `token` or `token_file`; at most `most` of them.
-pub(crate) fn tokens(s: &Section<'_>, most: usize, kept: Kept) -> Vec<Token> {
+/// `token` or `token_file`; at most `most` of them. `without`: the hint where there has to be one.
+pub(crate) fn tokens(
+    s: &Section<'_>,
+    most: usize,
+    kept: Kept,
+    without: Option<&str>,
+) -> Vec<Token> {
     let (inline, files) = (s.key("token"), s.key("token_file"));
     let (key, item) = match (inline, files) {
         (Some(_), Some(_)) => {
@@ -256,7 +265,9 @@ pub(crate) fn tokens(s: &Section<'_>, most: usize, kept: Kept) -> Vec<Token> {
         (Some(item), None) => ("token", item),
         (None, Some(item)) => ("token_file", item),
         (None, None) => {
-            s.missing("token", &format!("{MAKE_TOKEN}, or name a file with `token_file:`"));
+            if let Some(hint) = without {
+                s.missing("token", hint);
+            }
             return Vec::new();
         }
     };

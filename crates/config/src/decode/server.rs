@@ -18,12 +18,16 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         identity: common::key_pair(&tls),
         client_ca: common::path(&tls, "client_ca"),
     });
+    // Then a name is proved by its certificate, and a token is a second proof.
+    let by_certificate = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
-    let clients =
-        items.into_iter().filter_map(|item| client(cx, item, public_bind, &mut names)).collect();
+    let clients = items
+        .into_iter()
+        .filter_map(|item| client(cx, item, public_bind, by_certificate, &mut names))
+        .collect();
     let common = common::common(&s);
     let tls = tls.unwrap_or_default();
     Some(ServerConfig { listen, tls, clients, public_bind, trusted_proxies, common })
@@ -84,13 +88,14 @@ pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
 
 /// One client alone, in a file of its own.
 pub(crate) fn grant(cx: &Cx<'_>, root: Item, bind: IpAddr) -> Option<ClientGrant> {
-    client(cx, root, bind, &mut BTreeSet::new())
+    client(cx, root, bind, false, &mut BTreeSet::new())
 }
 
 fn client(
     cx: &Cx<'_>,
     item: Item,
     bind: IpAddr,
+    by_certificate: bool,
     names: &mut BTreeSet<String>,
 ) -> Option<ClientGrant> {
     let s = Section::open(cx, item, &CLIENT_ENTRY)?;
@@ -106,7 +111,8 @@ fn client(
             BadValue::new(format!("a second client named {name}")).hint("names are unique"),
         );
     }
-    let tokens = common::tokens(&s, 2, common::Kept::OrHashed);
+    let without = (!by_certificate).then_some(common::TOKEN_WANTED);
+    let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
     let allow = s.section("allow", &ALLOW);
     let limits = s.section("limits", &LIMITS);
     let limit = |key, what| {

@@ -15,8 +15,8 @@ pub struct ClientConfig {
     pub servers: Vec<Path>,
     /// Name the server knows this client by.
     pub name: String,
-    /// Proof of it.
-    pub token: Token,
+    /// Proof of it; `None`: the certificates of its paths are.
+    pub token: Option<Token>,
     /// Links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,
     /// What is published, ranges expanded; names are unique.
@@ -148,11 +148,13 @@ impl ClientConfig {
             retry_max,
             common,
         } = self;
+        // The file that it stands in is nobody's concern.
+        let secret = |token: &Option<Token>| token.as_ref().map(|token| token.secret.clone());
         let retry = (*retry_min, *retry_max) != (other.retry_min, other.retry_max);
         let own = [
             (*servers != other.servers, Changed::reconnect("servers")),
             (*name != other.name, Changed::restart("name")),
-            (token.secret != other.token.secret, Changed::reconnect("token")),
+            (secret(token) != secret(&other.token), Changed::reconnect("token")),
             (*connections != other.connections, Changed::reconnect("connections")),
             (*services != other.services, Changed::live("services")),
             (*forwards != other.forwards, Changed::live("forwards")),

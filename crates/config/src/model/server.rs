@@ -38,7 +38,8 @@ pub struct ServerTls {
 pub struct ClientGrant {
     /// Unique name.
     pub name: String,
-    /// One or two tokens, all valid (two while one is being replaced).
+    /// One or two tokens, all valid (two while one is being replaced). None: its certificate proves
+    /// its name, alone.
     pub tokens: Vec<Token>,
     /// Ports it may publish.
     pub tcp: PortRights,

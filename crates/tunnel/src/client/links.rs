@@ -59,7 +59,7 @@ impl fmt::Debug for Links {
 pub(super) struct Plan {
     ways: Vec<Way>,
     name: Name,
-    token: Token,
+    identity: Identity,
     count: usize,
     retry: Retry,
     link: LinkConfig,
@@ -77,7 +77,10 @@ impl Plan {
         Ok(Self {
             ways: ways?,
             name: Name::new(&config.name).context("name")?,
-            token: Token::new(config.token.secret.reveal()).context("token")?,
+            identity: match &config.token {
+                Some(token) => Identity::Token(Token::new(token.secret.reveal()).context("token")?),
+                None => Identity::Certificate,
+            },
             count: config.connections.map_or_else(|| workers.max(LINKS_MIN), Into::into),
             retry: Retry { min: config.retry_min.duration(), max: config.retry_max.duration() },
             link,
@@ -210,7 +213,7 @@ fn keep(worker: &Rc<Worker>, shared: &Arc<Shared>, links: &Arc<Links>, plan: &Pl
     let keeper = Keeper {
         paths: plan.ways.iter().map(Way::path).collect(),
         name: plan.name.clone(),
-        identity: Identity::Token(plan.token.clone()),
+        identity: plan.identity.clone(),
         instance: shared.instance,
         logged_in: Arc::clone(&shared.logged_in),
         leaving: Arc::clone(&links.leaving),

@@ -174,17 +174,17 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     };
     let remote = told.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
-    let Some(suppressed) = registry.brake().tell(&name, remote.ip(), Kind::of(why), Instant::now())
-    else {
-        return;
-    };
+    let reason = reason(registry, auth, &name, why);
+    let kind = Kind::of(why).because(reason);
+    let told = registry.brake().tell(&name, remote.ip(), kind, Instant::now());
+    let Some(suppressed) = told else { return };
     let who = match auth.certificate() {
         _ if !name.is_empty() => format!("client `{name}` "),
         Some(shown) if shown.is_empty() => "a client with a certificate without a name ".to_owned(),
         Some(shown) => format!("a client with the certificate of {shown:?} "),
         None => String::new(),
     };
-    let why = reason(registry, auth, &name, why);
+    let why = reason.map_or_else(|| why.to_string(), str::to_owned);
     let remote = term::address(remote);
     if suppressed == 0 {
         tracing::warn!("{who}from {remote} did not log in: {why}");
@@ -194,21 +194,32 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     }
 }
 
-/// Why, in more words than the client is told: to it an unknown name and a wrong token look alike.
-fn reason(registry: &Registry, auth: &Auth<'_>, name: &str, why: &anyhow::Error) -> String {
+/// Why its credential was not good, in more words than the client is told: to it an unknown name and
+/// a wrong token look alike. `None`: the failure was another one.
+fn reason(
+    registry: &Registry,
+    auth: &Auth<'_>,
+    name: &str,
+    why: &anyhow::Error,
+) -> Option<&'static str> {
     let refusal = why.downcast_ref::<GreetError>().and_then(GreetError::refusal);
     if refusal != Some(Refusal::BadCredential) || name.is_empty() {
-        return why.to_string();
+        return None;
     }
     if auth.brought_a_code() {
-        let text = "its code is not good (any more): it lasts ten minutes and works once";
-        return text.to_owned();
+        return Some("its code is not good (any more): it lasts ten minutes and works once");
     }
-    if registry.shared().clients.find(name).is_none() {
-        return "no entry under `clients` has this name; add one if it shall come in".to_owned();
-    }
-    "wrong token: `token` or `token_file` of the client must be that of its entry under `clients`"
-        .to_owned()
+    let Some(client) = registry.shared().clients.find(name) else {
+        return Some("no entry under `clients` has this name; add one if it shall come in");
+    };
+    Some(if client.by_certificate {
+        "its entry under `clients` has no token: it comes in by its certificate alone, over tls://, \
+         without `token` or `token_file` in its own file"
+    } else if auth.came_by_certificate() {
+        "its entry under `clients` has a token, which the client has to have as well"
+    } else {
+        "wrong token: `token` or `token_file` of the client must be that of its entry under `clients`"
+    })
 }
 
 /// On the link's worker.

@@ -24,14 +24,15 @@ pub(super) struct Auth<'a> {
     /// The code that it was compared with.
     code: RefCell<Option<StoredCredential>>,
     by_code: Cell<bool>,
+    by_certificate: Cell<bool>,
 }
 
 impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Registry) -> Self {
         let (claimed, certificate, code) = Default::default();
         let (address, epoch) = (Cell::new(None), Cell::new(None));
-        let by_code = Cell::new(false);
-        Self { registry, claimed, certificate, address, epoch, code, by_code }
+        let (by_code, by_certificate) = Default::default();
+        Self { registry, claimed, certificate, address, epoch, code, by_code, by_certificate }
     }
 
     /// Who is at the far end, now that the handshake is done.
@@ -58,6 +59,11 @@ impl<'a> Auth<'a> {
     /// Of the entry under `clients` that the log-in was checked by: a reload meanwhile makes it void.
     pub(super) const fn epoch(&self) -> Option<u64> {
         self.epoch.get()
+    }
+
+    /// Whether it has no token, but the certificate.
+    pub(super) fn came_by_certificate(&self) -> bool {
+        self.by_certificate.get()
     }
 
     /// Whether it brought a code, good or not.
@@ -115,6 +121,8 @@ impl Verifier for Auth<'_> {
     }
 
     fn certificate_suffices(&self, name: &Name) -> bool {
+        *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
+        self.by_certificate.set(true);
         self.client(name).is_some_and(|client| client.by_certificate)
     }
 

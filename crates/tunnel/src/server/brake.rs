@@ -36,6 +36,7 @@ pub(super) struct Kind(
     Option<Discriminant<CarrierError>>,
     Option<Discriminant<GreetError>>,
     Option<Discriminant<GreetingError>>,
+    Option<&'static str>,
 );
 
 impl Kind {
@@ -49,7 +50,14 @@ impl Kind {
             why.downcast_ref().map(discriminant),
             greet.map(discriminant),
             greeting.map(discriminant),
+            None,
         )
+    }
+
+    /// Of several mistakes that one error stands for.
+    pub(super) const fn because(self, reason: Option<&'static str>) -> Self {
+        let Self(carrier, greet, greeting, _) = self;
+        Self(carrier, greet, greeting, reason)
     }
 }
 

@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::Command;
 
 use testkit::certs::{Authority, Flaw};
+use testkit::stage::Daemon;
 
 use crate::harness::{Origin, SOON, Scheme, Setup, program, run, tunnel};
+use crate::reload::outcome;
 
 /// Runs it, which must succeed, and returns its standard output.
 fn output(command: &mut Command) -> String {
@@ -58,6 +60,59 @@ fn a_service_is_served_with_generated_certificates_on_both_sides() {
     running.wire().kill();
     running.wait_echo(port);
     running.client().wait_line(&["resumed over"], SOON);
+}
+
+/// A file without its line of a token.
+fn without_token(text: String) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("token: "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn a_certificate_alone_is_an_identity_for_new_links_and_resumed_ones() {
+    let origin = Origin::echo();
+    let mut running = generated().wired().service("echo", origin.port()).start_server();
+    running.edit_server(without_token);
+    let (code, said, complaint) = outcome(running.reload("server"));
+    assert_eq!((code, complaint.as_str()), (Some(0), ""));
+    assert!(said.contains("a credential is gone"), "{said}");
+    running.edit_client(without_token);
+    running.start_client();
+    let port = running.public("echo");
+    running.wait_echo(port);
+    running.wire().kill();
+    running.wait_echo(port);
+    running.client().wait_line(&["resumed over"], SOON);
+
+    // The name of another client, with a certificate that is good for its own.
+    let mut other = running.start_another_client(|text| {
+        text.replace("name: home", "name: other").replace("\"home\"", "\"other\"")
+    });
+    other.wait_line(&["certificate", "another name"], SOON);
+    let end = |daemon: &mut Daemon| {
+        daemon.kill();
+        daemon.wait_end(SOON);
+    };
+    end(&mut other);
+    // A token where none is wanted.
+    let token = "token: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\n";
+    let mut with_one = running.start_another_client(|text| format!("{text}{token}"));
+    running.server.wait_line(&["client `home`", "by its certificate alone"], SOON);
+    end(&mut with_one);
+
+    // A token that is wanted where there is none.
+    running.edit_server(|text| {
+        text.replace(
+            "clients:\n  - name: home\n",
+            &format!("clients:\n  - name: home\n    {token}"),
+        )
+    });
+    assert_eq!(outcome(running.reload("server")).0, Some(0));
+    running.server.wait_line(&["client `home`", "has a token", "as well"], SOON);
+    // Where TLS may end before the server a certificate proves nothing.
+    let mut plain = running.start_another_client(|text| text.replace("tls://", "wss://"));
+    assert_eq!(plain.wait_end(SOON).code(), Some(2));
+    plain.wait_line(&["token: missing", "a certificate alone is enough where"], SOON);
 }
 
 #[test]
