@@ -250,6 +250,8 @@ impl Connector for Link {
         }
         let key = self.inner.machine.borrow_mut().open(&open).ok_or(OpenError::Closed)?;
         self.inner.put_outlet(key, outlet);
+        let (link, stream) = (self.inner.serial, key.id().raw());
+        tracing::debug!(link, stream, to = ?open.target, visitor = ?open.visitor, "stream opened");
         if self.is_going_away() {
             // That was the last id: the owner must know before the next visitor comes.
             self.inner.tell_all(crate::now());
@@ -334,6 +336,9 @@ impl Inner {
         match event {
             Event::Data { key, bytes } => self.deliver(now, key, &mut VecDeque::from([bytes])),
             Event::Opened { key, open } => {
+                let (link, stream) = (self.serial, key.id().raw());
+                let (to, visitor) = (&open.target, open.visitor);
+                tracing::debug!(link, stream, ?to, ?visitor, "stream opened by the other side");
                 let inlet = Box::new(StreamInlet::new(Rc::clone(self), key));
                 let outlet = self.owner.accept(&self.handle(), open, inlet);
                 if self.ended.get().is_some() {
@@ -347,6 +352,8 @@ impl Inner {
                 }
             }
             Event::Reset { key, code } => {
+                let (link, stream) = (self.serial, key.id().raw());
+                tracing::debug!(link, stream, reason = %code, "stream reset by the other side");
                 if let Some(outlet) = self.outlet(key) {
                     outlet.reset(code);
                 }
@@ -357,6 +364,7 @@ impl Inner {
                 }
             }
             Event::Closed { key } => {
+                tracing::debug!(link = self.serial, stream = key.id().raw(), "stream closed");
                 drop(self.take_outlet(key));
                 self.end_if_over();
             }

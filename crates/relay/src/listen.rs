@@ -19,6 +19,7 @@ use tokio::time::{Sleep, sleep};
 use transport::died_in_queue;
 
 use crate::room::Place;
+use crate::socket::as_it_is;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
@@ -54,7 +55,7 @@ pub fn listen(
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
-        listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(peer)))
+        listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(as_it_is(peer))))
     };
     let task =
         tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler, room));

@@ -37,6 +37,12 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
+/// A listener of both families sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2); nobody
+/// else wants to.
+pub(crate) fn as_it_is(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 impl From<TcpStream> for Socket {
     fn from(socket: TcpStream) -> Self {
         Self::Tcp(socket)
@@ -77,11 +83,7 @@ impl Socket {
     /// The far end's address, where it has one.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
-            // A dual-stack listener sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2).
-            Self::Tcp(socket) => {
-                let peer = socket.peer_addr().ok()?;
-                Some(SocketAddr::new(peer.ip().to_canonical(), peer.port()))
-            }
+            Self::Tcp(socket) => socket.peer_addr().ok().map(as_it_is),
             Self::Unix(_) => None,
         }
     }

@@ -18,6 +18,7 @@ use crate::admin::AdminApi;
 use crate::control::{ControlSocket, Place};
 use crate::enroll::{Opened, Order};
 use crate::life::{Life, Phase};
+use crate::logging::AUDIT;
 use crate::measure::Meter;
 use crate::notify;
 use crate::reload::Reloaded;
@@ -192,7 +193,7 @@ async fn renew_certificates(told: Arc<Told>) {
         }
         match told.role.renew().await {
             Ok(()) => {
-                tracing::info!("the certificates have changed; new connections get the new ones");
+                tracing::info!(target: AUDIT, "the certificates have changed; new connections get the new ones");
                 (seen, tried, said) = (now, None, None);
             }
             // The key may follow its certificate in a moment. Until then it is said once, and where
@@ -269,12 +270,12 @@ impl StatusSource for Told {
                 *turn += 1;
                 logging::follow(self.role.common().log_level.name());
                 if reloaded.failed.is_empty() {
-                    tracing::info!("reloaded: {reloaded}");
+                    tracing::info!(target: AUDIT, "reloaded: {reloaded}");
                 } else {
-                    tracing::error!("reloaded: {reloaded}");
+                    tracing::error!(target: AUDIT, "reloaded: {reloaded}");
                 }
             } else if let Some(why) = &why {
-                tracing::error!("not reloaded, nothing has changed: {why}");
+                tracing::error!(target: AUDIT, "not reloaded, nothing has changed: {why}");
             }
             *self.reload_error() = why;
             outcome

@@ -17,6 +17,10 @@ use crate::cli;
 use crate::load::WrongConfig;
 use crate::log_file::LogFile;
 
+/// Target of what an auditor reads: who came in and who did not, what it may have and may not, and what
+/// was changed while we run.
+pub(crate) const AUDIT: &str = "audit";
+
 /// Environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 

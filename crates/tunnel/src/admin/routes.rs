@@ -18,6 +18,7 @@ use super::guard::{self, Guard};
 use super::metrics;
 use crate::enroll::Order;
 use crate::load::WrongConfig;
+use crate::logging::AUDIT;
 use crate::status::{Status, StatusSource};
 use crate::{cli, logging, survey};
 
@@ -167,11 +168,14 @@ async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejec
 }
 
 async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)>) -> Response {
-    let (Ok(link), Ok(stream)) = (link.parse(), stream.parse()) else {
+    let (Ok(link), Ok(stream)) = (link.parse::<u64>(), stream.parse::<u32>()) else {
         return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
     };
     match timeout(PATIENCE, survey::kill(source.workers(), link, stream)).await {
-        Ok(true) => StatusCode::NO_CONTENT.into_response(),
+        Ok(true) => {
+            tracing::info!(target: AUDIT, link, stream, "reset: asked over the admin API");
+            StatusCode::NO_CONTENT.into_response()
+        }
         Ok(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),
         Err(_) => no_answer(),
     }
@@ -205,7 +209,7 @@ async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, &why);
     }
     logging::change(&filter);
-    tracing::info!("asked over the admin API: logging {filter}");
+    tracing::info!(target: AUDIT, "asked over the admin API: logging {filter}");
     log().await
 }
 

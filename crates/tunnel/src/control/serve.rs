@@ -16,6 +16,7 @@ use crate::cli;
 use crate::life::Life;
 use crate::load::WrongConfig;
 use crate::logging;
+use crate::logging::AUDIT;
 use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
 use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
@@ -202,13 +203,18 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
         }
         Request::Kill { link, stream } => {
             match timeout(STATUS_TIMEOUT, survey::kill(source.workers(), link, stream)).await {
-                Ok(killed) => Answer::Killed(killed),
+                Ok(killed) => {
+                    if killed {
+                        tracing::info!(target: AUDIT, link, stream, "reset: asked over the control socket");
+                    }
+                    Answer::Killed(killed)
+                }
                 Err(_) => no_answer(),
             }
         }
         Request::Log { filter } => log(filter.as_deref()),
         Request::Stop => {
-            tracing::info!("stopping: asked over the control socket");
+            tracing::info!(target: AUDIT, "stopping: asked over the control socket");
             life.drain();
             Answer::Stopping { pid: std::process::id() }
         }
@@ -232,7 +238,7 @@ fn log(filter: Option<&str>) -> Answer {
             return Answer::Error(problem);
         }
         logging::change(filter);
-        tracing::info!("asked over the control socket: logging {filter}");
+        tracing::info!(target: AUDIT, "asked over the control socket: logging {filter}");
     }
     let filter = logging::current().unwrap_or_else(|| "nothing".to_owned());
     Answer::Log { filter }

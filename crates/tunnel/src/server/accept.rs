@@ -23,6 +23,7 @@ use super::brake::{Kind, Outcome};
 use super::owner;
 use super::registry::Registry;
 use crate::descriptors;
+use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 use crate::term;
@@ -187,10 +188,10 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let why = reason.map_or_else(|| why.to_string(), str::to_owned);
     let remote = term::address(remote);
     if suppressed == 0 {
-        tracing::warn!("{who}from {remote} did not log in: {why}");
+        tracing::warn!(target: AUDIT, "{who}from {remote} did not log in: {why}");
     } else {
         let more = term::count(suppressed, "time");
-        tracing::warn!("{who}from {remote} did not log in ({more} more): {why}");
+        tracing::warn!(target: AUDIT, "{who}from {remote} did not log in ({more} more): {why}");
     }
 }
 
@@ -252,8 +253,8 @@ fn arrive(
     let name = session.name.as_str();
     if greeted.attach_to(&link) {
         let what = if resumed { "carrier resumed" } else { "client connected" };
-        tracing::info!(client = name, link = serial, %transport, "{what}");
-        tracing::debug!(client = name, link = serial, %address, "carrier");
+        tracing::info!(target: AUDIT, client = name, link = serial, %transport, "{what}");
+        tracing::debug!(target: AUDIT, client = name, link = serial, %address, "carrier");
     }
 }
 

@@ -41,6 +41,7 @@ use crate::daemon::Role;
 use crate::enroll::{Kept, Opened, Order};
 use crate::life::Life;
 use crate::load::WrongConfig;
+use crate::logging::AUDIT;
 use crate::reload::Reloaded;
 use crate::session::{Handle, State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
@@ -213,7 +214,7 @@ impl StatusSource for Server {
             let name = order.name.clone();
             let secret =
                 self.shared().enrolments.begin(order, self.knows(&name), &self.config.load())?;
-            tracing::info!(client = name, "a code was made, by which this client can come in");
+            tracing::info!(target: AUDIT, client = name, "a code was made, by which this client can come in");
             let config = self.config.load();
             let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
             let self_signed = config.tls.identity.is_none();

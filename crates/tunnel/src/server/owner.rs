@@ -13,6 +13,7 @@ use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
 use crate::descriptors;
+use crate::logging::AUDIT;
 use crate::measure;
 use crate::repeat::RepeatLimit;
 use crate::session::Worker;
@@ -79,6 +80,7 @@ impl ServerOwner {
             };
             if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
                 tracing::warn!(
+                    target: AUDIT,
                     client = name,
                     "forward to {right} is not allowed; add it to allow.forward of this client"
                 );

@@ -131,3 +131,68 @@ fn a_prefix_is_part_of_every_name() {
     let service = running.status("server").unwrap()["sessions"][0]["services"][0]["name"].clone();
     assert_eq!(service, "home-echo");
 }
+
+#[test]
+fn who_audits_reads_who_came_in_and_what_was_changed_and_nothing_else() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tcp).service("echo", origin.port()).service("no", 1);
+    setup.server_env.push(("TUNNEL_LOG", "off,audit=info".into()));
+    setup.server_lines.push_str("log: { format: json }\n");
+    let running = setup.start();
+    let visitor = connect(running.public("echo"));
+    echo(&visitor, 1);
+    let audited = |words: &[&str]| running.server.wait_line(words, SOON);
+    audited(&["client connected", "\"client\":\"home\""]);
+    audited(&["published at", "\"service\":\"echo\""]);
+    let token = token_of(&running);
+    let wrong = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+    let mut other = running.start_another_client(|text| text.replace(&token, wrong));
+    audited(&["did not log in: wrong token"]);
+    other.kill();
+    other.wait_end(SOON);
+    running.edit_server(|text| text.replace("    allow:", "    limits: { ports: 1 }\n    allow:"));
+    applies(&running, "client home changed");
+    audited(&["reloaded: client home changed"]);
+    audited(&["not published", "\"service\":\"no\""]);
+    running.edit_server(|text| format!("{text}typo: 1\n"));
+    assert_eq!(outcome(running.reload("server")).0, Some(2));
+    audited(&["not reloaded", "typo"]);
+    let control = running.file("server.sock");
+    let mut kill = tunnel(&["streams", "--json", "--control"]);
+    let list: serde_json::Value = serde_json::from_slice(&run(kill.arg(&control)).stdout).unwrap();
+    let id = list["list"][0]["id"].as_str().unwrap();
+    assert!(run(tunnel(&["streams", "--kill", id, "--control"]).arg(&control)).status.success());
+    audited(&["reset: asked over the control socket"]);
+    assert!(run(tunnel(&["enroll", "away", "--control"]).arg(&control)).status.success());
+    audited(&["a code was made", "away"]);
+    for line in running.server.log().lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["target"], "audit", "{line}");
+        let mine = visitor.local_addr().unwrap().to_string();
+        assert!(!line.contains(&mine), "a visitor's address in {line}");
+    }
+}
+
+#[test]
+fn whoever_looks_for_a_stream_finds_its_way_through_both_logs() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("log: { level: debug, format: json }\n");
+    }
+    setup.client_lines.push_str("connections: 1\n");
+    let mut running = setup.start();
+    let visitor = connect(running.public("echo"));
+    echo(&visitor, 1);
+    let mine = visitor.local_addr().unwrap().to_string();
+    let line = running.server.wait_line(&["stream opened", &mine], SOON);
+    let opened: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let (link, stream) = (opened["link"].to_string(), opened["stream"].to_string());
+    // The number of a stream is the same at both ends; each end has its own for the link.
+    let there = running.client().wait_line(&["stream opened by the other side", &mine], SOON);
+    let there: serde_json::Value = serde_json::from_str(&there).unwrap();
+    assert_eq!(there["stream"].to_string(), stream);
+    drop(visitor);
+    let (link, stream) = (format!("\"link\":{link}"), format!("\"stream\":{stream}"));
+    running.server.wait_line(&["stream closed", &link, &stream], SOON);
+}

@@ -14,6 +14,7 @@ use proto::{InstanceId, LinkId};
 use super::Shared;
 use super::brake::Brake;
 use super::clients::{Changes, Client};
+use crate::logging::AUDIT;
 use crate::session::{Handle, Session};
 use crate::status;
 
@@ -138,7 +139,7 @@ impl Registry {
         sessions.current.insert(name.to_owned(), (grant.instance, session));
         drop(sessions);
         if !old.is_empty() {
-            tracing::info!(client = name, "a new process of the client takes over");
+            tracing::info!(target: AUDIT, client = name, "a new process of the client takes over");
             tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
         }
         Ok(())
@@ -160,7 +161,7 @@ impl Registry {
             return Ok(false);
         };
         let changes = shared.clients.put(&grant)?;
-        tracing::info!(client = name.as_str(), "enrolled");
+        tracing::info!(target: AUDIT, client = name.as_str(), "enrolled");
         self.follow(&changes).await;
         Ok(true)
     }
@@ -173,7 +174,7 @@ impl Registry {
             return Ok(false);
         }
         let changes = shared.clients.remove(name.as_str());
-        tracing::info!(client = name.as_str(), "revoked");
+        tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
         self.follow(&changes).await;
         Ok(true)
     }

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 
 use crate::entrance::{self, Aim, Entrance};
 use crate::listeners::Listeners;
+use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
 use crate::status;
@@ -108,12 +109,12 @@ impl Published {
             match &outcome {
                 _ if !is_news => {}
                 Ok(at) => {
-                    tracing::info!(client = owner, service = %spec.name.as_str(), "published at {}", at.join(", "))
+                    tracing::info!(target: AUDIT, client = owner, service = %spec.name.as_str(), "published at {}", at.join(", "))
                 }
                 Err(e) => {
                     let (owner, service) = (owner.clone(), spec.name.as_str().to_owned());
                     if self.told.pass((owner.clone(), service.clone()), Instant::now()).is_some() {
-                        tracing::warn!(client = owner, service, "not published: {e}");
+                        tracing::warn!(target: AUDIT, client = owner, service, "not published: {e}");
                     }
                 }
             }
@@ -263,7 +264,7 @@ impl Published {
     async fn close_unwanted(&mut self, owner: &str, handles: &[Handle]) {
         let gone = self.take(|entry| entry.owner == owner && !entry.wanted);
         for entrance in gone {
-            tracing::info!(client = owner, service = entrance.name(), "withdrawn");
+            tracing::info!(target: AUDIT, client = owner, service = entrance.name(), "withdrawn");
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -272,7 +273,7 @@ impl Published {
     pub(super) async fn withdraw(&mut self, session: &Session, handles: &[Handle]) {
         self.registered.remove(&session.id);
         for entrance in self.take(|entry| entry.entrance.session.load().id == session.id) {
-            tracing::info!(client = session.name, service = entrance.name(), "withdrawn");
+            tracing::info!(target: AUDIT, client = session.name, service = entrance.name(), "withdrawn");
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
