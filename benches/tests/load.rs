@@ -13,7 +13,7 @@ use testkit::origins::{Digest, Ended, Origin};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const LENGTH: Duration = Duration::from_secs(1);
+const LENGTH: Duration = Duration::from_millis(900);
 
 /// Five times what a program may take that has nothing to wait for.
 const SOON: Duration = Duration::from_secs(15);
