@@ -77,11 +77,13 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         // The token lies in the state directory, so that one comes first here.
         let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
         let state = StateDir::open(dir)?;
-        let given = args.token.is_some() || args.token_file.is_some() || args.enroll.is_some();
-        let client = load::client_name(args);
-        let token = if given { None } else { Some(first_start::token(&state, client)?) };
-        let path = token.as_ref().map(|(_, path)| path.as_path());
-        (load::server(args, path)?, state, token)
+        let made = if first_start::makes_a_client(args, &state)? {
+            Some(first_start::token(&state, load::client_name(args))?)
+        } else {
+            None
+        };
+        let path = made.as_ref().map(|(_, path)| path.as_path());
+        (load::server(args, path)?, state, made)
     };
     let state = Arc::new(state);
     let kept = Kept::in_state(state.path());
@@ -99,7 +101,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
     }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
-    let alone = args.daemon.config.is_none() && args.enroll.is_none();
+    let alone = args.daemon.config.is_none() && load::has_one_client(args, token.is_some());
     let invitation = alone.then(|| Invitation {
         name: load::client_name(args).to_owned(),
         token,

@@ -86,6 +86,17 @@ pub(crate) struct Open {
     pub(crate) settings: Rc<Settings>,
 }
 
+impl Open {
+    /// What its streams are listed under: the service's name, the address of a forward.
+    pub(crate) fn label(&self) -> String {
+        let aim = self.entrance.aim.load();
+        match aim.target {
+            Target::Forward(_) => self.entrance.address.clone(),
+            Target::Service(_) | Target::Measure(_) => aim.name.clone(),
+        }
+    }
+}
+
 /// Closes the listener on drop.
 #[derive(Debug)]
 enum Guard {
@@ -154,8 +165,12 @@ pub(crate) async fn open_everywhere(
 pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
         // A worker that is gone has closed it.
-        let closed =
-            handle.call(move |worker| drop(worker.state.entrances.borrow_mut().remove(&id)));
+        let closed = handle.call(move |worker| {
+            let open = worker.state.entrances.borrow_mut().remove(&id);
+            if let Some(open) = &open {
+                worker.state.remember(open);
+            }
+        });
         let _ = closed.await;
     }
 }

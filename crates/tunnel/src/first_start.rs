@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use crate::cli::ServerArgs;
 use crate::daemon::Role;
-use crate::enroll::Order;
-use crate::load::WrongConfig;
+use crate::enroll::{Kept, Order};
+use crate::load::{self, WrongConfig};
 use crate::state::StateDir;
 use crate::{generate, term};
 
@@ -42,7 +42,7 @@ pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, P
         let text = format!("--name: `{client}` is not a name (hint: {hint})");
         return Err(WrongConfig::one(text).into());
     }
-    let file = format!("{client}.token");
+    let file = token_file(client);
     if let Some(kept) = state.read(&file)? {
         return Ok((kept.trim().to_owned(), state.path().join(file)));
     }
@@ -87,6 +87,21 @@ impl Invitation {
     }
 }
 
+/// Whether a server that was given neither a file nor a token makes one client by itself. Not where
+/// clients come in by codes, unless it has made that one before.
+pub(crate) fn makes_a_client(args: &ServerArgs, state: &StateDir) -> anyhow::Result<bool> {
+    if args.token.is_some() || args.token_file.is_some() || args.enroll.is_some() {
+        return Ok(false);
+    }
+    let name = load::client_name(args);
+    let has_one = args.name.is_some() || state.read(&token_file(name))?.is_some();
+    Ok(has_one || Kept::in_state(state.path()).is_empty()?)
+}
+
+fn token_file(client: &str) -> String {
+    format!("{client}.token")
+}
+
 /// Who is to come in by `tunnel server --enroll`, with the rights that the flags give.
 pub(crate) fn order(name: String, args: &ServerArgs) -> Order {
     Order { name, allow_tcp: ports(&args.allow_tcp), allow_forward: args.allow_forward.clone() }
@@ -102,12 +117,13 @@ pub(crate) fn ports(given: &[String]) -> Vec<String> {
 pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
     let name = order.name.clone();
     if role.knows(&name) {
-        tracing::info!("client `{name}` has been enrolled already");
+        let rights = if order.is_default() { "" } else { "; its rights stay those of its file" };
+        tracing::info!("client `{name}` has been enrolled already{rights}");
         return Ok(());
     }
     // Elsewhere the output ends in somebody's log.
     if !stdout().is_terminal() {
-        tracing::info!("for the code of client `{name}`: tunnel enroll {name}");
+        tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());
     }
     term::out(role.enroll(order).await?.text(&name, &[]));

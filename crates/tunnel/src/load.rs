@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use config::{ClientConfig, ClientFlags, Problem, Role, Secret, ServerConfig, ServerFlags, Token};
+use config::{
+    ClientConfig, ClientFlags, Common, Problem, Role, Secret, ServerConfig, ServerFlags, Token,
+};
 
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::commands::client_instance;
@@ -55,14 +57,16 @@ pub(crate) fn server(
         if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
     };
     let token_file = args.token_file.as_deref().or(made_token);
+    let has_one = alone && has_one_client(args, made_token.is_some());
     // They are rights of the one client, or of the one that is to be enrolled.
-    let (allow_tcp, allow_forward) = match args.enroll {
-        None => (or(&args.allow_tcp, first_start::PORTS), args.allow_forward.clone()),
-        Some(_) => Default::default(),
+    let (allow_tcp, allow_forward) = if has_one || !alone {
+        (or(&args.allow_tcp, first_start::PORTS), args.allow_forward.clone())
+    } else {
+        Default::default()
     };
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
-        name: (alone && args.enroll.is_none()).then(|| client_name(args).to_owned()),
+        name: has_one.then(|| client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
         allow_tcp,
@@ -85,6 +89,11 @@ pub(crate) fn server(
     input.refuse(&examine::server(&loaded.config), &given)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
     Ok(loaded)
+}
+
+/// Whether a server without a file has a client of its own; else they come in by codes.
+pub(crate) const fn has_one_client(args: &ServerArgs, made: bool) -> bool {
+    made || args.token.is_some() || args.token_file.is_some()
 }
 
 /// Name of the one client of a server without a file.
@@ -200,7 +209,8 @@ fn server_file(
     let loaded = input.with(|text, sources| config::load_server(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_server(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.clients.iter().flat_map(|client| &client.tokens).collect();
+    let tokens = config.clients.iter().flat_map(|client| &client.tokens);
+    let tokens: Vec<&Token> = tokens.chain(admin_token(&config.common)).collect();
     let warnings = input.warnings(&loaded.warnings, &tokens);
     Ok((Loaded { config, warnings }, input))
 }
@@ -214,9 +224,13 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.token.iter().collect();
+    let tokens: Vec<&Token> = config.token.iter().chain(admin_token(&config.common)).collect();
     let warnings = input.warnings(&loaded.warnings, &tokens);
     Ok((Loaded { config, warnings }, input))
+}
+
+fn admin_token(common: &Common) -> Option<&Token> {
+    common.admin.as_ref().map(|admin| &admin.token)
 }
 
 /// A flag's path is relative to where we stand, a file's to the file; one form for both.

@@ -2,11 +2,11 @@
 //! Both roles use it; what differs is who opens streams to whom.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::rc::Rc;
-use std::sync::Arc;
+use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use relay::Stats;
@@ -31,8 +31,33 @@ pub(crate) struct Session {
     pub(crate) revived: Notify,
     /// Visitors that wait for a link to become live.
     pub(crate) held: AtomicU32,
-    /// Of links that have ended: received, sent, resumes.
-    past: [AtomicU64; 3],
+    /// Of links that have ended, by worker: received, sent, resumes.
+    past: Box<[[AtomicU64; 3]]>,
+}
+
+/// Received and sent payload bytes, and resumes.
+pub(crate) type Totals = [u64; 3];
+
+/// Of sessions that have ended, by name, so that what is counted by name never falls. As many names as a
+/// configuration has had.
+static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
+
+/// What sessions of this name have carried that have ended.
+pub(crate) fn ended(name: &str) -> Totals {
+    let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+    ended.get(name).copied().unwrap_or_default()
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let sum = ended.entry(self.name.clone()).or_default();
+        for worker in 0..self.past.len() {
+            for (sum, part) in sum.iter_mut().zip(self.past(worker)) {
+                *sum += part;
+            }
+        }
+    }
 }
 
 impl Session {
@@ -45,7 +70,7 @@ impl Session {
             links: AtomicU32::new(0),
             revived: Notify::new(),
             held: AtomicU32::new(0),
-            past: Default::default(),
+            past: (0..workers).map(|_| Default::default()).collect(),
         })
     }
 
@@ -62,9 +87,15 @@ impl Session {
         self.links.load(Ordering::Relaxed) > 0
     }
 
-    /// What links have carried that have ended: received and sent bytes, and resumes.
-    pub(crate) fn past(&self) -> [u64; 3] {
-        self.past.each_ref().map(|count| count.load(Ordering::Relaxed))
+    /// How many workers there are.
+    pub(crate) fn workers(&self) -> usize {
+        self.past.len()
+    }
+
+    /// What links of this worker have carried that have ended.
+    pub(crate) fn past(&self, worker: usize) -> Totals {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
     }
 
     /// Live links over all workers.
@@ -83,15 +114,9 @@ pub(crate) struct State {
     pub(crate) budget: Rc<Lease>,
     /// Counters of the services that streams are dialled for, by name; a client has them.
     services: RefCell<HashMap<String, Rc<Stats>>>,
+    /// Of entrances that are closed, with what their streams are listed under.
+    former: RefCell<Vec<(Weak<Stats>, String)>>,
     turn: Cell<usize>,
-}
-
-/// Whose streams count in some counters.
-#[derive(Clone, Debug)]
-pub(crate) struct Counted {
-    pub(crate) name: String,
-    /// Visitors come in here; else targets are dialled.
-    pub(crate) is_entrance: bool,
 }
 
 struct Member {
@@ -120,6 +145,7 @@ impl State {
             entrances: RefCell::default(),
             budget: Rc::new(budget),
             services: RefCell::default(),
+            former: RefCell::default(),
             turn: Cell::new(0),
         }
     }
@@ -162,7 +188,8 @@ impl State {
                 let stays = member.link.serial() != serial;
                 if !stays {
                     let (received, sent, resumes) = member.link.totals();
-                    for (sum, part) in session.past.iter().zip([received, sent, resumes]) {
+                    let past = session.past.get(worker).into_iter().flatten();
+                    for (sum, part) in past.zip([received, sent, resumes]) {
                         sum.fetch_add(part, Ordering::Relaxed);
                     }
                 }
@@ -200,19 +227,25 @@ impl State {
         Rc::clone(self.services.borrow_mut().entry(name.to_owned()).or_default())
     }
 
-    /// Names of what streams on this worker count in: services and forwards.
-    pub(crate) fn counted_names(&self) -> HashMap<*const (), Counted> {
+    /// Names of what streams on this worker count in: services and forwards, also of those that are
+    /// closed as long as they have streams.
+    pub(crate) fn counted_names(&self) -> HashMap<*const (), String> {
         let services = self.services.borrow();
-        let targets = services.iter().map(|(name, stats)| {
-            (stats.identity(), Counted { name: name.clone(), is_entrance: false })
-        });
+        let targets = services.iter().map(|(name, stats)| (stats.identity(), name.clone()));
         let entrances = self.entrances.borrow();
-        let doors = entrances.values().map(|open| {
-            let name = open.entrance.name();
-            let name = if name.is_empty() { open.entrance.address.clone() } else { name };
-            (open.settings.stats.identity(), Counted { name, is_entrance: true })
-        });
-        targets.chain(doors).collect()
+        let doors = entrances.values().map(|open| (open.settings.stats.identity(), open.label()));
+        let former = self.former.borrow();
+        let gone = former
+            .iter()
+            .filter_map(|(stats, label)| Some((stats.upgrade()?.identity(), label.clone())));
+        gone.chain(targets).chain(doors).collect()
+    }
+
+    /// An entrance is closed; its streams may go on for long.
+    pub(crate) fn remember(&self, open: &Open) {
+        let mut former = self.former.borrow_mut();
+        former.retain(|(stats, _)| stats.strong_count() > 0);
+        former.push((Rc::downgrade(&open.settings.stats), open.label()));
     }
 
     /// What the services of this worker have counted.

@@ -1,7 +1,7 @@
 //! What all workers know together: the links and entrances of both roles, for the status, and
 //! their common end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use proto::{StreamId, Target};
 use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
-use crate::session::{Handle, Session, Worker};
+use crate::session::{self, Handle, Session, Worker};
 use crate::{status, term};
 
 /// How often a drain looks whether the last stream has ended.
@@ -32,19 +32,18 @@ fn state(link: &Link) -> &'static str {
 /// One worker's part.
 #[derive(Default)]
 struct Part {
+    worker: usize,
     sessions: BTreeMap<u64, (Arc<Session>, status::Session)>,
 }
 
 fn part(worker: &Rc<Worker>) -> Part {
-    let mut part = Part::default();
+    let mut part = Part { worker: worker.index, ..Part::default() };
     for (session, link) in worker.state.all_links() {
         let carriers = link.carriers();
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
         let (received, sent, resumes) = link.totals();
         let entry = part.entry(&session);
-        entry.bytes_received += received;
-        entry.bytes_sent += sent;
-        entry.resumes += resumes;
+        entry.add([received, sent, resumes]);
         entry.links.push(status::Link {
             serial: link.serial(),
             worker: worker.index,
@@ -89,12 +88,14 @@ fn part(worker: &Rc<Worker>) -> Part {
 
 impl Part {
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
+        let worker = self.worker;
         let new = || {
-            let told = status::Session {
+            let mut told = status::Session {
                 peer: session.name.clone(),
                 state: if session.live() > 0 { "up" } else { "connecting" }.to_owned(),
                 ..status::Session::default()
             };
+            told.add(session.past(worker));
             (Arc::clone(session), told)
         };
         &mut self.sessions.entry(session.id).or_insert_with(new).1
@@ -104,31 +105,55 @@ impl Part {
 /// All sessions over all workers.
 pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Session> {
     let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
-    for handle in handles {
+    let mut seen = HashSet::new();
+    for (worker, handle) in handles.iter().enumerate() {
         // A worker that is gone has nothing to show.
         let Ok(part) = handle.call(part).await else { continue };
         for (id, session) in part.sessions {
+            seen.insert((id, worker));
             let Some((_, whole)) = all.get_mut(&id) else {
                 all.insert(id, session);
                 continue;
             };
             let (_, session) = session;
-            whole.bytes_received += session.bytes_received;
-            whole.bytes_sent += session.bytes_sent;
-            whole.resumes += session.resumes;
+            whole.add([session.bytes_received, session.bytes_sent, session.resumes]);
             whole.links.extend(session.links);
             merge(&mut whole.services, session.services);
             merge(&mut whole.forwards, session.forwards);
         }
     }
-    let whole = |(id, (session, mut told)): (u64, (Arc<Session>, status::Session))| {
-        let [received, sent, resumes] = session.past();
-        told.bytes_received += received;
-        told.bytes_sent += sent;
-        told.resumes += resumes;
-        (id, told)
+    let mut newest: BTreeMap<String, u64> = BTreeMap::new();
+    for (id, (session, told)) in &mut all {
+        // Workers that know it have told of their past as well, in one breath with what lives.
+        for worker in (0..handles.len()).filter(|worker| !seen.contains(&(*id, *worker))) {
+            told.add(session.past(worker));
+        }
+        newest.insert(session.name.clone(), *id);
+    }
+    for (name, id) in newest {
+        if let Some((_, told)) = all.get_mut(&id) {
+            told.add(session::ended(&name));
+        }
+    }
+    all.into_iter().map(|(id, (_, told))| (id, told)).collect()
+}
+
+/// A session without a link and without an entrance, which no worker knows; `others` are those that one
+/// knows.
+pub(crate) fn without_links(
+    session: &Session,
+    others: &BTreeMap<u64, status::Session>,
+) -> status::Session {
+    let mut told = status::Session {
+        peer: session.name.clone(),
+        state: "connecting".to_owned(),
+        ..status::Session::default()
     };
-    all.into_iter().map(whole).collect()
+    (0..session.workers()).for_each(|worker| told.add(session.past(worker)));
+    if others.values().all(|other| other.peer != session.name) {
+        told.add(session::ended(&session.name));
+    }
+    told
 }
 
 /// What was refused, by reason.
@@ -161,7 +186,7 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
         streams.sort_unstable_by_key(|(stream, _)| stream.id.raw());
         for (stream, outlet) in streams {
             let counted = names.get(&outlet.counted_in());
-            let service = counted.map(|counted| counted.name.as_str()).unwrap_or_default();
+            let service = counted.map(String::as_str).unwrap_or_default();
             if wanted.is_some_and(|wanted| wanted != service) {
                 continue;
             }
@@ -169,11 +194,11 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
             if part.list.len() == room {
                 continue;
             }
-            // What comes from a visitor's socket goes to the peer, and what goes to a target's
-            // came from there.
-            let (bytes_in, bytes_out) = match counted {
-                Some(counted) if counted.is_entrance => (stream.sent, stream.received),
-                _ => (stream.received, stream.sent),
+            // Whoever opened it has the visitor, whose bytes go to the peer.
+            let (bytes_in, bytes_out) = if stream.is_ours {
+                (stream.sent, stream.received)
+            } else {
+                (stream.received, stream.sent)
             };
             part.list.push(status::Stream {
                 id: format!("{}/{}", link.serial(), stream.id.raw()),

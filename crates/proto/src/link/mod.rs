@@ -64,6 +64,8 @@ const SCRATCH: usize = 1 << 10;
 pub struct StreamCounts {
     /// Which.
     pub id: StreamId,
+    /// This side opened it.
+    pub is_ours: bool,
     /// Payload bytes from the peer.
     pub received: u64,
     /// Payload bytes taken for the peer.
@@ -160,6 +162,7 @@ impl Link {
         let streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
         streams.map(|(_, stream)| StreamCounts {
             id: stream.id,
+            is_ours: stream.id.opener() == Some(self.side),
             received: stream.recv.received().since(Offset::ZERO),
             sent: stream.send.written().since(Offset::ZERO),
         })

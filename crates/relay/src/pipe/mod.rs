@@ -41,6 +41,8 @@ pub(crate) struct Pipe {
     deaf: Cell<bool>,
     /// A byte moved since the watchdog last looked.
     active: Cell<bool>,
+    /// A byte came from the other side: it serves the stream.
+    is_served: Cell<bool>,
 }
 
 impl Pipe {
@@ -57,6 +59,7 @@ impl Pipe {
             stop: Cell::new(false),
             deaf: Cell::new(false),
             active: Cell::new(false),
+            is_served: Cell::new(false),
         })
     }
 
@@ -100,6 +103,10 @@ impl Pipe {
 
     /// The far side could not or would not serve the stream: counted, and told now and then.
     fn note_refusal(&self, code: ResetCode) {
+        if self.is_served.get() {
+            // It ends for that reason, and was not refused.
+            return;
+        }
         match code {
             ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Internal => return,
             ResetCode::Refused
@@ -132,6 +139,7 @@ impl Outlet for Pipe {
             return throw_away(pieces);
         }
         self.active.set(true);
+        self.is_served.set(true);
         let mut written = 0;
         if self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()

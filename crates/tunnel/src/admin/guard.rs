@@ -37,6 +37,11 @@ impl Guard {
         if origin.is_some_and(|origin| origin.as_bytes() != format!("http://{host}").as_bytes()) {
             return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
         }
+        // A browser says so of requests that carry no origin: images, scripts, links.
+        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+        if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+        }
         if OPEN.contains(&uri.path()) || self.is_known(headers) {
             return None;
         }

@@ -70,7 +70,12 @@ fn process(page: &mut Page, status: &Status) {
     page.single("tunnel_running", "gauge", "1, or 0 while it drains.", up);
     let uptime = status.uptime_seconds;
     page.single("tunnel_uptime_seconds", "gauge", "Time since the start.", uptime);
-    page.single("tunnel_tasks", "gauge", "Tasks alive on all runtimes.", status.tasks);
+    page.single(
+        "tunnel_tasks",
+        "gauge",
+        "Tasks alive on the workers and beside them.",
+        status.tasks,
+    );
     let memory = status.memory;
     let help = "What streams and buffers may take: memory_budget.";
     page.single("tunnel_memory_budget_bytes", "gauge", help, memory.budget_bytes);
@@ -117,8 +122,6 @@ fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
             page.value(name, &[("peer", peer)], sum(&of(sessions)));
         }
     };
-    let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
-    let _ = count;
     gauge(page, "tunnel_links", "Links to the other side.", |links| links.len() as u64);
     gauge(page, "tunnel_links_up", "Links that carry streams.", |links| {
         links.iter().filter(|link| link.state == UP).count() as u64
@@ -173,12 +176,15 @@ fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
 struct Series<'a> {
     peer: &'a str,
     kind: &'static str,
+    is_wish: bool,
     service: &'a Service,
 }
 
 impl Series<'_> {
     fn labels(&self) -> [(&str, &str); 4] {
         let Service { name, address, .. } = self.service;
+        // A client's wish becomes an address when it is published, and the series is to stay the same.
+        let address = if self.is_wish { "" } else { address };
         [("peer", self.peer), ("kind", self.kind), ("service", name), ("address", address)]
     }
 }
@@ -187,9 +193,10 @@ fn services(page: &mut Page, role: &str, sessions: &BTreeMap<&str, Vec<&Session>
     let mut all = Vec::new();
     for (peer, sessions) in sessions {
         for session in sessions {
-            let series = |kind| move |service| Series { peer, kind, service };
-            all.extend(session.services.iter().map(series("service")));
-            all.extend(session.forwards.iter().map(series("forward")));
+            let wishes = role == "client";
+            let series = |kind, is_wish| move |service| Series { peer, kind, is_wish, service };
+            all.extend(session.services.iter().map(series("service", wishes)));
+            all.extend(session.forwards.iter().map(series("forward", false)));
         }
     }
     // Of a service that moves from a session to its successor there are two for a moment.

@@ -1,5 +1,6 @@
 //! What is answered.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,8 +182,15 @@ async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)
     }
 }
 
+/// What changes something goes on to its end, also when whoever asked goes away meanwhile.
+async fn whole<T: Send + 'static>(
+    work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    tokio::spawn(work).await?
+}
+
 async fn reload(State(source): Source) -> Response {
-    match source.reload().await {
+    match whole(async move { source.reload().await }).await {
         Ok(reloaded) => Json(reloaded).into_response(),
         Err(why) => failed(&why),
     }
@@ -220,7 +228,7 @@ async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>
         Err(why) => return problem(why.status(), &why.body_text()),
     };
     let name = order.name.clone();
-    match source.enroll(order).await {
+    match whole(async move { source.enroll(order).await }).await {
         Ok(opened) => {
             let code = opened.code(&name, &[]);
             let body: Value = json!({ "code": code.text(), "servers": code.urls });
@@ -231,7 +239,7 @@ async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>
 }
 
 async fn revoke(State(source): Source, Path(name): Path<String>) -> Response {
-    match source.revoke(name).await {
+    match whole(async move { source.revoke(name).await }).await {
         Ok(true) => StatusCode::NO_CONTENT.into_response(),
         Ok(false) => problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code"),
         Err(why) => failed(&why),

@@ -56,6 +56,8 @@ fn who_may_not_ask_is_told_why_and_health_is_for_everybody() {
         ("/healthz", "Host: HOST", 200),
         ("/readyz", "Host: localhost", 200),
         ("/healthz", "Host: rebound.example.com", 403),
+        ("/healthz", "Host: HOST\r\nSec-Fetch-Site: cross-site", 403),
+        ("/healthz", "Host: HOST\r\nSec-Fetch-Site: none", 200),
         ("/healthz", "X: y", 400),
         ("/metrics", "Host: HOST", 401),
         ("/metrics", "Host: HOST\r\nAuthorization: Bearer wrong", 401),

@@ -30,7 +30,7 @@ use crate::life::Life;
 use crate::measure::{self, Meter, Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::session::{Handle, State, Workers};
-use crate::status::{self, SendFuture, Status, StatusSource};
+use crate::status::{SendFuture, Status, StatusSource};
 use crate::{memory, survey, term, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
@@ -153,11 +153,8 @@ impl StatusSource for Client {
             let config = shared.config.load_full();
             let current = Arc::clone(&shared.links.load().session);
             let mut sessions = survey::sessions(self.workers.handles()).await;
-            let mut session = sessions.remove(&current.id).unwrap_or_else(|| status::Session {
-                peer: current.name.clone(),
-                state: "connecting".to_owned(),
-                ..status::Session::default()
-            });
+            let known = sessions.remove(&current.id);
+            let mut session = known.unwrap_or_else(|| survey::without_links(&current, &sessions));
             if let Some(error) = shared.published.trouble() {
                 session.state = error;
             }

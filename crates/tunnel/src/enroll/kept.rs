@@ -72,6 +72,11 @@ impl Kept {
         if problems.is_empty() { Ok(()) } else { Err(WrongConfig(problems)) }
     }
 
+    /// Whether there is any.
+    pub(crate) fn is_empty(&self) -> Result<bool, WrongConfig> {
+        Ok(self.files()?.is_empty())
+    }
+
     fn files(&self) -> Result<Vec<PathBuf>, WrongConfig> {
         let list = || -> io::Result<Vec<PathBuf>> {
             fs::read_dir(&self.0)?.map(|entry| Ok(entry?.path())).collect()

@@ -40,6 +40,22 @@ pub(crate) struct Order {
     pub(crate) allow_forward: Vec<String>,
 }
 
+impl Order {
+    /// Its rights as flags of a command line, each with a blank in front.
+    pub(crate) fn flags(&self) -> String {
+        let both = [("--allow-tcp", &self.allow_tcp), ("--allow-forward", &self.allow_forward)];
+        let each = |(flag, list): (&str, &Vec<String>)| -> String {
+            list.iter().map(|right| format!(" {flag} '{right}'")).collect()
+        };
+        if self.is_default() { String::new() } else { both.map(each).concat() }
+    }
+
+    /// Whether nothing was said about its rights.
+    pub(crate) fn is_default(&self) -> bool {
+        self.allow_forward.is_empty() && self.allow_tcp == [crate::first_start::PORTS]
+    }
+}
+
 /// What a server gives for an [`Order`]: all of a [`Code`] that it knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Opened {

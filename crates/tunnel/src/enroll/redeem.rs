@@ -1,13 +1,15 @@
 //! The client's part: a code becomes a configuration file.
 
+use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, BufRead as _, Read as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientFlags, Secret, Sources};
+use config::{ClientConfig, ClientFlags, Secret, Sources};
+use link::GreetError;
 use link::client::{DialError, enroll};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
 use zeroize::Zeroizing;
@@ -23,41 +25,54 @@ use crate::workers::slow_runtime;
 /// Where the configuration goes unless a flag says otherwise.
 const FILE: &str = "client.yaml";
 
+/// Longer than any code, in bytes.
+const LINE_MAX: u64 = 16 << 10;
+
 /// Gives the code to the server, writes what it got for it to the file of `--config`, and returns
 /// the arguments of a client that was always started with that file. A file of the same client that
 /// is there already is taken as it is, so that the whole command may be run again.
 pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs> {
+    let line = if code == "-" { Some(first_line()?) } else { None };
+    let code = line.as_deref().unwrap_or(code);
     let mut code = Code::read(code).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     if !args.server.is_empty() {
         code.urls.clone_from(&args.server);
     }
     let path = args.daemon.config.clone().unwrap_or_else(|| FILE.into());
-    if path.exists() {
+    // One without a word in it is what somebody left who lost patience.
+    if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
         is_of(&path, &code.name)?;
         let at = path.display();
-        term::err(format_args!("{at} is there already: the code is not used"));
+        let flags = if has_flags(args) { ", nor what else was given here" } else { "" };
+        term::err(format_args!(
+            "{at} is there already: the code is not used{flags} (to use it, remove the file)"
+        ));
         return Ok(start_with(args, path));
     }
     // What is wrong with the other flags is told before the code is spent.
-    let trusted = ways(&code, args, None)?.into_iter().map(|way| (way, false));
-    let pinned = code.pin.as_deref().map(|pin| ways(&code, args, Some(pin))).transpose()?;
-    let pinned = pinned.into_iter().flatten().map(|way| (way, true));
-    // A certificate that the system trusts is better than a pin, which may not survive its renewal.
-    // Whoever has such a certificate and not the code learns nothing and is found out.
-    let all: Vec<_> = if code.self_signed {
-        pinned.chain(trusted).collect()
-    } else {
-        trusted.chain(pinned).collect()
-    };
+    let ways = ways(&code, args)?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
     let place = Reserved::new(&path)?;
-    let (token, is_pinned) = slow_runtime()?.block_on(exchange(&all, &name, &secret))?;
-    let pin = code.pin.as_deref().filter(|_| is_pinned);
+    let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
+    // Over a way without TLS nothing was learnt about certificates.
+    let pin = code.pin.as_deref().filter(|_| ways[won].is_pinned || !ways[won].has_tls);
     place.fill(&file(&code, pin, token.reveal(), args))?;
     term::err(format_args!("client `{name}` is enrolled; its configuration is {}", path.display()));
     Ok(start_with(args, path))
+}
+
+/// Of standard input: what is an argument may be read by everybody on this machine.
+fn first_line() -> anyhow::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
+    Ok(line)
+}
+
+fn has_flags(args: &ClientArgs) -> bool {
+    let lists = [&args.server, &args.publish, &args.forward];
+    args.connections.is_some() || lists.iter().any(|list| !list.is_empty())
 }
 
 /// Is the file there that of this client?
@@ -84,8 +99,49 @@ fn start_with(args: &ClientArgs, path: PathBuf) -> ClientArgs {
     args
 }
 
-/// All flags checked as those of a client that has its token.
-fn ways(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<Vec<Way>> {
+/// A way to the server, and what its certificate is compared with there.
+#[derive(Debug)]
+struct Candidate {
+    way: Way,
+    is_pinned: bool,
+    has_tls: bool,
+}
+
+/// All ways, the best first. A certificate that the system trusts is better than a pin, which may not
+/// survive its renewal: whoever has such a certificate and not the code learns nothing and is found
+/// out. A way without TLS comes last.
+fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
+    let mut kinds = vec![None];
+    kinds.extend(code.pin.as_deref().map(Some));
+    if code.self_signed {
+        kinds.reverse();
+    }
+    let (mut found, mut failed) = (Vec::new(), None);
+    for pin in kinds {
+        let config = checked(code, args, pin)?;
+        for path in &config.servers {
+            let (has_tls, is_pinned) = (path.endpoint.transport.has_tls(), pin.is_some());
+            // Once is enough where there is no certificate.
+            if !has_tls && is_pinned {
+                continue;
+            }
+            match Way::new(path, &config.common) {
+                Ok(way) => found.push(Candidate { way, is_pinned, has_tls }),
+                // A system without authorities, mostly; the pin needs none.
+                Err(why) => failed = Some(why),
+            }
+        }
+    }
+    // Keeps the order otherwise.
+    found.sort_by_key(|candidate| !candidate.has_tls);
+    match failed {
+        Some(why) if found.is_empty() => Err(why),
+        _ => Ok(found),
+    }
+}
+
+/// All flags as those of a client that has its token.
+fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<ClientConfig> {
     let flags = ClientFlags {
         server: code.urls.clone(),
         name: Some(code.name.clone()),
@@ -97,28 +153,37 @@ fn ways(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<Vec
         ..ClientFlags::default()
     };
     let nothing = |_: &Path| Err(String::new());
-    let sources = Sources { env: &|_| None, read: &nothing };
-    let config = config::load_client(None, &flags, &sources).map_err(WrongConfig::from)?.config;
-    config.servers.iter().map(|path| Way::new(path, &config.common)).collect()
+    // Proxies stand there.
+    let env = |name: &str| env::var(name).ok();
+    let sources = Sources { env: &env, read: &nothing };
+    Ok(config::load_client(None, &flags, &sources).map_err(WrongConfig::from)?.config)
 }
 
-/// The first way that leads to the server gives the token. Says whether it was one with the pin.
+/// The first way that leads to the server gives the token. Says which it was.
 async fn exchange(
-    ways: &[(Way, bool)],
+    ways: &[Candidate],
     name: &Name,
     code: &Token,
-) -> anyhow::Result<(EnrolledToken, bool)> {
+) -> anyhow::Result<(EnrolledToken, usize)> {
     let mut failed = None;
-    for (way, is_pinned) in ways {
-        let path = way.path();
+    for (index, candidate) in ways.iter().enumerate() {
+        let path = candidate.way.path();
         let error = match enroll(&path, name.clone(), code.clone()).await {
-            Ok(token) => return Ok((token, *is_pinned)),
+            Ok(token) => return Ok((token, index)),
             Err(error) => error,
         };
-        if let DialError::Greet(greet) = &error
-            && let Some(refusal) = greet.refusal()
-        {
-            bail!("{}: {}", path.url, advice(refusal));
+        match &error {
+            DialError::Greet(greet) if greet.refusal().is_some() => {
+                bail!("{}: {}", path.url, greet.refusal().map(advice).unwrap_or_default());
+            }
+            DialError::Greet(GreetError::Io(_) | GreetError::Timeout) => {
+                bail!(
+                    "{}: {error}. The code may be used up by that: try it once more, and if it is \
+                       refused, ask for another with `tunnel enroll`",
+                    path.url
+                );
+            }
+            DialError::Greet(GreetError::Greeting(_)) | DialError::Carrier(_) => {}
         }
         // The way that ought to have led there is the one to tell of.
         failed.get_or_insert((path.url, error));
@@ -184,7 +249,8 @@ struct Reserved<'a> {
 
 impl<'a> Reserved<'a> {
     fn new(path: &'a Path) -> anyhow::Result<Self> {
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let made =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         made.with_context(|| format!("making {}", path.display()))?;
         Ok(Self { path, filled: false })
     }

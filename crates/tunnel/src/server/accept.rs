@@ -124,7 +124,7 @@ async fn welcome(
 ) -> anyhow::Result<()> {
     let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
         .await
-        .map_err(|_| anyhow::anyhow!("no handshake within {} s", HANDSHAKE.as_secs()))??;
+        .map_err(|_| no_handshake())??;
     auth.note_peer(&carrier.peer);
     let mut greeted = greet(carrier, auth).await?;
     if greeted.grant.enrolled.is_some() {
@@ -152,11 +152,17 @@ async fn welcome(
     Ok(())
 }
 
+fn no_handshake() -> CarrierError {
+    let text = format!("no handshake within {} s", HANDSHAKE.as_secs());
+    io::Error::new(io::ErrorKind::TimedOut, text).into()
+}
+
 /// A carrier does not get to its worker. If it was to begin a link there is none, and the client,
 /// which counts on it, is to hear so at its next attempt.
 fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Error) {
     let (name, source) = (greeted.grant.name.as_str(), greeted.carrier.peer.address.ip());
     let why = anyhow::anyhow!("its connection was lost on the way to its worker: {error}");
+    registry.brake().count(Outcome::Failed(&why));
     if registry.brake().tell(name, source, Kind::of(&why), Instant::now()).is_some() {
         tracing::warn!(client = name, link = serial, "{why}");
     }

@@ -15,7 +15,7 @@ use super::registry::Registry;
 
 /// Answers the questions of one greeting.
 pub(super) struct Auth<'a> {
-    registry: &'a Registry,
+    registry: &'a Arc<Registry>,
     claimed: RefCell<Option<String>>,
     certificate: RefCell<Option<String>>,
     address: Cell<Option<SocketAddr>>,
@@ -28,7 +28,7 @@ pub(super) struct Auth<'a> {
 }
 
 impl<'a> Auth<'a> {
-    pub(super) fn new(registry: &'a Registry) -> Self {
+    pub(super) fn new(registry: &'a Arc<Registry>) -> Self {
         let (claimed, certificate, code) = Default::default();
         let (address, epoch) = (Cell::new(None), Cell::new(None));
         let (by_code, by_certificate) = Default::default();
@@ -86,7 +86,11 @@ impl<'a> Auth<'a> {
     /// The code was right, so its client is one of ours from now on.
     async fn enroll(&self, name: &Name, enrolled: StoredCredential) -> Result<(), Refusal> {
         let Some(code) = self.code.take() else { return Err(Refusal::BadCredential) };
-        match self.registry.enroll(name, &code, enrolled).await {
+        let (registry, own) = (Arc::clone(self.registry), name.clone());
+        // In a task of its own: a greeting may be cut off at any moment, and this not.
+        let work = async move { registry.enroll(&own, &code, enrolled).await };
+        let outcome = tokio::task::spawn_local(work).await;
+        match outcome.unwrap_or_else(|defect| Err(defect.into())) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Refusal::BadCredential),
             Err(why) => {

@@ -28,6 +28,13 @@ pub(super) struct Enrolments {
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// What there was of a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Revoked {
+    pub(super) code: bool,
+    pub(super) client: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Open {
     order: Order,
@@ -99,6 +106,7 @@ impl Enrolments {
         name: &Name,
         code: &StoredCredential,
         enrolled: StoredCredential,
+        is_client: bool,
     ) -> anyhow::Result<Option<ClientGrant>> {
         let used = {
             let mut open = self.open();
@@ -108,9 +116,12 @@ impl Enrolments {
             }
         };
         let (Some(used), Some(kept)) = (used, self.kept.clone()) else { return Ok(None) };
+        if is_client && !kept.has(name) {
+            return Ok(None);
+        }
         let (order, bind) = (used.order.clone(), self.public_bind);
-        let written =
-            tokio::task::spawn_blocking(move || kept.write(&order, &enrolled, bind)).await?;
+        let write = tokio::task::spawn_blocking(move || kept.write(&order, &enrolled, bind));
+        let written = write.await.unwrap_or_else(|defect| Err(defect.into()));
         if written.is_err() {
             // The disk may have room again in a minute.
             self.open().entry(name.as_str().to_owned()).or_insert(used);
@@ -118,12 +129,12 @@ impl Enrolments {
         written.map(Some)
     }
 
-    /// Forgets the code of a name and the client itself. Says whether there was either.
-    pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
+    /// Forgets the code of a name and the client itself.
+    pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<Revoked> {
         let kept = self.kept.clone().context("this server has no state directory")?;
-        let had_code = self.open().remove(name.as_str()).is_some();
+        let code = self.open().remove(name.as_str()).is_some();
         let name = name.clone();
-        let was_kept = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
-        Ok(had_code || was_kept)
+        let client = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
+        Ok(Revoked { code, client })
     }
 }

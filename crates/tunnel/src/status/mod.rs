@@ -195,6 +195,15 @@ pub(crate) struct Service {
     pub(crate) refused: BTreeMap<String, u64>,
 }
 
+impl Session {
+    /// Adds received and sent bytes, and resumes.
+    pub(crate) fn add(&mut self, [received, sent, resumes]: [u64; 3]) {
+        self.bytes_received += received;
+        self.bytes_sent += sent;
+        self.resumes += resumes;
+    }
+}
+
 impl Service {
     /// Adds what was counted elsewhere for the same one.
     pub(crate) fn add(&mut self, part: &Self) {

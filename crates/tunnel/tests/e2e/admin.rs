@@ -1,16 +1,20 @@
 //! The admin API as its users ask it: curl, and a server that is not there.
 
 use std::collections::HashMap;
+use std::io::Write as _;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
 use crate::harness::{
-    Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect, tunnel, wait,
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect,
+    tunnel, wait,
 };
-use crate::reload::echo;
+use crate::reload::{echo, outcome};
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
@@ -183,22 +187,77 @@ fn what_the_command_line_can_do_the_api_can_too() {
 }
 
 #[test]
+fn what_was_asked_for_is_done_also_when_whoever_asked_goes_away() {
+    let (running, server, _client) = started(Setup::new(Scheme::Tls));
+    let mut done = 0;
+    for n in 0..20 {
+        let order = json!({ "name": format!("away{n}") });
+        let (status, body) = server.send("POST", "/api/v1/enrolments", &order);
+        assert_eq!(status, 201, "{body}");
+        let dir = TempDir::new().unwrap();
+        let mut command = tunnel(&["client", "--enroll", body["code"].as_str().unwrap()]);
+        command.arg("--config").arg(dir.path().join("away.yaml"));
+        command.arg("--control").arg(dir.path().join("c.sock"));
+        let mut away = Daemon::start("away", dir.path(), &mut command);
+        away.wait_line(&["connected to"], SOON);
+        let mut asker = connect(server.0);
+        write!(
+            asker,
+            "DELETE /api/v1/enrolments/away{n} HTTP/1.1\r\nHost: localhost\r\n\
+             Authorization: Bearer {TOKEN}\r\n\r\n"
+        )
+        .unwrap();
+        drop(asker);
+        // Out at once, or not begun with: but not half of it.
+        let kept = running.file(&format!("state/clients/away{n}.yaml"));
+        let patience = Instant::now() + Duration::from_millis(500);
+        while kept.exists() && Instant::now() < patience {
+            thread::sleep(Duration::from_millis(5));
+        }
+        if !kept.exists() {
+            // Of two links one may still be on its way in.
+            wait("it is out", SOON, || {
+                let status = server.get("/api/v1/status");
+                let sessions = status["sessions"].as_array().unwrap();
+                let name = format!("away{n}");
+                let is_in = |s: &Value| s["peer"] == *name && s["links"] != json!([]);
+                (!sessions.iter().any(is_in)).then_some(())
+            });
+            done += 1;
+        }
+        away.kill();
+        away.wait_end(SOON);
+    }
+    assert!(done > 0);
+}
+
+#[test]
 fn a_flood_of_askers_and_those_who_say_nothing_cost_the_streams_nothing() {
     let origin = Origin::echo();
     let (running, server, _client) =
         started(Setup::new(Scheme::Tls).service("echo", origin.port()));
     let visitor = connect(running.public("echo"));
-    // More than it serves at a time; none says a word.
-    let silent: Vec<_> = (0..100).map(|_| connect(server.0)).collect();
+    // More than it serves at a time; none says a word, and so none keeps its place for long.
+    let silent: Vec<_> = (0..40).map(|_| connect(server.0)).collect();
     for byte in 0..100 {
         echo(&visitor, byte);
     }
+    wait("it answers again", LONG, || (server.ask(&[], "/healthz").0 == 200).then_some(()));
     drop(silent);
-    wait("it answers again", SOON, || (server.ask(&[], "/healthz").0 == 200).then_some(()));
-    // A port that is taken is a reason not to start, told with its place.
-    let mut setup = Setup::new(Scheme::Tls);
-    setup.server_lines.push_str(&server.lines());
-    let mut other = setup.start_server();
-    assert_eq!(other.server.wait_end(SOON).code(), Some(1));
-    other.server.wait_line(&["admin API on 127.0.0.1", "in use"], SOON);
+}
+
+#[test]
+fn a_port_that_is_taken_is_a_reason_not_to_start() {
+    let taken = Origin::echo();
+    let mut running = Setup::new(Scheme::Tcp).start_server();
+    running.server.kill();
+    running.server.wait_end(SOON);
+    running.edit_server(|text| text + &Api(taken.port()).lines());
+    let file = running.file("server.yaml");
+    let (exit, _, complaint) = outcome(run(tunnel(&["server", "--config"]).arg(file)));
+    assert_eq!(exit, Some(1), "{complaint}");
+    assert!(
+        complaint.contains("admin API on 127.0.0.1") && complaint.contains("in use"),
+        "{complaint}"
+    );
 }

@@ -145,6 +145,10 @@ fn streams_are_listed_at_both_ends_and_one_of_them_is_ended_by_its_number() {
                 assert_eq!(stream[counted], ASKED, "{stream}");
             }
         }
+        if role == "client" {
+            let forward = format!("tcp://127.0.0.1:{}", running.local());
+            assert_eq!(streams(&running, role, &["--service", &forward])["total"], 1);
+        }
         // On the server the socket is the visitor's; on the client it is known by its place.
         let sockets = [&first, &second].map(|v| v.local_addr().unwrap().to_string());
         let list = ones["list"].as_array().unwrap();

@@ -49,6 +49,16 @@ fn refused(dir: &Path, code: &str, args: &[&str]) -> Said {
     said
 }
 
+/// Ends a server that runs below another program, which only takes its terminal away.
+struct Below<'a>(&'a Path);
+
+impl Drop for Below<'_> {
+    fn drop(&mut self) {
+        let number = fs::read_to_string(self.0.join("lock")).unwrap_or_default();
+        drop(Command::new("kill").args(["-9", number.trim()]).output());
+    }
+}
+
 #[test]
 fn two_commands_on_two_machines_publish_a_port() {
     let (server, client) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -63,6 +73,8 @@ fn two_commands_on_two_machines_publish_a_port() {
     command.args(["-qfec", &line, "/dev/null"]).env("HOME", server.path()).env("NO_COLOR", "1");
     command.env_remove("NOTIFY_SOCKET");
     let mut first = Daemon::start("server", server.path(), &mut command);
+    let state = server.path().join("state");
+    let below = Below(&state);
     let said = first.wait_line(&["tunnel client --enroll "], SOON);
     let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
     let mut command = redeem(client.path(), &code_in(&said), &["--publish", &publish]);
@@ -81,13 +93,14 @@ fn two_commands_on_two_machines_publish_a_port() {
     assert!(!first.log().contains("refused our certificate"), "{}", first.log());
 
     // The same two commands again: what they made is used, and no new door opens.
-    for daemon in [&mut second, &mut first] {
-        daemon.terminate();
-        daemon.wait_end(SOON);
-    }
+    second.terminate();
+    second.wait_end(SOON);
+    drop(below);
+    first.wait_end(SOON);
     let mut command = Command::new(program("script"));
     command.args(["-qfec", &line, "/dev/null"]).env("HOME", server.path()).env("NO_COLOR", "1");
     let first = Daemon::start("server again", server.path(), &mut command);
+    let _below = Below(&state);
     first.wait_line(&["client `home` has been enrolled already"], SOON);
     let mut command = redeem(client.path(), &code_in(&said), &[]);
     let second = Daemon::start("client again", client.path(), &mut command);
@@ -178,6 +191,87 @@ fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
     assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(1));
     assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
     echo(&stays, 3);
+}
+
+#[test]
+fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
+    let running = Setup::new(Scheme::Tls).start();
+    let given = code(&running, &["away"]);
+    let token = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+    running.edit_server(|text| {
+        text.replace("clients:\n", &format!("clients:\n  - {{ name: away, token: {token} }}\n"))
+    });
+    assert_eq!(outcome(running.reload("server")).1, "client away added\n");
+    let dir = TempDir::new().unwrap();
+    let (exit, _, complaint) = refused(dir.path(), &given, &[]);
+    assert_eq!(exit, Some(1));
+    assert!(complaint.contains("not good (any more)"), "{complaint}");
+    // The configured one is neither replaced nor put out.
+    let other = code_of_a_third(&running);
+    assert_eq!(enroll(&running, &["--revoke", "third"]).0, Some(0), "{other}");
+    assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(1));
+    assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+}
+
+/// A code that nobody uses.
+fn code_of_a_third(running: &Running) -> String {
+    code(running, &["third"])
+}
+
+#[test]
+fn a_system_without_authorities_comes_in_by_the_pin_and_a_plain_way_is_the_last() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Tls);
+    setup.more_listen.push(format!("tcp://127.0.0.1:{}", free_port()));
+    let running = setup.start_server();
+    let (dir, public) = (TempDir::new().unwrap(), free_port());
+    let given = code(&running, &["away"]);
+    let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
+    let file = dir.path().join("code");
+    fs::write(&file, format!("{given}\n")).unwrap();
+    let inner = redeem(dir.path(), "-", &["--publish", &publish]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "exec \"$@\" < \"$CODE\"", "sh"]).env("CODE", &file);
+    command.arg(inner.get_program()).args(inner.get_args()).env("HOME", dir.path());
+    command.env("NO_COLOR", "1").env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/nowhere");
+    let client = Daemon::start("away", dir.path(), &mut command);
+    client.wait_line(&["connected to tls://"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    let made = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
+    assert!(made.contains("pin: \"sha256:"), "{made}");
+    assert!(!client.log().contains(&given));
+}
+
+#[test]
+fn a_server_whose_client_was_enrolled_starts_without_a_flag_as_well() {
+    let (dir, port) = (TempDir::new().unwrap(), free_port());
+    let listen = format!("tls://127.0.0.1:{port}");
+    let state = dir.path().join("state");
+    let start = |name: &str, more: &[&str]| {
+        let mut command = tunnel(&["server", "--listen", &listen, "--state-dir"]);
+        command.arg(&state).args(more).env("HOME", dir.path());
+        Daemon::start(name, dir.path(), &mut command)
+    };
+    let rights = ["--enroll", "home", "--allow-tcp", "8080"];
+    let mut first = start("first", &rights);
+    // Off a terminal the log has no code, and the command that has gives the same rights.
+    first.wait_line(&["tunnel enroll home --allow-tcp '8080'"], SOON);
+    first.wait_line(&["serving clients on"], SOON);
+    let control = state.join("server.sock");
+    let mut command = tunnel(&["enroll", "home", "--allow-tcp", "8080", "--control"]);
+    let (exit, said, _) = outcome(run(command.arg(&control)));
+    assert_eq!(exit, Some(0));
+    let mut command =
+        redeem(dir.path(), &code_in(&said), &["--forward", "tcp://127.0.0.1:0=tcp://a:1"]);
+    let mut client = Daemon::start("client", dir.path(), &mut command);
+    client.wait_line(&["connected to"], SOON);
+    first.terminate();
+    first.wait_end(SOON);
+    let again = start("again", &[]);
+    again.wait_line(&["client connected", "home"], SOON);
+    assert!(!state.join("home.token").exists());
+    client.terminate();
+    client.wait_end(SOON);
 }
 
 #[test]

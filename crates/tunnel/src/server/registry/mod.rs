@@ -14,6 +14,7 @@ use proto::{InstanceId, LinkId};
 use super::Shared;
 use super::brake::Brake;
 use super::clients::{Changes, Client};
+use super::enrolments::Revoked;
 use crate::logging::AUDIT;
 use crate::session::{Handle, Session};
 use crate::status;
@@ -157,7 +158,9 @@ impl Registry {
     ) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
-        let Some(grant) = shared.enrolments.finish(name, code, enrolled).await? else {
+        // Somebody may have configured a client of this name since the code was made.
+        let is_client = shared.clients.find(name.as_str()).is_some();
+        let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
             return Ok(false);
         };
         let changes = shared.clients.put(&grant)?;
@@ -170,8 +173,10 @@ impl Registry {
     pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
-        if !shared.enrolments.revoke(name).await? {
-            return Ok(false);
+        let Revoked { code, client } = shared.enrolments.revoke(name).await?;
+        if !client {
+            // One of the configuration stays.
+            return Ok(code);
         }
         let changes = shared.clients.remove(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
