@@ -35,6 +35,10 @@ const ALLOCATOR: [(&str, &str); 2] =
 /// Between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// Churn before it counts: until then pools of buffers grow to what this load needs, and a run of a minute
+/// would compare a daemon that is still small with one that is not.
+const WARM_UP: Duration = Duration::from_secs(40);
+
 /// Before the first sample: a target whose visitor has left is kept open for 5 s.
 const REST: Duration = Duration::from_secs(8);
 
@@ -88,6 +92,8 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     println!("\nsoak for {} s over tls, in {}", time.as_secs(), dir.display());
 
     churn::warm_up(&places)?;
+    println!("warming up for {} s", WARM_UP.as_secs());
+    Churn::start(places, WARM_UP)?.finish()?;
     std::thread::sleep(REST);
     let mut samples = vec![settled(&mut running, None, Duration::ZERO)?];
     let churn = Churn::start(places, time)?;
