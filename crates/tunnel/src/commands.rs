@@ -107,7 +107,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
     });
-    let order = args.enroll.clone().map(|name| first_start::order(name, args));
+    let order = args.enroll.as_ref();
+    let order = order.map(|name| enroll::Order::new(name, &args.allow_tcp, &args.allow_forward));
     let (args, made) = (args.clone(), token_file);
     let load = Box::new(move || {
         let mut loaded = load::server(&args, made.as_deref())?;

@@ -2,7 +2,7 @@
 //! that brings the other machine in.
 
 use std::io::{IsTerminal, stdout};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
 use crate::cli::ServerArgs;
@@ -10,18 +10,10 @@ use crate::daemon::Role;
 use crate::enroll::{Kept, Order};
 use crate::load::{self, WrongConfig};
 use crate::state::StateDir;
-use crate::{generate, term};
+use crate::{generate, reach, term};
 
 /// The client's name unless a flag says otherwise.
 pub(crate) const NAME: &str = "home";
-
-/// What that client may publish: any port that needs no privilege. Whoever holds its token was
-/// given it by the owner of this machine. Forwards into this side's network stay denied, as for
-/// every client whose configuration does not allow them.
-pub(crate) const PORTS: &str = "1024-65535";
-
-/// Stands where no address of ours is worth printing.
-const PLACEHOLDER: &str = "SERVER_ADDRESS";
 
 /// What the other machine needs to come in.
 pub(crate) struct Invitation {
@@ -75,13 +67,16 @@ impl Invitation {
             None => format!("On the other machine, with the token in {file}:\n\n"),
         };
         let servers: String =
-            reachable_all(listen).iter().map(|url| format!(" --server {url}")).collect();
+            reach::urls(listen).iter().map(|url| format!(" --server {url}")).collect();
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
         text.push_str("\nAdd what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
-        if text.contains(PLACEHOLDER) {
-            text.push_str(&format!("{PLACEHOLDER} is how this machine is reached from there.\n"));
+        if text.contains(reach::PLACEHOLDER) {
+            text.push_str(&format!(
+                "{} is how this machine is reached from there.\n",
+                reach::PLACEHOLDER
+            ));
         }
         text
     }
@@ -102,16 +97,6 @@ fn token_file(client: &str) -> String {
     format!("{client}.token")
 }
 
-/// Who is to come in by `tunnel server --enroll`, with the rights that the flags give.
-pub(crate) fn order(name: String, args: &ServerArgs) -> Order {
-    Order { name, allow_tcp: ports(&args.allow_tcp), allow_forward: args.allow_forward.clone() }
-}
-
-/// What an enrolled client may publish, where nothing else is said.
-pub(crate) fn ports(given: &[String]) -> Vec<String> {
-    if given.is_empty() { vec![PORTS.to_owned()] } else { given.to_vec() }
-}
-
 /// Shows the code for a client of that name, unless it has come in already: a service that is started
 /// with the flag again and again does not open the door each time.
 pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
@@ -128,40 +113,6 @@ pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> 
     }
     term::out(role.enroll(order).await?.text(&name, &[]));
     Ok(())
-}
-
-/// The URLs under which a client reaches listeners, as far as we know.
-pub(crate) fn reachable_all(listen: &[String]) -> Vec<String> {
-    let own = own_address();
-    listen.iter().map(|url| reachable(url, own)).collect()
-}
-
-/// The URL under which a client reaches a listener.
-fn reachable(url: &str, own: Option<IpAddr>) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let Ok(address) = address.parse::<SocketAddr>() else { return url.to_owned() };
-    if !address.ip().is_unspecified() {
-        return url.to_owned();
-    }
-    match own {
-        Some(ip) => format!("{scheme}://{}{path}", SocketAddr::new(ip, address.port())),
-        None => format!("{scheme}://{PLACEHOLDER}:{}{path}", address.port()),
-    }
-}
-
-/// The address from which this machine talks to the world; a guess (there may be NAT in front).
-fn own_address() -> Option<IpAddr> {
-    // Connecting a UDP socket asks the routing table and sends nothing. The addresses are of the
-    // blocks for documentation (RFC 5737, RFC 3849): only a default route leads there.
-    [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
-        |(local, remote)| {
-            let socket = UdpSocket::bind(local).ok()?;
-            socket.connect(remote).ok()?;
-            let ip = socket.local_addr().ok()?.ip();
-            (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
-        },
-    )
 }
 
 #[cfg(test)]
@@ -203,14 +154,5 @@ mod tests {
         let text = invitation().text(&["tls://192.0.2.5:7000".into()], false);
         assert!(!text.contains("SECRET"), "{text}");
         assert!(text.contains("/state/home.token"), "{text}");
-    }
-
-    #[test]
-    fn an_address_of_no_use_to_others_is_replaced() {
-        let ip = |text: &str| Some(text.parse().unwrap());
-        assert_eq!(reachable("tls://[::]:7000", ip("192.0.2.5")), "tls://192.0.2.5:7000");
-        assert_eq!(reachable("tls://0.0.0.0:7000", ip("2001:db8::5")), "tls://[2001:db8::5]:7000");
-        assert_eq!(reachable("wss://[::]:443/t", None), "wss://SERVER_ADDRESS:443/t");
-        assert_eq!(reachable("tls://127.0.0.1:7000", ip("192.0.2.5")), "tls://127.0.0.1:7000");
     }
 }

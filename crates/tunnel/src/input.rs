@@ -38,12 +38,7 @@ impl Input {
         load: impl FnOnce(Option<Text<'_>>, &Sources<'_>) -> Result<C, Vec<Problem>>,
     ) -> Result<C, WrongConfig> {
         let text = self.file.as_ref().map(|(name, text)| Text { name, text });
-        let env = |name: &str| env::var(name).ok();
-        let read = |path: &Path| {
-            // Without the path, which may be a token in the wrong place.
-            material::read_token(&self.folder.join(path)).map_err(|e| e.to_string())
-        };
-        Ok(load(text, &Sources { env: &env, read: &read })?)
+        Ok(with_sources(&self.folder, |sources| load(text, sources))?)
     }
 
     /// The other role's file would have a problem for each of its keys.
@@ -102,14 +97,26 @@ impl Input {
         let holds_one = |text: &str| tokens.iter().any(|t| text.contains(t.secret.reveal()));
         let own = self.file.iter().filter(|(_, text)| holds_one(text));
         let own = own.map(|(name, _)| PathBuf::from(name));
-        for file in files.chain(own).filter(|file| material::is_exposed(file)) {
-            warnings.push(format!(
-                "{} holds a token and others may read it (chmod 600)",
-                file.display()
-            ));
-        }
+        warnings.extend(files.chain(own).filter_map(|file| exposure(&file)));
         warnings
     }
+}
+
+/// Runs the parser with this machine's environment, and its files as seen from a folder.
+pub(crate) fn with_sources<R>(folder: &Path, load: impl FnOnce(&Sources<'_>) -> R) -> R {
+    let env = |name: &str| env::var(name).ok();
+    let read = |path: &Path| {
+        // Without the path, which may be a token in the wrong place.
+        material::read_token(&folder.join(path)).map_err(|e| e.to_string())
+    };
+    load(&Sources { env: &env, read: &read })
+}
+
+/// What is to be said of a file with a secret that others may read.
+pub(crate) fn exposure(file: &Path) -> Option<String> {
+    let at = file.display();
+    let text = || format!("{at} holds a token and others may read it (chmod 600)");
+    material::is_exposed(file).then(text)
 }
 
 /// A configuration file's text.

@@ -11,7 +11,7 @@ use crate::control::{self, Instance};
 use crate::enroll::Order;
 use crate::state::Places;
 use crate::status::{Rates, Status, render, render_streams};
-use crate::{commands, first_start, term};
+use crate::{commands, term};
 
 /// To the upper left, and nothing below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -110,11 +110,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let name = args.name.clone().unwrap_or_default();
-    let order = Order {
-        name: name.clone(),
-        allow_tcp: first_start::ports(&args.allow_tcp),
-        allow_forward: args.allow_forward.clone(),
-    };
+    let order = Order::new(&name, &args.allow_tcp, &args.allow_forward);
     term::out(control::enroll(&instance, order)?.text(&name, &args.server));
     Ok(())
 }

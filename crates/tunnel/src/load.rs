@@ -10,7 +10,7 @@ use config::{
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
-use crate::{examine, first_start, material};
+use crate::{enroll, examine, first_start, material};
 
 /// The configuration is wrong: exit code 2. Every line is one problem.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(crate) fn server(
     let has_one = alone && has_one_client(args, made_token.is_some());
     // They are rights of the one client, or of the one that is to be enrolled.
     let (allow_tcp, allow_forward) = if has_one || !alone {
-        (or(&args.allow_tcp, first_start::PORTS), args.allow_forward.clone())
+        (or(&args.allow_tcp, enroll::PORTS), args.allow_forward.clone())
     } else {
         Default::default()
     };

@@ -28,6 +28,7 @@ mod material;
 mod measure;
 mod memory;
 mod notify;
+mod reach;
 mod reload;
 mod repeat;
 mod server;

@@ -113,26 +113,19 @@ fn by_peer(sessions: &[Session]) -> BTreeMap<&str, Vec<&Session>> {
 }
 
 fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
-    let of = |sessions: &[&Session]| -> Vec<Link> {
-        sessions.iter().flat_map(|session| session.links.iter().cloned()).collect()
-    };
-    let gauge = |page: &mut Page, name: &str, help: &str, sum: fn(&[Link]) -> u64| {
+    let gauge = |page: &mut Page, name: &str, help: &str, of: fn(&Link) -> u64| {
         page.metric(name, "gauge", help);
         for (peer, sessions) in sessions {
-            page.value(name, &[("peer", peer)], sum(&of(sessions)));
+            let links = sessions.iter().flat_map(|session| &session.links);
+            page.value(name, &[("peer", peer)], links.map(of).sum::<u64>());
         }
     };
-    gauge(page, "tunnel_links", "Links to the other side.", |links| links.len() as u64);
-    gauge(page, "tunnel_links_up", "Links that carry streams.", |links| {
-        links.iter().filter(|link| link.state == UP).count() as u64
-    });
-    gauge(page, "tunnel_link_streams", "Open streams.", |links| {
-        links.iter().map(|link| link.streams).sum()
-    });
+    gauge(page, "tunnel_links", "Links to the other side.", |_| 1);
+    let help = "Links that carry streams.";
+    gauge(page, "tunnel_links_up", help, |link| u64::from(link.state == UP));
+    gauge(page, "tunnel_link_streams", "Open streams.", |link| link.streams);
     let help = "Bytes kept for replay until the other side has consumed them.";
-    gauge(page, "tunnel_link_retained_bytes", help, |links| {
-        links.iter().map(|link| link.retained_bytes).sum()
-    });
+    gauge(page, "tunnel_link_retained_bytes", help, |link| link.retained_bytes);
     let counter = |page: &mut Page, name: &str, help: &str, of: fn(&Session) -> u64| {
         page.metric(name, "counter", help);
         for (peer, sessions) in sessions {

@@ -6,13 +6,13 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use config::{ClientGrant, Problem, ServerConfig, Sources, Text};
+use config::{ClientGrant, Problem, ServerConfig, Text};
 use proto::greeting::{Name, StoredCredential};
 use zeroize::Zeroizing;
 
-use super::Order;
+use super::{Order, quoted};
+use crate::input;
 use crate::load::{Loaded, WrongConfig};
-use crate::material;
 use crate::state::{create_private, write_private};
 
 /// Begins the warning of a server without clients.
@@ -134,8 +134,6 @@ impl Kept {
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
     let Order { name, allow_tcp, allow_forward } = order;
-    // A string of JSON is one of YAML, too.
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     Zeroizing::new(format!(
@@ -149,13 +147,8 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
 }
 
 fn read_file(path: &Path, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
-    let text = material::read_config(path)
-        .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))?;
-    let mut loaded = parse(path, &text, public_bind)?;
-    if material::is_exposed(path) {
-        let at = path.display();
-        loaded.warnings.push(format!("{at} holds a token and others may read it (chmod 600)"));
-    }
+    let mut loaded = parse(path, &input::read(path)?, public_bind)?;
+    loaded.warnings.extend(input::exposure(path));
     Ok(loaded)
 }
 
@@ -170,10 +163,9 @@ fn load(
     text: &str,
     public_bind: IpAddr,
 ) -> Result<config::Loaded<ClientGrant>, Vec<Problem>> {
-    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-    let env = |name: &str| std::env::var(name).ok();
-    let read =
-        |file: &Path| material::read_token(&folder.join(file)).map_err(|why| why.to_string());
-    let sources = Sources { env: &env, read: &read };
-    config::load_grant(Text { name: &path.display().to_string(), text }, public_bind, &sources)
+    let folder = path.parent().unwrap_or(path);
+    let name = path.display().to_string();
+    input::with_sources(folder, |sources| {
+        config::load_grant(Text { name: &name, text }, public_bind, sources)
+    })
 }

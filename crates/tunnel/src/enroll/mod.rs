@@ -20,12 +20,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::reach;
 pub(crate) use code::Code;
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::redeem;
 
 /// How long a code is good.
 pub(crate) const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
+
+/// What a client may publish where nothing is said of it: any port that needs no privilege. Whoever holds its
+/// token or its code was given it by the owner of the server. Forwards into the server's network stay
+/// denied, as for every client whose configuration does not allow them.
+pub(crate) const PORTS: &str = "1024-65535";
 
 /// Who is to come in, and what it may do then.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +47,13 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// With the rights that a person gave, or those of [`PORTS`].
+    pub(crate) fn new(name: &str, allow_tcp: &[String], allow_forward: &[String]) -> Self {
+        let allow_tcp =
+            if allow_tcp.is_empty() { vec![PORTS.to_owned()] } else { allow_tcp.to_vec() };
+        Self { name: name.to_owned(), allow_tcp, allow_forward: allow_forward.to_vec() }
+    }
+
     /// Its rights as flags of a command line, each with a blank in front.
     pub(crate) fn flags(&self) -> String {
         let both = [("--allow-tcp", &self.allow_tcp), ("--allow-forward", &self.allow_forward)];
@@ -52,7 +65,7 @@ impl Order {
 
     /// Whether nothing was said about its rights.
     pub(crate) fn is_default(&self) -> bool {
-        self.allow_forward.is_empty() && self.allow_tcp == [crate::first_start::PORTS]
+        self.allow_forward.is_empty() && self.allow_tcp == [PORTS]
     }
 }
 
@@ -87,12 +100,31 @@ impl Opened {
 
     /// The code itself.
     pub(crate) fn code(self, name: &str, servers: &[String]) -> Code {
-        let urls = if servers.is_empty() {
-            crate::first_start::reachable_all(&self.listen)
-        } else {
-            servers.to_vec()
-        };
+        let urls = if servers.is_empty() { reach::urls(&self.listen) } else { servers.to_vec() };
         let Self { secret, pin, self_signed, .. } = self;
         Code { name: name.to_owned(), secret, pin, self_signed, urls }
+    }
+}
+
+/// A text as one of YAML: a string of JSON is that, too. What the configuration would expand from the
+/// environment stays as it is.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text.replace("${", "$${")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quoted_text_expands_to_itself() {
+        assert_eq!(quoted("a\"b\n${HOME} $x"), r#""a\"b\n$${HOME} $x""#);
+    }
+
+    #[test]
+    fn rights_are_shown_as_flags_unless_nothing_was_said() {
+        assert_eq!(Order::new("a", &[], &[]).flags(), "");
+        let order = Order::new("a", &["80".into()], &["10.0.0.0/8:*".into()]);
+        assert_eq!(order.flags(), " --allow-tcp '80' --allow-forward '10.0.0.0/8:*'");
     }
 }

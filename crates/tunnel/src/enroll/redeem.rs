@@ -1,6 +1,5 @@
 //! The client's part: a code becomes a configuration file.
 
-use std::env;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, Read as _};
@@ -14,8 +13,9 @@ use link::client::{DialError, enroll};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
 use zeroize::Zeroizing;
 
-use super::Code;
+use super::{Code, quoted};
 use crate::cli::ClientArgs;
+use crate::input::with_sources;
 use crate::load::{self, Either, WrongConfig};
 use crate::state::write_private;
 use crate::term;
@@ -143,8 +143,9 @@ fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
 /// All flags as those of a client that has its token.
 fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<ClientConfig> {
     let flags = ClientFlags {
-        server: code.urls.clone(),
-        name: Some(code.name.clone()),
+        // Whoever made the code has no say over what is looked up in the environment here.
+        server: code.urls.iter().map(|url| url.replace("${", "$${")).collect(),
+        name: Some(code.name.replace("${", "$${")),
         token: Some(Secret::new(code.secret.clone())),
         pin: pin.map(str::to_owned).into_iter().collect(),
         publish: args.publish.clone(),
@@ -152,11 +153,9 @@ fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<
         connections: args.connections.map(|n| n.to_string()),
         ..ClientFlags::default()
     };
-    let nothing = |_: &Path| Err(String::new());
-    // Proxies stand there.
-    let env = |name: &str| env::var(name).ok();
-    let sources = Sources { env: &env, read: &nothing };
-    Ok(config::load_client(None, &flags, &sources).map_err(WrongConfig::from)?.config)
+    // The environment may name a proxy.
+    let load = |sources: &Sources<'_>| config::load_client(None, &flags, sources);
+    Ok(with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config)
 }
 
 /// The first way that leads to the server gives the token. Says which it was.
@@ -207,8 +206,6 @@ fn advice(refusal: Refusal) -> String {
 
 /// The configuration: everything that the client needs and was given.
 fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroizing<String> {
-    // A string of JSON is one of YAML, too.
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
         let _ = match pin {
@@ -229,7 +226,9 @@ fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroi
             let _ = writeln!(text, "{key}:");
         }
         for (from, to) in pairs.iter().filter_map(|pair| pair.split_once('=')) {
-            let _ = writeln!(text, "  - {{ {left}: {}, target: {} }}", quoted(from), quoted(to));
+            // As on the command line, where the environment counts as well.
+            let [from, to] = [from, to].map(|text| serde_json::Value::from(text).to_string());
+            let _ = writeln!(text, "  - {{ {left}: {from}, target: {to} }}");
         }
     }
     Zeroizing::new(text)
@@ -273,6 +272,32 @@ impl Drop for Reserved<'_> {
     fn drop(&mut self) {
         if !self.filled {
             drop(fs::remove_file(self.path));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(url: &str) -> Code {
+        Code {
+            name: "home".into(),
+            secret: "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".into(),
+            pin: None,
+            self_signed: false,
+            urls: vec![url.to_owned()],
+        }
+    }
+
+    /// Else a code from anywhere would send what stands there to whoever made it.
+    #[test]
+    fn a_code_reads_nothing_of_the_environment() {
+        let args = ClientArgs::default();
+        // Cargo sets it.
+        for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
+            assert!(checked(&code(url), &args, None).is_err(), "{url}");
+            assert!(file(&code(url), None, "t", &args).contains("$${CARGO_PKG_NAME}"));
         }
     }
 }

@@ -207,15 +207,12 @@ fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
     assert_eq!(exit, Some(1));
     assert!(complaint.contains("not good (any more)"), "{complaint}");
     // The configured one is neither replaced nor put out.
-    let other = code_of_a_third(&running);
-    assert_eq!(enroll(&running, &["--revoke", "third"]).0, Some(0), "{other}");
+    // A code that nobody has used can be taken back.
+    let unused = code(&running, &["third"]);
+    assert_eq!(enroll(&running, &["--revoke", "third"]).0, Some(0));
+    assert_eq!(refused(dir.path(), &unused, &[]).0, Some(1));
     assert_eq!(enroll(&running, &["--revoke", "away"]).0, Some(1));
     assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
-}
-
-/// A code that nobody uses.
-fn code_of_a_third(running: &Running) -> String {
-    code(running, &["third"])
 }
 
 #[test]

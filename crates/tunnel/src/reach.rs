@@ -1,0 +1,54 @@
+//! Under which addresses others reach this machine, as far as it can know.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+/// Stands where no address of ours is worth printing.
+pub(crate) const PLACEHOLDER: &str = "SERVER_ADDRESS";
+
+/// The URLs under which a client reaches listeners, as far as we know.
+pub(crate) fn urls(listen: &[String]) -> Vec<String> {
+    let own = own_address();
+    listen.iter().map(|url| reachable(url, own)).collect()
+}
+
+/// The URL under which a client reaches a listener.
+fn reachable(url: &str, own: Option<IpAddr>) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let Ok(address) = address.parse::<SocketAddr>() else { return url.to_owned() };
+    if !address.ip().is_unspecified() {
+        return url.to_owned();
+    }
+    match own {
+        Some(ip) => format!("{scheme}://{}{path}", SocketAddr::new(ip, address.port())),
+        None => format!("{scheme}://{PLACEHOLDER}:{}{path}", address.port()),
+    }
+}
+
+/// The address from which this machine talks to the world; a guess (there may be NAT in front).
+fn own_address() -> Option<IpAddr> {
+    // Connecting a UDP socket asks the routing table and sends nothing. The addresses are of the
+    // blocks for documentation (RFC 5737, RFC 3849): only a default route leads there.
+    [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
+        |(local, remote)| {
+            let socket = UdpSocket::bind(local).ok()?;
+            socket.connect(remote).ok()?;
+            let ip = socket.local_addr().ok()?.ip();
+            (!ip.is_loopback() && !ip.is_unspecified()).then_some(ip)
+        },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_no_use_to_others_is_replaced() {
+        let ip = |text: &str| Some(text.parse().unwrap());
+        assert_eq!(reachable("tls://[::]:7000", ip("192.0.2.5")), "tls://192.0.2.5:7000");
+        assert_eq!(reachable("tls://0.0.0.0:7000", ip("2001:db8::5")), "tls://[2001:db8::5]:7000");
+        assert_eq!(reachable("wss://[::]:443/t", None), "wss://SERVER_ADDRESS:443/t");
+        assert_eq!(reachable("tls://127.0.0.1:7000", ip("192.0.2.5")), "tls://127.0.0.1:7000");
+    }
+}
