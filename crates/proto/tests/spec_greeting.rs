@@ -60,14 +60,22 @@ fn greet(
     binding: Binding,
     attach: Option<(Attach, LinkSecret)>,
 ) -> (Vec<u8>, Vec<u8>, ClientAccepted) {
+    greet_as(Identity::Token(Token::new(TOKEN).unwrap()), binding, attach)
+}
+
+fn greet_as(
+    identity: Identity,
+    binding: Binding,
+    attach: Option<(Attach, LinkSecret)>,
+) -> (Vec<u8>, Vec<u8>, ClientAccepted) {
     let secret = attach.as_ref().map(|(_, secret)| secret.clone());
     let token = Token::new(TOKEN).unwrap();
     let mut client = ClientGreeting::new(ClientSetup {
         binding,
         name: Name::new("home").unwrap(),
-        identity: Identity::Token(token.clone()),
+        takeover: attach.is_none() && matches!(identity, Identity::Token(_)),
+        identity,
         instance: InstanceId([0x22; 16]),
-        takeover: attach.is_none(),
         attach,
         versions: Versions::OURS,
         features: Features::default(),
@@ -117,6 +125,10 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
         mode: AttachMode::Replaces(CarrierNumber(1)),
     };
     let (attach_client, attach_server, _) = greet(bound, Some((attach, accepted.secret.unwrap())));
+    let code = Identity::Code(Token::new(TOKEN).unwrap());
+    let (enrol_client, enrol_server, enrolled) = greet_as(code, bound, None);
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/SPEC.md")).unwrap();
+    assert!(text.contains(&format!("`{}`", enrolled.token.unwrap().reveal())));
     let mut refusing = ServerGreeting::new(ServerSetup {
         binding: Binding::None,
         certificate_name: None,
@@ -134,6 +146,8 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
             ("greeting-unbound-server", unbound_server),
             ("greeting-attach-client", attach_client),
             ("greeting-attach-server", attach_server),
+            ("greeting-enrol-client", enrol_client),
+            ("greeting-enrol-server", enrol_server),
             ("greeting-refused", refusing.poll_output().unwrap().to_vec()),
         ],
     );
