@@ -101,17 +101,19 @@ async fn live(
         }
     };
     let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
+    let api = match start_api(&role.common(), &told) {
+        Ok(api) => api,
+        Err(why) => {
+            role.close().await;
+            return Err(why);
+        }
+    };
     let mut following = vec![
         tokio::spawn(reload_when_asked(Arc::clone(&told))),
         tokio::spawn(renew_certificates(Arc::clone(&told))),
     ];
     let file = frame.configuration.clone();
     following.extend(file.map(|file| tokio::spawn(watch_configuration(Arc::clone(&told), file))));
-    let api = role.common().admin;
-    let api = api.map(|api| AdminApi::start(&api, Arc::<Told>::clone(&told))).transpose()?;
-    if let Some(api) = &api {
-        tracing::info!("admin API on {}", api.url());
-    }
     let serving = tokio::spawn(socket.serve(told, life.clone()));
 
     let summary = role.summary();
@@ -135,6 +137,13 @@ async fn live(
     drop(serving.await);
     tracing::info!("stopped");
     outcome
+}
+
+fn start_api(common: &Common, told: &Arc<Told>) -> anyhow::Result<Option<AdminApi>> {
+    let Some(settings) = &common.admin else { return Ok(None) };
+    let api = AdminApi::start(settings, Arc::<Told>::clone(told))?;
+    tracing::info!("admin API on {}", api.url());
+    Ok(Some(api))
 }
 
 async fn drain(role: &dyn Role, limit: Duration, life: &Life) {
@@ -314,6 +323,7 @@ mod tests {
         seen: Mutex<Vec<&'static str>>,
         up: Notify,
         drained: Notify,
+        api: Option<std::net::SocketAddr>,
     }
 
     impl Recorded {
@@ -338,8 +348,10 @@ mod tests {
             "recording".into()
         }
         fn common(&self) -> Common {
+            let api = self.api.map(|at| format!("admin: {{ listen: {at}, token_file: t }}\n"));
             let text = "listen: tcp://[::1]:1\nclients: [{ name: a, token_file: t }]\n";
-            let text = Some(config::Text { name: "server.yaml", text });
+            let text = format!("{text}{}", api.unwrap_or_default());
+            let text = Some(config::Text { name: "server.yaml", text: &text });
             let read = |_: &Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
             let sources = config::Sources { env: &|_| None, read: &read };
             let loaded = config::load_server(text, &config::ServerFlags::default(), &sources);
@@ -429,6 +441,18 @@ mod tests {
         let started = tokio::time::Instant::now();
         drain(&role, Duration::from_secs(120), &life).await;
         assert_eq!(started.elapsed().as_secs(), 120);
+    }
+
+    #[tokio::test]
+    async fn a_role_whose_api_cannot_start_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let api = Some(taken.local_addr().unwrap());
+        let role = Arc::new(Recorded { api, ..Recorded::default() });
+        let started: Arc<dyn Role> = role.clone();
+        let outcome = live(&frame(dir.path()), &Life::new(), async |_| Ok(started)).await;
+        assert!(outcome.unwrap_err().to_string().contains("admin API on 127.0.0.1"));
+        assert_eq!(*role.seen.lock().unwrap(), ["close"]);
     }
 
     #[tokio::test]
