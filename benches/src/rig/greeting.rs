@@ -42,6 +42,7 @@ impl Default for Greeting {
             certificate_name: None,
             versions: Versions::OURS,
             features: Features(0),
+            introductions: false,
             nonce: [3; 32],
         };
         Self { client, server, credential }

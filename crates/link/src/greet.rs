@@ -92,7 +92,7 @@ pub(crate) async fn greet_client(
             }
             match outcome {
                 Outcome::Pending => {}
-                Outcome::Accepted(grant, accepted) => done = Some((grant, accepted)),
+                Outcome::Accepted(grant, accepted) => done = Some((*grant, accepted)),
                 Outcome::Failed(error) => {
                     // The refusal shall arrive before the connection closes.
                     poll_fn(|cx| lane.poll_close(cx)).await.ok();
@@ -114,7 +114,7 @@ pub(crate) async fn greet_client(
 
 enum Outcome {
     Pending,
-    Accepted(Grant, ServerAccepted),
+    Accepted(Box<Grant>, ServerAccepted),
     Failed(GreetingError),
 }
 
@@ -142,7 +142,7 @@ async fn answer(
             }
             ServerEvent::Decide(grant) => match verifier.decide(&grant, peer).await {
                 Ok(terms) => match greeting.accept(&terms) {
-                    Some(accepted) => return Outcome::Accepted(grant, accepted),
+                    Some(accepted) => return Outcome::Accepted(Box::new(grant), accepted),
                     None => return Outcome::Failed(GreetingError::Refused(Refusal::Malformed)),
                 },
                 Err(refusal) => greeting.refuse(refusal),

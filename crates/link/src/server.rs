@@ -26,6 +26,10 @@ pub trait Verifier {
     fn code(&self, _name: &Name) -> Option<StoredCredential> {
         None
     }
+    /// Whether somebody may come in whose name is unknown, and introduce himself.
+    fn introductions(&self) -> bool {
+        false
+    }
     /// Whether a client of this name is believed by its verified certificate alone.
     fn certificate_suffices(&self, name: &Name) -> bool;
     /// The secret of a live link of this process of this client.
@@ -60,6 +64,7 @@ pub async fn greet(mut carrier: Carrier, verifier: &dyn Verifier) -> Result<Gree
         certificate_name: carrier.peer.certificate_name.clone(),
         versions: Versions::OURS,
         features: Features(0),
+        introductions: verifier.introductions(),
         nonce: crate::random::<NONCE_LENGTH>(),
     };
     let (grant, accepted, leftover) = greet::greet_client(&mut carrier, verifier, setup).await?;

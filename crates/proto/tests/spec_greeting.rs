@@ -14,7 +14,8 @@ use proto::control::{
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, Features, Identity,
-    LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup, Terms, Token, Versions,
+    LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup, StoredCredential, Terms,
+    Token, Versions,
 };
 use proto::{CarrierNumber, InstanceId, LinkId, Priority};
 
@@ -68,8 +69,16 @@ fn greet_as(
     binding: Binding,
     attach: Option<(Attach, LinkSecret)>,
 ) -> (Vec<u8>, Vec<u8>, ClientAccepted) {
+    greet_at(&[Token::new(TOKEN).unwrap().stored()], identity, binding, attach)
+}
+
+fn greet_at(
+    known: &[StoredCredential],
+    identity: Identity,
+    binding: Binding,
+    attach: Option<(Attach, LinkSecret)>,
+) -> (Vec<u8>, Vec<u8>, ClientAccepted) {
     let secret = attach.as_ref().map(|(_, secret)| secret.clone());
-    let token = Token::new(TOKEN).unwrap();
     let mut client = ClientGreeting::new(ClientSetup {
         binding,
         name: Name::new("home").unwrap(),
@@ -87,30 +96,34 @@ fn greet_as(
         certificate_name: None,
         versions: Versions::OURS,
         features: Features::default(),
+        introductions: known.is_empty(),
         nonce: [0x55; 32],
     });
     let mut from_server = server.poll_output().unwrap().to_vec();
     client.handle_input(&mut BytesMut::from(&from_server[..]));
-    let from_client = client.poll_output().unwrap().to_vec();
-    server.handle_input(&mut BytesMut::from(&from_client[..]));
-    while let Some(event) = server.poll_event() {
-        match event {
-            ServerEvent::Credentials { .. } => server.credentials(&[token.stored()]),
-            ServerEvent::LinkSecret { .. } => server.link_secret(secret.clone()),
-            ServerEvent::Decide(_) => {
-                let terms = Terms {
-                    new_link: LinkId::compose([0, 0, 0, 7], [0xaa; 12]),
-                    resume_timeout: Duration::from_secs(60),
-                    keepalive: Duration::from_secs(15),
-                };
-                server.accept(&terms).unwrap();
+    let mut from_client = Vec::new();
+    while let Some(said) = client.poll_output() {
+        server.handle_input(&mut BytesMut::from(&said[..]));
+        from_client.extend_from_slice(&said);
+        while let Some(event) = server.poll_event() {
+            match event {
+                ServerEvent::Credentials { .. } => server.credentials(known),
+                ServerEvent::LinkSecret { .. } => server.link_secret(secret.clone()),
+                ServerEvent::Decide(_) => {
+                    let terms = Terms {
+                        new_link: LinkId::compose([0, 0, 0, 7], [0xaa; 12]),
+                        resume_timeout: Duration::from_secs(60),
+                        keepalive: Duration::from_secs(15),
+                    };
+                    server.accept(&terms).unwrap();
+                }
+                ServerEvent::Failed(error) => panic!("{error}"),
             }
-            ServerEvent::Failed(error) => panic!("{error}"),
         }
+        let answer = server.poll_output().unwrap();
+        client.handle_input(&mut BytesMut::from(&answer[..]));
+        from_server.extend_from_slice(&answer);
     }
-    let answer = server.poll_output().unwrap();
-    client.handle_input(&mut BytesMut::from(&answer[..]));
-    from_server.extend_from_slice(&answer);
     (from_client, from_server, client.poll_outcome().unwrap().unwrap())
 }
 
@@ -127,6 +140,8 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
     let (attach_client, attach_server, _) = greet(bound, Some((attach, accepted.secret.unwrap())));
     let code = Identity::Code(Token::new(TOKEN).unwrap());
     let (enrol_client, enrol_server, enrolled) = greet_as(code, bound, None);
+    let stranger = Identity::Token(Token::new(TOKEN).unwrap());
+    let (stranger_client, stranger_server, _) = greet_at(&[], stranger, bound, None);
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/SPEC.md")).unwrap();
     assert!(text.contains(&format!("`{}`", enrolled.token.unwrap().reveal())));
     let mut refusing = ServerGreeting::new(ServerSetup {
@@ -134,6 +149,7 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
         certificate_name: None,
         versions: Versions::OURS,
         features: Features::default(),
+        introductions: false,
         nonce: [0x55; 32],
     });
     refusing.refuse(Refusal::Unavailable);
@@ -148,6 +164,8 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
             ("greeting-attach-server", attach_server),
             ("greeting-enrol-client", enrol_client),
             ("greeting-enrol-server", enrol_server),
+            ("greeting-stranger-client", stranger_client),
+            ("greeting-stranger-server", stranger_server),
             ("greeting-refused", refusing.poll_output().unwrap().to_vec()),
         ],
     );

@@ -4,13 +4,15 @@
 //!   bound:    Hello and Proof sent at once -> Nonce ------------> Answer -> Signature -> Over
 //!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
+//!
+//! A bound client that the server asks who it is introduces itself, once, and waits for its answer.
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::keys::{self, ClientKeys};
+use super::keys::{self, ClientKeys, StoredCredential};
 use super::message::{self, Accept, Hello, Inbound, Macs, Message};
 use super::transcript::Transcript;
 use super::{
@@ -91,6 +93,8 @@ pub struct ClientGreeting {
     hello: Hello,
     keys: ClientKeys,
     attach_secret: Option<LinkSecret>,
+    /// Of a token, what a server may keep of it; taken when it was sent.
+    introduction: Option<StoredCredential>,
     token: Option<EnrolledToken>,
     inbound: Inbound,
     transcript: Transcript,
@@ -120,6 +124,7 @@ impl ClientGreeting {
         let enrolls = matches!(setup.identity, Identity::Code(_));
         let (attach, attach_secret) = setup.attach.filter(|_| !enrolls).unzip();
         let bound = setup.binding.is_bound();
+        let may_introduce = bound && matches!(setup.identity, Identity::Token(_));
         let mut greeting = Self {
             hello: Hello {
                 bound,
@@ -133,6 +138,7 @@ impl ClientGreeting {
                 attach,
                 enrolls,
             },
+            introduction: (may_introduce && attach.is_none()).then(|| keys.stored()),
             keys,
             attach_secret,
             token: None,
@@ -182,6 +188,17 @@ impl ClientGreeting {
                 if !self.hello.bound {
                     self.say_hello();
                 }
+                self.state = State::Answer;
+            }
+            (State::Answer, message::INTRODUCE) => {
+                message::read_introduce(message.body())?;
+                let out_of_turn = GreetingError::Malformed("asks who is there, which it knows");
+                let credential = self.introduction.take().ok_or(out_of_turn)?;
+                self.transcript.push(&message.bytes);
+                let mut out = BytesMut::new();
+                message::write_introduction(&credential, &mut out);
+                self.transcript.push(&out);
+                self.output = Some(out.freeze());
                 self.state = State::Answer;
             }
             (State::Answer, message::ACCEPT) => {

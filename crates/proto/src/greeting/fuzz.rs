@@ -12,13 +12,17 @@ use crate::{CarrierNumber, InstanceId, LinkId};
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 
-/// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate)
-/// and in pieces of which length it arrives.
+/// One that the server does not know.
+const STRANGE: &str = "Zt5RkW1xQ8bN4mVc7LpYs2";
+
+/// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate, bit 3
+/// a client that the server does not know) and in pieces of which length it arrives.
 #[derive(Clone, Copy)]
 struct Scenario {
     bound: bool,
     attach: bool,
     certificate: bool,
+    stranger: bool,
     piece: usize,
 }
 
@@ -28,7 +32,8 @@ impl Scenario {
             bound: byte & 1 != 0,
             attach: byte & 2 != 0,
             certificate: byte & 4 != 0,
-            piece: usize::from(byte >> 3) * 37 + 1,
+            stranger: byte & 8 != 0,
+            piece: usize::from(byte >> 4) * 37 + 1,
         }
     }
 
@@ -42,7 +47,7 @@ impl Scenario {
             carrier: CarrierNumber(2),
             mode: AttachMode::Replaces(CarrierNumber(1)),
         };
-        let identity = match Token::new(TOKEN) {
+        let identity = match Token::new(if self.stranger { STRANGE } else { TOKEN }) {
             Ok(token) if !self.certificate => Identity::Token(token),
             Ok(_) | Err(_) => Identity::Certificate,
         };
@@ -66,6 +71,7 @@ impl Scenario {
             certificate_name: self.certificate.then(|| "home".to_owned()),
             versions: Versions::OURS,
             features: Features(1),
+            introductions: true,
             nonce: [0x55; 32],
         })
     }
@@ -130,7 +136,8 @@ fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -
             server.link_secret(known.then(|| LinkSecret::decoy([0x33; 32])));
         }
         ServerEvent::Decide(grant) => {
-            assert_eq!(grant.name.as_str(), "home", "only this name can prove itself");
+            let proved = grant.name.as_str() == "home" || grant.introduced.is_some();
+            assert!(proved, "another name can but introduce itself");
             let second = std::time::Duration::from_secs(1);
             let terms =
                 Terms { new_link: LinkId([0x11; 16]), resume_timeout: second, keepalive: second };
@@ -166,29 +173,32 @@ mod tests {
     use super::*;
 
     /// The kinds of greeting that come to an end: a certificate needs an exporter.
-    const KINDS: [(u8, &str); 6] = [
+    const KINDS: [(u8, &str); 7] = [
         (0, "unbound"),
         (1, "bound"),
         (2, "unbound-attach"),
         (3, "bound-attach"),
         (5, "bound-certificate"),
         (7, "bound-certificate-attach"),
+        (9, "bound-stranger"),
     ];
 
     /// The bytes of both directions of a greeting that succeeds, and its scenario in front.
     fn valid(kind: u8) -> [Vec<u8>; 2] {
         let scenario = Scenario::new(kind);
         let (mut client, mut server) = (scenario.client().unwrap(), scenario.server());
-        let mut to_client = BytesMut::from(&server.poll_output().unwrap()[..]);
-        let mut from_server = [&[kind], &to_client[..]].concat();
-        client.handle_input(&mut to_client);
-        let hello = client.poll_output().unwrap();
-        server.handle_input(&mut BytesMut::from(&hello[..]));
-        while let Some(event) = server.poll_event() {
-            answer(&mut server, scenario, event);
+        let (mut from_server, mut from_client) = (vec![kind], vec![kind]);
+        while let Some(said) = server.poll_output() {
+            from_server.extend_from_slice(&said);
+            client.handle_input(&mut BytesMut::from(&said[..]));
+            let said = client.poll_output().unwrap_or_default();
+            from_client.extend_from_slice(&said);
+            server.handle_input(&mut BytesMut::from(&said[..]));
+            while let Some(event) = server.poll_event() {
+                answer(&mut server, scenario, event);
+            }
         }
-        from_server.extend_from_slice(&server.poll_output().unwrap());
-        [from_server, [&[kind], &hello[..]].concat()]
+        [from_server, from_client]
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::fmt;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::keys::StoredCredential;
 use super::{GREETING_MAX, GreetingError, MAGIC, NONCE_LENGTH, Name, Refusal};
 use crate::wire::{Reader, TLV_HEAD, head, put_tlv};
 use crate::{CarrierNumber, InstanceId, LinkId};
@@ -16,6 +17,8 @@ pub(super) const PROOF: u8 = 3;
 pub(super) const ACCEPT: u8 = 4;
 pub(super) const SIGNATURE: u8 = 5;
 pub(super) const REFUSED: u8 = 6;
+pub(super) const INTRODUCE: u8 = 7;
+pub(super) const INTRODUCTION: u8 = 8;
 
 /// First bytes of a peer that was told `tls://` where we were told `tcp://`: the types of records a
 /// TLS handshake may begin with (RFC 8446 section 5.1).
@@ -266,6 +269,30 @@ pub(super) fn read_nonce(body: &[u8]) -> Result<[u8; NONCE_LENGTH], GreetingErro
     let nonce = body.array()?;
     body.finish()?;
     Ok(nonce)
+}
+
+/// The server does not know the client, and lets in whom it does not know.
+pub(super) fn write_introduce(out: &mut BytesMut) {
+    put_tlv(out, INTRODUCE, |_| ());
+}
+
+pub(super) fn read_introduce(body: &[u8]) -> Result<(), GreetingError> {
+    Ok(Reader::new(body).skip_tlvs()?)
+}
+
+/// What the client's proof can be verified by.
+pub(super) fn write_introduction(credential: &StoredCredential, out: &mut BytesMut) {
+    put_tlv(out, INTRODUCTION, |out| {
+        out.put_slice(&credential.stored_key);
+        out.put_slice(&credential.server_key);
+    });
+}
+
+pub(super) fn read_introduction(body: &[u8]) -> Result<StoredCredential, GreetingError> {
+    let mut body = Reader::new(body);
+    let credential = StoredCredential { stored_key: body.array()?, server_key: body.array()? };
+    body.skip_tlvs()?;
+    Ok(credential)
 }
 
 pub(super) fn write_refused(refusal: Refusal, out: &mut BytesMut) {

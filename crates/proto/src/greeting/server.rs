@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Nonce sent -> Hello -> Proof -> Credentials? --new link---------> Decision? -> Over
-//!                                        \-------attach-> Link? ------/
+//!                                     |  \-------attach-> Link? ------/
+//!                                     \--unknown-> Introduction ------/
 //! ```
 //!
 //! States with a question mark wait for the driver. Every one may end in `Over` by a refusal.
@@ -33,6 +34,9 @@ pub struct ServerSetup {
     pub versions: Versions,
     /// What it can.
     pub features: Features,
+    /// Whether a client whom it does not know may come in: it is asked for what verifies its token.
+    /// Has no effect without [`Binding::Exporter`], where somebody in the middle could answer.
+    pub introductions: bool,
     /// Fresh random bytes for this greeting.
     pub nonce: [u8; NONCE_LENGTH],
 }
@@ -85,6 +89,9 @@ pub struct Grant {
     pub attach: Option<Attach>,
     /// What is to be kept of the client's token from now on; instead of a link.
     pub enrolled: Option<StoredCredential>,
+    /// No credential of its name was right, and it has introduced itself with this one: it is as old
+    /// as this greeting. Whether the name is free is the driver's to judge.
+    pub introduced: Option<StoredCredential>,
 }
 
 /// What the driver grants.
@@ -153,6 +160,7 @@ enum State {
     Hello,
     Proof(Box<Hello>, u16),
     Credentials(Box<Claim>),
+    Introduction(Box<Claim>),
     Link(Box<Claim>, ClientKeys),
     Decision(Box<Claim>, ClientKeys, Option<LinkSecret>),
     Over,
@@ -166,6 +174,7 @@ struct Claim {
     /// The transcript that its proofs cover.
     hash: [u8; 32],
     proof: Macs,
+    introduced: Option<StoredCredential>,
 }
 
 impl ServerGreeting {
@@ -195,7 +204,7 @@ impl ServerGreeting {
     /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
     /// append to it and call again. What follows the greeting is not touched.
     pub fn handle_input(&mut self, input: &mut BytesMut) {
-        while matches!(self.state, State::Hello | State::Proof(..)) {
+        while matches!(self.state, State::Hello | State::Proof(..) | State::Introduction(_)) {
             let step = match self.inbound.poll(input) {
                 Ok(Some(message)) => self.handle_message(&message),
                 Ok(None) => return,
@@ -273,9 +282,6 @@ impl ServerGreeting {
         };
         let mut out = BytesMut::new();
         accept.write(&mut out);
-        if self.setup.binding.is_bound() {
-            self.transcript.push(&self.nonce);
-        }
         self.transcript.push(&out);
         let hash = self.transcript.hash();
         let signature = Macs {
@@ -327,12 +333,31 @@ impl ServerGreeting {
                 }
                 let hash = self.transcript.hash();
                 self.transcript.push(&message.bytes);
+                if hello.bound {
+                    // Where it stands for the client, which did not wait for it.
+                    self.transcript.push(&self.nonce);
+                }
                 self.event = Some(ServerEvent::Credentials {
                     name: hello.name.clone(),
                     certificate: hello.certificate,
                     enrolls: hello.enrolls,
                 });
-                self.state = State::Credentials(Box::new(Claim { hello, version, hash, proof }));
+                self.state = State::Credentials(Box::new(Claim {
+                    hello,
+                    version,
+                    hash,
+                    proof,
+                    introduced: None,
+                }));
+            }
+            (State::Introduction(mut claim), message::INTRODUCTION) => {
+                let credential = message::read_introduction(message.body())?;
+                self.transcript.push(&message.bytes);
+                let credentials = std::slice::from_ref(&credential);
+                let keys = keys::verify(credentials, &claim.hash, &claim.proof.credential)
+                    .ok_or(GreetingError::Refused(Refusal::BadCredential))?;
+                claim.introduced = Some(credential);
+                self.ask_for_decision(claim, keys, None);
             }
             _ => return Err(GreetingError::Malformed("a message out of turn")),
         }
@@ -357,7 +382,7 @@ impl ServerGreeting {
     fn authenticate(&mut self, claim: Box<Claim>, credentials: &[StoredCredential]) {
         let keys = keys::verify(credentials, &claim.hash, &claim.proof.credential);
         match (keys, claim.hello.attach) {
-            (None, _) => self.fail(GreetingError::Refused(Refusal::BadCredential)),
+            (None, attach) => self.handle_stranger(claim, attach.is_some()),
             (Some(keys), None) => self.ask_for_decision(claim, keys, None),
             (Some(keys), Some(attach)) => {
                 self.event = Some(ServerEvent::LinkSecret {
@@ -370,6 +395,23 @@ impl ServerGreeting {
         }
     }
 
+    /// Nobody whose credential we have. Known and unknown names get the same answer all the same.
+    fn handle_stranger(&mut self, claim: Box<Claim>, attaches: bool) {
+        let hello = &claim.hello;
+        let has_token = !hello.certificate && !hello.enrolls;
+        if !(self.setup.introductions && hello.bound && has_token) {
+            self.fail(GreetingError::Refused(Refusal::BadCredential));
+        } else if attaches {
+            // Its link is gone with the process that knew it; a new one begins with an introduction.
+            self.fail(GreetingError::Refused(Refusal::UnknownLink));
+        } else {
+            let sent = self.output.len();
+            message::write_introduce(&mut self.output);
+            self.transcript.push(&self.output[sent..]);
+            self.state = State::Introduction(claim);
+        }
+    }
+
     fn ask_for_decision(&mut self, claim: Box<Claim>, keys: ClientKeys, link: Option<LinkSecret>) {
         let hello = &claim.hello;
         self.event = Some(ServerEvent::Decide(Grant {
@@ -379,6 +421,7 @@ impl ServerGreeting {
             certificate: hello.certificate,
             attach: hello.attach,
             enrolled: hello.enrolls.then(|| keys.enrolled_token(&claim.hash).stored()),
+            introduced: claim.introduced.clone(),
         }));
         self.state = State::Decision(claim, keys, link);
     }

@@ -2,6 +2,7 @@
 
 mod attach;
 mod hostile;
+mod introduce;
 mod log_in;
 
 use std::time::Duration;
@@ -45,6 +46,7 @@ fn server_setup(binding: Binding) -> ServerSetup {
         certificate_name: None,
         versions: Versions::OURS,
         features: Features(0b0011),
+        introductions: false,
         nonce: [0x55; 32],
     }
 }
