@@ -161,9 +161,28 @@ fn a_client_tests_its_speed_unless_that_is_forbidden() {
         let text =
             format!("listen: tls://[::]\nclients: [{{name: a, token: {OLD}, allow: {allow}}}]\n");
         let config = server(&text, &ServerFlags::default()).unwrap();
-        assert_eq!(config.clients[0].speedtest, allowed, "{allow}");
+        assert_eq!(config.clients[0].rights.speedtest, allowed, "{allow}");
         assert_eq!(config.summary().last().map(String::as_str), Some(shown));
     }
+}
+
+#[test]
+fn any_client_has_the_rights_that_are_given_and_none_without() {
+    let read = |text: &str| {
+        let text = format!("listen: tls://[::]\n{text}\n");
+        server(&text, &ServerFlags::default()).unwrap()
+    };
+    for off in ["clients: []", "allow_any_client: false", "allow_any_client:"] {
+        assert_eq!(read(off).any_client, None, "{off}");
+    }
+    let shown = |text| read(text).summary().pop();
+    let nothing = "any other client: may publish nothing; may reach nothing";
+    assert_eq!(shown("allow_any_client: true").as_deref(), Some(nothing));
+    assert_eq!(shown("allow_any_client: {}").as_deref(), Some(nothing));
+    let some = "allow_any_client: { allow: { tcp: 1-9 }, limits: { ports: 2 } }";
+    let said = "any other client: may publish 1-9; may reach nothing";
+    assert_eq!(shown(some).as_deref(), Some(said));
+    assert_eq!(read(some).any_client.unwrap().ports.map(|n| n.get()), Some(2));
 }
 
 #[test]

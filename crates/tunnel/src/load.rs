@@ -327,9 +327,9 @@ mod tests {
         let config = server(&ServerArgs::default(), Some(&token_file)).unwrap().config;
         let home = &config.clients[0];
         assert_eq!((config.clients.len(), &*home.name), (1, "home"));
-        assert!(home.tcp.permits(config.public_bind, 1024));
-        assert!(!home.tcp.permits(config.public_bind, 1023));
-        assert!(home.forward.0.is_empty());
+        assert!(home.rights.tcp.permits(config.public_bind, 1024));
+        assert!(!home.rights.tcp.permits(config.public_bind, 1023));
+        assert!(home.rights.forward.0.is_empty());
     }
 
     #[test]

@@ -27,13 +27,16 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin",
-    ], &["http", "tls_routes", "allow_any_client", "auth", "quic", "kcp", "limits"]);
+        "watch", "admin", "allow_any_client",
+    ], &["http", "tls_routes", "auth", "quic", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
+    pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports"], &["up", "down", "hosts"]);
+    pub(crate) const ANY_ALLOW: Table = Table { path: "server:allow_any_client.allow", ..ALLOW };
+    pub(crate) const ANY_LIMITS: Table = Table { path: "server:allow_any_client.limits", ..LIMITS };
 
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
@@ -63,6 +66,9 @@ pub const TABLES: &[Table] = &[
     SERVER,
     SERVER_TLS,
     CLIENT_ENTRY,
+    ANY_CLIENT,
+    ANY_ALLOW,
+    ANY_LIMITS,
     ALLOW,
     LIMITS,
     CLIENT,

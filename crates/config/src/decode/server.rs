@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
-use super::keys::{ALLOW, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS};
+use super::keys::{
+    ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
+};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common};
-use crate::model::{ClientGrant, ServerConfig, ServerTls};
+use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
+use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, ForwardRights, Host, PortRights, Transport};
 
 /// `None` only after a problem was reported.
@@ -28,9 +31,10 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         .into_iter()
         .filter_map(|item| client(cx, item, public_bind, by_certificate, &mut names))
         .collect();
+    let any_client = any_client(&s, public_bind, &listen);
     let common = common::common(&s);
     let tls = tls.unwrap_or_default();
-    Some(ServerConfig { listen, tls, clients, public_bind, trusted_proxies, common })
+    Some(ServerConfig { listen, tls, clients, any_client, public_bind, trusted_proxies, common })
 }
 
 fn listen(s: &Section<'_>) -> Vec<Endpoint> {
@@ -113,8 +117,34 @@ fn client(
     }
     let without = (!by_certificate).then_some(common::TOKEN_WANTED);
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let allow = s.section("allow", &ALLOW);
-    let limits = s.section("limits", &LIMITS);
+    let rights = rights(&s, [&ALLOW, &LIMITS], bind);
+    let name = name?;
+    Some(ClientGrant { name, tokens, rights })
+}
+
+/// `true`, or what they may do.
+fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Rights> {
+    let item = s.key("allow_any_client")?;
+    let rights = match &item.node.kind {
+        Kind::Map(_) => {
+            let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
+            rights(&s, [&ANY_ALLOW, &ANY_LIMITS], bind)
+        }
+        Kind::Scalar { .. } | Kind::List(_) => {
+            let may = s.cx.value(&item, common::switch)?;
+            may.then(|| Rights::none(bind))?
+        }
+    };
+    if !listen.is_empty() && !listen.iter().any(|at| at.transport == Transport::Tls) {
+        let bad = BadValue::new("who is unknown can come in over tls:// only");
+        s.cx.warn(item.at(), &item.path, bad.hint("add such a port under `listen`"));
+    }
+    Some(rights)
+}
+
+fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr) -> Rights {
+    let allow = s.section("allow", allow);
+    let limits = s.section("limits", limits);
     let limit = |key, what| {
         limits.as_ref()?.value(key, |text| {
             let bad = |_| BadValue::new(format!("`{text}` is not a number of {what}"));
@@ -128,8 +158,7 @@ fn client(
     let tcp = PortRights { default_bind: Some(bind), rights };
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
     let speedtest = allow.and_then(|a| a.value("speedtest", common::switch)).unwrap_or(true);
-    let name = name?;
-    Some(ClientGrant { name, tokens, tcp, forward, speedtest, streams, new_per_second, ports })
+    Rights { tcp, forward, speedtest, streams, new_per_second, ports }
 }
 
 fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {

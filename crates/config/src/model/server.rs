@@ -1,5 +1,6 @@
 //! The public side.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ pub struct ServerConfig {
     pub tls: ServerTls,
     /// Who may connect; names are unique. There may be none yet.
     pub clients: Vec<ClientGrant>,
+    /// What clients may do whose names nobody knows; `None` lets none of them in.
+    pub any_client: Option<Rights>,
     /// Address of published ports without one.
     pub public_bind: IpAddr,
     /// Reverse proxies in front of `ws://` and `wss://` that may say for whom they speak.
@@ -41,6 +44,13 @@ pub struct ClientGrant {
     /// One or two tokens, all valid (two while one is being replaced). None: its certificate proves
     /// its name, alone.
     pub tokens: Vec<Token>,
+    /// What it may do.
+    pub rights: Rights,
+}
+
+/// What a client may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
     /// Ports it may publish.
     pub tcp: PortRights,
     /// Targets its forwards may reach.
@@ -59,12 +69,13 @@ impl ServerConfig {
     /// What is another value in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self { listen, tls, clients, public_bind, trusted_proxies, common } = self;
+        let Self { listen, tls, clients, any_client, public_bind, trusted_proxies, common } = self;
         let tls_key = if self.keeps_tls(other) { Changed::restart } else { Changed::reconnect };
         let own = [
             (*listen != other.listen, Changed::restart("listen")),
             (*tls != other.tls, tls_key("tls")),
             (*clients != other.clients, Changed::live("clients")),
+            (*any_client != other.any_client, Changed::live("allow_any_client")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
@@ -86,8 +97,9 @@ impl ServerConfig {
         self.listen.clone_from(&running.listen);
         self.public_bind = running.public_bind;
         // Ports without an address are those of the address that is in force.
-        for client in &mut self.clients {
-            client.tcp.default_bind = Some(running.public_bind);
+        let known = self.clients.iter_mut().map(|client| &mut client.rights);
+        for rights in known.chain(&mut self.any_client) {
+            rights.tcp.default_bind = Some(running.public_bind);
         }
         self.common.keep(&running.common);
         self
@@ -104,21 +116,40 @@ impl ServerConfig {
         if let Some(ca) = &self.tls.client_ca {
             lines.push(format!("clients show a certificate of {}", ca.display()));
         }
-        if self.clients.is_empty() {
+        if self.clients.is_empty() && self.any_client.is_none() {
             lines.push("no client but those that came in by `tunnel enroll`".into());
         }
         for client in &self.clients {
-            let join = |items: Vec<String>| {
-                if items.is_empty() { "nothing".into() } else { items.join(", ") }
-            };
-            let tcp = join(client.tcp.rights.iter().map(ToString::to_string).collect());
-            let forward = join(client.forward.0.iter().map(ToString::to_string).collect());
-            let speedtest = if client.speedtest { "" } else { "; no speed tests" };
-            lines.push(format!(
-                "client {}: may publish {tcp}; may reach {forward}{speedtest}",
-                client.name
-            ));
+            lines.push(format!("client {}: {}", client.name, client.rights));
         }
+        lines.extend(self.any_client.iter().map(|rights| format!("any other client: {rights}")));
         lines
+    }
+}
+
+impl Rights {
+    /// To be there, and no more.
+    pub(crate) const fn none(public_bind: IpAddr) -> Self {
+        Self {
+            tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
+            forward: ForwardRights(Vec::new()),
+            speedtest: true,
+            streams: None,
+            new_per_second: None,
+            ports: None,
+        }
+    }
+}
+
+/// For people.
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let join = |items: Vec<String>| {
+            if items.is_empty() { "nothing".into() } else { items.join(", ") }
+        };
+        let tcp = join(self.tcp.rights.iter().map(ToString::to_string).collect());
+        let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
+        let speedtest = if self.speedtest { "" } else { "; no speed tests" };
+        write!(f, "may publish {tcp}; may reach {forward}{speedtest}")
     }
 }

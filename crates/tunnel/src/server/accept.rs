@@ -217,9 +217,15 @@ fn reason(
         return Some("its code is not good (any more): it lasts ten minutes and works once");
     }
     let Some(client) = registry.shared().clients.find(name) else {
-        return Some("no entry under `clients` has this name; add one if it shall come in");
+        return Some(if registry.shared().clients.may_be_any() {
+            "no entry under `clients` has this name, and allow_any_client is for tokens over tls:// only"
+        } else {
+            "no entry under `clients` has this name; add one if it shall come in"
+        });
     };
-    Some(if client.by_certificate {
+    Some(if client.is_stranger {
+        "another client has come by this name, and it is its own as long as that is connected"
+    } else if client.by_certificate {
         "its entry under `clients` has no token: it comes in by its certificate alone, over tls://, \
          without `token` or `token_file` in its own file"
     } else if auth.came_by_certificate() {

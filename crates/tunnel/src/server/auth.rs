@@ -124,6 +124,10 @@ impl Verifier for Auth<'_> {
         code
     }
 
+    fn introductions(&self) -> bool {
+        self.registry.shared().clients.may_be_any()
+    }
+
     fn certificate_suffices(&self, name: &Name) -> bool {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         self.by_certificate.set(true);
@@ -136,6 +140,11 @@ impl Verifier for Auth<'_> {
 
     fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Decision<'b> {
         Box::pin(async {
+            if let Some(credential) = &grant.introduced {
+                self.registry.introduce(&grant.name, credential.clone())?;
+                // Of what there is of it now.
+                self.client(&grant.name);
+            }
             if let Some(enrolled) = &grant.enrolled {
                 self.enroll(&grant.name, enrolled.clone()).await?;
             }

@@ -2,21 +2,38 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, ForwardRights, PortRights, ServerConfig};
-use proto::greeting::StoredCredential;
+use config::{ClientGrant, ForwardRights, PortRights, Rights, ServerConfig};
+use proto::greeting::{Refusal, StoredCredential};
 use relay::Gate;
+
+/// Clients at a time that have introduced themselves.
+const STRANGERS_MAX: usize = 4096;
+
+/// From an introduction to the first link: a greeting, and the way to its worker.
+const ARRIVES: Duration = Duration::from_secs(30);
 
 /// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another set
 /// in its place.
 #[derive(Debug)]
 pub(crate) struct Clients {
     all: ArcSwap<HashMap<String, Arc<Client>>>,
+    strangers: Mutex<Strangers>,
     epochs: AtomicU64,
+}
+
+/// Clients that nobody knows: names that belong to a token as long as somebody is connected by it.
+#[derive(Debug, Default)]
+struct Strangers {
+    /// `allow_any_client`.
+    rights: Option<Rights>,
+    /// And when each of them came.
+    all: HashMap<String, (Arc<Client>, Instant)>,
 }
 
 /// One who may.
@@ -24,6 +41,8 @@ pub(crate) struct Clients {
 pub(crate) struct Client {
     pub(super) credentials: Vec<StoredCredential>,
     pub(super) by_certificate: bool,
+    /// It introduced itself.
+    pub(super) is_stranger: bool,
     /// What it may publish.
     pub(crate) tcp: PortRights,
     /// What it may reach on this side.
@@ -55,7 +74,8 @@ pub(super) struct Changes {
 
 impl Clients {
     pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let clients = Self { all: ArcSwap::default(), epochs: AtomicU64::new(0) };
+        let (all, strangers) = Default::default();
+        let clients = Self { all, strangers, epochs: AtomicU64::new(0) };
         clients.replace(config)?;
         Ok(clients)
     }
@@ -66,6 +86,9 @@ impl Clients {
         let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
         self.read_into(grant, false, &mut all, &mut changes)?;
         self.all.store(Arc::new(all));
+        if self.strangers().all.remove(&grant.name).is_some() {
+            changes.credential_gone.push(grant.name.clone());
+        }
         Ok(changes)
     }
 
@@ -85,8 +108,7 @@ impl Clients {
         all: &mut HashMap<String, Arc<Client>>,
         changes: &mut Changes,
     ) -> anyhow::Result<()> {
-        let mut client = Client::read(grant, certificates)?;
-        client.epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let client = self.dated(Client::read(grant, certificates)?);
         let client = match self.all.load().get(&grant.name) {
             None => {
                 changes.added.push(grant.name.clone());
@@ -98,8 +120,69 @@ impl Clients {
         Ok(())
     }
 
+    fn dated(&self, mut client: Client) -> Client {
+        client.epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        client
+    }
+
+    fn strangers(&self) -> MutexGuard<'_, Strangers> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever may log in by this name.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Client>> {
-        self.all.load().get(name).cloned()
+        let known = self.all.load().get(name).cloned();
+        known.or_else(|| self.strangers().all.get(name).map(|(client, _)| Arc::clone(client)))
+    }
+
+    /// Whether the name stands in the configuration, or was enrolled.
+    pub(super) fn are_told_of(&self, name: &str) -> bool {
+        self.all.load().contains_key(name)
+    }
+
+    /// Whether somebody may come in whose name is unknown.
+    pub(super) fn may_be_any(&self) -> bool {
+        self.strangers().rights.is_some()
+    }
+
+    /// Gives a name to whoever comes with this credential, as long as he is connected.
+    pub(super) fn introduce(
+        &self,
+        name: &str,
+        credential: StoredCredential,
+        is_connected: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> Result<(), Refusal> {
+        let mut strangers = self.strangers();
+        let Strangers { rights: Some(rights), all } = &mut *strangers else {
+            return Err(Refusal::BadCredential);
+        };
+        if self.are_told_of(name) {
+            return Err(Refusal::BadCredential);
+        }
+        let is_there = |name: &str, since: Instant| {
+            now.saturating_duration_since(since) < ARRIVES || is_connected(name)
+        };
+        if all.len() >= STRANGERS_MAX {
+            all.retain(|name, (_, since)| is_there(name, *since));
+            if all.len() >= STRANGERS_MAX && !all.contains_key(name) {
+                return Err(Refusal::Limit);
+            }
+        }
+        match all.get(name) {
+            // Of several greetings at a time, another one was first.
+            Some((client, _)) if client.credentials.contains(&credential) => return Ok(()),
+            Some((_, since)) if is_there(name, *since) => return Err(Refusal::BadCredential),
+            Some(_) | None => {}
+        }
+        let client = Arc::new(self.dated(Client::stranger(rights, credential)));
+        all.insert(name.to_owned(), (client, now));
+        Ok(())
+    }
+
+    /// A client has no links any more: if it introduced itself, its name is free.
+    pub(super) fn forget_stranger(&self, name: &str) {
+        self.strangers().all.remove(name);
     }
 
     /// Puts the clients of `config` in the place of those before. After an error nothing has changed.
@@ -110,9 +193,31 @@ impl Clients {
             self.read_into(grant, config.tls.client_ca.is_some(), &mut new, &mut changes)?;
         }
         changes.removed = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
+        self.review_strangers(config.any_client.as_ref(), &new, &mut changes);
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
         Ok(changes)
+    }
+
+    /// Those who are in and may not be any more go, the others get the rights of today.
+    fn review_strangers(
+        &self,
+        rights: Option<&Rights>,
+        known: &HashMap<String, Arc<Client>>,
+        changes: &mut Changes,
+    ) {
+        let mut strangers = self.strangers();
+        strangers.rights = rights.cloned();
+        strangers.all.retain(|name, (client, _)| {
+            let Some(rights) = rights.filter(|_| !known.contains_key(name)) else {
+                changes.removed.push(name.clone());
+                return false;
+            };
+            let now = Client::new(rights, client.credentials.clone());
+            let now = self.dated(Client { is_stranger: true, ..now });
+            *client = now.instead_of(client, name, changes);
+            true
+        });
     }
 }
 
@@ -127,19 +232,29 @@ impl Client {
             })
             .collect();
         let credentials = credentials?;
-        let limits = (grant.streams.map(NonZeroU32::get), grant.new_per_second);
-        Ok(Self {
-            // Beside a token the certificate is asked for as well, not instead.
-            by_certificate: certificates && credentials.is_empty(),
+        // Beside a token the certificate is asked for as well, not instead.
+        let by_certificate = certificates && credentials.is_empty();
+        Ok(Self { by_certificate, ..Self::new(&grant.rights, credentials) })
+    }
+
+    fn stranger(rights: &Rights, credential: StoredCredential) -> Self {
+        Self { is_stranger: true, ..Self::new(rights, vec![credential]) }
+    }
+
+    fn new(rights: &Rights, credentials: Vec<StoredCredential>) -> Self {
+        let limits = (rights.streams.map(NonZeroU32::get), rights.new_per_second);
+        Self {
             credentials,
-            tcp: grant.tcp.clone(),
-            forward: grant.forward.clone(),
-            speedtest: grant.speedtest,
+            by_certificate: false,
+            is_stranger: false,
+            tcp: rights.tcp.clone(),
+            forward: rights.forward.clone(),
+            speedtest: rights.speedtest,
             gate: Gate::limited(limits.0, limits.1),
             limits,
-            ports: grant.ports,
+            ports: rights.ports,
             epoch: 0,
-        })
+        }
     }
 
     /// What stays of the one before stays: the very same when nothing is different, else its gate,
@@ -213,7 +328,8 @@ mod tests {
     fn config(clients: &str) -> ServerConfig {
         let text = format!(
             "listen: tls://127.0.0.1:7000\ntls: {{ cert: a, key: b, client_ca: c }}\n\
-             clients:\n{clients}"
+             {}{clients}",
+            if clients.starts_with(' ') { "clients:\n" } else { "" }
         );
         let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
         let text = Some(Text { name: "server.yaml", text: &text });
@@ -262,5 +378,55 @@ mod tests {
         assert_eq!((&changes.added[..], &changes.removed), (&["b".to_owned()][..], &home()));
         assert!(clients.find("home").is_none());
         assert_eq!(changes.lines(), ["client b added", "client home removed: its connections end"]);
+    }
+
+    #[test]
+    fn a_stranger_keeps_its_name_while_it_is_connected_and_goes_with_the_permission() {
+        let open = |rest: &str| {
+            config(&format!("{}allow_any_client: {rest}\n", entry(&format!("token: {A}"))))
+        };
+        let clients = Clients::new(&open("true")).unwrap();
+        let (mine, other) = (stored(A), stored(B));
+        let now = Instant::now();
+        let introduce = |name: &str, credential: &StoredCredential, connected: bool, now| {
+            clients.introduce(name, credential.clone(), |_| connected, now)
+        };
+        assert_eq!(introduce("home", &other, false, now), Err(Refusal::BadCredential));
+        assert_eq!(introduce("guest", &mine, false, now), Ok(()));
+        assert_eq!(introduce("guest", &mine, false, now), Ok(()));
+        assert_eq!(introduce("guest", &other, false, now), Err(Refusal::BadCredential));
+        let later = now + ARRIVES;
+        assert_eq!(introduce("guest", &other, true, later), Err(Refusal::BadCredential));
+        let epoch = clients.find("guest").unwrap().epoch;
+        assert_eq!(introduce("guest", &other, false, later), Ok(()));
+        assert_ne!(
+            clients.find("guest").unwrap().epoch,
+            epoch,
+            "another one, who has to be let in"
+        );
+
+        let guest = || vec!["guest".to_owned()];
+        let changes = clients.replace(&open("{ allow: { tcp: 1000 } }")).unwrap();
+        assert_eq!(changes, Changes { entrances: guest(), ..Changes::default() });
+        let changes = clients.replace(&open("false")).unwrap();
+        assert_eq!(changes, Changes { removed: guest(), ..Changes::default() });
+        assert!(clients.find("guest").is_none() && !clients.may_be_any());
+        assert_eq!(introduce("guest", &mine, false, later), Err(Refusal::BadCredential));
+    }
+
+    #[test]
+    fn who_only_introduces_himself_leaves_room_for_others() {
+        let clients = Clients::new(&config("allow_any_client: true\n")).unwrap();
+        let (mine, now) = (stored(A), Instant::now());
+        let introduce = |name: &str, now| clients.introduce(name, mine.clone(), |_| false, now);
+        for n in 0..STRANGERS_MAX {
+            assert_eq!(introduce(&n.to_string(), now), Ok(()));
+        }
+        assert_eq!(introduce("more", now), Err(Refusal::Limit));
+        assert_eq!(introduce("more", now + ARRIVES), Ok(()));
+    }
+
+    fn stored(token: &str) -> StoredCredential {
+        StoredCredential::of(token).unwrap()
     }
 }

@@ -255,7 +255,7 @@ impl Role for Server {
     }
 
     fn knows(&self, name: &str) -> bool {
-        self.shared().clients.find(name).is_some()
+        self.shared().clients.are_told_of(name)
     }
 
     fn common(&self) -> Common {

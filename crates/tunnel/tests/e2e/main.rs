@@ -38,6 +38,7 @@ mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod strangers;
 mod survival;
 mod taken;
 mod unix_sockets;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use link::server::Greeted;
 use proto::control::{ControlMessage, Register, Registered};
@@ -159,7 +159,7 @@ impl Registry {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
         // Somebody may have configured a client of this name since the code was made.
-        let is_client = shared.clients.find(name.as_str()).is_some();
+        let is_client = shared.clients.are_told_of(name.as_str());
         let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
             return Ok(false);
         };
@@ -167,6 +167,14 @@ impl Registry {
         tracing::info!(target: AUDIT, client = name.as_str(), "enrolled");
         self.follow(&changes).await;
         Ok(true)
+    }
+
+    /// A client that nobody knew has a token, and wants this name for it.
+    pub(super) fn introduce(&self, name: &Name, token: StoredCredential) -> Result<(), Refusal> {
+        let is_connected = |name: &str| !self.sessions().links_of_name(name).is_empty();
+        self.shared.clients.introduce(name.as_str(), token, is_connected, Instant::now())?;
+        tracing::info!(target: AUDIT, client = name.as_str(), "nobody knew it, and it has introduced itself");
+        Ok(())
     }
 
     /// Puts a client out that came in by a code. Says whether there was one.
@@ -269,7 +277,9 @@ impl Registry {
             }
             (session, in_charge)
         };
-        if !in_charge {
+        if in_charge {
+            self.shared.clients.forget_stranger(&last.name);
+        } else {
             // A newer process of the client took over and is about to register: its ports stay
             // open meanwhile, and visitors are held until it has links.
             tokio::time::sleep(HANDOVER).await;
