@@ -32,8 +32,8 @@ pub use flags::{ClientFlags, ServerFlags};
 pub use fuzz::fuzz;
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
-    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, KeyPair, LogFile,
-    LogFormat, LogLevel, Path, Priority, Public, Rights, ServerConfig, ServerTls, Service,
+    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, HttpAuth, KeyPair,
+    LogFile, LogFormat, LogLevel, Path, Priority, Public, Rights, ServerConfig, ServerTls, Service,
     Timeouts, Token, Trust,
 };
 pub use net::Net;

@@ -84,6 +84,12 @@ fn defaults() -> BTreeMap<String, String> {
         put("client: connections".into(), count(client.connections));
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
+    let text = format!("{SERVER}auth: {{ http: {{ url: 'https://a' }} }}\n");
+    let text = Some(Text { name: "minimal.yaml", text: &text });
+    let auth = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+    let auth = auth.config.auth.expect("somebody");
+    put("server: auth.http.timeout".into(), auth.timeout.to_string());
+    put("server: auth.http.cache".into(), auth.cache.to_string());
     put("server: public_bind".into(), format!("[{}]", server.public_bind));
     put("client: retry.min".into(), client.retry_min.to_string());
     put("client: retry.max".into(), client.retry_max.to_string());
@@ -100,7 +106,8 @@ fn defaults() -> BTreeMap<String, String> {
 
 /// Another value of every key than that of the minimal files.
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
-    trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n";
+    trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
+    auth: { http: { url: 'http://[::1]:1' } }\n";
 const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
     connections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";

@@ -40,8 +40,11 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Connects over one path.
-pub(crate) async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
+/// Connects over one path, within ten seconds.
+///
+/// # Errors
+/// What the best of its addresses failed by.
+pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
     tokio::time::timeout(DIAL_TIMEOUT, twice(path)).await.unwrap_or_else(|_| {
         let seconds = DIAL_TIMEOUT.as_secs();
         let text = format!("no answer within {seconds} s");

@@ -133,7 +133,10 @@ async fn answer(
                 } else if certificate && verifier.certificate_suffices(&name) {
                     greeting.certificate_suffices();
                 } else {
-                    greeting.credentials(&verifier.credentials(&name));
+                    match verifier.credentials(&name).await {
+                        Ok(credentials) => greeting.credentials(&credentials),
+                        Err(refusal) => greeting.refuse(refusal),
+                    }
                 }
                 *claimed = Some(name);
             }

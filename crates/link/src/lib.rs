@@ -28,7 +28,7 @@ mod writer;
 
 pub use backoff::Retry;
 pub use budget::{Lease, ProcessBudget};
-pub use dial::Path;
+pub use dial::{Path, dial};
 pub use greet::GreetError;
 pub use handle::Link;
 pub use owner::{End, Owner, Settings, State};

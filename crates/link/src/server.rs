@@ -15,13 +15,13 @@ use transport::{Carrier, Peer};
 
 use crate::{GreetError, Link, greet};
 
-/// What is said to a client that has proved itself.
-pub type Decision<'a> = Pin<Box<dyn Future<Output = Result<Terms, Refusal>> + 'a>>;
+/// What a verifier says, or why it says nothing.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
 
-/// Decides who may log in. Called on any worker; answers at once, but for the last question.
+/// Decides who may log in. Called on any worker.
 pub trait Verifier {
     /// The credentials of a name, at most two; none for an unknown one.
-    fn credentials(&self, name: &Name) -> Vec<StoredCredential>;
+    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>>;
     /// The credential of the one-time code that a name may have.
     fn code(&self, _name: &Name) -> Option<StoredCredential> {
         None
@@ -35,7 +35,7 @@ pub trait Verifier {
     /// The secret of a live link of this process of this client.
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
     /// All is proved: may it come in? The terms carry a fresh link id.
-    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Decision<'a>;
+    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Answer<'a, Terms>;
     /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
     fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
         Duration::ZERO

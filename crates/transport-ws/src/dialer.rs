@@ -70,7 +70,9 @@ impl Request {
         &self.path
     }
 
-    pub(crate) fn fields(&self) -> &[(String, String)] {
+    /// The header fields, `Host` first.
+    #[must_use]
+    pub fn fields(&self) -> &[(String, String)] {
         &self.fields
     }
 }

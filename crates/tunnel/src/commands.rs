@@ -180,8 +180,9 @@ fn check(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
     let places = Places::of_process();
     match load::file(path) {
-        Ok(Either::Server(Loaded { config, .. })) => control(&config.common, "server", &places),
-        Ok(Either::Client(Loaded { config, .. })) => {
+        Ok(Either::Server(loaded)) => control(&loaded.config.common, "server", &places),
+        Ok(Either::Client(loaded)) => {
+            let config = loaded.config;
             control(&config.common, &client_instance(&config.name), &places)
         }
         Err(wrong) => match load::whereabouts(path) {

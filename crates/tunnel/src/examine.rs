@@ -31,6 +31,10 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     if let Some(ca) = &config.tls.client_ca {
         authorities(Trust::Authority(ca.clone()), &tls, "client_ca", &mut faults);
     }
+    if let Some(auth) = &config.auth {
+        let headers = vec!["auth.http.headers".to_owned()];
+        way(&auth.path, headers, &["auth.http.tls".to_owned()], &mut faults);
+    }
     faults
 }
 
@@ -38,28 +42,33 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
 pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (n, path) in config.servers.iter().enumerate() {
-        if path.endpoint.transport.is_http()
-            && let Err(error) = transports::request(path)
-        {
-            let keys = vec![format!("servers[{n}].headers"), "headers".to_owned()];
-            faults.push(Fault { keys, problem: error.to_string(), fatal: true });
-        }
-        if !path.endpoint.transport.has_tls() {
-            continue;
-        }
+        let headers = vec![format!("servers[{n}].headers"), "headers".to_owned()];
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
-        match &path.trust {
-            config::Trust::Pins(_) => {}
-            config::Trust::Ca(ca) => {
-                authorities(Trust::Authority(ca.clone()), &sections, "ca", &mut faults);
-            }
-            config::Trust::System => authorities(Trust::System, &sections, "ca", &mut faults),
-        }
-        if let Some(pair) = &path.identity {
-            key_pair(pair, &sections, &mut faults);
-        }
+        way(path, headers, &sections, &mut faults);
     }
     faults
+}
+
+/// `headers` and `sections` are where its keys may stand.
+fn way(path: &config::Path, headers: Vec<String>, sections: &[String], faults: &mut Vec<Fault>) {
+    if path.endpoint.transport.is_http()
+        && let Err(error) = transports::request(path)
+    {
+        faults.push(Fault { keys: headers, problem: error.to_string(), fatal: true });
+    }
+    if !path.endpoint.transport.has_tls() {
+        return;
+    }
+    match &path.trust {
+        config::Trust::Pins(_) => {}
+        config::Trust::Ca(ca) => {
+            authorities(Trust::Authority(ca.clone()), sections, "ca", faults);
+        }
+        config::Trust::System => authorities(Trust::System, sections, "ca", faults),
+    }
+    if let Some(pair) = &path.identity {
+        key_pair(pair, sections, faults);
+    }
 }
 
 fn keys(sections: &[String], key: &str) -> Vec<String> {

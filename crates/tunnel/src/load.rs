@@ -134,8 +134,8 @@ pub(crate) fn client(args: &ClientArgs) -> Result<Loaded<ClientConfig>, WrongCon
 /// A file's, whichever role it is for.
 #[derive(Debug)]
 pub(crate) enum Either {
-    Server(Loaded<ServerConfig>),
-    Client(Loaded<ClientConfig>),
+    Server(Box<Loaded<ServerConfig>>),
+    Client(Box<Loaded<ClientConfig>>),
 }
 
 /// Reads a file by itself, without flags.
@@ -184,11 +184,11 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let role = Role::of(&text);
     if role == Some(Role::Client) {
         let (loaded, input) = client_file(Some(path), &ClientFlags::default())?;
-        return Ok((Either::Client(loaded), input));
+        return Ok((Either::Client(loaded.into()), input));
     }
     let server = server_file(Some(path), &ServerFlags::default());
     match (role, server) {
-        (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded), input)),
+        (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
         // Its one problem says so.
         (None, Err(wrong)) if !config::is_yaml(&text) => Err(wrong),
         (Some(_), Err(wrong)) => Err(wrong),

@@ -45,18 +45,21 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
     if let Some(ca) = &mut config.tls.client_ca {
         anchor(ca, folder);
     }
+    config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
 }
 
 /// As [`anchor_server`].
 pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
-    for path in &mut config.servers {
-        if let Trust::Ca(ca) = &mut path.trust {
-            anchor(ca, folder);
-        }
-        if let Some(pair) = &mut path.identity {
-            anchor_pair(pair, folder);
-        }
+    config.servers.iter_mut().for_each(|path| anchor_way(path, folder));
+}
+
+fn anchor_way(path: &mut config::Path, folder: &Path) {
+    if let Trust::Ca(ca) = &mut path.trust {
+        anchor(ca, folder);
+    }
+    if let Some(pair) = &mut path.identity {
+        anchor_pair(pair, folder);
     }
 }
 

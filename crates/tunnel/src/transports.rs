@@ -157,6 +157,12 @@ impl Way {
         link::Path { url: self.url.clone(), host: host.clone(), port, dialer: self.dialer() }
     }
 
+    /// The way without what makes a WebSocket of it.
+    pub(crate) fn bare(&self) -> link::Path {
+        let dialer = Rc::new(TcpDialer::new(self.tls.clone()).speaking(Speech::Http));
+        link::Path { url: self.url.clone(), host: self.host.clone(), port: self.port, dialer }
+    }
+
     fn dialer(&self) -> Rc<dyn Dialer> {
         let via = self.proxy.as_ref().map(|(_, _, via)| via.clone());
         let inner = TcpDialer::new(self.tls.clone()).through(via);

@@ -104,7 +104,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     })
 }
 
-fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
+pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
     let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
     let ca = common::path(s, "ca");
@@ -166,7 +166,7 @@ fn wish(s: &Section<'_>) -> Option<Wish> {
 }
 
 /// `headers`: a map of names to values.
-fn fields(s: &Section<'_>) -> Vec<Field> {
+pub(super) fn fields(s: &Section<'_>) -> Vec<Field> {
     let Some(item) = s.key("headers") else { return Vec::new() };
     let Kind::Map(entries) = &item.node.kind else {
         let _: Option<()> = s.cx.wrong_type(&item, "a map of names to values", "something else");

@@ -27,11 +27,14 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin", "allow_any_client",
-    ], &["http", "tls_routes", "auth", "quic", "kcp", "limits"]);
+        "watch", "admin", "allow_any_client", "auth",
+    ], &["http", "tls_routes", "quic", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
+    pub(crate) const AUTH: Table = table("server:auth", &["http"], &[]);
+    pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
+    pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "forward", "speedtest"], &["udp", "http", "tls"]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports"], &["up", "down", "hosts"]);
@@ -69,6 +72,9 @@ pub const TABLES: &[Table] = &[
     ANY_CLIENT,
     ANY_ALLOW,
     ANY_LIMITS,
+    AUTH,
+    AUTH_HTTP,
+    AUTH_TLS,
     ALLOW,
     LIMITS,
     CLIENT,

@@ -2,6 +2,7 @@
 //! decoder asks for what it wants and carries on with a stand-in; the caller looks at the problems
 //! at the end, so that one run shows them all.
 
+pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;

@@ -8,7 +8,7 @@ use super::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
 };
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common};
+use super::{Cx, Item, Section, auth, common};
 use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, ForwardRights, Host, PortRights, Transport};
@@ -31,10 +31,20 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         .into_iter()
         .filter_map(|item| client(cx, item, public_bind, by_certificate, &mut names))
         .collect();
+    let auth = auth::auth(&s);
     let any_client = any_client(&s, public_bind, &listen);
     let common = common::common(&s);
     let tls = tls.unwrap_or_default();
-    Some(ServerConfig { listen, tls, clients, any_client, public_bind, trusted_proxies, common })
+    Some(ServerConfig {
+        listen,
+        tls,
+        clients,
+        any_client,
+        auth,
+        public_bind,
+        trusted_proxies,
+        common,
+    })
 }
 
 fn listen(s: &Section<'_>) -> Vec<Endpoint> {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
-pub use server::{ClientGrant, Rights, ServerConfig, ServerTls};
+pub use server::{ClientGrant, HttpAuth, Rights, ServerConfig, ServerTls};
 
 use crate::{Secret, Size, Span};
 

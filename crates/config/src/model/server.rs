@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use super::{Changed, Common, KeyPair, Token, changes};
-use crate::{Endpoint, ForwardRights, Net, PortRights};
+use super::{Changed, Common, KeyPair, Path, Token, changes};
+use crate::{Endpoint, ForwardRights, Net, PortRights, Span};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,35 @@ pub struct ServerConfig {
     pub clients: Vec<ClientGrant>,
     /// What clients may do whose names nobody knows; `None` lets none of them in.
     pub any_client: Option<Rights>,
+    /// Who is asked about clients that are not here.
+    pub auth: Option<HttpAuth>,
     /// Address of published ports without one.
     pub public_bind: IpAddr,
     /// Reverse proxies in front of `ws://` and `wss://` that may say for whom they speak.
     pub trusted_proxies: Vec<Net>,
     /// Keys of both roles.
     pub common: Common,
+}
+
+/// Somebody who is asked over HTTP which clients there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpAuth {
+    /// The way there: `wss` stands for `https`, and `ws` for `http`.
+    pub path: Path,
+    /// For an answer.
+    pub timeout: Span,
+    /// How long an answer counts.
+    pub cache: Span,
+}
+
+impl HttpAuth {
+    /// The URL as written, but for what a parser changes.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let Endpoint { transport, host, port, path } = &self.path.endpoint;
+        let scheme = if transport.has_tls() { "https" } else { "http" };
+        format!("{scheme}://{host}:{port}{}", path.as_deref().unwrap_or("/"))
+    }
 }
 
 /// The server's certificates.
@@ -69,12 +92,14 @@ impl ServerConfig {
     /// What is another value in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self { listen, tls, clients, any_client, public_bind, trusted_proxies, common } = self;
+        let Self { listen, tls, clients, any_client, auth, public_bind, trusted_proxies, common } =
+            self;
         let tls_key = if self.keeps_tls(other) { Changed::restart } else { Changed::reconnect };
         let own = [
             (*listen != other.listen, Changed::restart("listen")),
             (*tls != other.tls, tls_key("tls")),
             (*clients != other.clients, Changed::live("clients")),
+            (*auth != other.auth, Changed::live("auth")),
             (*any_client != other.any_client, Changed::live("allow_any_client")),
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
@@ -116,7 +141,9 @@ impl ServerConfig {
         if let Some(ca) = &self.tls.client_ca {
             lines.push(format!("clients show a certificate of {}", ca.display()));
         }
-        if self.clients.is_empty() && self.any_client.is_none() {
+        lines
+            .extend(self.auth.iter().map(|auth| format!("other clients: {} is asked", auth.url())));
+        if self.clients.is_empty() && self.any_client.is_none() && self.auth.is_none() {
             lines.push("no client but those that came in by `tunnel enroll`".into());
         }
         for client in &self.clients {

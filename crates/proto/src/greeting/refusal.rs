@@ -22,7 +22,7 @@ pub enum Refusal {
     Denied,
     /// The greeting makes no sense.
     Malformed,
-    /// The server is going away.
+    /// The server is going away, or cannot find out whether the client may come in.
     Unavailable,
     /// One side sees TLS end to end and the other does not.
     Binding,
@@ -122,7 +122,7 @@ impl fmt::Display for Refusal {
                 "the greeting makes no sense: check that both ends are this program and nothing in \
                  between changes bytes"
             }
-            Self::Unavailable => "the server is going away: try again",
+            Self::Unavailable => "the server cannot let anybody in at the moment: try again",
             Self::Binding => {
                 "TLS ends somewhere between client and server: use ws:// or wss:// through a proxy, \
                  or connect directly"

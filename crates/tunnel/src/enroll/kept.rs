@@ -64,7 +64,8 @@ impl Kept {
                 to.config.clients.push(grant);
             }
         }
-        if to.config.clients.is_empty() {
+        let ServerConfig { clients, any_client, auth, .. } = &to.config;
+        if clients.is_empty() && any_client.is_none() && auth.is_none() {
             let text =
                 "add an entry under `clients`, or let a new client in with `tunnel enroll NAME`";
             to.warnings.push(format!("{NOBODY}: {text}"));

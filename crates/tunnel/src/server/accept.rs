@@ -217,7 +217,9 @@ fn reason(
         return Some("its code is not good (any more): it lasts ten minutes and works once");
     }
     let Some(client) = registry.shared().clients.find(name) else {
-        return Some(if registry.shared().clients.may_be_any() {
+        return Some(if registry.shared().hook.is_asked() {
+            "no entry under `clients` has this name, and auth.http knows no such client"
+        } else if registry.shared().clients.may_be_any() {
             "no entry under `clients` has this name, and allow_any_client is for tokens over tls:// only"
         } else {
             "no entry under `clients` has this name; add one if it shall come in"

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::{Decision, Verifier};
+use link::server::{Answer, Verifier};
 use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
 use proto::{InstanceId, LinkId};
 use transport::Peer;
@@ -111,9 +111,12 @@ impl<'a> Auth<'a> {
 }
 
 impl Verifier for Auth<'_> {
-    fn credentials(&self, name: &Name) -> Vec<StoredCredential> {
+    fn credentials<'b>(&'b self, name: &'b Name) -> Answer<'b, Vec<StoredCredential>> {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
-        self.client(name).map(|client| client.credentials.clone()).unwrap_or_default()
+        Box::pin(async {
+            self.registry.ask_about(name.as_str()).await?;
+            Ok(self.client(name).map(|client| client.credentials.clone()).unwrap_or_default())
+        })
     }
 
     fn code(&self, name: &Name) -> Option<StoredCredential> {
@@ -138,7 +141,7 @@ impl Verifier for Auth<'_> {
         self.registry.link_secret(name.as_str(), instance, link)
     }
 
-    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Decision<'b> {
+    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Answer<'b, Terms> {
         Box::pin(async {
             if let Some(credential) = &grant.introduced {
                 self.registry.introduce(&grant.name, credential.clone())?;

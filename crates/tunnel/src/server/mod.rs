@@ -4,7 +4,8 @@
 //! ```text
 //!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
 //!   auth.rs     who may log in, who takes over from whom
-//!   clients.rs  everybody who may, and what a reload changes of it
+//!   clients/    everybody who may, and what a reload changes of it
+//!   hook/       somebody else who knows which clients there are
 //!   reload.rs   the configuration, read again
 //!   enrolments.rs  codes that let new clients in
 //!   brake.rs    failed log-ins are slowed and told once
@@ -17,6 +18,7 @@ mod auth;
 mod brake;
 mod clients;
 mod enrolments;
+mod hook;
 mod owner;
 mod registry;
 mod reload;
@@ -50,6 +52,7 @@ use crate::{memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
 use enrolments::Enrolments;
+use hook::{Asked, Hook};
 use registry::Registry;
 pub(crate) use reload::Source;
 
@@ -76,6 +79,7 @@ impl fmt::Debug for Server {
 pub(crate) struct Shared {
     pub(crate) clients: Clients,
     enrolments: Enrolments,
+    hook: Hook,
     /// Of links that begin.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
@@ -134,6 +138,7 @@ impl Server {
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
+            hook: Hook::new(Asked::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
         });
@@ -164,6 +169,9 @@ impl Server {
                     })
                     .await??;
             }
+        }
+        if let Some(worker) = workers.handles().first() {
+            hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         Ok(Self { workers, registry, listen, started: Instant::now(), config, side, source: None })

@@ -9,6 +9,7 @@ use config::{Change, ServerConfig};
 use transport::tls::Identity;
 
 use super::Server;
+use super::hook::Asked;
 use crate::load::{Loaded, WrongConfig};
 use crate::reload::Reloaded;
 use crate::state::StateDir;
@@ -44,8 +45,10 @@ impl Server {
         let new = new.reloaded(&running);
         // First what can fail.
         let renewed = self.renewal(&new)?;
+        let asked = Asked::new(&new)?;
         let changes = self.registry.shared().clients.replace(&new)?;
         renewed();
+        self.registry.shared().hook.replace(asked);
         if differs.iter().any(|changed| changed.change == Change::Reconnect) {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }

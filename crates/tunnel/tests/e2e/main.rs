@@ -12,6 +12,7 @@
 
 mod addresses;
 mod admin;
+mod auth_hook;
 mod certificates;
 mod cli;
 mod clocks;

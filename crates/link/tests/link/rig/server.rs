@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use link::server::{Decision, Greeted, Verifier, greet};
+use link::server::{Answer, Greeted, Verifier, greet};
 use link::{GreetError, Link, Settings};
 use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
 use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
@@ -165,9 +165,10 @@ impl Keeper {
 }
 
 impl Verifier for Keeper {
-    fn credentials(&self, name: &Name) -> Vec<StoredCredential> {
+    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>> {
         let known = name.as_str().starts_with("client");
-        known.then(|| Token::new(TOKEN).unwrap().stored()).into_iter().collect()
+        let all = known.then(|| Token::new(TOKEN).unwrap().stored()).into_iter().collect();
+        Box::pin(std::future::ready(Ok(all)))
     }
 
     fn certificate_suffices(&self, _name: &Name) -> bool {
@@ -180,7 +181,7 @@ impl Verifier for Keeper {
         (*owner == instance && !link.has_ended()).then(|| secret.clone())
     }
 
-    fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> Decision<'a> {
+    fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> Answer<'a, Terms> {
         Box::pin(std::future::ready(self.terms(grant)))
     }
 }

@@ -169,9 +169,14 @@ impl Registry {
         Ok(true)
     }
 
+    /// Whether a client of this name has a link.
+    pub(super) fn is_connected(&self, name: &str) -> bool {
+        !self.sessions().links_of_name(name).is_empty()
+    }
+
     /// A client that nobody knew has a token, and wants this name for it.
     pub(super) fn introduce(&self, name: &Name, token: StoredCredential) -> Result<(), Refusal> {
-        let is_connected = |name: &str| !self.sessions().links_of_name(name).is_empty();
+        let is_connected = |name: &str| self.is_connected(name);
         self.shared.clients.introduce(name.as_str(), token, is_connected, Instant::now())?;
         tracing::info!(target: AUDIT, client = name.as_str(), "nobody knew it, and it has introduced itself");
         Ok(())

@@ -1,10 +1,13 @@
 //! Everybody who may log in, and what a reload changes of it.
 
+mod asked;
+mod strangers;
+
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
@@ -12,28 +15,23 @@ use config::{ClientGrant, ForwardRights, PortRights, Rights, ServerConfig};
 use proto::greeting::{Refusal, StoredCredential};
 use relay::Gate;
 
-/// Clients at a time that have introduced themselves.
-const STRANGERS_MAX: usize = 4096;
-
-/// From an introduction to the first link: a greeting, and the way to its worker.
-const ARRIVES: Duration = Duration::from_secs(30);
+use asked::Asked;
+use strangers::Strangers;
 
 /// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another set
 /// in its place.
 #[derive(Debug)]
 pub(crate) struct Clients {
     all: ArcSwap<HashMap<String, Arc<Client>>>,
-    strangers: Mutex<Strangers>,
+    guests: Mutex<Guests>,
     epochs: AtomicU64,
 }
 
-/// Clients that nobody knows: names that belong to a token as long as somebody is connected by it.
+/// Who does not stand here.
 #[derive(Debug, Default)]
-struct Strangers {
-    /// `allow_any_client`.
-    rights: Option<Rights>,
-    /// And when each of them came.
-    all: HashMap<String, (Arc<Client>, Instant)>,
+struct Guests {
+    asked: Asked,
+    strangers: Strangers,
 }
 
 /// One who may.
@@ -74,8 +72,8 @@ pub(super) struct Changes {
 
 impl Clients {
     pub(crate) fn new(config: &ServerConfig) -> anyhow::Result<Self> {
-        let (all, strangers) = Default::default();
-        let clients = Self { all, strangers, epochs: AtomicU64::new(0) };
+        let (all, guests) = Default::default();
+        let clients = Self { all, guests, epochs: AtomicU64::new(0) };
         clients.replace(config)?;
         Ok(clients)
     }
@@ -86,7 +84,9 @@ impl Clients {
         let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
         self.read_into(grant, false, &mut all, &mut changes)?;
         self.all.store(Arc::new(all));
-        if self.strangers().all.remove(&grant.name).is_some() {
+        let mut guests = self.guests();
+        // Not one or the other: whoever came by this name did so by another credential.
+        if guests.strangers.remove(&grant.name) | guests.asked.remove(&grant.name) {
             changes.credential_gone.push(grant.name.clone());
         }
         Ok(changes)
@@ -125,14 +125,17 @@ impl Clients {
         client
     }
 
-    fn strangers(&self) -> MutexGuard<'_, Strangers> {
-        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn guests(&self) -> MutexGuard<'_, Guests> {
+        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whoever may log in by this name.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Client>> {
-        let known = self.all.load().get(name).cloned();
-        known.or_else(|| self.strangers().all.get(name).map(|(client, _)| Arc::clone(client)))
+        if let Some(known) = self.all.load().get(name) {
+            return Some(Arc::clone(known));
+        }
+        let guests = self.guests();
+        guests.asked.find(name).or_else(|| guests.strangers.find(name)).cloned()
     }
 
     /// Whether the name stands in the configuration, or was enrolled.
@@ -142,7 +145,7 @@ impl Clients {
 
     /// Whether somebody may come in whose name is unknown.
     pub(super) fn may_be_any(&self) -> bool {
-        self.strangers().rights.is_some()
+        self.guests().strangers.rights.is_some()
     }
 
     /// Gives a name to whoever comes with this credential, as long as he is connected.
@@ -153,36 +156,68 @@ impl Clients {
         is_connected: impl Fn(&str) -> bool,
         now: Instant,
     ) -> Result<(), Refusal> {
-        let mut strangers = self.strangers();
-        let Strangers { rights: Some(rights), all } = &mut *strangers else {
-            return Err(Refusal::BadCredential);
-        };
-        if self.are_told_of(name) {
+        let mut guests = self.guests();
+        if self.are_told_of(name) || guests.asked.find(name).is_some() {
             return Err(Refusal::BadCredential);
         }
-        let is_there = |name: &str, since: Instant| {
-            now.saturating_duration_since(since) < ARRIVES || is_connected(name)
-        };
-        if all.len() >= STRANGERS_MAX {
-            all.retain(|name, (_, since)| is_there(name, *since));
-            if all.len() >= STRANGERS_MAX && !all.contains_key(name) {
-                return Err(Refusal::Limit);
-            }
-        }
-        match all.get(name) {
-            // Of several greetings at a time, another one was first.
-            Some((client, _)) if client.credentials.contains(&credential) => return Ok(()),
-            Some((_, since)) if is_there(name, *since) => return Err(Refusal::BadCredential),
-            Some(_) | None => {}
-        }
-        let client = Arc::new(self.dated(Client::stranger(rights, credential)));
-        all.insert(name.to_owned(), (client, now));
-        Ok(())
+        let make = |client| Arc::new(self.dated(client));
+        guests.strangers.introduce(name, credential, is_connected, now, make)
     }
 
     /// A client has no links any more: if it introduced itself, its name is free.
     pub(super) fn forget_stranger(&self, name: &str) {
-        self.strangers().all.remove(name);
+        self.guests().strangers.remove(name);
+    }
+
+    /// Whether what was heard of a name counts still.
+    pub(super) fn is_answered(&self, name: &str, now: Instant) -> bool {
+        self.guests().asked.is_answered(name, now)
+    }
+
+    /// Whether it was heard that there is such a client, however long ago.
+    pub(super) fn is_asked(&self, name: &str) -> bool {
+        self.guests().asked.find(name).is_some()
+    }
+
+    /// All of whom that was heard.
+    pub(super) fn asked_names(&self) -> Vec<String> {
+        self.guests().asked.names().cloned().collect()
+    }
+
+    /// What was heard of one that is not here, if it is too old to count.
+    pub(super) fn forget_answer(&self, name: &str, now: Instant) {
+        self.guests().asked.forget(name, now);
+    }
+
+    /// It was heard what there is of a name; `None` where it is no client.
+    pub(super) fn learn(
+        &self,
+        name: &str,
+        answer: Option<&ClientGrant>,
+        until: Instant,
+    ) -> anyhow::Result<Changes> {
+        let mut changes = Changes::default();
+        let new = answer.map(|grant| Client::read(grant, false)).transpose()?;
+        let mut guests = self.guests();
+        match new {
+            Some(new) => {
+                let new = self.dated(new);
+                let client = match guests.asked.find(name) {
+                    Some(before) => new.instead_of(before, name, &mut changes),
+                    None => Arc::new(new),
+                };
+                guests.asked.yes(name, client, until);
+                if guests.strangers.remove(name) {
+                    changes.credential_gone.push(name.to_owned());
+                }
+            }
+            None => {
+                if guests.asked.no(name, Instant::now(), until) {
+                    changes.removed.push(name.to_owned());
+                }
+            }
+        }
+        Ok(changes)
     }
 
     /// Puts the clients of `config` in the place of those before. After an error nothing has changed.
@@ -193,30 +228,37 @@ impl Clients {
             self.read_into(grant, config.tls.client_ca.is_some(), &mut new, &mut changes)?;
         }
         changes.removed = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-        self.review_strangers(config.any_client.as_ref(), &new, &mut changes);
+        self.review_guests(config, &new, &mut changes);
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
         Ok(changes)
     }
 
     /// Those who are in and may not be any more go, the others get the rights of today.
-    fn review_strangers(
+    fn review_guests(
         &self,
-        rights: Option<&Rights>,
+        config: &ServerConfig,
         known: &HashMap<String, Arc<Client>>,
         changes: &mut Changes,
     ) {
-        let mut strangers = self.strangers();
-        strangers.rights = rights.cloned();
-        strangers.all.retain(|name, (client, _)| {
-            let Some(rights) = rights.filter(|_| !known.contains_key(name)) else {
-                changes.removed.push(name.clone());
-                return false;
+        let mut guests = self.guests();
+        let Guests { asked, strangers } = &mut *guests;
+        if config.auth.is_none() {
+            changes.removed.extend(asked.clear());
+        }
+        changes.credential_gone.extend(known.keys().filter(|name| asked.remove(name)).cloned());
+        // They are asked about again at once, and whoever comes meanwhile waits for that.
+        asked.expire(Instant::now());
+        strangers.rights.clone_from(&config.any_client);
+        strangers.review(|name, client| {
+            let Some(rights) = config.any_client.as_ref().filter(|_| !known.contains_key(name))
+            else {
+                changes.removed.push(name.to_owned());
+                return None;
             };
             let now = Client::new(rights, client.credentials.clone());
             let now = self.dated(Client { is_stranger: true, ..now });
-            *client = now.instead_of(client, name, changes);
-            true
+            Some(now.instead_of(client, name, changes))
         });
     }
 }
@@ -235,10 +277,6 @@ impl Client {
         // Beside a token the certificate is asked for as well, not instead.
         let by_certificate = certificates && credentials.is_empty();
         Ok(Self { by_certificate, ..Self::new(&grant.rights, credentials) })
-    }
-
-    fn stranger(rights: &Rights, credential: StoredCredential) -> Self {
-        Self { is_stranger: true, ..Self::new(rights, vec![credential]) }
     }
 
     fn new(rights: &Rights, credentials: Vec<StoredCredential>) -> Self {
@@ -320,6 +358,7 @@ impl Changes {
 mod tests {
     use config::{ServerFlags, Sources, Text, load_server};
 
+    use super::strangers::{ARRIVES, STRANGERS_MAX};
     use super::*;
 
     const A: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";

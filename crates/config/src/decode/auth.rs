@@ -1,0 +1,63 @@
+//! `auth`: whom a server asks about clients that stand nowhere.
+
+use super::client::{fields, verification};
+use super::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
+use super::{Section, common};
+use crate::model::{HttpAuth, Path, Trust};
+use crate::{BadValue, Endpoint, Span};
+
+/// Milliseconds that an answer may take: a greeting has ten seconds altogether.
+const TIMEOUT: u64 = 5_000;
+const TIMEOUT_MAX: u64 = 8_000;
+
+/// Milliseconds that an answer counts: as long as a client that was put out there may stay in here.
+const CACHE: u64 = 60_000;
+
+/// `None` where it is not asked for, or after a problem.
+pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
+    let http = s.section("auth", &AUTH)?.section("http", &AUTH_HTTP)?;
+    if http.key("url").is_none() {
+        http.missing("url", "for example https://auth.example.com/tunnel");
+    }
+    let endpoint = http.value("url", url);
+    let (trust, identity) = match http.section("tls", &AUTH_TLS) {
+        Some(tls) => verification(&tls),
+        None => (Trust::System, None),
+    };
+    let headers = fields(&http);
+    let timeout = common::positive(&http, "timeout", TIMEOUT)?;
+    if timeout > Span::from_millis(TIMEOUT_MAX) {
+        let bad = BadValue::new(format!("{timeout} is more than a log-in can wait"));
+        http.bad("timeout", bad.hint(format!("at most {}", Span::from_millis(TIMEOUT_MAX))));
+    }
+    let cache = common::positive(&http, "cache", CACHE)?;
+    let endpoint = endpoint?;
+    let path = Path { endpoint, trust, identity, sni: None, headers, proxy: None };
+    Some(HttpAuth { path, timeout, cache })
+}
+
+/// `https://` anywhere, `http://` on this machine: who is in the middle could let anybody in. It is
+/// HTTP over what carries a WebSocket, too.
+fn url(text: &str) -> Result<Endpoint, BadValue> {
+    let hint = "for example https://auth.example.com/tunnel, or http://127.0.0.1:8080/tunnel";
+    let scheme = text.split_once("://").and_then(|(scheme, rest)| match scheme {
+        "https" => Some(("wss", rest)),
+        "http" => Some(("ws", rest)),
+        _ => None,
+    });
+    let (scheme, rest) =
+        scheme.ok_or_else(|| BadValue::new("not a URL of http:// or https://").hint(hint))?;
+    if rest.split('/').next().is_some_and(|place| place.contains('@')) {
+        let bad = BadValue::new("a password in a URL gets into logs");
+        return Err(bad.hint("give it as a field: headers: { Authorization: \"…\" }"));
+    }
+    let endpoint: Endpoint = format!("{scheme}://{rest}").parse()?;
+    if endpoint.port == 0 {
+        return Err(BadValue::new("port 0 cannot be dialled"));
+    }
+    if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
+        return Err(BadValue::new("no TLS on the way to who says whom to let in")
+            .hint("use https://, or http:// on loopback"));
+    }
+    Ok(endpoint)
+}

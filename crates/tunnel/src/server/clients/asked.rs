@@ -1,0 +1,95 @@
+//! What was heard of clients that stand nowhere here, and how long it counts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Client;
+
+/// Names of which it is kept that there is no such client; anybody may invent some.
+const NOS_MAX: usize = 4096;
+
+/// Answers by name.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    yes: HashMap<String, (Arc<Client>, Instant)>,
+    no: HashMap<String, Instant>,
+}
+
+impl Asked {
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<Client>> {
+        self.yes.get(name).map(|(client, _)| client)
+    }
+
+    pub(super) fn is_answered(&self, name: &str, now: Instant) -> bool {
+        let until = self.yes.get(name).map(|(_, until)| until).or_else(|| self.no.get(name));
+        until.is_some_and(|until| *until > now)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.yes.keys()
+    }
+
+    pub(super) fn yes(&mut self, name: &str, client: Arc<Client>, until: Instant) {
+        self.no.remove(name);
+        self.yes.insert(name.to_owned(), (client, until));
+    }
+
+    /// Says whether it was another answer before.
+    pub(super) fn no(&mut self, name: &str, now: Instant, until: Instant) -> bool {
+        if self.no.len() >= NOS_MAX {
+            self.no.retain(|_, until| *until > now);
+            if self.no.len() >= NOS_MAX {
+                self.no.clear();
+            }
+        }
+        self.no.insert(name.to_owned(), until);
+        self.yes.remove(name).is_some()
+    }
+
+    /// What was heard of this name does not count any more.
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        self.no.remove(name);
+        self.yes.remove(name).is_some()
+    }
+
+    /// All of it.
+    pub(super) fn clear(&mut self) -> impl Iterator<Item = String> {
+        self.no.clear();
+        std::mem::take(&mut self.yes).into_keys()
+    }
+
+    /// An answer that is too old to count.
+    pub(super) fn forget(&mut self, name: &str, now: Instant) {
+        if self.yes.get(name).is_some_and(|(_, until)| *until <= now) {
+            self.yes.remove(name);
+        }
+    }
+
+    /// It may be another one that is asked now.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.no.clear();
+        self.yes.values_mut().for_each(|(_, until)| *until = now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_no_counts_for_a_while_and_invented_names_cost_bounded_memory() {
+        let (mut asked, now) = (Asked::default(), Instant::now());
+        let until = now + Duration::from_secs(10);
+        assert!(!asked.no("home", now, until), "it was nobody before");
+        assert!(asked.is_answered("home", now) && !asked.is_answered("home", until));
+        for n in 0..3 * NOS_MAX {
+            asked.no(&n.to_string(), now, until);
+        }
+        assert!(asked.no.len() <= NOS_MAX);
+        asked.expire(now);
+        assert!(!asked.is_answered("1", now));
+    }
+}
