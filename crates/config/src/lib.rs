@@ -14,6 +14,7 @@ mod decode;
 mod endpoint;
 mod flags;
 mod fuzz;
+mod hosts;
 mod load;
 mod model;
 mod net;
@@ -30,6 +31,7 @@ pub use endpoint::{Endpoint, Host, Local, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::fuzz;
+pub use hosts::{HostRight, HostRights};
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
     Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, HttpAuth, KeyPair,

@@ -11,7 +11,7 @@ use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, auth, common};
 use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, ForwardRights, Host, PortRights, Transport};
+use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, PortRights, Transport};
 
 /// `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
@@ -163,12 +163,14 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr) -> Rights
     };
     let (streams, new_per_second) =
         (limit("streams", "streams"), limit("new_per_second", "streams"));
-    let ports = limit("ports", "ports");
+    let (ports, hosts) = (limit("ports", "ports"), limit("hosts", "hosts"));
+    let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
+    let (http, tls) = (names("http"), names("tls"));
     let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
     let tcp = PortRights { default_bind: Some(bind), rights };
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
     let speedtest = allow.and_then(|a| a.value("speedtest", common::switch)).unwrap_or(true);
-    Rights { tcp, forward, speedtest, streams, new_per_second, ports }
+    Rights { tcp, http, tls, forward, speedtest, streams, new_per_second, ports, hosts }
 }
 
 fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {

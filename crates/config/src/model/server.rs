@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use super::{Changed, Common, KeyPair, Path, Token, changes};
-use crate::{Endpoint, ForwardRights, Net, PortRights, Span};
+use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
 
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +76,10 @@ pub struct ClientGrant {
 pub struct Rights {
     /// Ports it may publish.
     pub tcp: PortRights,
+    /// Hosts whose HTTP it may have.
+    pub http: HostRights,
+    /// Hosts whose TLS it may have, as it is.
+    pub tls: HostRights,
     /// Targets its forwards may reach.
     pub forward: ForwardRights,
     /// Whether it may test the speed of its tunnel.
@@ -86,6 +90,8 @@ pub struct Rights {
     pub new_per_second: Option<NonZeroU32>,
     /// Most ports published; `None` is no limit but that of `tcp`.
     pub ports: Option<NonZeroU32>,
+    /// Most hosts published; `None` is no limit but those of `http` and `tls`.
+    pub hosts: Option<NonZeroU32>,
 }
 
 impl ServerConfig {
@@ -159,11 +165,14 @@ impl Rights {
     pub(crate) const fn none(public_bind: IpAddr) -> Self {
         Self {
             tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
+            http: HostRights(Vec::new()),
+            tls: HostRights(Vec::new()),
             forward: ForwardRights(Vec::new()),
             speedtest: true,
             streams: None,
             new_per_second: None,
             ports: None,
+            hosts: None,
         }
     }
 }
@@ -174,9 +183,12 @@ impl fmt::Display for Rights {
         let join = |items: Vec<String>| {
             if items.is_empty() { "nothing".into() } else { items.join(", ") }
         };
-        let tcp = join(self.tcp.rights.iter().map(ToString::to_string).collect());
+        let ports = self.tcp.rights.iter().map(ToString::to_string);
+        let web = self.http.0.iter().map(|host| format!("http://{host}"));
+        let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
+        let public = join(ports.chain(web).chain(tls).collect());
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {tcp}; may reach {forward}{speedtest}")
+        write!(f, "may publish {public}; may reach {forward}{speedtest}")
     }
 }

@@ -35,7 +35,7 @@ fn stage(scheme: Scheme, target: u16) -> (Running, String, Origin) {
     (running, token, echo)
 }
 
-fn really(work: impl Future<Output = ()>) {
+pub(crate) fn really(work: impl Future<Output = ()>) {
     let mut builder = Builder::new_current_thread();
     let runtime = builder.enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async { tokio::time::timeout(LONG, work).await.expect("in time") });

@@ -7,9 +7,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::greeting::Name;
+use proto::{Kind, Priority};
 use testkit::stage::Running;
 
+use crate::floods::really;
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
+use crate::peer::{Peer, frame};
 use crate::reload::{echo, outcome};
 
 /// `tunnel generate hash` of what comes in.
@@ -195,4 +200,45 @@ fn whoever_looks_for_a_stream_finds_its_way_through_both_logs() {
     drop(visitor);
     let (link, stream) = (format!("\"link\":{link}"), format!("\"stream\":{stream}"));
     running.server.wait_line(&["stream closed", &link, &stream], SOON);
+}
+
+#[test]
+fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none() {
+    let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
+    let token = token.trim().to_owned();
+    let mut setup = Setup::new(Scheme::Tls);
+    setup.server_lines = format!(
+        "  - {{ name: web, token: \"{token}\", limits: {{ hosts: 1 }}, \
+         allow: {{ http: [\"*.home.example.com\"], tls: ['/t[0-9]\\.example\\.com/'] }} }}\n"
+    );
+    let running = setup.start_server();
+    let asked = [
+        ("first", "http://x.home.example.com"),
+        ("second", "http://y.home.example.com"),
+        ("else", "http://home.example.com"),
+        ("sealed", "tls://x.home.example.com"),
+    ];
+    let service = |(name, public): (&str, &str)| ServiceSpec {
+        name: Name::new(name).unwrap(),
+        public: vec![public.to_owned()],
+        priority: Priority::Normal,
+        shared: false,
+        resume: true,
+    };
+    let services = asked.map(service).to_vec();
+    let register = ControlMessage::Register(Register { generation: 1, services });
+    let body = [&[0; 4][..], &register.encode().unwrap()].concat();
+    really(async {
+        let mut peer = Peer::log_in(&running, "web", &token).await;
+        peer.write(frame(Kind::Control, 0, &body).into(), false).await.unwrap();
+        peer.expect(1).await;
+    });
+    for (name, why) in [
+        ("first", "no hosts yet"),
+        ("second", "limits.hosts"),
+        ("else", "allow.http"),
+        ("sealed", "allow.tls"),
+    ] {
+        running.server.wait_line(&["not published", name, why], SOON);
+    }
 }

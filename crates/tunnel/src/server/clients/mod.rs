@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientGrant, ForwardRights, PortRights, Rights, ServerConfig};
+use config::{ClientGrant, ForwardRights, HostRights, PortRights, Rights, ServerConfig};
 use proto::greeting::{Refusal, StoredCredential};
 use relay::Gate;
 
@@ -43,6 +43,9 @@ pub(crate) struct Client {
     pub(super) is_stranger: bool,
     /// What it may publish.
     pub(crate) tcp: PortRights,
+    /// Hosts whose HTTP, and whose TLS, it may have.
+    pub(crate) http: HostRights,
+    pub(crate) tls: HostRights,
     /// What it may reach on this side.
     pub(crate) forward: ForwardRights,
     /// Whether it may test the speed.
@@ -53,6 +56,8 @@ pub(crate) struct Client {
     limits: (Option<u32>, Option<NonZeroU32>),
     /// How many ports it may publish.
     pub(crate) ports: Option<NonZeroU32>,
+    /// How many hosts it may publish.
+    pub(crate) hosts: Option<NonZeroU32>,
     /// Another one than before: who logged in by what was valid then has to do so again.
     pub(super) epoch: u64,
 }
@@ -286,11 +291,14 @@ impl Client {
             by_certificate: false,
             is_stranger: false,
             tcp: rights.tcp.clone(),
+            http: rights.http.clone(),
+            tls: rights.tls.clone(),
             forward: rights.forward.clone(),
             speedtest: rights.speedtest,
             gate: Gate::limited(limits.0, limits.1),
             limits,
             ports: rights.ports,
+            hosts: rights.hosts,
             epoch: 0,
         }
     }
@@ -302,7 +310,9 @@ impl Client {
             || (before.by_certificate && !self.by_certificate);
         let has_more = self.credentials.iter().any(|new| !before.credentials.contains(new));
         let limit = self.limits != before.limits;
-        let entrances = limit || self.tcp != before.tcp || self.ports != before.ports;
+        let entrances = limit
+            || (&self.tcp, &self.http, &self.tls) != (&before.tcp, &before.http, &before.tls)
+            || (self.ports, self.hosts) != (before.ports, before.hosts);
         let others =
             has_more || self.forward != before.forward || self.speedtest != before.speedtest;
         for (list, is_so) in [

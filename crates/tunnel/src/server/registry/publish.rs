@@ -57,6 +57,13 @@ pub(super) struct Place<'a> {
     pub(super) handles: &'a [Handle],
 }
 
+/// How many more ports and hosts a client may have.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    ports: u32,
+    hosts: u32,
+}
+
 type Outcome<T> = Result<T, ServiceError>;
 
 fn error(code: ServiceErrorCode, text: String) -> ServiceError {
@@ -98,7 +105,8 @@ impl Published {
         self.close_unwanted(owner, to.handles).await;
         self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
         let mut results = Vec::with_capacity(register.services.len());
-        let mut room = to.client.ports.map_or(u32::MAX, NonZeroU32::get);
+        let most = |limit: Option<NonZeroU32>| limit.map_or(u32::MAX, NonZeroU32::get);
+        let mut room = Room { ports: most(to.client.ports), hosts: most(to.client.hosts) };
         for spec in &register.services {
             let outcome = self.publish(to, spec, &mut room).await;
             // A client asks again for what it could not have.
@@ -126,23 +134,26 @@ impl Published {
         registered
     }
 
-    /// `room`: how many more ports the client may have.
+    /// `room`: how many more the client may have.
     async fn publish(
         &mut self,
         to: Place<'_>,
         spec: &ServiceSpec,
-        room: &mut u32,
+        room: &mut Room,
     ) -> Outcome<Vec<String>> {
         let mut reached = Vec::new();
         for text in &spec.public {
-            let Some(left) = room.checked_sub(1) else {
+            if let Some(place) = host(text) {
+                return Err(room.host(to, text, place));
+            }
+            let Some(left) = room.ports.checked_sub(1) else {
                 let name = &to.session.name;
                 let text =
                     format!("{text}: client `{name}` has as many ports as `limits.ports` allows");
                 return Err(error(ServiceErrorCode::Limit, text));
             };
             let address = self.open(to, spec, text).await?;
-            *room = left;
+            room.ports = left;
             // The client knows the host by which it reaches us.
             reached.push(if address.ip().is_unspecified() {
                 format!("tcp://:{}", address.port())
@@ -323,6 +334,35 @@ impl Entry {
 fn aim(spec: &ServiceSpec) -> Aim {
     let name = spec.name.as_str().to_owned();
     Aim { target: Target::Service(name.clone()), name, priority: spec.priority }
+}
+
+/// `http://host` or `tls://host`, with the port of another listener perhaps.
+fn host(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once("://")?;
+    matches!(scheme, "http" | "tls").then(|| (scheme, rest.split(':').next().unwrap_or(rest)))
+}
+
+impl Room {
+    /// Why a host is not published: first what the client may not, then what this server cannot.
+    fn host(&mut self, to: Place<'_>, text: &str, (scheme, host): (&str, &str)) -> ServiceError {
+        let rights = if scheme == "http" { &to.client.http } else { &to.client.tls };
+        let name = &to.session.name;
+        if !rights.permits(host) {
+            let text = format!(
+                "{text} is not allowed to client `{name}`: add the host to `allow.{scheme}` of this \
+                 client on the server"
+            );
+            return error(ServiceErrorCode::NotAllowed, text);
+        }
+        let Some(left) = self.hosts.checked_sub(1) else {
+            let text =
+                format!("{text}: client `{name}` has as many hosts as `limits.hosts` allows");
+            return error(ServiceErrorCode::Limit, text);
+        };
+        self.hosts = left;
+        let text = format!("{text}: this server publishes ports, and no hosts yet");
+        error(ServiceErrorCode::BadAddress, text)
+    }
 }
 
 /// `tcp://:port` or `tcp://address:port`.

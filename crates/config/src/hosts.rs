@@ -1,0 +1,173 @@
+//! Which host names a client may have visitors for. Names are brought to one form before they are
+//! compared (reliability 29): small letters, no dot at the end.
+
+use std::fmt;
+use std::str::FromStr;
+
+use regex_lite::Regex;
+
+use crate::{BadValue, Host};
+
+/// Longest expression in bytes; the engine's work is bounded by it and by the name's 253.
+const PATTERN_MAX: usize = 256;
+
+/// One entry of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com` or
+/// `/web-[0-9]+\.example\.com/`.
+#[derive(Clone)]
+pub struct HostRight(Form);
+
+#[derive(Clone)]
+enum Form {
+    /// This one.
+    Exact(String),
+    /// Whatever ends so, the dot in front included, and has at least a label before it.
+    Under(String),
+    /// What the expression fits as a whole.
+    Pattern { text: String, regex: Regex },
+}
+
+impl FromStr for HostRight {
+    type Err = BadValue;
+
+    fn from_str(text: &str) -> Result<Self, BadValue> {
+        if let Some(pattern) = text.strip_prefix('/') {
+            return Self::pattern(text, pattern.strip_suffix('/'));
+        }
+        let (name, under) = match text.strip_prefix("*.") {
+            Some(name) => (name, true),
+            None => (text, false),
+        };
+        let hint =
+            "for example app.example.com, *.home.example.com or /web-[0-9]+\\.example\\.com/";
+        match name.parse::<Host>() {
+            Ok(Host::Name(name)) if under => Ok(Self(Form::Under(format!(".{name}")))),
+            Ok(Host::Name(name)) => Ok(Self(Form::Exact(name))),
+            Ok(Host::Ip(_)) | Err(_) => {
+                Err(BadValue::new(format!("`{text}` is not a host name")).hint(hint))
+            }
+        }
+    }
+}
+
+impl HostRight {
+    fn pattern(text: &str, pattern: Option<&str>) -> Result<Self, BadValue> {
+        let bad = |why: String| BadValue::new(format!("`{text}` is not an expression: {why}"));
+        let Some(pattern) = pattern.filter(|pattern| !pattern.is_empty()) else {
+            return Err(bad("it has no end".into()).hint("it stands between two slashes"));
+        };
+        if pattern.len() > PATTERN_MAX {
+            return Err(bad(format!("longer than {PATTERN_MAX} bytes")));
+        }
+        // As a whole, whatever alternatives are in it; a right that fits a part would fit too much.
+        let regex = Regex::new(&format!("^(?:{pattern})$")).map_err(|why| bad(why.to_string()))?;
+        // By itself as well: `a)|(b` closes the group that it stands in.
+        Regex::new(pattern).map_err(|why| bad(why.to_string()))?;
+        Ok(Self(Form::Pattern { text: pattern.to_owned(), regex }))
+    }
+
+    /// `name` is in the form of [`Host`].
+    fn permits(&self, name: &str) -> bool {
+        match &self.0 {
+            Form::Exact(exact) => exact == name,
+            Form::Under(end) => name.len() > end.len() && name.ends_with(end.as_str()),
+            Form::Pattern { regex, .. } => regex.is_match(name),
+        }
+    }
+}
+
+impl fmt::Display for HostRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Form::Exact(name) => f.write_str(name),
+            Form::Under(end) => write!(f, "*{end}"),
+            Form::Pattern { text, .. } => write!(f, "/{text}/"),
+        }
+    }
+}
+
+impl fmt::Debug for HostRight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostRight({self})")
+    }
+}
+
+/// By what they say.
+impl PartialEq for HostRight {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Form::Exact(a), Form::Exact(b)) | (Form::Under(a), Form::Under(b)) => a == b,
+            (Form::Pattern { text: a, .. }, Form::Pattern { text: b, .. }) => a == b,
+            (Form::Exact(_) | Form::Under(_) | Form::Pattern { .. }, _) => false,
+        }
+    }
+}
+
+impl Eq for HostRight {}
+
+/// The hosts a client may publish; empty is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostRights(pub Vec<HostRight>);
+
+impl HostRights {
+    /// Whether visitors of this host name may be led to the client. An address never may: it is no
+    /// name of anybody.
+    #[must_use]
+    pub fn permits(&self, host: &str) -> bool {
+        match host.parse::<Host>() {
+            Ok(Host::Name(name)) => self.0.iter().any(|right| right.permits(&name)),
+            Ok(Host::Ip(_)) | Err(_) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_rights_hold_against_dots_case_neighbours_and_halves() {
+        let table = [
+            ("app.example.com", "app.example.com", true),
+            ("App.Example.com.", "aPP.example.COM.", true),
+            ("app.example.com", "app.example.com..", false),
+            ("app.example.com", "xapp.example.com", false),
+            ("app.example.com", "app.example.com.evil.org", false),
+            ("*.home.example.com", "a.home.example.com", true),
+            ("*.home.example.com", "A.B.home.example.com.", true),
+            ("*.home.example.com", "home.example.com", false),
+            ("*.home.example.com", ".home.example.com", false),
+            ("*.home.example.com", "evilhome.example.com", false),
+            ("*.home.example.com", "a.home.example.com.evil.org", false),
+            (r"/web-[0-9]+\.example\.com/", "web-12.example.com", true),
+            (r"/web-[0-9]+\.example\.com/", "WEB-1.example.com.", true),
+            (r"/web-[0-9]+\.example\.com/", "xweb-1.example.com", false),
+            (r"/web-[0-9]+\.example\.com/", "web-1.example.com.evil.org", false),
+            (r"/a\.example\.com|b\.example\.com/", "b.example.com", true),
+            (r"/a\.example\.com|b\.example\.com/", "a.example.com.evil.org", false),
+            ("/.*/", "127.0.0.1", false),
+            ("/.*/", "[::1]", false),
+            ("/.*/", "a_b.example", true),
+            ("/.*/", "", false),
+        ];
+        for (right, host, want) in table {
+            let rights = HostRights(vec![right.parse().unwrap()]);
+            assert_eq!(rights.permits(host), want, "{right} {host}");
+        }
+        assert!(!HostRights::default().permits("a.example.com"));
+    }
+
+    #[test]
+    fn what_is_no_right_is_refused_and_a_shown_one_reads_back() {
+        for bad in [
+            "", "*", "*.", "a*.b", "*.*.b", "10.0.0.1", "[::1]", "/", "//", "/(/", "/a)|(b/", "a b",
+        ] {
+            assert!(bad.parse::<HostRight>().is_err(), "{bad}");
+        }
+        assert!(format!("/{}/", "a".repeat(300)).parse::<HostRight>().is_err());
+        for good in ["a.example", "*.a.example", "/x+/"] {
+            let right: HostRight = good.parse().unwrap();
+            assert_eq!(right.to_string(), good);
+            assert_eq!(right.to_string().parse(), Ok(right));
+        }
+    }
+}
