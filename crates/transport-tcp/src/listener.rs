@@ -97,6 +97,7 @@ impl Incoming for Accepted {
 /// The carrier of a socket without TLS.
 pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
     let transport = Transport::Tcp;
-    let peer = Peer { address, transport, exporter: None, certificate_name: None };
+    let connection = socket.connection();
+    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
     Carrier { peer, lane: Box::new(TcpLane::new(socket)) }
 }

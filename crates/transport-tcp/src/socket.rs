@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use transport::Connection;
 
 /// The link pings after 15 s of silence and notices death itself; the kernel's probes are for a
 /// carrier whose greeting never came and for state tables on the way.
@@ -87,6 +88,12 @@ impl Socket {
     /// Writes what the socket takes right now.
     pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<Option<usize>> {
         transport::socket::write(self.stream()?, &[io::IoSlice::new(data)], data.len())
+    }
+
+    /// Both of its ends; `None` when it is closed already.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        let stream = self.stream().ok()?;
+        Some(Connection { local: stream.local_addr().ok()?, remote: stream.peer_addr().ok()? })
     }
 
     /// Ends our direction (FIN).

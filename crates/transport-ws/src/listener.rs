@@ -114,6 +114,7 @@ impl Incoming for Accepted {
             let peer = Peer {
                 address: client.unwrap_or(peer.address),
                 transport: over(peer.transport),
+                connection: peer.connection,
                 // A proxy may end TLS in between, and the client cannot know.
                 exporter: None,
                 certificate_name: peer.certificate_name,

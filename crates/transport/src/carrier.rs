@@ -54,6 +54,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Over what.
     pub transport: Transport,
+    /// The TCP connection below; `None` where there is none.
+    pub connection: Option<Connection>,
     /// Keying material of the TLS session that carries us (RFC 5705, RFC 8446 section 7.5, label
     /// [`EXPORTER_LABEL`], no context): binds the greeting to this very connection. `None` where a
     /// proxy may end TLS in between or there is none.
@@ -61,6 +63,16 @@ pub struct Peer {
     /// The name of the verified client certificate (first DNS name of its SAN, else its CN), on a
     /// server that asks for one.
     pub certificate_name: Option<String>,
+}
+
+/// The two ends of a TCP connection as the kernel has them, which can be asked by these how the
+/// connection fares. Of a proxy's connection the far end is the proxy, whomever it speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The end on this machine.
+    pub local: SocketAddr,
+    /// The other one.
+    pub remote: SocketAddr,
 }
 
 /// Label of the TLS exporter that binds a greeting to its connection.

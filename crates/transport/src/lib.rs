@@ -18,7 +18,8 @@ mod stream;
 pub mod tls;
 
 pub use carrier::{
-    ALPN, Carrier, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer, Transport,
+    ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer,
+    Transport,
 };
 pub use current::Current;
 pub use error::CarrierError;

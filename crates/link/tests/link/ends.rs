@@ -156,7 +156,8 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
 
 fn nobody() -> Peer {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
-    Peer { address, transport: Transport::Memory, exporter: None, certificate_name: None }
+    let transport = Transport::Memory;
+    Peer { address, transport, connection: None, exporter: None, certificate_name: None }
 }
 
 #[test]

@@ -34,7 +34,8 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
     let link = link::Link::new(settings, owner.clone());
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
     let transport = Transport::Memory;
-    let peer = Peer { address, transport, exporter: None, certificate_name: None };
+    let connection = None;
+    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
     let carrier = Carrier { peer, lane: Box::new(lane) };
     assert!(link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new()));
     (link, owner)

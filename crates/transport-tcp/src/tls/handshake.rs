@@ -93,7 +93,8 @@ async fn shake<S: Session>(
         Side::Server => (state.peer_certificates().and_then(<[_]>::first))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
-    let peer = Peer { address, transport: Transport::Tls, exporter, certificate_name };
+    let (transport, connection) = (Transport::Tls, socket.connection());
+    let peer = Peer { address, transport, connection, exporter, certificate_name };
     Ok(Carrier { peer, lane: Box::new(TlsLane::new(engine, socket)) })
 }
 

@@ -191,7 +191,8 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 
 fn carrier(lane: MemoryLane) -> Carrier {
     let transport = Transport::Memory;
-    let peer = Peer { address: ADDRESS, transport, exporter: None, certificate_name: None };
+    let (address, connection) = (ADDRESS, None);
+    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
     Carrier { peer, lane: Box::new(lane) }
 }
 
