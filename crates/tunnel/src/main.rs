@@ -38,6 +38,7 @@ mod socket_file;
 mod state;
 mod status;
 mod survey;
+mod tcp_info;
 mod term;
 mod transports;
 mod watch;

@@ -12,6 +12,7 @@ use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{self, Handle, Session, Worker};
+use crate::tcp_info::Ledger;
 use crate::{status, term};
 
 /// How often a drain looks whether the last stream has ended.
@@ -57,6 +58,8 @@ fn part(worker: &Rc<Worker>) -> Part {
                     transport: peer.transport.name().to_owned(),
                     peer: term::address(peer.address),
                     rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
+                    tcp: None,
+                    connection: peer.connection,
                 })
                 .collect(),
         });
@@ -102,8 +105,12 @@ impl Part {
     }
 }
 
-/// All sessions over all workers.
-pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Session> {
+/// All sessions over all workers, with what the kernel knows of their connections.
+pub(crate) async fn sessions(
+    handles: &[Handle],
+    ledger: &Ledger,
+) -> BTreeMap<u64, status::Session> {
+    let look = ledger.look().await;
     let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
     let mut seen = HashSet::new();
     for (worker, handle) in handles.iter().enumerate() {
@@ -122,6 +129,7 @@ pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Sessio
             merge(&mut whole.forwards, session.forwards);
         }
     }
+    look.fill(all.values_mut().map(|(_, told)| told)).await;
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     for (id, (session, told)) in &mut all {
         // Workers that know it have told of their past as well, in one breath with what lives.
@@ -133,6 +141,7 @@ pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Sessio
     for (name, id) in newest {
         if let Some((_, told)) = all.get_mut(&id) {
             told.add(session::ended(&name));
+            told.sent = ledger.sums(&name);
         }
     }
     all.into_iter().map(|(id, (_, told))| (id, told)).collect()
@@ -143,6 +152,7 @@ pub(crate) async fn sessions(handles: &[Handle]) -> BTreeMap<u64, status::Sessio
 pub(crate) fn without_links(
     session: &Session,
     others: &BTreeMap<u64, status::Session>,
+    ledger: &Ledger,
 ) -> status::Session {
     let mut told = status::Session {
         peer: session.name.clone(),
@@ -152,6 +162,7 @@ pub(crate) fn without_links(
     (0..session.workers()).for_each(|worker| told.add(session.past(worker)));
     if others.values().all(|other| other.peer != session.name) {
         told.add(session::ended(&session.name));
+        told.sent = ledger.sums(&session.name);
     }
     told
 }

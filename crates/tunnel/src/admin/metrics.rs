@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use crate::status::{Link, Service, Session, Status, UP};
+use crate::status::{Link, Sent, Service, Session, Status, UP};
 
 /// What the page is.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -164,6 +164,52 @@ fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
             page.value(rtt, &[("peer", peer), ("transport", transport)], seconds);
         }
     }
+    sent(page, sessions);
+}
+
+/// What the kernel tells of TCP: gauges of the connections that there are, counters of all that a look has met.
+fn sent(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
+    let mut sums: BTreeMap<(&str, &str), Sent> = BTreeMap::new();
+    let mut now: BTreeMap<(&str, &str), [Option<u64>; 2]> = BTreeMap::new();
+    for (peer, sessions) in sessions {
+        for (transport, sent) in sessions.iter().flat_map(|session| &session.sent) {
+            sums.entry((peer, transport)).or_default().join(*sent);
+        }
+        let links = sessions.iter().flat_map(|session| &session.links);
+        for carrier in links.flat_map(|link| &link.carriers) {
+            let Some(tcp) = carrier.tcp else { continue };
+            let sums = now.entry((peer, &carrier.transport)).or_default();
+            for (sum, more) in sums.iter_mut().zip([tcp.queue_bytes, tcp.lost_segments]) {
+                *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
+            }
+        }
+    }
+    let counter = |page: &mut Page, name: &str, help: &str, of: fn(&Sent) -> Option<u64>| {
+        page.metric(name, "counter", help);
+        for ((peer, transport), sent) in &sums {
+            if let Some(count) = of(sent) {
+                page.value(name, &[("peer", peer), ("transport", transport)], count);
+            }
+        }
+    };
+    let help = "TCP segments with payload that connections sent, retransmitted ones included.";
+    counter(page, "tunnel_carrier_sent_segments_total", help, |sent| sent.segments);
+    let (name, help) = ("tunnel_carrier_retransmitted_segments_total", "TCP segments sent again.");
+    counter(page, name, help, |sent| sent.retransmitted_segments);
+    let (name, help) = ("tunnel_carrier_retransmitted_bytes_total", "Payload bytes sent again.");
+    counter(page, name, help, |sent| sent.retransmitted_bytes);
+    let gauges = [
+        ("tunnel_carrier_queue_bytes", "Bytes that the kernel has not sent yet."),
+        ("tunnel_carrier_lost_segments", "TCP segments on their way that seem to be lost."),
+    ];
+    for (n, (name, help)) in gauges.into_iter().enumerate() {
+        page.metric(name, "gauge", help);
+        for ((peer, transport), sums) in &now {
+            if let Some(sum) = sums[n] {
+                page.value(name, &[("peer", peer), ("transport", transport)], sum);
+            }
+        }
+    }
 }
 
 struct Series<'a> {
@@ -248,7 +294,17 @@ mod tests {
         }
         assert!(page.contains(r#"peer="a\"b\\c\nd""#), "{page}");
         assert!(page.contains(r#"reason="limit"} 3"#), "{page}");
-        assert!(page.contains("\ntunnel_carrier_rtt_seconds{"), "{page}");
+        for (name, value) in [
+            ("tunnel_carrier_rtt_seconds", "0.012345"),
+            ("tunnel_carrier_sent_segments_total", "9000"),
+            ("tunnel_carrier_retransmitted_segments_total", "30"),
+            ("tunnel_carrier_retransmitted_bytes_total", "43440"),
+            ("tunnel_carrier_queue_bytes", "20480"),
+        ] {
+            let line = |line: &str| line.starts_with(name) && line.ends_with(&format!(" {value}"));
+            assert!(page.lines().any(line), "{name}: {page}");
+        }
+        assert!(!page.contains("\ntunnel_carrier_lost_segments{"), "told and not known: {page}");
     }
 
     #[test]

@@ -31,6 +31,7 @@ use crate::measure::{self, Meter, Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::session::{Handle, State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
+use crate::tcp_info::Ledger;
 use crate::{memory, survey, term, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
@@ -45,6 +46,7 @@ pub(crate) struct Client {
     shared: Arc<Shared>,
     started: Instant,
     source: Option<Source>,
+    ledger: Ledger,
 }
 
 impl fmt::Debug for Client {
@@ -126,7 +128,8 @@ impl Client {
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, told))))
             .await?;
-        Ok(Self { workers, count, shared, started: Instant::now(), source: None })
+        let (started, source, ledger) = (Instant::now(), None, Ledger::default());
+        Ok(Self { workers, count, shared, started, source, ledger })
     }
 }
 
@@ -152,9 +155,11 @@ impl StatusSource for Client {
             let shared = &self.shared;
             let config = shared.config.load_full();
             let current = Arc::clone(&shared.links.load().session);
-            let mut sessions = survey::sessions(self.workers.handles()).await;
+            let ledger = &self.ledger;
+            let mut sessions = survey::sessions(self.workers.handles(), ledger).await;
             let known = sessions.remove(&current.id);
-            let mut session = known.unwrap_or_else(|| survey::without_links(&current, &sessions));
+            let mut session =
+                known.unwrap_or_else(|| survey::without_links(&current, &sessions, ledger));
             if let Some(error) = shared.published.trouble() {
                 session.state = error;
             }

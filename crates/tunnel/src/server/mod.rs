@@ -47,6 +47,7 @@ use crate::logging::AUDIT;
 use crate::reload::Reloaded;
 use crate::session::{Handle, State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
+use crate::tcp_info::Ledger;
 use crate::transports::ServerSide;
 use crate::{memory, survey, transports, workers};
 
@@ -66,6 +67,7 @@ pub(crate) struct Server {
     config: ArcSwap<ServerConfig>,
     side: ServerSide,
     source: Option<Source>,
+    ledger: Ledger,
 }
 
 impl fmt::Debug for Server {
@@ -174,7 +176,8 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
-        Ok(Self { workers, registry, listen, started: Instant::now(), config, side, source: None })
+        let (started, source, ledger) = (Instant::now(), None, Ledger::default());
+        Ok(Self { workers, registry, listen, started, config, side, source, ledger })
     }
 
     /// The ways to its workers.
@@ -240,7 +243,7 @@ impl StatusSource for Server {
 
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
-            let mut sessions = survey::sessions(self.workers.handles()).await;
+            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
             self.registry.add_failures(&mut sessions).await;
             Status {
                 role: "server".to_owned(),

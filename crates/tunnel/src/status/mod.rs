@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use transport::Connection;
 
 use crate::enroll::{Opened, Order};
 use crate::measure::Meter;
@@ -107,6 +108,10 @@ pub(crate) struct Session {
     /// Payload bytes over links since the session began.
     pub(crate) bytes_received: u64,
     pub(crate) bytes_sent: u64,
+    /// What the kernel has sent over TCP connections, by transport, to this peer since the start. Added up
+    /// when somebody looks: what a connection sent after the last look at it is missing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) sent: BTreeMap<String, Sent>,
     /// By worker.
     pub(crate) links: Vec<Link>,
     /// What is published.
@@ -168,6 +173,57 @@ pub(crate) struct Carrier {
     pub(crate) peer: String,
     /// Smoothed round trip; absent before the first answer.
     pub(crate) rtt_micros: Option<u64>,
+    /// How its TCP connection fares; absent where the kernel does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tcp: Option<Tcp>,
+    /// By which the kernel is asked.
+    #[serde(skip)]
+    pub(crate) connection: Option<Connection>,
+}
+
+/// A TCP connection as the kernel sees it (`ss -ti`); absent what an older one does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Tcp {
+    /// With payload, since it began, those that were sent again included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sent_segments: Option<u64>,
+    /// Sent again, since it began: of `sent_segments` the share that was lost, or seemed to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted_segments: Option<u64>,
+    /// Payload bytes in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted_bytes: Option<u64>,
+    /// On their way at the moment and believed to be lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_segments: Option<u64>,
+    /// Written by this process and not sent yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) queue_bytes: Option<u64>,
+    /// Congestion window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) window_segments: Option<u64>,
+    /// The newest rate at which bytes arrived at the far end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) bytes_per_second: Option<u64>,
+    /// Smoothed round trip of the kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rtt_micros: Option<u64>,
+}
+
+/// What the kernel has sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Sent {
+    /// With payload, those that were sent again included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) segments: Option<u64>,
+    /// Sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted_segments: Option<u64>,
+    /// Payload bytes in them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retransmitted_bytes: Option<u64>,
 }
 
 /// A service, or a forward.
@@ -258,11 +314,25 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn sample() -> Status {
+        let tcp = Tcp {
+            sent_segments: Some(2_000),
+            retransmitted_segments: Some(25),
+            retransmitted_bytes: Some(36_200),
+            queue_bytes: Some(20_480),
+            ..Tcp::default()
+        };
+        let sent = Sent {
+            segments: Some(9_000),
+            retransmitted_segments: Some(30),
+            retransmitted_bytes: Some(43_440),
+        };
         let carrier = Carrier {
             number: 2,
             transport: "tls".into(),
             peer: "192.0.2.7:40000".into(),
             rtt_micros: Some(12_345),
+            tcp: Some(tcp),
+            connection: None,
         };
         let service = Service {
             name: "ssh".into(),
@@ -298,6 +368,7 @@ pub(crate) mod tests {
                     Link { serial: 8, state: "stalled".into(), ..Link::default() },
                 ],
                 services: vec![service],
+                sent: BTreeMap::from([("tls".into(), sent)]),
                 ..Session::default()
             }],
             ..Status::default()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Link, SUPERSEDED, Service, Session, Status, Streams, UP, WAITING};
+use super::{Link, SUPERSEDED, Service, Session, Status, Streams, Tcp, UP, WAITING};
 use crate::term;
 
 /// Bytes per second of services and forwards, from two looks at them.
@@ -88,20 +88,37 @@ pub(crate) fn render(status: &Status, rates: Option<&Rates>) -> String {
 }
 
 fn links_table(links: &[Link]) -> String {
-    let mut rows = vec![titles(&["link", "worker", "state", "streams", "carrier", "peer", "rtt"])];
+    let mut rows = vec![titles(&[
+        "link", "worker", "state", "streams", "carrier", "peer", "rtt", "loss", "queue",
+    ])];
     for link in links {
         let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
         let own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
         if link.carriers.is_empty() {
-            rows.push(own.iter().cloned().chain(titles(&["-", "-", "-"])).collect());
+            rows.push(own.iter().cloned().chain(titles(&["-"; 5])).collect());
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
             let row = [format!("{} {}", carrier.number, carrier.transport), carrier.peer.clone()];
-            rows.push(own.iter().cloned().chain(row).chain([rtt]).collect());
+            let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
+            let path = [rtt, loss(carrier.tcp), queue.map_or_else(|| "-".to_owned(), bytes)];
+            rows.push(own.iter().cloned().chain(row).chain(path).collect());
         }
     }
     table(&rows)
+}
+
+/// The share of segments that were sent again, in percent.
+fn loss(tcp: Option<Tcp>) -> String {
+    let counts = tcp.and_then(|tcp| tcp.retransmitted_segments.zip(tcp.sent_segments));
+    match counts {
+        // A retransmitted SYN is not among those that were sent.
+        Some((again, sent @ 1..)) => {
+            let hundredths = again.min(sent).saturating_mul(10_000) / sent;
+            format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+        }
+        Some((_, 0)) | None => "-".to_owned(),
+    }
 }
 
 /// Columns that services and forwards have in common.
@@ -276,13 +293,26 @@ listening on tls://0.0.0.0:7000
 room for 936 more visitors, limit of open files 1024
 
 home: up
-  link  worker  state    streams  carrier  peer             rtt
-  7     1       up       1        2 tls    192.0.2.7:40000  12.3 ms
-  8     0       stalled  0        -        -                -
+  link  worker  state    streams  carrier  peer             rtt      loss    queue
+  7     1       up       1        2 tls    192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
+  8     0       stalled  0        -        -                -        -       -
   service  address              target  state  streams  total  in       out
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";
         assert_eq!(render(&sample(), None), expected);
+    }
+
+    #[test]
+    fn loss_is_told_where_it_is_known() {
+        let of = |sent: Option<u64>, again: Option<u64>| {
+            let (sent_segments, retransmitted_segments) = (sent, again);
+            loss(Some(Tcp { sent_segments, retransmitted_segments, ..Tcp::default() }))
+        };
+        assert_eq!(loss(None), "-");
+        assert_eq!(of(None, Some(1)), "-");
+        assert_eq!(of(Some(0), Some(3)), "-");
+        assert_eq!(of(Some(2), Some(3)), "100.00 %");
+        assert_eq!(of(Some(30_000), Some(1)), "0.00 %");
     }
 
     #[test]

@@ -137,6 +137,87 @@ fn both_roles_tell_what_they_do_and_what_they_have_refused() {
     wait("it is ready again", SOON, || (client.ask(&[], "/readyz").0 == 200).then_some(()));
 }
 
+/// What there is of a metric, over all series.
+fn sum(api: &Api, name: &str) -> f64 {
+    let found = api.metrics();
+    let of = found.iter().filter(|(series, _)| series.starts_with(&format!("{name}{{")));
+    of.map(|(_, value)| value).sum()
+}
+
+const SENT: &str = "tunnel_carrier_sent_segments_total";
+
+#[test]
+fn what_the_kernel_knows_of_each_carrier_is_told() {
+    const BYTES: u64 = 400_000;
+    // No segment of loopback carries more.
+    const SEGMENTS: u64 = BYTES / 65_536;
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let (running, server, client) = started(Setup::new(scheme).service("echo", origin.port()));
+        let visitor = connect(running.public("echo"));
+        for _ in 0..4 {
+            bytes::send(&visitor, BYTES / 4);
+            bytes::expect(&visitor, BYTES / 4);
+        }
+        for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
+            let told = api.get("/api/v1/status");
+            let session = &told["sessions"][0];
+            let links = session["links"].as_array().unwrap();
+            let carriers: Vec<&Value> =
+                links.iter().flat_map(|link| link["carriers"].as_array().unwrap()).collect();
+            assert!(!carriers.is_empty(), "{told}");
+            let mut segments = 0;
+            for carrier in carriers {
+                let of = |name: &str| carrier["tcp"][name].as_u64();
+                let (sent, again) = (of("sent_segments"), of("retransmitted_segments"));
+                assert!(sent > Some(0) && again.is_some() && again <= sent, "{carrier}");
+                assert!(of("retransmitted_bytes").is_some(), "{carrier}");
+                assert!(
+                    of("queue_bytes").is_some() && of("window_segments") > Some(0),
+                    "{carrier}"
+                );
+                assert!(of("rtt_micros").is_some_and(|micros| micros < 10_000_000), "{carrier}");
+                segments += sent.unwrap();
+            }
+            let of = &session["sent"][scheme.name()];
+            assert!(segments >= SEGMENTS, "{told}");
+            assert!(of["segments"].as_u64() >= Some(segments), "{of}: {segments}");
+            assert!(of["retransmitted_segments"].as_u64().is_some(), "{told}");
+            let found = api.metrics();
+            let labels = format!("{{peer=\"{peer}\",transport=\"{}\"}}", scheme.name());
+            assert!(found[&format!("{SENT}{labels}")] >= segments as f64, "{found:?}");
+            for name in ["retransmitted_segments_total", "queue_bytes", "lost_segments"] {
+                let series = format!("tunnel_carrier_{name}{labels}");
+                assert!(found.contains_key(&series), "{series}: {found:?}");
+            }
+        }
+        let output = run(tunnel(&["status", "--control"]).arg(running.file("server.sock")));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let row = text.lines().find(|line| line.contains(&format!(" {} ", scheme.name())));
+        assert!(row.is_some_and(|row| row.contains(" %  ")), "{text}");
+    }
+}
+
+#[test]
+fn counters_of_carriers_do_not_fall_when_carriers_die() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::Tls).service("echo", origin.port()).wired();
+    let (running, server, client) = started(setup);
+    let visitor = connect(running.public("echo"));
+    let mut before = [0.0; 2];
+    for round in 0..5 {
+        for _ in 0..10 {
+            echo(&visitor, round);
+        }
+        let now = [&server, &client].map(|api| sum(api, SENT));
+        println!("round {round}: {now:?}");
+        assert!(now[0] > before[0] && now[1] > before[1], "{now:?} after {before:?}");
+        before = now;
+        running.wire().kill();
+        echo(&visitor, round);
+    }
+}
+
 #[test]
 fn what_the_command_line_can_do_the_api_can_too() {
     let origin = Origin::echo();

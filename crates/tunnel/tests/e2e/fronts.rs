@@ -57,6 +57,9 @@ fn serves(name: &str, command: impl Fn(&Setup, SocketAddr) -> Command) {
     let status = running.status("server").unwrap();
     let peer = status["sessions"][0]["links"][0]["carriers"][0]["peer"].to_string();
     assert_eq!(peer, "\"::1\"", "{status}");
+    // The kernel is asked for the connection that there is: that of the front.
+    let sent = &status["sessions"][0]["links"][0]["carriers"][0]["tcp"]["sent_segments"];
+    assert!(sent.as_u64() > Some(0), "{status}");
 
     let mut visitor = connect(running.public("echo"));
     visitor.set_read_timeout(Some(LONG)).unwrap();

@@ -1,0 +1,168 @@
+//! The bytes of a question to the kernel about one TCP connection, and of its answer: `sock_diag(7)`,
+//! `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a header of netlink, `struct tcp_info` of
+//! `linux/tcp.h` in an attribute of the answer.
+//!
+//! Integers are those of the machine, ports and addresses those of the network. `tcp_info` has only ever grown
+//! at its end: what an older kernel does not tell is absent.
+
+use std::net::{IpAddr, SocketAddr};
+
+use transport::Connection;
+
+use crate::status::Tcp;
+
+/// Header of a netlink message (netlink(7)): length, type, flags, sequence, port.
+const HEAD: usize = 16;
+
+/// `struct inet_diag_msg`: family, state, two more bytes, both ends, five counters.
+const TOLD: usize = 72;
+
+/// Bytes of a question.
+pub(super) const QUESTION: usize = HEAD + 8 + 48;
+
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+/// `SOCK_DIAG_BY_FAMILY`: of a question, and of what answers it.
+const BY_FAMILY: u16 = 20;
+/// `NLM_F_REQUEST`, and not a dump: one connection.
+const REQUEST: u16 = 1;
+const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
+const IPPROTO_TCP: u8 = 6;
+/// The attribute with `tcp_info`.
+const INET_DIAG_INFO: u16 = 2;
+/// `TCP_LISTEN`: for a connection that is gone the kernel finds who listens there.
+const LISTENING: u8 = 10;
+
+/// Which connection is meant.
+pub(super) fn question(connection: Connection, sequence: u32) -> [u8; QUESTION] {
+    let mut bytes = [0; QUESTION];
+    let Connection { local, remote } = connection;
+    let (near, far) = (local.ip().to_canonical(), remote.ip().to_canonical());
+    // Sockets of IPv6 that speak IPv4 are found by their addresses of IPv4.
+    let is_v4 = near.is_ipv4() && far.is_ipv4();
+    let mut at = 0;
+    let mut put = |part: &[u8]| {
+        bytes[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    };
+    put(&u32::try_from(QUESTION).unwrap_or(u32::MAX).to_ne_bytes());
+    put(&BY_FAMILY.to_ne_bytes());
+    put(&REQUEST.to_ne_bytes());
+    put(&sequence.to_ne_bytes());
+    put(&[0; 4]);
+    put(&[if is_v4 { AF_INET } else { AF_INET6 }, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
+    // In any state.
+    put(&u32::MAX.to_ne_bytes());
+    put(&local.port().to_be_bytes());
+    put(&remote.port().to_be_bytes());
+    put(&address(if is_v4 { near } else { local.ip() }));
+    put(&address(if is_v4 { far } else { remote.ip() }));
+    // An address that is good on one interface only is known by it.
+    put(&scope(local).to_ne_bytes());
+    // No cookie: whichever socket it is.
+    put(&[0xff; 8]);
+    bytes
+}
+
+fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&ip.octets());
+            bytes
+        }
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn scope(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
+    }
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// How the connection fares; `cookie` is of this socket and of no other, as long as the machine runs.
+    Told { cookie: u64, tcp: Tcp },
+    /// No such connection, or one that is over.
+    Nothing,
+    /// The kernel's reason, an `errno`.
+    Refused(i32),
+    /// To another question, or no answer at all.
+    Strange,
+}
+
+/// Reads the answer to the question with this `sequence`. Whatever the bytes are, it ends.
+pub(super) fn answer(bytes: &[u8], connection: Connection, sequence: u32) -> Answer {
+    read(bytes, connection, sequence).unwrap_or(Answer::Strange)
+}
+
+fn read(bytes: &[u8], connection: Connection, sequence: u32) -> Option<Answer> {
+    let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
+    let message = bytes.get(..length)?;
+    if u32_at(message, 8)? != sequence {
+        return None;
+    }
+    match u16_at(message, 4)? {
+        ERROR => {
+            let errno = i32::from_ne_bytes(message.get(HEAD..HEAD + 4)?.try_into().ok()?);
+            Some(Answer::Refused(errno.checked_neg()?))
+        }
+        BY_FAMILY => {
+            let told = message.get(HEAD..HEAD + TOLD)?;
+            let port = |at: usize| Some(u16::from_be_bytes(told.get(at..at + 2)?.try_into().ok()?));
+            let asked = (connection.local.port(), connection.remote.port());
+            if told.get(1) == Some(&LISTENING) || (port(4)?, port(6)?) != asked {
+                return Some(Answer::Nothing);
+            }
+            let cookie = u64::from(u32_at(told, 44)?) | u64::from(u32_at(told, 48)?) << 32;
+            let info = attribute(&message[HEAD + TOLD..], INET_DIAG_INFO);
+            Some(info.map_or(Answer::Nothing, |info| Answer::Told { cookie, tcp: tcp(info) }))
+        }
+        _ => None,
+    }
+}
+
+/// The value of the attribute of this kind (`struct nlattr`: length with these four bytes, kind), each
+/// padded to four bytes.
+fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16_at(rest, 0)?);
+        let value = rest.get(4..length)?;
+        if u16_at(rest, 2)? == kind {
+            return Some(value);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+/// Of `struct tcp_info`, by its offsets.
+fn tcp(info: &[u8]) -> Tcp {
+    let small = |at| u32_at(info, at).map(u64::from);
+    Tcp {
+        lost_segments: small(32),
+        rtt_micros: small(68).filter(|micros| *micros > 0),
+        window_segments: small(80),
+        retransmitted_segments: small(100),
+        queue_bytes: small(144),
+        sent_segments: small(156),
+        bytes_per_second: u64_at(info, 160).filter(|rate| *rate > 0),
+        retransmitted_bytes: u64_at(info, 208),
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}

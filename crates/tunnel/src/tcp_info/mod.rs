@@ -1,0 +1,192 @@
+//! How the TCP connections of carriers fare: losses, retransmissions and what waits in the kernel, as `ss -ti`
+//! shows them.
+//!
+//! The kernel is asked by netlink (`message`), since the socket option `TCP_INFO` needs code that is not allowed
+//! here. It finds one connection by its two ends in a hash table, in microseconds and without any privilege:
+//! one question for each carrier, never a dump, which would walk through the sockets of all visitors. Nothing
+//! is asked unless somebody asks for the status, and never on a worker.
+//!
+//! Counts of the kernel end with their connection. What a [`Ledger`] adds up does not: each look adds what
+//! was counted since the last one. So its sums never fall and may be counters of Prometheus, of which rates
+//! are taken; what a connection counted between the last look and its end is lost to them.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+use tokio::sync::MutexGuard;
+use tokio::task::yield_now;
+use transport::Connection;
+
+use crate::status::{Sent, Session, Tcp};
+use message::Answer;
+
+/// Questions between two turns of whatever else runs on this thread: half a millisecond.
+const AT_ONCE: usize = 64;
+
+/// Longer than any answer: a header, a few attributes and `tcp_info`, 408 bytes of Linux 6.18.
+const ANSWER: usize = 4096;
+
+/// Answers to other questions that are skipped; there is none unless one was given up.
+const STRANGE: usize = 4;
+
+/// By transport.
+type Sums = BTreeMap<String, Sent>;
+
+/// What all carriers have sent so far, by peer and transport.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// Held over a whole look, so that of two looks the later one has the later figures.
+    last: tokio::sync::Mutex<Last>,
+    /// As many peers as a configuration has had.
+    sums: Mutex<BTreeMap<String, Sums>>,
+}
+
+/// The last look at each live connection, by the kernel's number of its socket.
+type Last = HashMap<u64, Tcp>;
+
+/// A look in progress: began before the carriers were listed, ends by [`Look::fill`].
+#[derive(Debug)]
+pub(crate) struct Look<'a> {
+    last: MutexGuard<'a, Last>,
+    ledger: &'a Ledger,
+}
+
+impl Ledger {
+    /// Waits for the look of somebody else.
+    pub(crate) async fn look(&self) -> Look<'_> {
+        Look { last: self.last.lock().await, ledger: self }
+    }
+
+    /// What was sent to this peer, of whatever session.
+    pub(crate) fn sums(&self, peer: &str) -> Sums {
+        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.get(peer).cloned().unwrap_or_default()
+    }
+
+    fn add(&self, peer: &str, transport: &str, before: Option<Tcp>, now: Tcp) {
+        let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+        if !sums.contains_key(peer) {
+            sums.insert(peer.to_owned(), Sums::new());
+        }
+        let Some(sums) = sums.get_mut(peer) else { return };
+        sums.entry(transport.to_owned()).or_default().add(before.unwrap_or_default(), now);
+    }
+}
+
+impl Look<'_> {
+    /// Asks for each carrier of these sessions, which are all that there are.
+    pub(crate) async fn fill<'a>(mut self, sessions: impl Iterator<Item = &'a mut Session>) {
+        let mut kernel = match Kernel::open() {
+            Ok(kernel) => kernel,
+            Err(error) => return tracing::debug!(%error, "no figures of TCP: no netlink"),
+        };
+        let (mut asked, mut met) = (0, HashSet::new());
+        for session in sessions {
+            let peer = &session.peer;
+            for carrier in session.links.iter_mut().flat_map(|link| &mut link.carriers) {
+                let Some(connection) = carrier.connection else { continue };
+                if asked > 0 && asked % AT_ONCE == 0 {
+                    yield_now().await;
+                }
+                asked += 1;
+                match kernel.ask(connection) {
+                    Ok(Some((cookie, tcp))) => {
+                        // Written down at once: whoever looks may be gone at the next turn.
+                        let before = self.last.insert(cookie, tcp);
+                        self.ledger.add(peer, &carrier.transport, before, tcp);
+                        met.insert(cookie);
+                        carrier.tcp = Some(tcp);
+                    }
+                    // Gone since it was listed.
+                    Ok(None) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, "no figures of TCP: the kernel does not tell");
+                        return;
+                    }
+                }
+            }
+        }
+        if met.is_empty() && asked > 0 {
+            tracing::debug!("no figures of TCP: the kernel knows no carrier (no tcp_diag?)");
+        }
+        // Who was not met is gone.
+        self.last.retain(|cookie, _| met.contains(cookie));
+    }
+}
+
+/// A way to ask the kernel.
+#[derive(Debug)]
+struct Kernel {
+    netlink: OwnedFd,
+    sequence: u32,
+}
+
+impl Kernel {
+    fn open() -> io::Result<Self> {
+        let netlink = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            Some(netlink::SOCK_DIAG),
+        )?;
+        Ok(Self { netlink, sequence: 0 })
+    }
+
+    /// The figures of a connection, and a number that no other socket has. The kernel answers within
+    /// the call that asks, so nothing is waited for.
+    fn ask(&mut self, connection: Connection) -> io::Result<Option<(u64, Tcp)>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        send(&self.netlink, &message::question(connection, self.sequence), SendFlags::empty())?;
+        let mut buffer = [0; ANSWER];
+        for _ in 0..STRANGE {
+            let (bytes, _) = recv(&self.netlink, &mut buffer[..], RecvFlags::DONTWAIT)?;
+            match message::answer(&buffer[..bytes], connection, self.sequence) {
+                Answer::Told { cookie, tcp } => return Ok(Some((cookie, tcp))),
+                Answer::Nothing => return Ok(None),
+                Answer::Refused(errno) if errno == Errno::NOENT.raw_os_error() => return Ok(None),
+                Answer::Refused(errno) => return Err(io::Error::from_raw_os_error(errno)),
+                Answer::Strange => {}
+            }
+        }
+        Err(Errno::PROTO.into())
+    }
+}
+
+impl Sent {
+    /// Adds what was counted between two looks at a connection.
+    fn add(&mut self, before: Tcp, now: Tcp) {
+        // The kernel counts segments in 32 bits.
+        let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
+            let Some(now) = now else { return };
+            let more = now.wrapping_sub(before.unwrap_or(0)) & u64::from(u32::MAX);
+            *sum = Some(sum.unwrap_or(0) + more);
+        };
+        segments(&mut self.segments, before.sent_segments, now.sent_segments);
+        let retransmitted = &mut self.retransmitted_segments;
+        segments(retransmitted, before.retransmitted_segments, now.retransmitted_segments);
+        if let Some(now) = now.retransmitted_bytes {
+            let more = now.saturating_sub(before.retransmitted_bytes.unwrap_or(0));
+            self.retransmitted_bytes = Some(self.retransmitted_bytes.unwrap_or(0) + more);
+        }
+    }
+
+    /// Adds what another session has sent.
+    pub(crate) fn join(&mut self, other: Self) {
+        let join = |sum: &mut Option<u64>, more: Option<u64>| {
+            *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
+        };
+        join(&mut self.segments, other.segments);
+        join(&mut self.retransmitted_segments, other.retransmitted_segments);
+        join(&mut self.retransmitted_bytes, other.retransmitted_bytes);
+    }
+}
