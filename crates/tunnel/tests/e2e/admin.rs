@@ -153,7 +153,13 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
     const SEGMENTS: u64 = BYTES / 65_536;
     for scheme in Scheme::ALL {
         let origin = Origin::echo();
-        let (running, server, client) = started(Setup::new(scheme).service("echo", origin.port()));
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        if scheme == Scheme::Ws {
+            // As a reverse proxy would say it: the kernel knows of no such connection.
+            setup.server_lines.push_str("trusted_proxies: [ 127.0.0.1 ]\n");
+            setup.client_lines.push_str("headers: { X-Forwarded-For: 192.0.2.9 }\n");
+        }
+        let (running, server, client) = started(setup);
         let visitor = connect(running.public("echo"));
         for _ in 0..4 {
             bytes::send(&visitor, BYTES / 4);
@@ -168,6 +174,8 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
             assert!(!carriers.is_empty(), "{told}");
             let mut segments = 0;
             for carrier in carriers {
+                let is_told = scheme == Scheme::Ws && peer == "home";
+                assert_eq!(carrier["peer"] == "192.0.2.9", is_told, "{carrier}");
                 let of = |name: &str| carrier["tcp"][name].as_u64();
                 let (sent, again) = (of("sent_segments"), of("retransmitted_segments"));
                 assert!(sent > Some(0) && again.is_some() && again <= sent, "{carrier}");
