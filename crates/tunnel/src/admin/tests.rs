@@ -97,7 +97,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("POST /api/v1/enrolments", "{\"name\":\"a\",\"b\":1}", 422),
         ("POST /api/v1/enrolments", "{\"name\":\"a\"}", 409),
         ("DELETE /api/v1/enrolments/a", "", 409),
-        ("GET /status", "", 200),
+        ("GET /status", "", 503),
     ] {
         let (status, answer) = get(&api, line, body);
         assert_eq!(status, expected, "{line}: {answer}");

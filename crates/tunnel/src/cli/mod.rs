@@ -91,7 +91,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
-    /// Measure round trips to the server over every link of a running client
+    /// Measure round trips over every link of a running client or server
     Ping(PingArgs),
     /// Measure what a running client's tunnel carries, up and down, and what limits it
     Speedtest(SpeedArgs),

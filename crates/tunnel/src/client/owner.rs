@@ -11,7 +11,7 @@ use config::ClientConfig;
 use link::client::Report;
 use link::{End, Link, Owner, State};
 use proto::control::ControlMessage;
-use proto::{Open, ResetCode, Target};
+use proto::{Measure, Open, ResetCode, Target};
 use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
@@ -20,7 +20,7 @@ use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
-use crate::{descriptors, status, survey};
+use crate::{descriptors, measure, status, survey};
 
 /// An unreachable server is told at once, then this often while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -148,9 +148,13 @@ fn target(target: &config::Target) -> TargetAddr {
 
 impl Owner for ClientOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-        let Target::Service(name) = &open.target else {
-            // A server dials for clients, never the reverse.
-            return refuse_stream(&*inlet, None, ResetCode::Denied);
+        let name = match &open.target {
+            Target::Service(name) => name,
+            Target::Measure(Measure::Echo) => return measure::serve_echo(inlet),
+            // A server dials for clients and serves their speed tests, never the reverse.
+            Target::Forward(_) | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
+                return refuse_stream(&*inlet, None, ResetCode::Denied);
+            }
         };
         match self.service(name) {
             Some(local) => connect_stream(local.target.clone(), None, inlet, &local.settings, None),

@@ -1,6 +1,7 @@
 //! Links that wear out or break under real visitors: a client and a server as in two processes, over
 //! loopback.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -9,10 +10,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
-use proto::{Open, Priority, ResetCode, StreamId, Target};
+use proto::{Measure, Open, Priority, ResetCode, StreamId, Target};
 use testkit::origins::Origin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use transport::{Connector, Outlet};
 
@@ -282,5 +284,65 @@ async fn a_panic_in_a_task_of_a_link_ends_that_link_and_nothing_else() {
     assert_eq!(reset, streams);
     visit(tunnel.public, "next").await;
     visit(tunnel.forward, "next").await;
+    tunnel.stop().await;
+}
+
+/// Keeps why the peer ended it.
+#[derive(Debug, Default)]
+struct Ended(Cell<Option<ResetCode>>);
+
+impl Outlet for Ended {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        pieces.drain(..).map(|piece| piece.len()).sum()
+    }
+    fn finish(&self) {}
+    fn reset(&self, code: ResetCode) {
+        self.0.set(Some(code));
+    }
+    fn stop(&self, _code: ResetCode) {}
+    fn room(&self) {}
+}
+
+/// Lets the client of a link of this worker measure; what it ends that with.
+fn demand(worker: &Rc<Worker>, measure: Measure, bytes: usize) -> oneshot::Receiver<ResetCode> {
+    let (reply, answer) = oneshot::channel();
+    let (_, link) = worker.state.all_links().pop().unwrap();
+    let (ended, target) = (Rc::new(Ended::default()), Target::Measure(measure));
+    let open = Open { target, visitor: None, priority: Priority::Normal };
+    let inlet = link.open(open, Rc::<Ended>::clone(&ended)).unwrap();
+    inlet.send(&mut BytesMut::zeroed(proto::HEAD_ROOM + bytes));
+    tokio::task::spawn_local(async move {
+        while ended.0.get().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let _ = reply.send(ended.0.get().unwrap());
+        drop(inlet);
+    });
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_sends_back_a_few_bytes_of_its_server_and_measures_nothing_else_for_it() {
+    let tunnel = Tunnel::start(Worn { client: false, server: false }).await;
+    let ping = tunnel.server.ping(SOON).await;
+    assert!(ping.ok && ping.omitted == 0 && ping.links.len() == 2, "{ping:?}");
+    assert!(ping.links.iter().all(|pong| pong.micros.is_some() && pong.peer == "home"), "{ping:?}");
+    for (measure, bytes, code) in [
+        (Measure::Echo, 1025, ResetCode::Limit),
+        (Measure::Sink, 1, ResetCode::Denied),
+        (Measure::Source { millis: 1000 }, 1, ResetCode::Denied),
+    ] {
+        let handle = &tunnel.server.handles()[0];
+        let answer = handle.call(move |worker| demand(worker, measure, bytes)).await.unwrap();
+        assert_eq!(timeout(SOON, answer).await.unwrap(), Ok(code), "{measure}");
+    }
+    tunnel.wait_states("the same links", |states| states == ["up", "up"]).await;
+    assert_eq!(tunnel.links_ever().await, 2);
+
+    // Nobody to ask is nothing that is wrong.
+    tunnel.client.close().await;
+    tunnel.wait("no session", |_, server| server.sessions.is_empty()).await;
+    let ping = tunnel.server.ping(SOON).await;
+    assert!(ping.ok && ping.links.is_empty() && ping.trouble.is_some(), "{ping:?}");
     tunnel.stop().await;
 }

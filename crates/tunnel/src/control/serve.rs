@@ -166,9 +166,7 @@ async fn speedtest(
 }
 
 fn not_here() -> Answer {
-    Answer::Error(
-        "this is a server; a client measures: run it where `tunnel client` runs".to_owned(),
-    )
+    Answer::Error("nothing to measure here".to_owned())
 }
 
 async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Answer {

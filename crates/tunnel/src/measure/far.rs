@@ -1,4 +1,5 @@
-//! The server's end of a measurement. It opens no socket, keeps no bytes, and is bounded in time.
+//! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A client serves
+//! echoes only: nothing that its server asks for costs it more.
 //!
 //! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest priority:
 //! however many clients there are, they cost no more than that many bulk transfers, and no two
@@ -27,7 +28,7 @@ const ECHO: Duration = Duration::from_secs(10);
 /// Most that an echo sends back.
 const ECHO_BYTES: u64 = 1024;
 
-/// Echoes of all clients together: more than all links of some thousand clients at once, and a few
+/// Echoes of all peers together: more than all links of some thousand clients at once, and a few
 /// megabytes at most.
 const ECHOES: u32 = 4096;
 
@@ -39,10 +40,6 @@ pub(crate) fn serve(
     settings: &Rc<Settings>,
     permit: Permit,
 ) -> Rc<dyn Outlet> {
-    let signals = Rc::new(match measure {
-        Measure::Echo => Signals::of_echo(),
-        Measure::Sink | Measure::Source { .. } => Signals::default(),
-    });
     let place = match measure {
         Measure::Echo => Place::echo(),
         Measure::Sink | Measure::Source { .. } => Place::test(session.id),
@@ -50,9 +47,30 @@ pub(crate) fn serve(
     let Some(place) = place else {
         return relay::refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
     };
+    begin(measure, inlet, (place, Some(permit)))
+}
+
+/// Serves an echo that a server asked for.
+pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+    match Place::echo() {
+        Some(place) => begin(Measure::Echo, inlet, (place, None)),
+        None => relay::refuse_stream(&*inlet, None, ResetCode::Limit),
+    }
+}
+
+/// Measures in a task, to whose end the places are taken.
+fn begin(
+    measure: Measure,
+    inlet: Box<dyn Inlet>,
+    places: (Place, Option<Permit>),
+) -> Rc<dyn Outlet> {
+    let signals = Rc::new(match measure {
+        Measure::Echo => Signals::of_echo(),
+        Measure::Sink | Measure::Source { .. } => Signals::default(),
+    });
     let outlet = Rc::<Signals>::clone(&signals);
     tokio::task::spawn_local(async move {
-        let _held = (place, permit);
+        let _held = places;
         let outcome = match measure {
             Measure::Echo => bounded(ECHO, echo(&*inlet, &signals)).await,
             Measure::Sink => bounded(LONGEST + GRACE, sink(&*inlet, &signals)).await,

@@ -1,14 +1,15 @@
 //! `tunnel ping` and `tunnel speedtest`: what the tunnel itself can do, without a service behind it.
 //!
 //! ```text
-//!   command line --control socket--> client --OPEN of a measurement, one stream per link--> server
-//!        `show`                      `near`                                                 `far`
+//!   command line --control socket--> daemon --OPEN of a measurement, one stream per link--> its peer
+//!        `show`                   `ping`, `near`                                            `far`
 //! ```
 //!
 //! | module | what |
 //! |---|---|
-//! | `near` | the client's end: pings over all links, one speed test at a time |
-//! | `far` | the server's end: echo, sink and source, bounded in time and number |
+//! | `ping` | round trips over all links, by a client or a server |
+//! | `near` | the client's end of a speed test, one at a time |
+//! | `far` | the other end: echo, sink and source, bounded in time and number; of a client only the echo |
 //! | `signals` | the outlet of a measuring stream: counts, keeps the last bytes, wakes its task |
 //! | `send` | bytes as fast as they go, and why they do not go faster |
 //! | `busy` | how much of its time this thread ran or waited for a processor |
@@ -22,6 +23,7 @@
 mod busy;
 mod far;
 mod near;
+mod ping;
 mod report;
 mod send;
 mod show;
@@ -30,8 +32,9 @@ mod verdict;
 
 use std::time::Duration;
 
-pub(crate) use far::serve;
-pub(crate) use near::{ping as ping_links, speedtest};
+pub(crate) use far::{serve, serve_echo};
+pub(crate) use near::speedtest;
+pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
 pub(crate) use report::{Ping, Progress, Speed};
 pub(crate) use show::{ping, speedtest as run_speedtest};
 use verdict::Limit;
@@ -49,12 +52,13 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Longest that a ping may be waited for.
 pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Who can measure its links: a client.
+/// Who can measure its links.
 pub(crate) trait Meter: Send + Sync {
-    /// One round trip over every link; a link that has not answered within `patience` has lost it.
+    /// One round trip over every link, or as many as are asked over at a time; a link that has not
+    /// answered within `patience` has lost it.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
 
-    /// Up, then down, for `span` each. News go to `news` until the end; dropping the future ends
+    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the future ends
     /// the test.
     fn speedtest(
         &self,

@@ -1,4 +1,4 @@
-//! The client's end of a measurement: streams over its live links, on the workers that own them.
+//! The client's end of a speed test: streams over its live links, on the workers that own them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -13,12 +13,11 @@ use tokio::time::{interval, timeout};
 use transport::{Connector, Inlet};
 
 use super::busy::{self, Look};
-use super::report::{Direction, Flow, Ping, Pong, Progress, Speed};
-use super::send::{send_all, send_for};
+use super::report::{Direction, Flow, Progress, Speed};
+use super::send::send_for;
 use super::signals::Signals;
 use super::{GRACE, verdict};
 use crate::session::{Handle, Session, Worker};
-use crate::term;
 
 /// Streams of a speed test, each on a worker of its own: more than fill any path in common use.
 pub(super) const STREAMS: usize = 4;
@@ -29,12 +28,9 @@ const NEWS: Duration = Duration::from_millis(250);
 /// How often a worker writes down how far it is.
 const NOTE: Duration = Duration::from_millis(100);
 
-/// What an echo sends back.
-const QUESTION: [u8; 8] = *b"tunnel??";
-
 type Answer<T> = oneshot::Receiver<Result<T, String>>;
 
-fn ask_for(measure: Measure) -> Open {
+pub(super) fn ask_for(measure: Measure) -> Open {
     let priority = match measure {
         Measure::Echo => Priority::Interactive,
         Measure::Sink | Measure::Source { .. } => Priority::Bulk,
@@ -43,7 +39,7 @@ fn ask_for(measure: Measure) -> Open {
 }
 
 /// Why the server did not measure.
-fn refusal(code: ResetCode) -> String {
+pub(super) fn refusal(code: ResetCode) -> String {
     match code {
         ResetCode::Denied => "the server does not allow it (allow.speedtest)".to_owned(),
         ResetCode::Limit => "the server is busy with another test, or this client is at its limit \
@@ -58,85 +54,6 @@ fn refusal(code: ResetCode) -> String {
         | ResetCode::Internal
         | ResetCode::Other(_)) => code.to_string(),
     }
-}
-
-/// One round trip over each link of the session.
-pub(crate) async fn ping(handles: &[Handle], session: &Arc<Session>, patience: Duration) -> Ping {
-    let mut asked = Vec::new();
-    for handle in handles {
-        let id = session.id;
-        // A worker that is gone has no links.
-        asked.extend(handle.call(move |worker| ask(worker, id)).await.unwrap_or_default());
-    }
-    let deadline = tokio::time::Instant::now() + patience;
-    let mut links = Vec::new();
-    for (mut pong, answer) in asked {
-        match tokio::time::timeout_at(deadline, answer).await {
-            Ok(Ok(Ok(micros))) => pong.micros = Some(micros),
-            Ok(Ok(Err(why))) => pong.error = Some(why),
-            Ok(Err(_)) => pong.error = Some("the link ended".to_owned()),
-            Err(_) => pong.error = Some(format!("no answer within {} ms", patience.as_millis())),
-        }
-        links.push(pong);
-    }
-    links.sort_by_key(|pong| pong.link);
-    Ping { peer: session.name.clone(), trouble: None, links }
-}
-
-/// Asks all links of this worker.
-fn ask(worker: &Rc<Worker>, session: u64) -> Vec<(Pong, Answer<u64>)> {
-    let links = worker.state.all_links().into_iter();
-    // One that goes away takes no more streams; its successor is asked.
-    let links = links.filter(|(of, link)| of.id == session && !link.is_going_away());
-    let ask = |(_, link): (_, Link)| {
-        let (reply, answer) = oneshot::channel();
-        let pong = pong_of(&link);
-        if link.is_live() {
-            tokio::task::spawn_local(async move { question(link, reply).await });
-        } else {
-            // The receiver is at hand.
-            let _ = reply.send(Err("no connection".to_owned()));
-        }
-        (pong, answer)
-    };
-    links.map(ask).collect()
-}
-
-fn pong_of(link: &Link) -> Pong {
-    let carriers = link.carriers();
-    let peer = carriers.last().map(|(_, peer)| peer);
-    Pong {
-        link: link.serial(),
-        transport: peer.map_or_else(String::new, |peer| peer.transport.name().to_owned()),
-        address: peer.map_or_else(String::new, |peer| term::address(peer.address)),
-        ..Pong::default()
-    }
-}
-
-async fn question(link: Link, mut reply: oneshot::Sender<Result<u64, String>>) {
-    let signals = Rc::new(Signals::of_echo());
-    let begin = Instant::now();
-    let inlet = match link.open(ask_for(Measure::Echo), Rc::<Signals>::clone(&signals)) {
-        Ok(inlet) => inlet,
-        Err(error) => return drop(reply.send(Err(error.to_string()))),
-    };
-    let answer = async {
-        send_all(&QUESTION, &*inlet, &signals).await?;
-        inlet.finish();
-        signals.end().await
-    };
-    let outcome = tokio::select! {
-        outcome = answer => outcome,
-        // Nobody waits any longer.
-        () = reply.closed() => return,
-    };
-    let micros = |at: Instant| at.duration_since(begin).as_micros().try_into().unwrap_or(u64::MAX);
-    let answer = match (outcome, signals.first()) {
-        (_, Some(at)) => Ok(micros(at)),
-        (Err(code), None) => Err(refusal(code)),
-        (Ok(()), None) => Err("an empty answer".to_owned()),
-    };
-    let _ = reply.send(answer);
 }
 
 /// One speed test at a time: two would measure each other.

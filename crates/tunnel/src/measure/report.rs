@@ -5,16 +5,21 @@ use serde::{Deserialize, Serialize};
 
 use super::Limit;
 
-/// One round trip over every link of a client.
+/// One round trip over every link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Ping {
-    /// The server.
+    /// The server; of a server `clients`.
     pub(crate) peer: String,
-    /// Why the server is not reached, if it is not.
+    /// Whether there is a way through; not for a person, who sees the links.
+    #[serde(skip)]
+    pub(crate) ok: bool,
+    /// Why nobody is reached, if so.
     pub(crate) trouble: Option<String>,
     /// By link.
     pub(crate) links: Vec<Pong>,
+    /// Links of a server that were not asked over this time, since there are so many.
+    pub(crate) omitted: usize,
 }
 
 /// A round trip, or none.
@@ -23,6 +28,8 @@ pub(crate) struct Ping {
 pub(crate) struct Pong {
     /// Number of the link, as in a status.
     pub(crate) link: u64,
+    /// The other side, as in a status.
+    pub(crate) peer: String,
     /// `tls`.
     pub(crate) transport: String,
     /// The far end of its connection.
@@ -31,6 +38,9 @@ pub(crate) struct Pong {
     pub(crate) micros: Option<u64>,
     /// Why nothing came back.
     pub(crate) error: Option<String>,
+    /// The other side said that it will not: it is there.
+    #[serde(skip)]
+    pub(crate) refused: bool,
 }
 
 /// Which way bytes go.

@@ -24,6 +24,7 @@ struct Answers {
     pings: Vec<Numbered>,
     sent: u64,
     received: u64,
+    omitted: usize,
     #[serde(flatten)]
     times: Option<Times>,
 }
@@ -61,7 +62,7 @@ impl Times {
     }
 }
 
-/// Pings the server over every link.
+/// Pings the other side over every link.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let mut answers = Answers::default();
@@ -73,8 +74,8 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
         if !args.json {
             show_round(&round, seq);
         }
-        let Ping { peer, trouble, links } = round;
-        answers.peer = peer;
+        let Ping { peer, trouble, links, omitted, ok: _ } = round;
+        (answers.peer, answers.omitted) = (peer, omitted);
         if links.is_empty() {
             // One round trip of no link.
             let error = Some(trouble.unwrap_or_else(|| "no link".to_owned()));
@@ -102,11 +103,17 @@ fn show_round(round: &Ping, seq: u64) {
         term::out(format_args!("seq {seq}  {}: {why}", round.peer));
     }
     for pong in &round.links {
-        term::out(pong_line(pong, seq));
+        // A client has one server, a server many clients.
+        let name = (pong.peer != round.peer).then_some(&*pong.peer);
+        term::out(pong_line(pong, seq, name));
+    }
+    if round.omitted > 0 {
+        let links = term::count(round.omitted as u64, "link");
+        term::out(format_args!("seq {seq}  {links} more, which are asked the next times"));
     }
 }
 
-fn pong_line(pong: &Pong, seq: u64) -> String {
+fn pong_line(pong: &Pong, seq: u64, name: Option<&str>) -> String {
     let what = match (&pong.micros, &pong.error) {
         (Some(micros), _) => format!("{} ms", ms(*micros)),
         (None, Some(why)) => why.clone(),
@@ -114,7 +121,8 @@ fn pong_line(pong: &Pong, seq: u64) -> String {
     };
     let to = format!("{} {}", pong.transport, pong.address);
     let to = if to.trim().is_empty() { String::new() } else { format!("  {to}") };
-    format!("seq {seq}  link {}{to}  {what}", pong.link)
+    let name = name.map_or_else(String::new, |name| format!("  {name}"));
+    format!("seq {seq}  link {}{name}{to}  {what}", pong.link)
 }
 
 fn summary(sent: u64, received: u64, times: Times) -> String {
@@ -240,11 +248,13 @@ mod tests {
             transport: "tls".into(),
             address: "192.0.2.2:7000".into(),
             micros: Some(7912),
-            error: None,
+            ..Pong::default()
         };
-        assert_eq!(pong_line(&pong, 3), "seq 3  link 2  tls 192.0.2.2:7000  7.912 ms");
+        assert_eq!(pong_line(&pong, 3, None), "seq 3  link 2  tls 192.0.2.2:7000  7.912 ms");
+        let line = "seq 3  link 2  home  tls 192.0.2.2:7000  7.912 ms";
+        assert_eq!(pong_line(&pong, 3, Some("home")), line);
         let lost = Pong { link: 1, error: Some("no connection".into()), ..Pong::default() };
-        assert_eq!(pong_line(&lost, 3), "seq 3  link 1  no connection");
+        assert_eq!(pong_line(&lost, 3, None), "seq 3  link 1  no connection");
     }
 
     #[test]

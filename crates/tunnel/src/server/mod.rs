@@ -37,6 +37,7 @@ use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use proto::LinkConfig;
 use proto::greeting::Name;
+use tokio::sync::mpsc;
 use transport::tls::Identity;
 
 use crate::daemon::Role;
@@ -44,6 +45,7 @@ use crate::enroll::{Kept, Opened, Order};
 use crate::life::Life;
 use crate::load::WrongConfig;
 use crate::logging::AUDIT;
+use crate::measure::{self, Meter, Ping, Progress, Speed, Turn};
 use crate::reload::Reloaded;
 use crate::session::{Handle, State, Workers};
 use crate::status::{SendFuture, Status, StatusSource};
@@ -68,6 +70,8 @@ pub(crate) struct Server {
     side: ServerSide,
     source: Option<Source>,
     ledger: Ledger,
+    /// Of its links, when they are checked.
+    turn: Turn,
 }
 
 impl fmt::Debug for Server {
@@ -176,8 +180,9 @@ impl Server {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
-        let (started, source, ledger) = (Instant::now(), None, Ledger::default());
-        Ok(Self { workers, registry, listen, started, config, side, source, ledger })
+        let (started, source) = (Instant::now(), None);
+        let (ledger, turn) = (Ledger::default(), Turn::default());
+        Ok(Self { workers, registry, listen, started, config, side, source, ledger, turn })
     }
 
     /// The ways to its workers.
@@ -220,6 +225,10 @@ impl StatusSource for Server {
         Box::pin(self.reload_source())
     }
 
+    fn meter(&self) -> Option<&dyn Meter> {
+        Some(self)
+    }
+
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
         Box::pin(async {
             let name = order.name.clone();
@@ -257,6 +266,21 @@ impl StatusSource for Server {
                 ..Status::default()
             }
         })
+    }
+}
+
+impl Meter for Server {
+    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
+        Box::pin(measure::ping_clients(self.workers.handles(), &self.turn, patience))
+    }
+
+    fn speedtest(
+        &self,
+        _span: Duration,
+        _news: mpsc::Sender<Progress>,
+    ) -> SendFuture<'_, Result<Speed, String>> {
+        let why = "this is a server; a client tests the speed: run it where `tunnel client` runs";
+        Box::pin(std::future::ready(Err(why.to_owned())))
     }
 }
 

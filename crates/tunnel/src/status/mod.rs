@@ -55,7 +55,7 @@ pub(crate) trait StatusSource: Send + Sync {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
-    /// Whoever can measure its links; a server cannot.
+    /// Whoever can measure its links.
     fn meter(&self) -> Option<&dyn Meter> {
         None
     }

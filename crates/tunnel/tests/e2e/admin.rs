@@ -6,6 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
@@ -120,12 +121,16 @@ fn both_roles_tell_what_they_do_and_what_they_have_refused() {
         }
         assert_eq!(api.ask(&[], "/healthz"), (200, "alive\n".to_owned()));
         assert_eq!(api.ask(&[], "/readyz"), (200, "ready\n".to_owned()));
-        assert_eq!(api.get("/status")["ok"], true);
+        let checked = api.get("/status");
+        assert_eq!((&checked["ok"], &checked["omitted"]), (&json!(true), &json!(0)), "{checked}");
+        let links = checked["links"].as_array().unwrap();
+        assert!(!links.is_empty());
+        for link in links {
+            assert!(link["micros"].as_u64().is_some() && link["peer"] == *peer, "{checked}");
+        }
         assert_eq!(api.get("/api/v1/status")["sessions"].as_array().unwrap().len(), 1);
     }
     assert!(server.metrics()["tunnel_logins_total{outcome=\"accepted\"}"] >= 1.0);
-    assert!(client.get("/status")["links"][0]["micros"].as_u64().is_some());
-
     // Without its server a client is alive and not ready, and says that nothing comes back.
     let mut running = running;
     running.server.kill();
@@ -135,6 +140,26 @@ fn both_roles_tell_what_they_do_and_what_they_have_refused() {
     assert_eq!(client.ask(&[], "/status").0, 503);
     running.start_server_again();
     wait("it is ready again", SOON, || (client.ask(&[], "/readyz").0 == 200).then_some(()));
+}
+
+#[test]
+fn a_server_s_check_is_failed_by_a_client_that_stands_still() {
+    let (mut running, server, _client) = started(Setup::new(Scheme::Tls));
+    running.wait_links(2);
+    assert_eq!(server.get("/status")["links"][0]["peer"], "home");
+    running.client().signal(Signal::STOP);
+    let begin = Instant::now();
+    let (status, body) = server.ask(&[], "/status");
+    running.client().signal(Signal::CONT);
+    println!("{status} after {:?}: {body}", begin.elapsed());
+    assert_eq!(status, 503);
+    let told: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(told["ok"], false);
+    for link in told["links"].as_array().unwrap() {
+        assert_eq!((&link["micros"], &link["peer"]), (&Value::Null, &json!("home")), "{body}");
+        assert_eq!(link["error"], "no answer within 3000 ms", "{body}");
+    }
+    wait("it answers again", SOON, || (server.ask(&[], "/status").0 == 200).then_some(()));
 }
 
 /// What there is of a metric, over all series.

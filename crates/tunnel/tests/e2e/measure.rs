@@ -140,13 +140,26 @@ fn a_test_goes_on_over_the_next_carrier() {
 }
 
 #[test]
-fn the_servers_control_socket_says_which_side_measures() {
-    let running = Setup::new(Scheme::Tls).start();
-    for name in ["ping", "speedtest"] {
-        let output = run(&mut command(&running, "server", &[name]));
+fn a_server_pings_its_clients_and_says_who_tests_the_speed() {
+    let mut running = Setup::new(Scheme::Tls).start();
+    running.wait_links(2);
+    let output = run(&mut command(&running, "server", &["ping", "-c", "2", "-i", "0.05"]));
+    let said = out(&output);
+    assert!(output.status.success(), "{said}{}", err(&output));
+    let line = said.lines().find(|line| line.starts_with("seq 2  link "));
+    let is_good = |line: &str| line.contains("  home  tls 127.0.0.1:") && line.ends_with(" ms");
+    assert!(line.is_some_and(is_good), "{said}");
+    let output = run(&mut command(&running, "server", &["speedtest"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("run it where `tunnel client` runs"), "{}", err(&output));
+
+    running.client().terminate();
+    running.client().wait_end(SOON);
+    wait("nobody is left", SOON, || {
+        let output = run(&mut command(&running, "server", &["ping", "-c", "1"]));
         assert_eq!(output.status.code(), Some(1));
-        assert!(err(&output).contains("run it where `tunnel client` runs"), "{}", err(&output));
-    }
+        out(&output).contains("clients: no client is connected").then_some(())
+    });
 }
 
 #[test]
