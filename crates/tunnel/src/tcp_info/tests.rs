@@ -1,7 +1,7 @@
 //! Answers of a kernel (Linux 6.18), captured; what was cut, changed or made up; and the kernel below.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
 use proptest::prelude::*;
 
@@ -149,9 +149,30 @@ proptest! {
 }
 
 fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (near, listener.accept().unwrap().0)
+    between("127.0.0.1:0", Ipv4Addr::LOCALHOST.into()).unwrap()
+}
+
+fn between(listen: &str, to: IpAddr) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(listen)?;
+    let near = TcpStream::connect((to, listener.local_addr()?.port()))?;
+    Ok((near, listener.accept()?.0))
+}
+
+#[test]
+fn connections_of_ipv6_are_found_and_those_of_ipv4_at_a_socket_of_ipv6() {
+    let mut kernel = Kernel::open().unwrap();
+    let (near, _far) = pair();
+    if kernel.ask(ends(&near)).unwrap().is_none() {
+        return; // a kernel without tcp_diag
+    }
+    let (v4, v6) = (Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+    for (listen, to) in [("[::1]:0", v6), ("[::]:0", v6), ("[::]:0", v4)] {
+        let Ok((near, far)) = between(listen, to) else {
+            continue; // a machine without IPv6
+        };
+        let cookies = [&near, &far].map(|end| kernel.ask(ends(end)).unwrap().unwrap().0);
+        assert_ne!(cookies[0], cookies[1], "{listen} {to}");
+    }
 }
 
 fn ends(stream: &TcpStream) -> Connection {
