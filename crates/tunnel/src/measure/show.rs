@@ -108,8 +108,8 @@ fn show_round(round: &Ping, seq: u64) {
         term::out(pong_line(pong, seq, name));
     }
     if round.omitted > 0 {
-        let links = term::count(round.omitted as u64, "link");
-        term::out(format_args!("seq {seq}  {links} more, which are asked the next times"));
+        let links = term::count(round.omitted as u64, "more link");
+        term::out(format_args!("seq {seq}  {links}, asked the next times"));
     }
 }
 
