@@ -76,7 +76,7 @@ fn defaults() -> BTreeMap<String, String> {
         put("both: log.level".into(), c.log_level.name().into());
         put(
             "both: log.format".into(),
-            if c.log_format == LogFormat::Text { "text" } else { "json" }.into(),
+            if c.log_format == LogFormat::Text { "text" } else { "another" }.into(),
         );
         let count =
             |n: Option<std::num::NonZeroUsize>| n.map_or_else(|| "auto".into(), |n| n.to_string());

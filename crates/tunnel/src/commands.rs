@@ -221,6 +221,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     let format = args.log_format.unwrap_or(match common.log_format {
         LogFormat::Text => Format::Human,
         LogFormat::Json => Format::Json,
+        LogFormat::Journald => Format::Journald,
     });
     let file = Some(common.log_level.name());
     let flag = args.log_level.as_deref();

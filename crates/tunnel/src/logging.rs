@@ -1,4 +1,5 @@
-//! The log: stderr, for people or as JSON, one line per event. Panics are log lines too.
+//! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are log
+//! lines too.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -6,7 +7,7 @@ use std::panic;
 use std::sync::OnceLock;
 use std::thread;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
@@ -14,6 +15,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::cli;
+use crate::journal::{self, Native, Prefixed};
 use crate::load::WrongConfig;
 use crate::log_file::LogFile;
 
@@ -33,6 +35,8 @@ pub(crate) enum Format {
     Human,
     /// One JSON object per line.
     Json,
+    /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
+    Journald,
 }
 
 /// What to log, put together from flags, environment and file.
@@ -97,9 +101,15 @@ fn checked(filter: &str) -> Result<String, WrongConfig> {
 /// The file that the log goes to, if it is one.
 static FILE: OnceLock<LogFile> = OnceLock::new();
 
-/// Starts logging, to a file or to standard error. Once per process.
+/// Starts logging, to a file, to standard error or to the journal. Once per process.
 pub(crate) fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
     let (layer, filter) = match file {
+        // A file that says both was refused.
+        Some(_) if settings.format == Format::Journald => {
+            let text = "--log-format journald: `log.file` says that the log is a file (hint: it cannot \
+                        be both; take `log.file` out, or the flag away)";
+            return Err(WrongConfig::one(text.to_owned()).into());
+        }
         None => layer(settings, io::stderr)?,
         Some(file) => {
             let open = LogFile::open(file.clone())
@@ -161,20 +171,30 @@ where
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
-    // The journal puts its own time in front of each line.
-    let journal = FILE.get().is_none() && env::var_os("JOURNAL_STREAM").is_some();
     let layer = match settings.format {
+        Format::Journald => native()?.with_filter(filter).boxed(),
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Human => {
             let layer = layer.with_target(false).with_ansi(colours());
-            if journal {
-                layer.without_time().with_filter(filter).boxed()
+            if FILE.get().is_none() && journal::is_stderr() {
+                // It has a time of its own for each line.
+                layer.without_time().map_event_format(Prefixed).with_filter(filter).boxed()
             } else {
                 layer.with_filter(filter).boxed()
             }
         }
     };
     Ok((layer, handle))
+}
+
+fn native() -> anyhow::Result<Native> {
+    let at = journal::SOCKET;
+    Native::connect(at.as_ref()).map_err(|why| {
+        anyhow!(
+            "log.format journald: no journal at {at}: {why} (hint: it takes a running \
+             systemd-journald, in a container its socket; `text` and `json` take nothing)"
+        )
+    })
 }
 
 /// Colours are for terminals, and for those who have not said no (no-color.org).

@@ -19,6 +19,7 @@ mod first_start;
 mod generate;
 mod input;
 mod instances;
+mod journal;
 mod life;
 mod listeners;
 mod load;
@@ -62,11 +63,11 @@ fn main() -> ExitCode {
     match commands::run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {
-            term::err(e);
+            term::err(journal::trouble(&e.to_string()));
             ExitCode::from(WRONG)
         }
         Err(e) => {
-            term::err(format_args!("tunnel: {e:#}"));
+            term::err(journal::trouble(&format!("tunnel: {e:#}")));
             ExitCode::FAILURE
         }
     }

@@ -40,6 +40,7 @@ const NEEDS: &[Need] = &[
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
     need("python3", "python3-venv", "the admin API: schemathesis is a program of Python"),
     need("systemd-analyze", "systemd", "checks the units"),
+    need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];
 
 /// Installs what is missing when root on a Debian; else says what to run.

@@ -64,6 +64,13 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
     }
     let log = s.section("log", &LOG);
     let log = log.as_ref();
+    let log_format = log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text);
+    if let (Some(log), LogFormat::Journald) = (log, log_format)
+        && log.key("file").is_some()
+    {
+        let bad = BadValue::new("with `format: journald` the log goes to the journal");
+        log.bad("file", bad.hint("leave `file` out, or say `format: text`"));
+    }
     Common {
         state_dir: path(s, "state_dir"),
         workers: count(s, "workers"),
@@ -74,7 +81,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         resume_timeout: span(s, "resume_timeout", 60_000),
         drain_timeout: span(s, "drain_timeout", 120_000),
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
-        log_format: log.and_then(|l| l.value("format", format)).unwrap_or(LogFormat::Text),
+        log_format,
         log_file: log.and_then(log_file),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
@@ -162,7 +169,8 @@ fn format(text: &str) -> Result<LogFormat, BadValue> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
-        _ => Err(unknown(&format!("format `{text}`"), text, &["text", "json"])),
+        "journald" => Ok(LogFormat::Journald),
+        _ => Err(unknown(&format!("format `{text}`"), text, &["text", "json", "journald"])),
     }
 }
 

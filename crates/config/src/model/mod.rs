@@ -216,4 +216,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
+    /// Entries of systemd's journal.
+    Journald,
 }

@@ -26,6 +26,7 @@ mod floods;
 mod fronts;
 mod harness;
 mod heavy;
+mod journal;
 mod log_files;
 mod measure;
 mod mixed;

@@ -174,6 +174,7 @@ fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
         "caddy",
         "tinyproxy",
         "microsocks",
+        "systemd-cat",
     ];
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));

@@ -1,0 +1,134 @@
+//! Events as entries of the journal: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
+//!
+//! MESSAGE is the line that the human format writes, without its time and level, which the journal
+//! has itself. Each field of the event is a field of the entry as well, by its name in capitals and
+//! without a prefix: `journalctl LINK=3`. There are no spans in this program: an event has its ids in
+//! fields of its own.
+
+use std::fmt::{Debug, Write as _};
+use std::io;
+use std::path::Path;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::priority;
+use super::socket::Journal;
+
+/// Bytes of a MESSAGE: what journald takes of a line from standard error.
+const MESSAGE_MAX: usize = 48 << 10;
+
+/// Bytes of another field. An event has 32 of them at most, so that an entry fits into a datagram,
+/// which is some 200 KiB.
+const FIELD_MAX: usize = 4 << 10;
+
+/// `journalctl -t tunnel`, where no unit tells the daemons apart.
+const IDENTIFIER: &str = "tunnel";
+
+/// Sends every event.
+#[derive(Debug)]
+pub(crate) struct Native(Journal);
+
+impl Native {
+    /// # Errors
+    /// No journal listens there.
+    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        Journal::connect(path).map(Self)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Native {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut entry = Entry::default();
+        event.record(&mut entry);
+        let metadata = event.metadata();
+        let text = entry.message + &entry.more;
+        let mut datagram = datagram(priority(*metadata.level()), metadata.target(), &text);
+        datagram.extend(entry.fields);
+        self.0.send(&datagram, &text);
+    }
+}
+
+/// What every entry has.
+pub(super) fn datagram(priority: u8, target: &str, message: &str) -> Vec<u8> {
+    let mut fields = Vec::with_capacity(256);
+    append(&mut fields, "PRIORITY", &priority.to_string(), FIELD_MAX);
+    append(&mut fields, "SYSLOG_IDENTIFIER", IDENTIFIER, FIELD_MAX);
+    append(&mut fields, "TARGET", target, FIELD_MAX);
+    append(&mut fields, "MESSAGE", message, MESSAGE_MAX);
+    fields
+}
+
+/// A value with a line end in it goes behind its length.
+fn append(fields: &mut Vec<u8>, name: &str, value: &str, most: usize) {
+    let value = &value[..value.floor_char_boundary(most)];
+    fields.extend(name.bytes());
+    if value.contains('\n') {
+        fields.push(b'\n');
+        fields.extend((value.len() as u64).to_le_bytes());
+    } else {
+        fields.push(b'=');
+    }
+    fields.extend(value.bytes());
+    fields.push(b'\n');
+}
+
+/// Capitals, digits and `_`, and the first is a letter; journald ignores all others.
+fn name(field: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    let name: String = field.chars().map(letter).collect();
+    name.trim_start_matches(|c: char| !c.is_ascii_uppercase()).to_owned()
+}
+
+#[derive(Default)]
+struct Entry {
+    message: String,
+    /// ` name=value` of the others.
+    more: String,
+    fields: Vec<u8>,
+}
+
+impl Entry {
+    /// `shown` is how the human format has it.
+    fn put(&mut self, field: &Field, shown: &dyn Debug, value: &str) {
+        if field.name() == "message" {
+            value.clone_into(&mut self.message);
+            return;
+        }
+        // Writing into a string cannot fail.
+        let _ = write!(self.more, " {}={shown:?}", field.name());
+        append(&mut self.fields, &name(field.name()), value, FIELD_MAX);
+    }
+}
+
+impl Visit for Entry {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, &value, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.put(field, value, &format!("{value:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_the_journal_takes() {
+        let names = ["link", "socket.peer", "_private", "0th", "r2d2", "naïve"].map(name);
+        assert_eq!(names, ["LINK", "SOCKET_PEER", "PRIVATE", "TH", "R2D2", "NA_VE"]);
+    }
+
+    #[test]
+    fn a_value_is_bounded_and_what_has_line_ends_goes_by_length() {
+        let mut fields = Vec::new();
+        append(&mut fields, "A", "one", 10);
+        append(&mut fields, "B", "one\ntwo", 10);
+        append(&mut fields, "C", "naïve", 3);
+        assert_eq!(fields, b"A=one\nB\n\x07\0\0\0\0\0\0\0one\ntwo\nC=na\n");
+    }
+}

@@ -1,0 +1,144 @@
+//! The socket of journald. A journal that hangs must not hold up the workers, and one that is
+//! away must not take the last words with it: an entry waits for a moment only, once; then entries
+//! are dropped, or go to standard error where that is not the journal, too, until one is taken again.
+
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use tracing::Level;
+
+use super::native::datagram;
+use super::{is_stderr, priority};
+use crate::term;
+
+/// How long an entry waits for a journal whose queue is full. Journald empties a queue within
+/// milliseconds; the first to wait is a worker with all its streams.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Not connected: journald may be another process tomorrow, with another socket at the same place.
+#[derive(Debug)]
+pub(super) struct Journal {
+    socket: UnixDatagram,
+    path: PathBuf,
+    /// It did not take the last entry.
+    is_away: AtomicBool,
+    /// Entries since then.
+    lost: AtomicU64,
+}
+
+impl Journal {
+    /// # Errors
+    /// Nobody listens there.
+    pub(super) fn connect(path: &Path) -> io::Result<Self> {
+        let socket = UnixDatagram::unbound()?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        // An entry without fields: journald skips it.
+        socket.send_to(&[], path)?;
+        let (is_away, lost) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self { socket, path: path.to_owned(), is_away, lost })
+    }
+
+    /// Sends an entry; `text` is its message.
+    pub(super) fn send(&self, entry: &[u8], text: &str) {
+        match self.socket.send_to(entry, &self.path) {
+            Ok(_) => self.tell_lost(),
+            Err(error) => self.failed(&error, text),
+        }
+    }
+
+    fn tell_lost(&self) {
+        if !self.is_away.swap(false, Relaxed) {
+            return;
+        }
+        // Of a socket that is ours this cannot fail.
+        let _ = self.socket.set_nonblocking(false);
+        let lost = self.lost.swap(0, Relaxed);
+        if lost > 0 {
+            let text = format!("{lost} lines before this one are lost: the journal took none");
+            let entry = datagram(priority(Level::WARN), module_path!(), &text);
+            drop(self.socket.send_to(&entry, &self.path));
+        }
+    }
+
+    fn failed(&self, error: &io::Error, text: &str) {
+        let was_away = self.is_away.swap(true, Relaxed);
+        if !was_away {
+            // The next ones do not wait.
+            let _ = self.socket.set_nonblocking(true);
+        }
+        // A stream into a journal that hangs fills up as well, and then whoever writes waits for ever.
+        if is_stderr() {
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        }
+        if !was_away {
+            let path = self.path.display();
+            term::err(format_args!("tunnel: the journal {path} takes no lines: {error}"));
+        }
+        if writeln!(io::stderr(), "{text}").is_err() {
+            self.lost.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn text(journal: &UnixDatagram) -> String {
+        let mut entry = [0; 1024];
+        let size = journal.recv(&mut entry).unwrap();
+        String::from_utf8(entry[..size].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_journal_that_is_not_there_is_an_error_and_one_that_went_is_found_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let error = Journal::connect(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let first = UnixDatagram::bind(&path).unwrap();
+        let journal = Journal::connect(&path).unwrap();
+        assert_eq!(text(&first), "");
+        journal.send(b"MESSAGE=1\n", "1");
+        assert_eq!(text(&first), "MESSAGE=1\n");
+        drop(first);
+        journal.send(b"MESSAGE=2\n", "2, on standard error");
+        assert!(journal.is_away.load(Relaxed));
+        fs::remove_file(&path).unwrap();
+        let second = UnixDatagram::bind(&path).unwrap();
+        journal.send(b"MESSAGE=3\n", "3");
+        assert_eq!(text(&second), "MESSAGE=3\n");
+        assert!(!journal.is_away.load(Relaxed));
+    }
+
+    #[test]
+    fn a_journal_that_hangs_holds_nobody_up_and_what_is_lost_is_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let hangs = UnixDatagram::bind(&path).unwrap();
+        let journal = Journal::connect(&path).unwrap();
+        while !journal.is_away.load(Relaxed) {
+            journal.send(b"MESSAGE=x\n", "one that waited");
+        }
+        let start = Instant::now();
+        for _ in 0..20 {
+            journal.send(b"MESSAGE=x\n", "one that did not");
+        }
+        assert!(start.elapsed() < PATIENCE * 10, "{:?}", start.elapsed());
+        journal.lost.store(5, Relaxed);
+        hangs.set_nonblocking(true).unwrap();
+        while hangs.recv(&mut [0; 64]).is_ok() {}
+        hangs.set_nonblocking(false).unwrap();
+        journal.send(b"MESSAGE=taken\n", "");
+        assert_eq!(text(&hangs), "MESSAGE=taken\n");
+        let told = text(&hangs);
+        assert!(told.contains("PRIORITY=4\n") && told.contains("MESSAGE=5 lines"), "{told}");
+    }
+}
