@@ -1,147 +1,184 @@
-//! A status as Prometheus reads it (text exposition format 0.0.4): names and units by its rules, which
-//! `promtool check metrics` knows.
+//! What a status says in figures: one list, of which the page for Prometheus is made (`page`) and what is
+//! pushed by OTLP. Names and units follow Prometheus' rules, which `promtool check metrics` knows.
 //!
 //! Labels are names of clients, services, transports and reasons, never visitors, links or streams: a
 //! series per client and service of the configuration. What goes beyond [`SERVICES_MAX`] is left out,
 //! and counted.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+
+use Kind::{Counter, Gauge};
 
 use crate::status::{Link, Sent, Service, Session, Status, UP};
-
-/// What the page is.
-pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Services with series of their own; clients may register as many as they like.
 const SERVICES_MAX: usize = 2000;
 
-/// All that is known at this moment.
-pub(super) fn page(status: &Status) -> String {
-    let mut page = Page::default();
-    process(&mut page, status);
-    let sessions = by_peer(&status.sessions);
-    links(&mut page, &sessions);
-    services(&mut page, &status.role, &sessions);
-    page.0
+/// How a figure may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Either way.
+    Gauge,
+    /// Up, from 0 at the start.
+    Counter,
 }
 
-type Labels<'a> = &'a [(&'a str, &'a str)];
+/// One figure with all its series.
+#[derive(Debug)]
+pub(crate) struct Metric<'a> {
+    /// Ends with its unit, or with `_total` behind it.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// A sentence.
+    pub(crate) help: &'static str,
+    /// May be none: nothing has happened yet.
+    pub(crate) samples: Vec<Sample<'a>>,
+}
+
+/// One series at this moment.
+#[derive(Debug)]
+pub(crate) struct Sample<'a> {
+    pub(crate) labels: Vec<Label<'a>>,
+    pub(crate) value: Value,
+}
+
+type Label<'a> = (&'static str, &'a str);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    Whole(u64),
+    Real(f64),
+}
+
+impl From<u64> for Value {
+    fn from(value: u64) -> Self {
+        Self::Whole(value)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+/// All that is known at this moment.
+pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
+    let mut list = List::default();
+    process(&mut list, status);
+    let sessions = by_peer(&status.sessions);
+    links(&mut list, &sessions);
+    services(&mut list, &status.role, &sessions);
+    list.0
+}
 
 #[derive(Default)]
-struct Page(String);
+struct List<'a>(Vec<Metric<'a>>);
 
-impl Page {
-    /// One metric with all its series.
-    fn metric(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+impl<'a> List<'a> {
+    /// One whose series follow.
+    fn metric(&mut self, name: &'static str, kind: Kind, help: &'static str) {
+        self.0.push(Metric { name, kind, help, samples: Vec::new() });
     }
 
-    fn value(&mut self, name: &str, labels: Labels<'_>, value: impl std::fmt::Display) {
-        self.0.push_str(name);
-        for (n, (label, text)) in labels.iter().enumerate() {
-            let open = if n == 0 { '{' } else { ',' };
-            let _ = write!(self.0, "{open}{label}=\"");
-            for c in text.chars() {
-                match c {
-                    '\\' => self.0.push_str("\\\\"),
-                    '"' => self.0.push_str("\\\""),
-                    '\n' => self.0.push_str("\\n"),
-                    c => self.0.push(c),
-                }
-            }
-            self.0.push('"');
+    fn value(&mut self, name: &str, labels: &[Label<'a>], value: impl Into<Value>) {
+        let of = self.0.iter_mut().rfind(|metric| metric.name == name);
+        if let Some(metric) = of {
+            metric.samples.push(Sample { labels: labels.to_vec(), value: value.into() });
         }
-        let close = if labels.is_empty() { "" } else { "}" };
-        let _ = writeln!(self.0, "{close} {value}");
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+    fn single(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        help: &'static str,
+        value: impl Into<Value>,
+    ) {
         self.metric(name, kind, help);
         self.value(name, &[], value);
     }
 }
 
-fn process(page: &mut Page, status: &Status) {
+fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     let name = "tunnel_build_info";
-    page.metric(name, "gauge", "What runs here, always 1.");
-    page.value(name, &[("version", &status.version), ("role", &status.role)], 1);
-    let up = u8::from(status.state == "running");
-    page.single("tunnel_running", "gauge", "1, or 0 while it drains.", up);
+    list.metric(name, Gauge, "What runs here, always 1.");
+    list.value(name, &[("version", &status.version), ("role", &status.role)], 1_u64);
+    let up = u64::from(status.state == "running");
+    list.single("tunnel_running", Gauge, "1, or 0 while it drains.", up);
     let uptime = status.uptime_seconds;
-    page.single("tunnel_uptime_seconds", "gauge", "Time since the start.", uptime);
-    page.single(
-        "tunnel_tasks",
-        "gauge",
-        "Tasks alive on the workers and beside them.",
-        status.tasks,
-    );
+    list.single("tunnel_uptime_seconds", Gauge, "Time since the start.", uptime);
+    list.single("tunnel_tasks", Gauge, "Tasks alive on the workers and beside them.", status.tasks);
     let memory = status.memory;
     let help = "What streams and buffers may take: memory_budget.";
-    page.single("tunnel_memory_budget_bytes", "gauge", help, memory.budget_bytes);
+    list.single("tunnel_memory_budget_bytes", Gauge, help, memory.budget_bytes);
     let help = "What streams, windows, replay and buffers take of the budget.";
-    page.single("tunnel_memory_used_bytes", "gauge", help, memory.used_bytes);
+    list.single("tunnel_memory_used_bytes", Gauge, help, memory.used_bytes);
     let files = status.descriptors;
-    page.single("process_open_fds", "gauge", "Number of open file descriptors.", files.open);
+    list.single("process_open_fds", Gauge, "Number of open file descriptors.", files.open);
     if let Some(limit) = files.limit {
-        page.single("process_max_fds", "gauge", "Maximum number of open file descriptors.", limit);
+        list.single("process_max_fds", Gauge, "Maximum number of open file descriptors.", limit);
     }
     if let Some(resident) = crate::descriptors::resident_bytes() {
         let help = "Resident memory size in bytes.";
-        page.single("process_resident_memory_bytes", "gauge", help, resident);
+        list.single("process_resident_memory_bytes", Gauge, help, resident);
     }
-    page.metric("tunnel_logins_total", "counter", "Log-ins by their outcome.");
+    list.metric("tunnel_logins_total", Counter, "Log-ins by their outcome.");
     for (outcome, count) in &status.logins {
-        page.value("tunnel_logins_total", &[("outcome", outcome)], count);
+        list.value("tunnel_logins_total", &[("outcome", outcome)], *count);
     }
     let name = "tunnel_reload_failed";
-    page.single(
+    list.single(
         name,
-        "gauge",
+        Gauge,
         "1 after a reload that changed nothing.",
-        u8::from(status.reload_error.is_some()),
+        u64::from(status.reload_error.is_some()),
     );
 }
 
+type Sessions<'a> = BTreeMap<&'a str, Vec<&'a Session>>;
+
 /// All sessions with the same other side: a client that takes over from itself has two for a moment.
-fn by_peer(sessions: &[Session]) -> BTreeMap<&str, Vec<&Session>> {
-    let mut all: BTreeMap<&str, Vec<&Session>> = BTreeMap::new();
+fn by_peer(sessions: &[Session]) -> Sessions<'_> {
+    let mut all: Sessions<'_> = BTreeMap::new();
     for session in sessions {
         all.entry(&session.peer).or_default().push(session);
     }
     all
 }
 
-fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
-    let gauge = |page: &mut Page, name: &str, help: &str, of: fn(&Link) -> u64| {
-        page.metric(name, "gauge", help);
-        for (peer, sessions) in sessions {
-            let links = sessions.iter().flat_map(|session| &session.links);
-            page.value(name, &[("peer", peer)], links.map(of).sum::<u64>());
-        }
-    };
-    gauge(page, "tunnel_links", "Links to the other side.", |_| 1);
+fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
+    let gauge =
+        |list: &mut List<'a>, name: &'static str, help: &'static str, of: fn(&Link) -> u64| {
+            list.metric(name, Gauge, help);
+            for (peer, sessions) in sessions {
+                let links = sessions.iter().flat_map(|session| &session.links);
+                list.value(name, &[("peer", peer)], links.map(of).sum::<u64>());
+            }
+        };
+    gauge(list, "tunnel_links", "Links to the other side.", |_| 1);
     let help = "Links that carry streams.";
-    gauge(page, "tunnel_links_up", help, |link| u64::from(link.state == UP));
-    gauge(page, "tunnel_link_streams", "Open streams.", |link| link.streams);
+    gauge(list, "tunnel_links_up", help, |link| u64::from(link.state == UP));
+    gauge(list, "tunnel_link_streams", "Open streams.", |link| link.streams);
     let help = "Bytes kept for replay until the other side has consumed them.";
-    gauge(page, "tunnel_link_retained_bytes", help, |link| link.retained_bytes);
-    let counter = |page: &mut Page, name: &str, help: &str, of: fn(&Session) -> u64| {
-        page.metric(name, "counter", help);
-        for (peer, sessions) in sessions {
-            page.value(
-                name,
-                &[("peer", peer)],
-                sessions.iter().map(|session| of(session)).sum::<u64>(),
-            );
-        }
-    };
+    gauge(list, "tunnel_link_retained_bytes", help, |link| link.retained_bytes);
+    let counter =
+        |list: &mut List<'a>, name: &'static str, help: &'static str, of: fn(&Session) -> u64| {
+            list.metric(name, Counter, help);
+            for (peer, sessions) in sessions {
+                list.value(
+                    name,
+                    &[("peer", peer)],
+                    sessions.iter().map(|session| of(session)).sum::<u64>(),
+                );
+            }
+        };
     let help = "Carriers that took over from one that had died.";
-    counter(page, "tunnel_link_resumes_total", help, |session| session.resumes);
+    counter(list, "tunnel_link_resumes_total", help, |session| session.resumes);
     let help = "Payload bytes that came over links.";
-    counter(page, "tunnel_link_received_bytes_total", help, |session| session.bytes_received);
+    counter(list, "tunnel_link_received_bytes_total", help, |session| session.bytes_received);
     let help = "Payload bytes that went over links.";
-    counter(page, "tunnel_link_sent_bytes_total", help, |session| session.bytes_sent);
+    counter(list, "tunnel_link_sent_bytes_total", help, |session| session.bytes_sent);
 
     let (carriers, rtt) = ("tunnel_carriers", "tunnel_carrier_rtt_seconds");
     let mut counts: BTreeMap<(&str, &str), (u64, Option<u64>)> = BTreeMap::new();
@@ -153,24 +190,24 @@ fn links(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
             *least = [*least, carrier.rtt_micros].into_iter().flatten().min();
         }
     }
-    page.metric(carriers, "gauge", "Live connections by transport.");
+    list.metric(carriers, Gauge, "Live connections by transport.");
     for ((peer, transport), (count, _)) in &counts {
-        page.value(carriers, &[("peer", peer), ("transport", transport)], count);
+        list.value(carriers, &[("peer", peer), ("transport", transport)], *count);
     }
-    page.metric(rtt, "gauge", "Least round trip time of the present connections.");
+    list.metric(rtt, Gauge, "Least round trip time of the present connections.");
     for ((peer, transport), (_, least)) in &counts {
         if let Some(micros) = least {
             let seconds = *micros as f64 / 1e6;
-            page.value(rtt, &[("peer", peer), ("transport", transport)], seconds);
+            list.value(rtt, &[("peer", peer), ("transport", transport)], seconds);
         }
     }
-    sent(page, sessions);
+    sent(list, sessions);
 }
 
 /// What the kernel tells of TCP: gauges of the connections that there are, counters of all that a look has met.
-fn sent(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
-    let mut sums: BTreeMap<(&str, &str), Sent> = BTreeMap::new();
-    let mut now: BTreeMap<(&str, &str), [Option<u64>; 2]> = BTreeMap::new();
+fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
+    let mut sums: BTreeMap<(&'a str, &'a str), Sent> = BTreeMap::new();
+    let mut now: BTreeMap<(&'a str, &'a str), [Option<u64>; 2]> = BTreeMap::new();
     for (peer, sessions) in sessions {
         for (transport, sent) in sessions.iter().flat_map(|session| &session.sent) {
             sums.entry((peer, transport)).or_default().join(*sent);
@@ -184,29 +221,32 @@ fn sent(page: &mut Page, sessions: &BTreeMap<&str, Vec<&Session>>) {
             }
         }
     }
-    let counter = |page: &mut Page, name: &str, help: &str, of: fn(&Sent) -> Option<u64>| {
-        page.metric(name, "counter", help);
+    let counter = |list: &mut List<'a>,
+                   name: &'static str,
+                   help: &'static str,
+                   of: fn(&Sent) -> Option<u64>| {
+        list.metric(name, Counter, help);
         for ((peer, transport), sent) in &sums {
             if let Some(count) = of(sent) {
-                page.value(name, &[("peer", peer), ("transport", transport)], count);
+                list.value(name, &[("peer", peer), ("transport", transport)], count);
             }
         }
     };
     let help = "TCP segments with payload that connections sent, retransmitted ones included.";
-    counter(page, "tunnel_carrier_sent_segments_total", help, |sent| sent.segments);
+    counter(list, "tunnel_carrier_sent_segments_total", help, |sent| sent.segments);
     let (name, help) = ("tunnel_carrier_retransmitted_segments_total", "TCP segments sent again.");
-    counter(page, name, help, |sent| sent.retransmitted_segments);
+    counter(list, name, help, |sent| sent.retransmitted_segments);
     let (name, help) = ("tunnel_carrier_retransmitted_bytes_total", "Payload bytes sent again.");
-    counter(page, name, help, |sent| sent.retransmitted_bytes);
+    counter(list, name, help, |sent| sent.retransmitted_bytes);
     let gauges = [
         ("tunnel_carrier_queue_bytes", "Bytes that the kernel has not sent yet."),
         ("tunnel_carrier_lost_segments", "TCP segments on their way that seem to be lost."),
     ];
     for (n, (name, help)) in gauges.into_iter().enumerate() {
-        page.metric(name, "gauge", help);
+        list.metric(name, Gauge, help);
         for ((peer, transport), sums) in &now {
             if let Some(sum) = sums[n] {
-                page.value(name, &[("peer", peer), ("transport", transport)], sum);
+                list.value(name, &[("peer", peer), ("transport", transport)], sum);
             }
         }
     }
@@ -219,8 +259,8 @@ struct Series<'a> {
     service: &'a Service,
 }
 
-impl Series<'_> {
-    fn labels(&self) -> [(&str, &str); 4] {
+impl<'a> Series<'a> {
+    fn labels(&self) -> [Label<'a>; 4] {
         let Service { name, address, .. } = self.service;
         // A client's wish becomes an address when it is published, and the series is to stay the same.
         let address = if self.is_wish { "" } else { address };
@@ -228,7 +268,7 @@ impl Series<'_> {
     }
 }
 
-fn services(page: &mut Page, role: &str, sessions: &BTreeMap<&str, Vec<&Session>>) {
+fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
     let mut all = Vec::new();
     for (peer, sessions) in sessions {
         for session in sessions {
@@ -244,30 +284,34 @@ fn services(page: &mut Page, role: &str, sessions: &BTreeMap<&str, Vec<&Session>
     let omitted = all.len().saturating_sub(SERVICES_MAX);
     all.truncate(SERVICES_MAX);
     let help = "Services that are not in these metrics, as there are too many.";
-    page.single("tunnel_services_omitted", "gauge", help, omitted);
-    let metric = |page: &mut Page, name: &str, kind: &str, help: &str, of: fn(&Service) -> u64| {
-        page.metric(name, kind, help);
+    list.single("tunnel_services_omitted", Gauge, help, omitted as u64);
+    let metric = |list: &mut List<'a>,
+                  name: &'static str,
+                  kind: Kind,
+                  help: &'static str,
+                  of: fn(&Service) -> u64| {
+        list.metric(name, kind, help);
         for series in &all {
-            page.value(name, &series.labels(), of(series.service));
+            list.value(name, &series.labels(), of(series.service));
         }
     };
     let is_up = |service: &Service| u64::from(service.state == UP);
     let help = if role == "server" { "1 if visitors reach it." } else { "1 if it is published." };
-    metric(page, "tunnel_service_up", "gauge", help, is_up);
-    metric(page, "tunnel_service_streams", "gauge", "Open streams.", |s| s.streams);
+    metric(list, "tunnel_service_up", Gauge, help, is_up);
+    metric(list, "tunnel_service_streams", Gauge, "Open streams.", |s| s.streams);
     let help = "Streams that were opened.";
-    metric(page, "tunnel_service_streams_opened_total", "counter", help, |s| s.streams_total);
+    metric(list, "tunnel_service_streams_opened_total", Counter, help, |s| s.streams_total);
     let help = "Bytes from visitors towards the target.";
-    metric(page, "tunnel_service_in_bytes_total", "counter", help, |s| s.bytes_in);
+    metric(list, "tunnel_service_in_bytes_total", Counter, help, |s| s.bytes_in);
     let help = "Bytes from the target towards visitors.";
-    metric(page, "tunnel_service_out_bytes_total", "counter", help, |s| s.bytes_out);
+    metric(list, "tunnel_service_out_bytes_total", Counter, help, |s| s.bytes_out);
     let name = "tunnel_service_refused_total";
-    page.metric(name, "counter", "Visitors and streams refused, failed dials included, by reason.");
+    list.metric(name, Counter, "Visitors and streams refused, failed dials included, by reason.");
     for series in &all {
         let labels = series.labels();
         for (reason, count) in &series.service.refused {
             let labels: Vec<_> = labels.iter().copied().chain([("reason", &**reason)]).collect();
-            page.value(name, &labels, count);
+            list.value(name, &labels, *count);
         }
     }
 }
@@ -276,6 +320,10 @@ fn services(page: &mut Page, role: &str, sessions: &BTreeMap<&str, Vec<&Session>
 mod tests {
     use super::*;
     use crate::status::tests::sample;
+
+    fn page(status: &Status) -> String {
+        crate::admin::page::page(&list(status))
+    }
 
     #[test]
     fn every_series_has_a_head_and_texts_are_escaped() {
@@ -305,6 +353,25 @@ mod tests {
             assert!(page.lines().any(line), "{name}: {page}");
         }
         assert!(!page.contains("\ntunnel_carrier_lost_segments{"), "told and not known: {page}");
+    }
+
+    /// What was told before the list of metrics was also pushed elsewhere: names are an interface.
+    #[test]
+    fn the_page_is_the_same_to_the_byte() {
+        let mut status = sample();
+        let mut client = status.clone();
+        status.logins = [("accepted".to_owned(), 3), ("wrong token".to_owned(), 1)].into();
+        status.sessions[0].services[0].refused = [("limit".to_owned(), 3)].into();
+        status.sessions[0].forwards = vec![Service { bytes_in: 7, ..Service::default() }];
+        status.sessions[0].add([1 << 40, 5, 2]);
+        client.role = "client".into();
+        client.reload_error = Some("no".into());
+        client.descriptors.limit = None;
+        let page = page(&status) + &page(&client);
+        // Of this process.
+        let lines = page.split_inclusive('\n');
+        let page: String = lines.filter(|l| !l.starts_with("process_resident")).collect();
+        assert!(page == include_str!("metrics.txt"), "{page}");
     }
 
     #[test]

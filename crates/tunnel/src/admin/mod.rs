@@ -13,10 +13,11 @@
 //! | `guard` | who may ask: host, origin, token |
 //! | `serve` | connections: so many, so long |
 //! | `routes` | what is answered |
-//! | `metrics` | a status as Prometheus reads it |
+//! | `metrics`, `page` | a status in figures, and those as Prometheus reads them |
 
 mod guard;
-mod metrics;
+pub(crate) mod metrics;
+mod page;
 mod routes;
 mod serve;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::guard::{self, Guard};
-use super::metrics;
+use super::{metrics, page};
 use crate::enroll::Order;
 use crate::load::WrongConfig;
 use crate::logging::AUDIT;
@@ -132,7 +132,8 @@ async fn checked(State(source): Source) -> Response {
 
 async fn metrics_page(State(source): Source) -> Response {
     let Some(status) = asked(source.as_ref()).await else { return no_answer() };
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::page(&status)).into_response()
+    let page = page::page(&metrics::list(&status));
+    ([(CONTENT_TYPE, page::CONTENT_TYPE)], page).into_response()
 }
 
 async fn status(State(source): Source) -> Response {
