@@ -187,7 +187,7 @@ impl fmt::Display for Endpoint {
 }
 
 /// Path and query of a URL (RFC 3986 sections 3.3 and 3.4) as they are sent.
-fn path(text: &str) -> Result<String, BadValue> {
+pub(crate) fn path(text: &str) -> Result<String, BadValue> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/?-._~!$&'()*+,;=:@%".contains(&b);
     if !text.starts_with('/') || !text.bytes().all(allowed) {
         let bad = BadValue::new(format!("`{text}` is not the path of a URL"));

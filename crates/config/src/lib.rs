@@ -18,6 +18,7 @@ mod hosts;
 mod load;
 mod model;
 mod net;
+mod otlp;
 mod problem;
 mod proxy;
 mod rights;
@@ -35,10 +36,11 @@ pub use hosts::{HostRight, HostRights};
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
     Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, HttpAuth, KeyPair,
-    LogFile, LogFormat, LogLevel, Path, Priority, Public, Rights, ServerConfig, ServerTls, Service,
-    Timeouts, Token, Trust,
+    LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Rights, ServerConfig, ServerTls,
+    Service, Timeouts, Token, Trust,
 };
 pub use net::Net;
+pub use otlp::Collector;
 pub use problem::{BadValue, Problem};
 pub use proxy::{Proxy, ProxyKind};
 pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};

@@ -73,6 +73,11 @@ fn defaults() -> BTreeMap<String, String> {
         let admin = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
         let admin = admin.config.common.admin.expect("an API");
         put("both: admin.listen".into(), admin.listen.to_string());
+        let text = format!("{SERVER}otlp: {{ endpoint: 'http://a:1' }}\n");
+        let text = Some(Text { name: "minimal.yaml", text: &text });
+        let otlp = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
+        let otlp = otlp.config.common.otlp.expect("a collector");
+        put("both: otlp.interval".into(), otlp.interval.to_string());
         put("both: log.level".into(), c.log_level.name().into());
         put(
             "both: log.format".into(),
@@ -114,7 +119,7 @@ const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7L
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
     log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 } }\ncontrol: /c\nwatch: true\n\
-    admin: { token_file: t }\n";
+    admin: { token_file: t }\notlp: { endpoint: 'http://a:1' }\n";
 
 /// What a change of each key takes, by the code; and that a reload leaves nothing but that undone.
 fn changes(role: &str) -> BTreeMap<&'static str, Change> {

@@ -21,6 +21,8 @@ use crate::life::{Life, Phase};
 use crate::logging::AUDIT;
 use crate::measure::Meter;
 use crate::notify;
+#[cfg(feature = "otlp")]
+use crate::otlp::Push;
 use crate::reload::Reloaded;
 use crate::session::Handle;
 use crate::signals::Signals;
@@ -108,6 +110,15 @@ async fn live(
             return Err(why);
         }
     };
+    #[cfg(feature = "otlp")]
+    let push =
+        match role.common().otlp.map(|to| Push::start(to, Arc::<Told>::clone(&told))).transpose() {
+            Ok(push) => push,
+            Err(why) => {
+                role.close().await;
+                return Err(why);
+            }
+        };
     let mut following = vec![
         tokio::spawn(reload_when_asked(Arc::clone(&told))),
         tokio::spawn(renew_certificates(Arc::clone(&told))),
@@ -129,6 +140,11 @@ async fn live(
     notify::stopping(drain_timeout);
     if outcome.is_ok() {
         drain(role.as_ref(), drain_timeout, life).await;
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(push) = push {
+        // The workers still know their figures.
+        push.finish().await;
     }
     role.close().await;
     drop(api);

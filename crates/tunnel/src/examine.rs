@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use config::{ClientConfig, KeyPair, ServerConfig};
+use config::{ClientConfig, Common, KeyPair, ServerConfig};
 use transport::tls::{Identity, MaterialError, Trust, client_config};
 
 use crate::transports;
@@ -35,12 +35,14 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
         let headers = vec!["auth.http.headers".to_owned()];
         way(&auth.path, headers, &["auth.http.tls".to_owned()], &mut faults);
     }
+    collector(&config.common, &mut faults);
     faults
 }
 
 /// What a client's file names.
 pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
+    collector(&config.common, &mut faults);
     for (n, path) in config.servers.iter().enumerate() {
         let headers = vec![format!("servers[{n}].headers"), "headers".to_owned()];
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
@@ -73,6 +75,23 @@ fn way(path: &config::Path, headers: Vec<String>, sections: &[String], faults: &
 
 fn keys(sections: &[String], key: &str) -> Vec<String> {
     sections.iter().map(|section| format!("{section}.{key}")).collect()
+}
+
+/// Whether this program can push metrics, and with these fields.
+#[cfg(feature = "otlp")]
+fn collector(common: &Common, faults: &mut Vec<Fault>) {
+    let Some(otlp) = &common.otlp else { return };
+    if let Err(problem) = crate::otlp::fields(&otlp.headers) {
+        faults.push(Fault { keys: vec!["otlp.headers".to_owned()], problem, fatal: true });
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+fn collector(common: &Common, faults: &mut Vec<Fault>) {
+    if common.otlp.is_some() {
+        let problem = "this binary was built without OTLP (cargo build --features otlp)".to_owned();
+        faults.push(Fault { keys: vec!["otlp".to_owned()], problem, fatal: true });
+    }
 }
 
 /// A certificate and its key. Of the two the key is looked for even if the certificate is wrong, so

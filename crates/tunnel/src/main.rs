@@ -29,6 +29,8 @@ mod material;
 mod measure;
 mod memory;
 mod notify;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod reach;
 mod reload;
 mod repeat;

@@ -38,7 +38,11 @@ const NEEDS: &[Need] = &[
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
-    need("python3", "python3-venv", "the admin API: schemathesis is a program of Python"),
+    need(
+        "python3",
+        "python3-venv",
+        "the admin API: schemathesis and the collector of OTLP are programs of Python",
+    ),
     need("systemd-analyze", "systemd", "checks the units"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];

@@ -85,6 +85,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_file: log.and_then(log_file),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
+        otlp: super::otlp::otlp(s),
         admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
     }
 }

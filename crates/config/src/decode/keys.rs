@@ -27,7 +27,7 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin", "allow_any_client", "auth",
+        "watch", "admin", "allow_any_client", "auth", "otlp",
     ], &["http", "tls_routes", "quic", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
@@ -44,7 +44,7 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers", "proxy", "watch", "id_prefix", "admin",
+        "log", "control", "headers", "proxy", "watch", "id_prefix", "admin", "otlp",
     ], &["sni", "quic", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
@@ -60,6 +60,7 @@ mod tables {
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin", &["listen", "token", "token_file"], &[]);
+    pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
     pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);
 }
 pub(crate) use tables::*;
@@ -89,4 +90,5 @@ pub const TABLES: &[Table] = &[
     LOG,
     ROTATE,
     ADMIN,
+    OTLP,
 ];

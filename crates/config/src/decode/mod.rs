@@ -6,6 +6,7 @@ pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;
+mod otlp;
 mod secrecy;
 pub(crate) mod server;
 mod service;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
 pub use server::{ClientGrant, HttpAuth, Rights, ServerConfig, ServerTls};
 
-use crate::{Secret, Size, Span};
+use crate::{Collector, Secret, Size, Span};
 
 /// A token and where it came from, so that the caller can look at the file's permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,19 @@ pub struct Common {
     pub watch: bool,
     /// `None`: there is none.
     pub admin: Option<Admin>,
+    /// `None`: metrics are not pushed.
+    pub otlp: Option<Otlp>,
+}
+
+/// Metrics pushed by OTLP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Otlp {
+    /// Who takes them.
+    pub collector: Collector,
+    /// Between two pushes.
+    pub interval: Span,
+    /// Further header fields of each request, each name once.
+    pub headers: Vec<Field>,
 }
 
 /// The admin API.
@@ -84,6 +97,7 @@ impl Common {
             control,
             watch,
             admin,
+            otlp,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
         let all = [
@@ -101,6 +115,7 @@ impl Common {
             (*control != other.control, Changed::restart("control")),
             (*watch != other.watch, Changed::live("watch")),
             (*admin != other.admin, Changed::restart("admin")),
+            (*otlp != other.otlp, Changed::restart("otlp")),
         ];
         changes(all)
     }
@@ -114,6 +129,7 @@ impl Common {
         self.log_file.clone_from(&running.log_file);
         self.control.clone_from(&running.control);
         self.admin.clone_from(&running.admin);
+        self.otlp.clone_from(&running.otlp);
     }
 }
 

@@ -25,6 +25,17 @@ fn a_wrong_token_is_told_on_both_sides() {
     }
 }
 
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn a_binary_that_cannot_push_metrics_refuses_the_key() {
+    let mut running = Setup::new(Scheme::Tcp).start_server();
+    running.edit_client(|text| text + "otlp: { endpoint: \"http://127.0.0.1:4318\" }\n");
+    running.start_client();
+    assert_eq!(running.client().wait_end(SOON).code(), Some(2));
+    let words = ["client.yaml:", "otlp: ", "built without OTLP (cargo build --features otlp)"];
+    running.client().wait_one_line(&words, SOON);
+}
+
 #[test]
 fn a_pin_that_does_not_match_is_told_on_both_sides() {
     let origin = Origin::echo();

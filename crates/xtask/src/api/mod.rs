@@ -1,5 +1,6 @@
-//! The admin API before two judges that nobody here wrote: schemathesis asks whatever its OpenAPI
-//! document allows and much that it does not, promtool reads the metrics.
+//! The admin API before judges that nobody here wrote: schemathesis asks whatever its OpenAPI document
+//! allows and much that it does not, promtool reads the metrics. What a build with the feature `otlp`
+//! pushes is read by the classes of opentelemetry-proto.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,23 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{Origin, Scheme, Setup, free_port};
 
-use crate::child::{capture, find, run};
+use crate::child::{capture, cargo, find, run, run_tests};
 use crate::site::Site;
 
 /// The version that the document was written with: a later one may ask for more.
 const SCHEMATHESIS: &str = "schemathesis==4.32.5";
 
+/// Messages of OTLP for Python, compiled from its definition.
+const MESSAGES: &str = "opentelemetry-proto==1.45.2";
+
+/// What takes them.
+const COLLECTOR: &str = "crates/xtask/src/api/collector.py";
+
 /// Of each operation.
 const EXAMPLES: &str = "40";
+
+/// Of the collector.
+const KEY: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
@@ -23,8 +33,8 @@ const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 pub(crate) fn check(site: &Site) -> Result<Option<String>> {
     let tools = site.target.join("tools");
     fs::create_dir_all(&tools)?;
-    let (Some(promtool), Some(schemathesis)) = (promtool(&tools)?, schemathesis(&tools)?) else {
-        let text = "promtool (Debian package prometheus) or schemathesis (pip) cannot be had";
+    let (Some(promtool), Some(bin)) = (promtool(&tools)?, python(&tools)?) else {
+        let text = "promtool (Debian package prometheus) or schemathesis and opentelemetry-proto (pip) cannot be had";
         return Ok(Some(text.to_owned()));
     };
     let binary = site.daemon()?;
@@ -47,7 +57,7 @@ pub(crate) fn check(site: &Site) -> Result<Option<String>> {
         judge_metrics(&promtool, port)?;
         println!("{role}: API");
         let url = format!("http://127.0.0.1:{port}/api/v1/openapi.json");
-        let mut judge = Command::new(&schemathesis);
+        let mut judge = Command::new(bin.join("schemathesis"));
         judge.current_dir(&dir).args(["run", &url, "--seed", "1", "--max-examples", EXAMPLES]);
         // What a port or a forward may be is more than a pattern says.
         judge.args(["--exclude-checks", "positive_data_acceptance"]);
@@ -55,7 +65,46 @@ pub(crate) fn check(site: &Site) -> Result<Option<String>> {
         run(judge.env("NO_COLOR", "1"))?;
         running.wait_echo(running.public("echo"));
     }
+    drop(running);
+    judge_push(site, &bin.join("python"))?;
     Ok(None)
+}
+
+/// Unit tests of the feature, and two daemons that have it.
+fn judge_push(site: &Site, python: &Path) -> Result<()> {
+    println!("OTLP");
+    let feature = ["--package", "tunnel", "--features", "otlp"];
+    let tests = [&["test"][..], &feature, &["--bins", "otlp::"]].concat();
+    ensure!(run_tests(&mut cargo(&site.root, &tests))?.passed > 0, "no test of the feature");
+    run(&mut cargo(&site.root, &[&["build"][..], &feature].concat()))?;
+    let dir = site.target.join("otlp");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir)?;
+    let ports = [free_port(), free_port()];
+    let collector = free_port();
+    let origin = Origin::echo();
+    let binary = site.target.join("debug/tunnel");
+    let mut setup = Setup::kept(&binary, Scheme::Tcp, &dir).service("echo", origin.port());
+    for (lines, port) in [&mut setup.server_lines, &mut setup.client_lines].into_iter().zip(ports) {
+        lines.push_str(&format!(
+            "admin: {{ listen: 127.0.0.1:{port}, token: {TOKEN} }}\n\
+             otlp: {{ endpoint: \"http://127.0.0.1:{collector}\", interval: 1s, \
+             headers: {{ X-Key: {KEY} }} }}\nlog: {{ level: trace }}\n"
+        ));
+    }
+    let running = setup.start();
+    running.wait_echo(running.public("echo"));
+    let ports = ports.map(|port| port.to_string());
+    let mut judge = Command::new(python);
+    judge.arg(site.root.join(COLLECTOR));
+    judge.args([&collector.to_string(), TOKEN, KEY]).args(ports);
+    run(&mut judge)?;
+    let logs = [running.server.log(), fs::read_to_string(dir.join("client.log"))?];
+    for log in logs {
+        ensure!(log.contains("metrics are pushed again"), "no word of it: {log}");
+        ensure!(!log.contains(KEY), "the key of the collector: {log}");
+    }
+    Ok(())
 }
 
 fn judge_metrics(promtool: &Path, port: u16) -> Result<()> {
@@ -88,11 +137,12 @@ fn promtool(tools: &Path) -> Result<Option<PathBuf>> {
     Ok((good && there.exists()).then_some(there))
 }
 
-fn schemathesis(tools: &Path) -> Result<Option<PathBuf>> {
-    let (venv, program) = (tools.join("venv"), tools.join("venv/bin/schemathesis"));
-    let marker = venv.join(SCHEMATHESIS);
+/// Where the programs are of a Python with both packages.
+fn python(tools: &Path) -> Result<Option<PathBuf>> {
+    let (venv, bin) = (tools.join("venv"), tools.join("venv/bin"));
+    let marker = venv.join(format!("{SCHEMATHESIS},{MESSAGES}"));
     if marker.exists() {
-        return Ok(Some(program));
+        return Ok(Some(bin));
     }
     let (good, said) = capture(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
     if !good {
@@ -100,11 +150,11 @@ fn schemathesis(tools: &Path) -> Result<Option<PathBuf>> {
         return Ok(None);
     }
     let mut pip = Command::new(venv.join("bin/pip"));
-    let (good, said) = capture(pip.args(["install", "--quiet", SCHEMATHESIS]))?;
+    let (good, said) = capture(pip.args(["install", "--quiet", SCHEMATHESIS, MESSAGES]))?;
     if !good {
         println!("{}", said.trim());
         return Ok(None);
     }
     fs::write(marker, "")?;
-    Ok(Some(program))
+    Ok(Some(bin))
 }

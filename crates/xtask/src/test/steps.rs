@@ -36,7 +36,11 @@ pub(super) const STEPS: &[Step] = &[
     slow("release", "the release binary builds", release),
     slow("examples", "the release binary accepts every file in examples/", examples),
     slow("e2e", "the optimized binary against real software", e2e),
-    slow("api", "the admin API before schemathesis, its metrics before promtool", admin_api),
+    slow(
+        "api",
+        "the admin API before schemathesis, metrics before promtool and as OTLP",
+        admin_api,
+    ),
     slow("static", "the static binary builds and runs in an empty root", build_static),
     long("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     long("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
@@ -64,6 +68,9 @@ fn check_walls(site: &Site) -> Result<Verdict> {
 
 fn clippy(site: &Site) -> Result<Verdict> {
     let args = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    run(&mut cargo(&site.root, &args))?;
+    let feature = ["--package", "tunnel", "--all-targets", "--features", "otlp"];
+    let args = [&["clippy"][..], &feature, &["--", "--deny", "warnings"]].concat();
     run(&mut cargo(&site.root, &args))?;
     OK
 }

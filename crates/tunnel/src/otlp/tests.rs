@@ -1,0 +1,129 @@
+//! Pushing to a collector that fails, answers, and is told the end.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use config::{Field, Secret, Span};
+use serde_json::Value as Json;
+
+use super::*;
+use crate::status::tests::sample;
+use crate::status::{SendFuture, Status};
+
+struct Fixed;
+
+impl StatusSource for Fixed {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async { sample() })
+    }
+}
+
+fn settings(port: u16, interval: u64) -> Otlp {
+    let collector = format!("http://127.0.0.1:{port}/in").parse().unwrap();
+    let key = Field { name: "X-Key".into(), value: Secret::new("of the collector") };
+    Otlp { collector, interval: Span::from_millis(interval), headers: vec![key] }
+}
+
+fn request(stream: &mut TcpStream) -> (String, Json) {
+    let mut text = Vec::new();
+    loop {
+        let mut piece = [0; 4096];
+        let n = stream.read(&mut piece).unwrap();
+        assert!(n > 0, "a request is whole");
+        text.extend_from_slice(&piece[..n]);
+        let Some(end) = text.windows(4).position(|w| w == b"\r\n\r\n") else { continue };
+        let head = String::from_utf8(text[..end].to_vec()).unwrap().to_lowercase();
+        let length = head.split("content-length: ").nth(1).unwrap();
+        let length: usize = length.lines().next().unwrap().parse().unwrap();
+        if text.len() >= end + 4 + length {
+            return (head, serde_json::from_slice(&text[end + 4..]).unwrap());
+        }
+    }
+}
+
+/// Answers one request with each of these.
+fn collector(answers: &'static [&str]) -> (u16, Receiver<(String, Json)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, told) = sync_channel(answers.len());
+    std::thread::spawn(move || {
+        for answer in answers {
+            let mut stream = listener.accept().unwrap().0;
+            tell.send(request(&mut stream)).unwrap();
+            // Whoever is told to finish meanwhile does not wait for it.
+            drop(write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 2\r\n\r\n{{}}"));
+        }
+    });
+    (port, told)
+}
+
+fn next(told: &Receiver<(String, Json)>) -> (String, Json) {
+    told.recv_timeout(Duration::from_secs(20)).unwrap()
+}
+
+#[test]
+fn a_collector_that_fails_is_asked_again() {
+    let (port, told) = collector(&["503 Not Now", "200 OK", "200 OK"]);
+    let _push = Push::start(settings(port, 50), Arc::new(Fixed)).unwrap();
+    for _ in 0..3 {
+        assert!(next(&told).0.starts_with("post /in/v1/metrics http/1.1"));
+    }
+}
+
+#[tokio::test]
+async fn sums_and_gauges_arrive_at_the_start_and_once_more_at_the_end() {
+    let (port, told) = collector(&["200 OK", "200 OK"]);
+    let push = Push::start(settings(port, 3_600_000), Arc::new(Fixed)).unwrap();
+    let first = next(&told);
+    push.finish().await;
+    let requests = [first, next(&told)];
+    let (head, message) = &requests[1];
+    assert!(head.starts_with("post /in/v1/metrics http/1.1"), "{head}");
+    for field in ["x-key: of the collector", "content-type: application/json", "host: 127.0.0.1"] {
+        assert!(head.contains(field), "{head}");
+    }
+    let metrics = &message["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+    let metric = |name: &str| {
+        let mut all = metrics.as_array().unwrap().iter();
+        all.find(|metric| metric["name"] == name).unwrap().clone()
+    };
+    let sum = &metric("tunnel_service_out_bytes_total")["sum"];
+    assert_eq!((&sum["isMonotonic"], &sum["aggregationTemporality"]), (&true.into(), &2.into()));
+    let point = &sum["dataPoints"][0];
+    assert_eq!(point["asInt"], (3_u64 << 30).to_string());
+    let time = |key: &str| point[key].as_str().unwrap().parse::<u128>().unwrap();
+    let up = time("timeUnixNano") - time("startTimeUnixNano");
+    assert!((3_700..3_710).contains(&(up / 1_000_000_000)), "since the start: {up}");
+    let rtt = metric("tunnel_carrier_rtt_seconds");
+    assert_eq!(
+        (&rtt["unit"], &rtt["gauge"]["dataPoints"][0]["asDouble"]),
+        (&"s".into(), &0.012345.into())
+    );
+    let starts: Vec<_> = requests
+        .iter()
+        .map(|(_, message)| {
+            let metrics = &message["resourceMetrics"][0]["scopeMetrics"][0]["metrics"];
+            let mut all = metrics.as_array().unwrap().iter();
+            let sum = all.find_map(|metric| metric.get("sum")).unwrap();
+            sum["dataPoints"][0]["startTimeUnixNano"].clone()
+        })
+        .collect();
+    assert!(starts.iter().all(|start| *start == starts[0]), "{starts:?}");
+}
+
+#[tokio::test]
+async fn a_collector_that_never_answers_holds_up_the_end_for_a_moment_only() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let push = Push::start(settings(port, 100), Arc::new(Fixed)).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let start = Instant::now();
+    push.finish().await;
+    assert!(start.elapsed() < LAST * 2, "{:?}", start.elapsed());
+}
+
+#[test]
+fn who_fails_is_asked_less_and_less_often() {
+    assert_eq!([0, 1, 2, 3, 4, 5, 100].map(skipped), [0, 0, 1, 3, 3, 3, 3]);
+}
