@@ -1,9 +1,10 @@
-//! Harness of the fuzz target `config` and of the replay of its corpus.
+//! Harness of the fuzz targets `config` and `edit` and of the replay of their corpora.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr};
 
+use crate::edit::{self, Action, Operation, Value};
 use crate::{
     ClientFlags, Loaded, Problem, ServerFlags, Sources, Text, load_client, load_grant, load_server,
 };
@@ -67,4 +68,42 @@ fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Optio
     }
     assert!(config.is_none() || !format!("{config:?}").contains(TOKEN));
     config
+}
+
+/// Edits what follows the first line by what that line says: `+ /path value`, `= …` (replace), `- /path`,
+/// `? …` (test). What is edited is a file that can be read, and a refusal is one printable line.
+pub fn fuzz_edit(data: &[u8]) {
+    let data = String::from_utf8_lossy(data);
+    let (line, text) = data.split_once('\n').unwrap_or((&data, ""));
+    let mut words = line.splitn(3, ' ');
+    let (what, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    // The value in the notation of the file, too.
+    let value = format!("listen: {}\n", words.next().unwrap_or(""));
+    let Ok(Value::Map(entries)) = edit::show("v", &value) else { return };
+    let [(_, value)] = entries.as_slice() else { return };
+    let action = match what {
+        "+" => Action::Add(value.clone()),
+        "=" => Action::Replace(value.clone()),
+        "-" => Action::Remove,
+        _ => Action::Test(value.clone()),
+    };
+    let operation = Operation { path: path.to_owned(), action };
+    match edit::edit("fuzz.yaml", text, std::slice::from_ref(&operation)) {
+        Ok(edited) => {
+            assert!(edit::show("fuzz.yaml", &edited).is_ok(), "{edited}");
+            if let Action::Add(value) | Action::Replace(value) = operation.action
+                && !path.ends_with("/-")
+            {
+                let test = Operation { path: operation.path, action: Action::Test(value) };
+                assert_eq!(edit::edit("", &edited, &[test]).as_deref(), Ok(&*edited));
+            }
+        }
+        Err(why) => {
+            let line = why.to_string();
+            assert!(!line.contains(char::is_control) && line.len() < LINE_MAX, "{line}");
+        }
+    }
+    if let Ok(shown) = edit::show("fuzz.yaml", text) {
+        assert!(!format!("{shown:?}").contains(TOKEN));
+    }
 }

@@ -5,12 +5,14 @@
 //! * `flags`: command line flags as pieces of that tree
 //! * `decode`: tree to values; [`keys`] holds which keys exist
 //! * `model`: the checked types
+//! * [`edit`]: a text changed in place, comments kept; and as JSON without secrets
 //! * [`sample`]: commented files for `tunnel generate config`
 //!
 //! Pure: the environment and token files come in through [`Sources`]. Every key is described in
 //! `REFERENCE.md`.
 
 mod decode;
+pub mod edit;
 mod endpoint;
 mod flags;
 mod fuzz;
@@ -31,7 +33,7 @@ pub use decode::{Sources, keys};
 pub use endpoint::{Endpoint, Host, Local, Target, Transport};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
-pub use fuzz::fuzz;
+pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{

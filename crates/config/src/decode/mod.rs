@@ -7,7 +7,7 @@ pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;
 mod otlp;
-mod secrecy;
+pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
 mod taken;

@@ -10,7 +10,7 @@ use crate::yaml::{Kind, Node};
 
 /// A key as it may be shown: its leading word, as `token:q7Xb` and `token=q7Xb` are one key each,
 /// and nothing of what could be a token itself.
-pub(super) fn key(key: &str) -> String {
+pub(crate) fn key(key: &str) -> String {
     let end = key.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
     let (word, rest) = key.split_at(end.unwrap_or(key.len()));
     // Base64 may break at a `/` or `+`; the keys of the model are lower case throughout.
@@ -50,14 +50,23 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
 /// A `token_file` that cannot be read. It is named where the text is written like a path and no word
 /// of it like a secret: it may be the token itself.
 pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
-    let path = Path::new(text);
-    let like_a_path = path.is_absolute() || path.extension().is_some();
-    if !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(scrambled) {
+    if may_be_secret(text) {
         return BadValue::new(format!("cannot read the file: {why}"))
             .hint("it is not named here, for it may be a token: that one belongs under `token`");
     }
     let bad = BadValue::new(format!("cannot read the file {text}: {why}"));
-    if path.is_absolute() { bad } else { bad.hint("a path in a file is relative to that file") }
+    if Path::new(text).is_absolute() {
+        bad
+    } else {
+        bad.hint("a path in a file is relative to that file")
+    }
+}
+
+/// Whether what should be a path may be the secret itself.
+pub(crate) fn may_be_secret(text: &str) -> bool {
+    let path = Path::new(text);
+    let like_a_path = path.is_absolute() || path.extension().is_some();
+    !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(scrambled)
 }
 
 /// Whether a word is longer, or changes more often between capitals, small letters and digits, than

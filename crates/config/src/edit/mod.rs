@@ -1,0 +1,314 @@
+//! A configuration's text changed in place: operations in the manner of JSON Patch (RFC 6902) by whose
+//! application comments, order and formatting of everything else stay.
+//!
+//! ```text
+//!   text ──► tree ──► operation applied ─────────────► expected tree
+//!    │                                                      ‖ must be the same
+//!    └──► spans ──► bytes out, bytes in ──► new text ──► its tree
+//! ```
+//!
+//! The comparison is what makes it safe: an anchor that something refers to, a style that nobody
+//! thought of, end in an error and never in a file that means something else.
+//!
+//! | module | what |
+//! |---|---|
+//! | `pointer` | where an operation points |
+//! | `value` | a tree without positions; the operations on it |
+//! | `spans` | where each value stands in the text |
+//! | `cut` | an operation on the text |
+//! | `render` | values as YAML |
+//! | `redact` | a file as JSON without its secrets |
+
+mod cut;
+mod pointer;
+#[cfg(test)]
+mod random;
+mod redact;
+mod render;
+mod spans;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use crate::Problem;
+use crate::problem::shown;
+use crate::yaml::parse;
+use cut::Cut;
+use pointer::Place;
+use spans::{Node, Shape};
+
+pub use redact::{SECRET, show};
+pub use value::Value;
+
+/// Operations of one request; each reads the text anew.
+pub const OPERATIONS_MAX: usize = 100;
+
+/// Deepest value of an operation; the file's own limit is the same.
+const DEPTH_MAX: usize = 32;
+
+/// One step of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// JSON Pointer (RFC 6901); in a list also by an item's `name`.
+    pub path: String,
+    /// What happens there.
+    pub action: Action,
+}
+
+/// What an operation does (RFC 6902, without `move` and `copy`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Gives a map a key (which it may have already), or a list an item before the one at the path.
+    Add(Value),
+    /// Another value for one that is there.
+    Replace(Value),
+    /// Takes it out.
+    Remove,
+    /// Goes on only if it is just this.
+    Test(Value),
+}
+
+/// Why nothing was edited.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// The file is not YAML.
+    #[error("{0}")]
+    File(Problem),
+    /// An operation that cannot be carried out.
+    #[error("{0}")]
+    Refused(String),
+    /// A `test` that found something else.
+    #[error("{0}")]
+    TestFailed(String),
+}
+
+/// Applies all operations in their order, or none. `file` is the text's name in problems.
+///
+/// # Errors
+/// The first operation that cannot be carried out. No message holds a value of the file or of an
+/// operation.
+pub fn edit(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditError> {
+    if operations.len() > OPERATIONS_MAX {
+        let why = format!("{} operations: at most {OPERATIONS_MAX} at a time", operations.len());
+        return Err(EditError::Refused(why));
+    }
+    let mut tree = read(file, text).map_err(EditError::File)?;
+    let mut text = text.to_owned();
+    for (i, operation) in operations.iter().enumerate() {
+        let named = |why: &str| format!("operation {i} ({}): {why}", shown(&operation.path));
+        if let Action::Test(expected) = &operation.action {
+            if !is(&tree, &operation.path, expected).map_err(|why| refused(named(&why)))? {
+                return Err(EditError::TestFailed(named("something else stands there")));
+            }
+            continue;
+        }
+        text = one(&text, &mut tree, operation).map_err(|why| refused(named(&why)))?;
+    }
+    Ok(text)
+}
+
+fn refused(why: String) -> EditError {
+    EditError::Refused(why)
+}
+
+fn read(file: &str, text: &str) -> Result<Value, Problem> {
+    parse(file, text).map(|root| Value::from(&*root))
+}
+
+/// Whether just this stands there.
+fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
+    check(expected)?;
+    let found = match pointer::resolve(tree, path)? {
+        Place::Root => Some(tree),
+        Place::There(steps, step) => at(tree, &steps).and_then(|parent| parent.child(step)),
+        Place::Key(..) | Place::End(..) => None,
+    };
+    Ok(found.is_some_and(|found| value::same(found, expected)))
+}
+
+/// The text after an operation; `tree` follows.
+fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, String> {
+    let place = pointer::resolve(tree, &operation.path)?;
+    let edited = match (&operation.action, place) {
+        (_, Place::Root) => Err("the whole file: name a key".to_owned()),
+        (Action::Add(value), place) => {
+            check(value)?;
+            let is_name = |last: &str| last.bytes().any(|b| !b.is_ascii_digit());
+            match place {
+                Place::There(steps, step) => match at(tree, &steps) {
+                    Some(Value::List(_))
+                        if operation.path.rsplit('/').next().is_some_and(is_name) =>
+                    {
+                        Err("it is there already: `replace` changes it, `-` appends another"
+                            .to_owned())
+                    }
+                    Some(Value::List(_)) => insert(text, tree, &steps, step, value),
+                    _ => replace(text, tree, &steps, step, value),
+                },
+                Place::Key(steps, key) => insert_key(text, tree, &steps, &key, value),
+                Place::End(steps, len) => insert(text, tree, &steps, len, value),
+                Place::Root => Err(String::new()),
+            }
+        }
+        (Action::Replace(value), Place::There(steps, step)) => {
+            check(value)?;
+            replace(text, tree, &steps, step, value)
+        }
+        (Action::Remove, Place::There(steps, step)) => remove(text, tree, &steps, step),
+        (Action::Replace(_) | Action::Remove, Place::Key(..) | Place::End(..)) => {
+            Err("there is nothing of this name".to_owned())
+        }
+        (Action::Test(_), _) => Ok(text.to_owned()),
+    }?;
+    match read("", &edited) {
+        Ok(found) if found == *tree => Ok(edited),
+        Ok(_) | Err(_) => Err(ODD.to_owned()),
+    }
+}
+
+/// What cannot be edited so that just this changes.
+const ODD: &str = "this place cannot be changed without harm to the rest (an anchor or alias, or a \
+                   style that is not understood): edit the file by hand";
+
+/// What is changed there would change at the anchor.
+const UNDER_ALIAS: &str = "it stands under an alias: edit the place of the anchor";
+
+fn check(value: &Value) -> Result<(), String> {
+    if value.depth() > DEPTH_MAX {
+        return Err("nested too deeply".to_owned());
+    }
+    if value.mentions(SECRET) {
+        let why = format!("`{SECRET}` stands for what is not shown, and is no value: leave it out");
+        return Err(why);
+    }
+    Ok(())
+}
+
+fn at<'a>(tree: &'a Value, steps: &[usize]) -> Option<&'a Value> {
+    steps.iter().try_fold(tree, |node, step| node.child(*step))
+}
+
+fn at_mut<'a>(tree: &'a mut Value, steps: &[usize]) -> Option<&'a mut Value> {
+    steps.iter().try_fold(tree, |node, step| node.child_mut(*step))
+}
+
+/// Where a value stands in the text, and what it hangs on.
+fn node<'a>(root: &'a Node, steps: &[usize]) -> Result<&'a Node, String> {
+    let reach = |node: &'a Node| {
+        let is_alias = matches!(node.shape, Shape::Alias);
+        if is_alias { Err(UNDER_ALIAS.to_owned()) } else { Ok(node) }
+    };
+    steps.iter().try_fold(reach(root)?, |node, step| reach(odd(node.child(*step))?))
+}
+
+fn spans(text: &str) -> Result<Node, String> {
+    spans::read(text).ok_or_else(|| ODD.to_owned())
+}
+
+fn odd<T>(found: Option<T>) -> Result<T, String> {
+    found.ok_or_else(|| ODD.to_owned())
+}
+
+fn replace(
+    text: &str,
+    tree: &mut Value,
+    steps: &[usize],
+    step: usize,
+    value: &Value,
+) -> Result<String, String> {
+    let root = spans(text)?;
+    let mut cut = Cut::new(text);
+    odd(cut.replace(node(&root, steps)?, step, value))?;
+    *odd(at_mut(tree, steps).and_then(|parent| parent.child_mut(step)))? = value.clone();
+    odd(cut.finish())
+}
+
+/// A collection without anything in it becomes one with this.
+fn fill(text: &str, tree: &mut Value, steps: &[usize], value: Value) -> Result<String, String> {
+    match steps.split_last() {
+        Some((step, above)) => replace(text, tree, above, *step, &value),
+        // Nothing but comments.
+        None => {
+            let Value::Map(entries) = &value else { return Err(ODD.to_owned()) };
+            let mut out = text.to_owned();
+            let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
+            if !text.is_empty() && !text.ends_with('\n') {
+                out.push_str(newline);
+            }
+            for (key, value) in entries {
+                for line in render::entry(key, value, 0) {
+                    out.push_str(&line);
+                    out.push_str(newline);
+                }
+            }
+            *tree = value;
+            Ok(out)
+        }
+    }
+}
+
+fn insert_key(
+    text: &str,
+    tree: &mut Value,
+    steps: &[usize],
+    key: &str,
+    value: &Value,
+) -> Result<String, String> {
+    let entry = (key.to_owned(), value.clone());
+    let Some(Value::Map(entries)) = at_mut(tree, steps) else { return Err(ODD.to_owned()) };
+    if entries.is_empty() {
+        return fill(text, tree, steps, Value::Map(vec![entry]));
+    }
+    entries.push(entry);
+    let root = spans(text)?;
+    let mut cut = Cut::new(text);
+    odd(cut.insert_key(node(&root, steps)?, key, value))?;
+    odd(cut.finish())
+}
+
+fn insert(
+    text: &str,
+    tree: &mut Value,
+    steps: &[usize],
+    nth: usize,
+    value: &Value,
+) -> Result<String, String> {
+    let Some(Value::List(items)) = at_mut(tree, steps) else { return Err(ODD.to_owned()) };
+    if items.is_empty() {
+        return fill(text, tree, steps, Value::List(vec![value.clone()]));
+    }
+    items.insert(nth.min(items.len()), value.clone());
+    let root = spans(text)?;
+    let mut cut = Cut::new(text);
+    odd(cut.insert_item(node(&root, steps)?, nth, value))?;
+    odd(cut.finish())
+}
+
+fn remove(text: &str, tree: &mut Value, steps: &[usize], step: usize) -> Result<String, String> {
+    let parent = odd(at_mut(tree, steps))?;
+    let left = match parent {
+        Value::List(items) => {
+            items.remove(step);
+            items.len()
+        }
+        Value::Map(entries) => {
+            entries.remove(step);
+            entries.len()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
+            return Err(ODD.to_owned());
+        }
+    };
+    let root = spans(text)?;
+    let above = node(&root, steps)?;
+    let block =
+        matches!(above.shape, Shape::List { flow: false, .. } | Shape::Map { flow: false, .. });
+    if let (0, true, Some((last, rest))) = (left, block, steps.split_last()) {
+        // `key: []` says what a key without a value would not.
+        let empty = odd(at(tree, steps))?.clone();
+        return replace(text, tree, rest, *last, &empty);
+    }
+    let mut cut = Cut::new(text);
+    odd(cut.remove(above, step))?;
+    odd(cut.finish())
+}

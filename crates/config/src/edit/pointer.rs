@@ -1,0 +1,132 @@
+//! Where an operation points: JSON Pointer (RFC 6901), and names where items have one.
+//!
+//! In a list a segment of digits is an index, `-` the place behind the last item, and anything else
+//! the `name` of an item. So an item whose name has digits only, or is `-`, is reached by its index.
+
+use super::value::Value;
+
+/// What a pointer leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The whole document.
+    Root,
+    /// An entry of a map or item of a list that is there: of the collection at the first, the nth.
+    There(Vec<usize>, usize),
+    /// A key that the map at the first does not have.
+    Key(Vec<usize>, String),
+    /// Behind the last of so many items of the list at the first.
+    End(Vec<usize>, usize),
+}
+
+/// Looks a pointer up. The error is for people.
+pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Place, String> {
+    if pointer.is_empty() {
+        return Ok(Place::Root);
+    }
+    let Some(rest) = pointer.strip_prefix('/') else {
+        return Err("a path begins with `/` (RFC 6901)".to_owned());
+    };
+    let (mut node, mut steps) = (root, Vec::new());
+    let mut segments = rest.split('/').peekable();
+    while let Some(raw) = segments.next() {
+        let segment = unescape(raw)?;
+        let is_last = segments.peek().is_none();
+        let step = match node {
+            Value::Map(entries) => {
+                let mut found = (0..entries.len()).filter(|i| entries[*i].0 == segment);
+                match (found.next(), found.next()) {
+                    (Some(_), Some(_)) => return Err("the key is given twice".to_owned()),
+                    (Some(step), None) => step,
+                    (None, _) if is_last => return Ok(Place::Key(steps, segment)),
+                    (None, _) => return Err(nothing()),
+                }
+            }
+            Value::List(items) if segment == "-" => {
+                return if is_last { Ok(Place::End(steps, items.len())) } else { Err(nothing()) };
+            }
+            Value::List(items) => match item(items, &segment)? {
+                step if step < items.len() => step,
+                step if step == items.len() && is_last => return Ok(Place::End(steps, step)),
+                _ => return Err(nothing()),
+            },
+            Value::Null => return Err("there is only an empty value above it".to_owned()),
+            Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
+                return Err("what is above it is one value, no list and no map".to_owned());
+            }
+        };
+        if is_last {
+            return Ok(Place::There(steps, step));
+        }
+        node = node.child(step).ok_or_else(nothing)?;
+        steps.push(step);
+    }
+    Err(nothing())
+}
+
+fn nothing() -> String {
+    "there is nothing of this name".to_owned()
+}
+
+fn unescape(segment: &str) -> Result<String, String> {
+    let mut out = String::with_capacity(segment.len());
+    let mut chars = segment.chars();
+    while let Some(c) = chars.next() {
+        out.push(match (c, c == '~') {
+            (c, false) => c,
+            _ => match chars.next() {
+                Some('0') => '~',
+                Some('1') => '/',
+                _ => return Err("`~` is written `~0`, and `/` in a key `~1` (RFC 6901)".to_owned()),
+            },
+        });
+    }
+    Ok(out)
+}
+
+fn item(items: &[Value], segment: &str) -> Result<usize, String> {
+    if !segment.is_empty() && segment.bytes().all(|b| b.is_ascii_digit()) {
+        let plain = segment == "0" || !segment.starts_with('0');
+        let index = segment.parse().ok().filter(|_| plain);
+        return index.ok_or_else(|| "not an index: digits without a zero in front".to_owned());
+    }
+    let is_named = |item: &Value| match item {
+        Value::Map(entries) => entries
+            .iter()
+            .any(|(key, value)| key == "name" && matches!(value, Value::Text(t) if t == segment)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) | Value::List(_) => false,
+    };
+    let mut found = (0..items.len()).filter(|i| is_named(&items[*i]));
+    match (found.next(), found.next()) {
+        (Some(_), Some(_)) => Err("two have this name: point by index".to_owned()),
+        (Some(index), None) => Ok(index),
+        (None, _) => Err(nothing()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml::parse;
+
+    fn at(text: &str, pointer: &str) -> Result<Place, String> {
+        resolve(&Value::from(&*parse("f", text).unwrap()), pointer)
+    }
+
+    #[test]
+    fn a_pointer_leads_by_keys_indexes_and_names() {
+        let text = "a/b: { \"~\": 1 }\nl: [{ name: x, v: 1 }, { name: \"7\" }, { name: y }]\n";
+        assert_eq!(at(text, ""), Ok(Place::Root));
+        assert_eq!(at(text, "/a~1b/~0"), Ok(Place::There(vec![0], 0)));
+        assert_eq!(at(text, "/l/y"), Ok(Place::There(vec![1], 2)));
+        assert_eq!(at(text, "/l/x/v"), Ok(Place::There(vec![1, 0], 1)));
+        assert_eq!(at(text, "/l/-"), Ok(Place::End(vec![1], 3)));
+        assert_eq!(at(text, "/l/3"), Ok(Place::End(vec![1], 3)));
+        assert_eq!(at(text, "/new"), Ok(Place::Key(vec![], "new".into())));
+        assert_eq!(at(text, "/"), Ok(Place::Key(vec![], String::new())));
+        for bad in ["a", "/l/7", "/l/01", "/l/z", "/l/-/v", "/l/4", "/n/m", "/a~2", "/a~1b/~0/x"] {
+            assert!(at(text, bad).is_err(), "{bad}");
+        }
+        assert!(at("l: [{ name: x }, { name: x }]\n", "/l/x").is_err());
+        assert!(at("a: 1\na: 2\n", "/a").is_err());
+    }
+}

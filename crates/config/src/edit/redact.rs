@@ -1,0 +1,106 @@
+//! A file as JSON without its secrets. It is shown as it is written, also while something is wrong
+//! with it: so a value is kept back unless its key is known not to hold a secret.
+
+use super::value::Value;
+use crate::Problem;
+use crate::decode::keys::TABLES;
+use crate::decode::secrecy;
+use crate::yaml::{Entry, Kind, Node, parse};
+
+/// Stands for what is not shown. As a value it is refused.
+pub const SECRET: &str = "(secret)";
+
+/// A text as JSON: tokens, values of header fields, user and password of a proxy and whatever stands
+/// under a key that is not known are [`SECRET`].
+///
+/// # Errors
+/// It is not YAML within our limits.
+pub fn show(file: &str, text: &str) -> Result<Value, Problem> {
+    parse(file, text).map(|root| node(&root))
+}
+
+fn node(node: &Node) -> Value {
+    match &node.kind {
+        Kind::Scalar { .. } => Value::from(node),
+        Kind::List(items) => Value::List(items.iter().map(|item| self::node(item)).collect()),
+        Kind::Map(entries) => Value::Map(entries.iter().map(entry).collect()),
+    }
+}
+
+fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
+    let shown = match key.as_str() {
+        "token" => hidden(value),
+        // A map of names to values, or what should be one.
+        "headers" => match &value.kind {
+            Kind::Map(fields) => {
+                let field = |f: &Entry| (secrecy::key(&f.key), hidden(&f.value));
+                Value::Map(fields.iter().map(field).collect())
+            }
+            Kind::Scalar { .. } | Kind::List(_) => hidden(value),
+        },
+        "token_file" => each(value, &|text| !secrecy::may_be_secret(text)),
+        // `http://user:password@host`
+        "proxy" => each(value, &|text| !text.contains('@')),
+        _ if TABLES.iter().any(|t| t.keys.contains(&key.as_str())) => node(value),
+        _ => hidden(value),
+    };
+    (secrecy::key(key), shown)
+}
+
+/// Nothing of it but its form.
+fn hidden(node: &Node) -> Value {
+    each(node, &|_| false)
+}
+
+/// A value, or a list of some, of which some may be shown.
+fn each(node: &Node, may_be_shown: &dyn Fn(&str) -> bool) -> Value {
+    match &node.kind {
+        Kind::Scalar { .. } if node.is_null() => Value::Null,
+        Kind::Scalar { text, .. } if may_be_shown(text) => Value::from(node),
+        Kind::List(items) => {
+            Value::List(items.iter().map(|item| each(item, may_be_shown)).collect())
+        }
+        Kind::Scalar { .. } | Kind::Map(_) => Value::Text(SECRET.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::edit::render::flow;
+
+    #[test]
+    fn what_may_be_secret_is_not_shown_and_the_rest_is() {
+        for (text, expected) in [
+            (
+                "listen: \"tls://[::]:7000\"\nworkers: 2\n",
+                "{ listen: \"tls://[::]:7000\", workers: 2 }",
+            ),
+            (
+                "clients:\n  - name: a\n    token: s3\n  - { name: b, token: [s1, &x s2], token_file: /etc/t }\n",
+                "{ clients: [{ name: a, token: \"(secret)\" }, \
+                 { name: b, token: [\"(secret)\", \"(secret)\"], token_file: /etc/t }] }",
+            ),
+            (
+                "headers: { X-Key: v, Z: 5 }\n",
+                "{ headers: { X-Key: \"(secret)\", Z: \"(secret)\" } }",
+            ),
+            (
+                "servers: [{ url: \"a:1\", headers: [v] }]\n",
+                "{ servers: [{ url: \"a:1\", headers: [\"(secret)\"] }] }",
+            ),
+            ("proxy: http://me:pw@h:1\n", "{ proxy: \"(secret)\" }"),
+            ("proxy: http://h:1\n", "{ proxy: \"http://h:1\" }"),
+            ("token:\n", "{ token: null }"),
+            (
+                "tokens: x\ntls: { q7Xb2LmZ0aKc9RtYv4WnPs: x }\n",
+                "{ tokens: \"(secret)\", tls: { …: \"(secret)\" } }",
+            ),
+            ("token_file: q7Xb2LmZ0aKc9RtYv4WnPs\n", "{ token_file: \"(secret)\" }"),
+            ("", "{}"),
+        ] {
+            let shown = flow(&show("f", text).unwrap()).replace("\"…\"", "…");
+            assert_eq!(shown, expected, "{text}");
+        }
+    }
+}
