@@ -70,7 +70,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
 fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let places = Places::of_process();
     let (mut loaded, state, token) = if args.daemon.config.is_some() {
-        let loaded = load::server(args, None)?;
+        let loaded = load::server(args, None, None)?;
         let state = open_state(&loaded.config.common, &places)?;
         (loaded, state, None)
     } else {
@@ -83,7 +83,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
             None
         };
         let path = made.as_ref().map(|(_, path)| path.as_path());
-        (load::server(args, path)?, state, made)
+        (load::server(args, path, None)?, state, made)
     };
     let state = Arc::new(state);
     let kept = Kept::in_state(state.path());
@@ -110,8 +110,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let order = args.enroll.as_ref();
     let order = order.map(|name| enroll::Order::new(name, &args.allow_tcp, &args.allow_forward));
     let (args, made) = (args.clone(), token_file);
-    let load = Box::new(move || {
-        let mut loaded = load::server(&args, made.as_deref())?;
+    let load = Box::new(move |instead| {
+        let mut loaded = load::server(&args, made.as_deref(), instead)?;
         kept.join(&mut loaded)?;
         Ok(loaded)
     });
@@ -138,12 +138,12 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let redeemed = args.enroll.as_deref().map(|code| enroll::redeem(args, code)).transpose()?;
     let args = redeemed.as_ref().unwrap_or(args);
-    let Loaded { config, warnings } = load::client(args)?;
+    let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
     let instance = client_instance(&config.name);
     let frame = frame(&args.daemon, &config.common, &instance, &Places::of_process())?;
     let args = args.clone();
-    let source: client::Source = Box::new(move || load::client(&args));
+    let source: client::Source = Box::new(move |instead| load::client(&args, instead));
     let start = async |life| client::start(config, source, life).await;
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));

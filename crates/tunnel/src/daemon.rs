@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::Common;
+use config::edit::Operation;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::AdminApi;
+use crate::config_file::{self, ConfigFile, Shown};
 use crate::control::{ControlSocket, Place};
 use crate::enroll::{Opened, Order};
 use crate::life::{Life, Phase};
@@ -46,6 +48,11 @@ pub(crate) trait Role: StatusSource {
     /// Whether it lets a client of this name in.
     fn knows(&self, _name: &str) -> bool {
         false
+    }
+
+    /// Whether a start with this text in the place of the configuration's file would be good.
+    fn check(&self, _text: String) -> anyhow::Result<()> {
+        anyhow::bail!(config_file::NONE)
     }
 
     /// Of what is in force.
@@ -102,7 +109,8 @@ async fn live(
             return Ok(());
         }
     };
-    let told = Arc::new(Told::new(Arc::clone(&role), life.clone()));
+    let file = frame.configuration.clone();
+    let told = Arc::new(Told::new(Arc::clone(&role), life.clone(), file.clone().map(ConfigFile)));
     let api = match start_api(&role.common(), &told) {
         Ok(api) => api,
         Err(why) => {
@@ -123,7 +131,6 @@ async fn live(
         tokio::spawn(reload_when_asked(Arc::clone(&told))),
         tokio::spawn(renew_certificates(Arc::clone(&told))),
     ];
-    let file = frame.configuration.clone();
     following.extend(file.map(|file| tokio::spawn(watch_configuration(Arc::clone(&told), file))));
     let serving = tokio::spawn(socket.serve(told, life.clone()));
 
@@ -243,6 +250,7 @@ async fn renew_certificates(told: Arc<Told>) {
 struct Told {
     role: Arc<dyn Role>,
     life: Life,
+    file: Option<ConfigFile>,
     /// One reload at a time; how many were good.
     turn: tokio::sync::Mutex<u64>,
     /// Why the last one changed nothing.
@@ -250,12 +258,82 @@ struct Told {
 }
 
 impl Told {
-    fn new(role: Arc<dyn Role>, life: Life) -> Self {
-        Self { role, life, turn: tokio::sync::Mutex::default(), reload_error: Mutex::default() }
+    fn new(role: Arc<dyn Role>, life: Life, file: Option<ConfigFile>) -> Self {
+        let (turn, reload_error) = Default::default();
+        Self { role, life, file, turn, reload_error }
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
         self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In one's turn, of which the count of good reloads is the sign.
+    async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
+        // systemd has been told that we stop, and is not to hear that we are ready again.
+        anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        notify::reloading();
+        let outcome = self.role.reload().await;
+        // Nor that it is ready after that it stops.
+        if self.life.phase() == Phase::Running {
+            notify::ready(&self.role.summary());
+        }
+        // Problems of a file are a line each.
+        let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+        if let Ok(reloaded) = &outcome {
+            *turn += 1;
+            logging::follow(self.role.common().log_level.name());
+            if reloaded.failed.is_empty() {
+                tracing::info!(target: AUDIT, "reloaded: {reloaded}");
+            } else {
+                tracing::error!(target: AUDIT, "reloaded: {reloaded}");
+            }
+        } else if let Some(why) = &why {
+            tracing::error!(target: AUDIT, "not reloaded, nothing has changed: {why}");
+        }
+        *self.reload_error() = why;
+        outcome
+    }
+
+    async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
+        // No other change and no reload comes between the reading and the end.
+        let mut turn = self.turn.lock().await;
+        let file = self.file.clone().context(config_file::NONE)?;
+        file.writable()?;
+        let asked: Vec<_> = operations.iter().map(ToString::to_string).collect();
+        let (before, editor) = (file.read()?, file.clone());
+        let text = before.clone();
+        // Of a large file it takes its time.
+        let edit = move || editor.edit(&text, &operations);
+        let after = tokio::task::spawn_blocking(edit).await??;
+        self.role.check(after.clone())?;
+        let is_other = after != before;
+        if is_other {
+            file.replace(&before, &after)?;
+        }
+        let former_error = self.reload_error().clone();
+        let outcome = self.reload_now(&mut turn).await;
+        match outcome {
+            Ok(reloaded) => {
+                if is_other {
+                    tracing::info!(
+                        target: AUDIT,
+                        "the configuration was changed over the admin API: {}", asked.join(", ")
+                    );
+                }
+                Ok(reloaded)
+            }
+            // What is in force and what is in the file stay one.
+            Err(why) if is_other => Err(match file.replace(&after, &before) {
+                Ok(()) => {
+                    *self.reload_error() = former_error;
+                    why.context("it cannot be put in force, and the file is as it was")
+                }
+                Err(worse) => why.context(format!(
+                    "it cannot be put in force, and the file has it all the same ({worse:#})"
+                )),
+            }),
+            Err(why) => Err(why),
+        }
     }
 }
 
@@ -281,30 +359,16 @@ impl StatusSource for Told {
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async {
             let mut turn = self.turn.lock().await;
-            // systemd has been told that we stop, and is not to hear that we are ready again.
-            anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
-            notify::reloading();
-            let outcome = self.role.reload().await;
-            // Nor that it is ready after that it stops.
-            if self.life.phase() == Phase::Running {
-                notify::ready(&self.role.summary());
-            }
-            // Problems of a file are a line each.
-            let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
-            if let Ok(reloaded) = &outcome {
-                *turn += 1;
-                logging::follow(self.role.common().log_level.name());
-                if reloaded.failed.is_empty() {
-                    tracing::info!(target: AUDIT, "reloaded: {reloaded}");
-                } else {
-                    tracing::error!(target: AUDIT, "reloaded: {reloaded}");
-                }
-            } else if let Some(why) = &why {
-                tracing::error!(target: AUDIT, "not reloaded, nothing has changed: {why}");
-            }
-            *self.reload_error() = why;
-            outcome
+            self.reload_now(&mut turn).await
         })
+    }
+
+    fn configuration(&self) -> anyhow::Result<Shown> {
+        Ok(self.file.as_ref().context(config_file::NONE)?.show()?)
+    }
+
+    fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.amend_now(operations))
     }
 
     fn workers(&self) -> &[Handle] {
@@ -429,7 +493,7 @@ mod tests {
     #[tokio::test]
     async fn who_is_stopping_does_not_reload() {
         let (role, life) = (Arc::new(Recorded::default()), Life::new());
-        let told = Told::new(role.clone(), life.clone());
+        let told = Told::new(role.clone(), life.clone(), None);
         told.reload().await.unwrap();
         life.drain();
         assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");

@@ -22,11 +22,11 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Reads the file, if there is one.
-    pub(crate) fn read(path: Option<&Path>) -> Result<Self, WrongConfig> {
+    /// Reads the file, if there is one. `instead`: what is to be its text.
+    pub(crate) fn read(path: Option<&Path>, instead: Option<String>) -> Result<Self, WrongConfig> {
         // Paths of flags are absolute already, so without a file the folder does not matter.
         let Some(path) = path else { return Ok(Self { file: None, folder: PathBuf::new() }) };
-        let text = read(path)?;
+        let text = instead.map_or_else(|| read(path), Ok)?;
         let absolute = absolute(path)?;
         let folder = absolute.parent().map(Path::to_owned).unwrap_or_default();
         Ok(Self { file: Some((path.display().to_string(), text)), folder })

@@ -46,11 +46,12 @@ pub(crate) struct Loaded<C> {
     pub(crate) warnings: Vec<String>,
 }
 
-/// A server's, out of its flags and the file they name. Without a file, `made_token` is the file of
-/// the token made at first start.
+/// A server's, out of its flags and the file they name, or what is to be that file's text. Without a
+/// file, `made_token` is the file of the token made at first start.
 pub(crate) fn server(
     args: &ServerArgs,
     made_token: Option<&Path>,
+    instead: Option<String>,
 ) -> Result<Loaded<ServerConfig>, WrongConfig> {
     let alone = args.daemon.config.is_none();
     let or = |given: &[String], default: &str| {
@@ -80,7 +81,7 @@ pub(crate) fn server(
         // The flag may hold directives, which only the log understands.
         log_level: None,
     };
-    let (mut loaded, input) = server_file(args.daemon.config.as_deref(), &flags)?;
+    let (mut loaded, input) = server_file(args.daemon.config.as_deref(), instead, &flags)?;
     let given = [
         ("tls.cert", "--cert", args.cert.is_some()),
         ("tls.key", "--key", args.key.is_some()),
@@ -101,8 +102,11 @@ pub(crate) fn client_name(args: &ServerArgs) -> &str {
     args.name.as_deref().unwrap_or(first_start::NAME)
 }
 
-/// A client's, out of its flags and the file they name.
-pub(crate) fn client(args: &ClientArgs) -> Result<Loaded<ClientConfig>, WrongConfig> {
+/// A client's, out of its flags and the file they name, or what is to be that file's text.
+pub(crate) fn client(
+    args: &ClientArgs,
+    instead: Option<String>,
+) -> Result<Loaded<ClientConfig>, WrongConfig> {
     let flags = ClientFlags {
         server: args.server.clone(),
         name: args.name.clone(),
@@ -120,7 +124,7 @@ pub(crate) fn client(args: &ClientArgs) -> Result<Loaded<ClientConfig>, WrongCon
         control: flag_path(args.daemon.control.as_deref())?,
         log_level: None,
     };
-    let (mut loaded, input) = client_file(args.daemon.config.as_deref(), &flags)?;
+    let (mut loaded, input) = client_file(args.daemon.config.as_deref(), instead, &flags)?;
     let given = [
         ("tls.ca", "--ca", args.ca.is_some()),
         ("tls.cert", "--cert", args.cert.is_some()),
@@ -183,10 +187,10 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let text = read(path)?;
     let role = Role::of(&text);
     if role == Some(Role::Client) {
-        let (loaded, input) = client_file(Some(path), &ClientFlags::default())?;
+        let (loaded, input) = client_file(Some(path), None, &ClientFlags::default())?;
         return Ok((Either::Client(loaded.into()), input));
     }
-    let server = server_file(Some(path), &ServerFlags::default());
+    let server = server_file(Some(path), None, &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
         // Its one problem says so.
@@ -202,9 +206,10 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
 
 fn server_file(
     path: Option<&Path>,
+    instead: Option<String>,
     flags: &ServerFlags,
 ) -> Result<(Loaded<ServerConfig>, Input), WrongConfig> {
-    let input = Input::read(path)?;
+    let input = Input::read(path, instead)?;
     input.must_be(Role::Server)?;
     let loaded = input.with(|text, sources| config::load_server(text, flags, sources))?;
     let mut config = loaded.config;
@@ -217,9 +222,10 @@ fn server_file(
 
 fn client_file(
     path: Option<&Path>,
+    instead: Option<String>,
     flags: &ClientFlags,
 ) -> Result<(Loaded<ClientConfig>, Input), WrongConfig> {
-    let input = Input::read(path)?;
+    let input = Input::read(path, instead)?;
     input.must_be(Role::Client)?;
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
@@ -282,7 +288,7 @@ mod tests {
                     \x20 - { name: ssh, target: \"tcp://127.0.0.1:22\", public: \"tcp://:10022\" }\n";
         fs::write(&file, text).unwrap();
         let line = format!("tunnel client --config {} --server tcp://127.0.0.1:1", file.display());
-        let Loaded { config, warnings } = client(&client_args(&line)).unwrap();
+        let Loaded { config, warnings } = client(&client_args(&line), None).unwrap();
         assert_eq!(config.token.unwrap().secret.reveal(), token);
         assert_eq!(config.servers[0].endpoint.port, 1);
         assert_eq!(config.common.control, Some(dir.path().join("c.sock")));
@@ -299,7 +305,7 @@ mod tests {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
             let line = format!("tunnel client --config {} {flags}", file.display());
-            let Loaded { warnings, .. } = client(&client_args(&line)).unwrap();
+            let Loaded { warnings, .. } = client(&client_args(&line), None).unwrap();
             warnings.iter().any(|w| w.contains("chmod 600"))
         };
         assert!(exposed(&format!("{rest}token: {token}\n"), ""));
@@ -314,7 +320,7 @@ mod tests {
              --publish tcp://:10022=tcp://127.0.0.1:22 \
              --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201"
         );
-        let Loaded { config, warnings } = client(&client_args(&line)).unwrap();
+        let Loaded { config, warnings } = client(&client_args(&line), None).unwrap();
         assert_eq!((config.services.len(), config.forwards.len()), (1, 1));
         assert!(warnings.iter().any(|w| w.contains("/proc")), "{warnings:?}");
     }
@@ -324,7 +330,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let token_file = dir.path().join("home.token");
         fs::write(&token_file, generate::token().unwrap()).unwrap();
-        let config = server(&ServerArgs::default(), Some(&token_file)).unwrap().config;
+        let config = server(&ServerArgs::default(), Some(&token_file), None).unwrap().config;
         let home = &config.clients[0];
         assert_eq!((config.clients.len(), &*home.name), (1, "home"));
         assert!(home.rights.tcp.permits(config.public_bind, 1024));
@@ -355,12 +361,12 @@ mod tests {
         let daemon = || DaemonArgs { config: Some(path.clone()), ..DaemonArgs::default() };
         fs::write(&path, config::sample::SERVER).unwrap();
         let args = ClientArgs { daemon: daemon(), ..ClientArgs::default() };
-        let WrongConfig(said) = client(&args).unwrap_err();
+        let WrongConfig(said) = client(&args, None).unwrap_err();
         assert!(said[0].contains("a server's file (hint: tunnel server --config "), "{said:?}");
         assert_eq!(said.len(), 1);
         fs::write(&path, config::sample::CLIENT).unwrap();
         let args = ServerArgs { daemon: daemon(), ..ServerArgs::default() };
-        let WrongConfig(said) = server(&args, None).unwrap_err();
+        let WrongConfig(said) = server(&args, None, None).unwrap_err();
         assert!(said[0].contains("a client's file (hint: tunnel client --config "), "{said:?}");
         assert_eq!(said.len(), 1);
     }
@@ -412,7 +418,7 @@ mod tests {
         let token = generate::token().unwrap();
         fs::write(&file, "servers: tls://a:1\nname: a\ntls: { ca: b }\n").unwrap();
         let line = format!("tunnel client --config {} --token {token} --ca c", file.display());
-        let said = client(&client_args(&line)).unwrap_err().to_string();
+        let said = client(&client_args(&line), None).unwrap_err().to_string();
         assert!(said.starts_with("--ca: ") && said.contains("/c: No such file"), "{said}");
     }
 

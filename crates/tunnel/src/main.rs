@@ -7,6 +7,7 @@ mod admin;
 mod cli;
 mod client;
 mod commands;
+mod config_file;
 mod control;
 mod cores;
 mod daemon;

@@ -3,9 +3,9 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -96,6 +96,16 @@ impl StateDir {
 
 /// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
 pub(crate) fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    write_like(folder, name, content, None)
+}
+
+/// As [`write_private`], with the mode and owner of another file if there is one.
+pub(crate) fn write_like(
+    folder: &Path,
+    name: &str,
+    content: &[u8],
+    like: Option<&Metadata>,
+) -> io::Result<()> {
     let fresh = folder.join(format!(".{name}.new"));
     // Left over by a crash: nobody else writes there.
     match fs::remove_file(&fresh) {
@@ -103,9 +113,23 @@ pub(crate) fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Re
         Ok(()) | Err(_) => {}
     }
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&fresh, folder.join(name))?;
+    let mut write = || {
+        file.write_all(content)?;
+        if let Some(like) = like {
+            let own = file.metadata()?;
+            if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
+                fchown(&file, Some(like.uid()), Some(like.gid()))?;
+            }
+            file.set_permissions(Permissions::from_mode(like.mode() & 0o7777))?;
+        }
+        file.sync_all()?;
+        fs::rename(&fresh, folder.join(name))
+    };
+    if let Err(why) = write() {
+        // What is left of it is of no use to anybody.
+        drop(fs::remove_file(&fresh));
+        return Err(why);
+    }
     File::open(folder)?.sync_all()
 }
 

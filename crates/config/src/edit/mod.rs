@@ -30,6 +30,8 @@ mod spans;
 mod tests;
 mod value;
 
+use std::fmt;
+
 use crate::Problem;
 use crate::problem::shown;
 use crate::yaml::parse;
@@ -66,6 +68,19 @@ pub enum Action {
     Remove,
     /// Goes on only if it is just this.
     Test(Value),
+}
+
+impl fmt::Display for Operation {
+    /// What and where, without the value.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.action {
+            Action::Add(_) => "add",
+            Action::Replace(_) => "replace",
+            Action::Remove => "remove",
+            Action::Test(_) => "test",
+        };
+        write!(f, "{what} {}", shown(&self.path))
+    }
 }
 
 /// Why nothing was edited.

@@ -13,11 +13,13 @@
 //! | `guard` | who may ask: host, origin, token |
 //! | `serve` | connections: so many, so long |
 //! | `routes` | what is answered |
+//! | `patch` | a change of the configuration as JSON has it |
 //! | `metrics`, `page` | a status in figures, and those as Prometheus reads them |
 
 mod guard;
 pub(crate) mod metrics;
 mod page;
+mod patch;
 mod routes;
 mod serve;
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is answered.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,14 @@ use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
+use config::edit::{EditError, Value as ConfigValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::guard::{self, Guard};
-use super::{metrics, page};
+use super::{metrics, page, patch};
+use crate::config_file::Shown;
 use crate::enroll::Order;
 use crate::load::WrongConfig;
 use crate::logging::AUDIT;
@@ -49,6 +52,7 @@ pub(super) fn app(source: Arc<dyn StatusSource>, guard: Guard) -> Router {
         .route("/streams", get(streams))
         .route("/streams/{link}/{stream}", delete(kill))
         .route("/reload", post(reload))
+        .route("/config", get(configuration).patch(amend))
         .route("/log", get(log).put(set_log))
         .route("/enrolments", post(enroll))
         .route("/enrolments/{name}", delete(revoke));
@@ -75,9 +79,15 @@ fn no_answer() -> Response {
 }
 
 fn failed(why: &anyhow::Error) -> Response {
+    if let Some(EditError::TestFailed(why)) = why.downcast_ref() {
+        return problem(StatusCode::PRECONDITION_FAILED, why);
+    }
     match why.downcast_ref::<WrongConfig>() {
         Some(WrongConfig(problems)) => {
-            let body = json!({ "error": "not accepted", "problems": problems });
+            // What was said about them comes first.
+            let about = why.chain().nth(1).map(|_| why.to_string());
+            let about = about.unwrap_or_else(|| "not accepted".to_owned());
+            let body = json!({ "error": about, "problems": problems });
             (StatusCode::UNPROCESSABLE_ENTITY, Json(body)).into_response()
         }
         None => problem(StatusCode::CONFLICT, &format!("{why:#}")),
@@ -185,6 +195,45 @@ async fn whole<T: Send + 'static>(
     work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {
     tokio::spawn(work).await?
+}
+
+/// What is told of the configuration.
+#[derive(Debug, Serialize)]
+struct Configuration<'a> {
+    path: PathBuf,
+    writable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<String>,
+    config: patch::Json<&'a ConfigValue>,
+}
+
+/// The file, without its secrets.
+async fn configuration(State(source): Source) -> Response {
+    match source.configuration() {
+        Ok(Shown { path, read_only, config }) => {
+            let (writable, config) = (read_only.is_none(), patch::Json(&config));
+            Json(Configuration { path, writable, why_not: read_only, config }).into_response()
+        }
+        Err(why) => failed(&why),
+    }
+}
+
+async fn amend(
+    State(source): Source,
+    patch: Result<Json<Vec<patch::Patch>>, JsonRejection>,
+) -> Response {
+    let operations = match patch {
+        Ok(Json(patch)) => patch::operations(patch),
+        Err(why) => return problem(why.status(), &why.body_text()),
+    };
+    let operations = match operations {
+        Ok(operations) => operations,
+        Err(why) => return problem(StatusCode::UNPROCESSABLE_ENTITY, &why),
+    };
+    match whole(async move { source.amend(operations).await }).await {
+        Ok(reloaded) => Json(reloaded).into_response(),
+        Err(why) => failed(&why),
+    }
 }
 
 async fn reload(State(source): Source) -> Response {

@@ -97,6 +97,10 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("POST /api/v1/enrolments", "{\"name\":\"a\",\"b\":1}", 422),
         ("POST /api/v1/enrolments", "{\"name\":\"a\"}", 409),
         ("DELETE /api/v1/enrolments/a", "", 409),
+        ("GET /api/v1/config", "", 409),
+        ("PATCH /api/v1/config", "[]", 409),
+        ("PATCH /api/v1/config", "{}", 422),
+        ("PATCH /api/v1/config", "[{\"op\":\"add\",\"path\":\"/a\"}]", 422),
         ("GET /status", "", 503),
     ] {
         let (status, answer) = get(&api, line, body);
@@ -121,7 +125,7 @@ fn every_path_of_the_document_is_served_and_with_its_methods_only() {
     assert!(paths.len() > 10);
     for (path, operations) in paths {
         let path = path.replace("{link}", "1").replace("{stream}", "2").replace("{name}", "a");
-        for method in ["get", "put", "post", "delete"] {
+        for method in ["get", "put", "post", "patch", "delete"] {
             let (status, answer) = get(&api, &format!("{} {path}", method.to_uppercase()), "");
             let is_told = operations.get(method).is_some();
             assert_eq!(status != 405, is_told, "{method} {path}: {answer}");

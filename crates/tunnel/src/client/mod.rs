@@ -224,6 +224,10 @@ impl Role for Client {
         )
     }
 
+    fn check(&self, text: String) -> anyhow::Result<()> {
+        self.try_source(text)
+    }
+
     fn common(&self) -> Common {
         self.shared.config.load().common.clone()
     }

@@ -10,12 +10,14 @@ use config::{Change, ClientConfig, Forward, Trust};
 
 use super::links::{Links, Plan};
 use super::{Client, register};
+use crate::config_file;
 use crate::load::{Loaded, WrongConfig};
 use crate::memory;
 use crate::reload::Reloaded;
 
-/// Reads the configuration again, from where it came.
-pub(crate) type Source = Box<dyn Fn() -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
+/// Reads the configuration again, from where it came; of the file as it is, or with this text.
+pub(crate) type Source =
+    Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
 /// Gives links up that did not come to be used: also where the reload itself was given up.
 struct Untried(Option<Arc<Links>>);
@@ -38,11 +40,18 @@ impl Client {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
-        let Loaded { config, warnings } = source()?;
+        let Loaded { config, warnings } = source(None)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         self.apply(config).await
+    }
+
+    /// Whether a start with this text of the file would be good.
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
+        let source = self.source.as_ref().context(config_file::NONE)?;
+        source(Some(text))?;
+        Ok(())
     }
 
     /// Puts another configuration in force. After an error nothing has changed.

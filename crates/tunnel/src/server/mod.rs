@@ -293,6 +293,10 @@ impl Role for Server {
         self.shared().clients.are_told_of(name)
     }
 
+    fn check(&self, text: String) -> anyhow::Result<()> {
+        self.try_source(text)
+    }
+
     fn common(&self) -> Common {
         self.config.load().common.clone()
     }

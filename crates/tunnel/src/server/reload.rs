@@ -13,12 +13,15 @@ use super::hook::Asked;
 use crate::load::{Loaded, WrongConfig};
 use crate::reload::Reloaded;
 use crate::state::StateDir;
-use crate::{material, memory};
+use crate::{config_file, material, memory};
+
+/// Reads the configuration again; of the file as it is, or with this text.
+type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
 
 /// From where a server came, to be read again.
 pub(crate) struct Source {
     /// Its file and flags.
-    pub(crate) load: Box<dyn Fn() -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>,
+    pub(crate) load: Load,
     /// Where the certificate is that it made itself.
     pub(crate) state: Arc<StateDir>,
 }
@@ -29,11 +32,18 @@ impl Server {
         let source = self.source.as_ref().context("it was started without a configuration")?;
         // Nobody is enrolled between the reading and the applying.
         let _turn = self.registry.shared().enrolments.turn().await;
-        let Loaded { config, warnings } = (source.load)()?;
+        let Loaded { config, warnings } = (source.load)(None)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         self.apply(config).await
+    }
+
+    /// Whether a start with this text of the file would be good.
+    pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
+        let source = self.source.as_ref().context(config_file::NONE)?;
+        (source.load)(Some(text))?;
+        Ok(())
     }
 
     /// Puts another configuration in force. After an error nothing has changed.

@@ -8,9 +8,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use config::edit::Operation;
 use serde::{Deserialize, Serialize};
 use transport::Connection;
 
+use crate::config_file::{self, Shown};
 use crate::enroll::{Opened, Order};
 use crate::measure::Meter;
 use crate::reload::Reloaded;
@@ -43,6 +45,16 @@ pub(crate) trait StatusSource: Send + Sync {
     /// nothing has changed then.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { anyhow::bail!("its configuration is read at its start only: restart it") })
+    }
+
+    /// The configuration's file.
+    fn configuration(&self) -> anyhow::Result<Shown> {
+        anyhow::bail!(config_file::NONE)
+    }
+
+    /// Changes the configuration's file and puts it in force. After an error neither has changed.
+    fn amend(&self, _operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { anyhow::bail!(config_file::NONE) })
     }
 
     /// A code by which a new client comes in.

@@ -20,7 +20,7 @@ use crate::reload::{echo, outcome};
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
 /// The API of one daemon.
-struct Api(u16);
+pub(crate) struct Api(pub(crate) u16);
 
 impl Api {
     /// Lines of a configuration that open one.
@@ -29,7 +29,7 @@ impl Api {
     }
 
     /// Status and body.
-    fn ask(&self, args: &[&str], path: &str) -> (u16, String) {
+    pub(crate) fn ask(&self, args: &[&str], path: &str) -> (u16, String) {
         let mut curl = Command::new(program("curl"));
         curl.args([
             "--silent",
@@ -46,13 +46,13 @@ impl Api {
         (status.parse().unwrap(), body.to_owned())
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let (status, body) = self.ask(&[], path);
         assert_eq!(status, 200, "{path}: {body}");
         serde_json::from_str(&body).unwrap()
     }
 
-    fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    pub(crate) fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
         let text = body.to_string();
         let json =
             ["--request", method, "--header", "Content-Type: application/json", "--data", &text];
@@ -73,7 +73,7 @@ impl Api {
     }
 }
 
-fn started(setup: Setup) -> (Running, Api, Api) {
+pub(crate) fn started(setup: Setup) -> (Running, Api, Api) {
     let (server, client) = (Api(free_port()), Api(free_port()));
     let mut setup = setup;
     setup.server_lines.push_str(&server.lines());

@@ -16,6 +16,7 @@ mod auth_hook;
 mod certificates;
 mod cli;
 mod clocks;
+mod config_api;
 mod counters;
 mod enrol;
 mod errors;

@@ -17,7 +17,7 @@ use crate::harness::{
 /// Five times the second within which a client that was put out is out.
 const OUT: Duration = Duration::from_secs(5);
 
-fn token() -> String {
+pub(crate) fn token() -> String {
     String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap().trim().to_owned()
 }
 

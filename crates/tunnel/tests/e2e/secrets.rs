@@ -84,7 +84,14 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
             shown
                 .push(String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned());
         }
-        for path in ["/metrics", "/status", "/api/v1/status", "/api/v1/streams", "/api/v1/log"] {
+        for path in [
+            "/metrics",
+            "/status",
+            "/api/v1/status",
+            "/api/v1/streams",
+            "/api/v1/log",
+            "/api/v1/config",
+        ] {
             let mut curl = Command::new(program("curl"));
             let token = format!("Authorization: Bearer {admin}");
             curl.args(["--silent", "--include", "--fail", "--header", &token]);

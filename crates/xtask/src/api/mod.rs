@@ -1,6 +1,8 @@
 //! The admin API before judges that nobody here wrote: schemathesis asks whatever its OpenAPI document
 //! allows and much that it does not, promtool reads the metrics. What a build with the feature `otlp`
-//! pushes is read by the classes of opentelemetry-proto.
+//! pushes is read by the classes of opentelemetry-proto. The daemons'
+//! files are open to patches: whatever passes the checks of a start may come in force, and `admin` waits
+//! for another one.
 
 use std::fs;
 use std::path::{Path, PathBuf};

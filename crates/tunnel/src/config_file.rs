@@ -1,0 +1,135 @@
+//! The configuration's file as the admin API shows and changes it: read anew each time, and replaced
+//! whole, so that after a crash it is the old or the new one.
+
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use anyhow::{Context, bail, ensure};
+use config::edit::{self, EditError, Operation, Value};
+use rustix::fs::{Access, access};
+
+use crate::input;
+use crate::load::WrongConfig;
+use crate::state::write_like;
+
+/// Whoever was started without one.
+pub(crate) const NONE: &str = "it was started without a configuration file";
+
+/// A file as its user named it.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfigFile(pub(crate) PathBuf);
+
+/// What is told of it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) path: PathBuf,
+    /// Why it cannot be written, if so.
+    pub(crate) read_only: Option<String>,
+    /// Without secrets.
+    pub(crate) config: Value,
+}
+
+impl ConfigFile {
+    pub(crate) fn show(&self) -> Result<Shown, WrongConfig> {
+        let config = edit::show(&self.name(), &self.read()?).map_err(|why| vec![why])?;
+        let read_only = self.writable().err().map(|why| format!("{why:#}"));
+        Ok(Shown { path: input::absolute(&self.0)?, read_only, config })
+    }
+
+    /// The error says why not.
+    pub(crate) fn writable(&self) -> anyhow::Result<()> {
+        self.place().map(drop)
+    }
+
+    pub(crate) fn read(&self) -> Result<String, WrongConfig> {
+        input::read(&self.0)
+    }
+
+    /// A text with operations applied; what they cannot do is as wrong as a wrong file.
+    pub(crate) fn edit(&self, text: &str, operations: &[Operation]) -> anyhow::Result<String> {
+        let name = self.name();
+        edit::edit(&name, text, operations).map_err(|why| match why {
+            EditError::TestFailed(_) => why.into(),
+            EditError::Refused(why) => WrongConfig::one(format!("{name}: {why}")).into(),
+            EditError::File(problem) => WrongConfig::from(vec![problem]).into(),
+        })
+    }
+
+    /// Puts a text in the place of one that is there, with its mode and owner.
+    pub(crate) fn replace(&self, before: &str, after: &str) -> anyhow::Result<()> {
+        let (target, like) = self.place()?;
+        // An editor's text, written since we read it, is not to be lost.
+        ensure!(self.read()? == before, "{} has just been changed by somebody else", self.name());
+        let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
+            bail!("{} is no file", target.display());
+        };
+        let write = write_like(folder, &name.to_string_lossy(), after.as_bytes(), Some(&like));
+        write.with_context(|| format!("{} cannot be written", target.display()))
+    }
+
+    /// The file itself, behind all links, if it can be written.
+    fn place(&self) -> anyhow::Result<(PathBuf, Metadata)> {
+        let no = || format!("{} cannot be written", self.name());
+        let target = fs::canonicalize(&self.0).with_context(no)?;
+        let like = fs::metadata(&target).with_context(no)?;
+        ensure!(like.is_file() && target.to_str().is_some(), "{} is no file", target.display());
+        // Root could, but whoever took the right away meant it.
+        ensure!(like.mode() & 0o200 != 0, "{}: its mode says that it is only read", no());
+        let folder = target.parent().unwrap_or(&target);
+        access(folder, Access::WRITE_OK | Access::EXEC_OK)
+            .with_context(|| format!("{}: its folder {}", no(), folder.display()))?;
+        Ok((target, like))
+    }
+
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_behind_its_link_and_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let (real, link) = (dir.path().join("real.yaml"), dir.path().join("link.yaml"));
+        fs::write(&real, "a").unwrap();
+        symlink("real.yaml", &link).unwrap();
+        let file = ConfigFile(link.clone());
+        for mode in [0o600, 0o640, 0o644] {
+            fs::set_permissions(&real, fs::Permissions::from_mode(mode)).unwrap();
+            file.replace("a", "b").unwrap();
+            file.replace("b", "a").unwrap();
+            assert_eq!(fs::metadata(&real).unwrap().mode() & 0o7777, mode);
+        }
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+
+        let error = file.replace("x", "y").unwrap_err().to_string();
+        assert!(error.contains("somebody else"), "{error}");
+        fs::set_permissions(&real, fs::Permissions::from_mode(0o444)).unwrap();
+        let error = file.replace("a", "b").unwrap_err().to_string();
+        assert!(error.contains("only read"), "{error}");
+        assert_eq!(file.read().unwrap(), "a");
+        let file = ConfigFile(dir.path().join("none.yaml"));
+        assert!(format!("{:#}", file.replace("", "b").unwrap_err()).contains("No such file"));
+    }
+
+    #[test]
+    fn it_is_shown_with_its_path_and_whether_it_can_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = ConfigFile(dir.path().join("s.yaml"));
+        fs::write(&file.0, "workers: 2\n").unwrap();
+        let shown = file.show().unwrap();
+        assert_eq!((shown.path, shown.read_only), (file.0.clone(), None));
+        fs::set_permissions(&file.0, fs::Permissions::from_mode(0o400)).unwrap();
+        assert!(file.show().unwrap().read_only.unwrap().contains("only read"));
+        fs::write(dir.path().join("bad.yaml"), "[").unwrap();
+        let WrongConfig(problems) = ConfigFile(dir.path().join("bad.yaml")).show().unwrap_err();
+        assert!(problems[0].contains("bad.yaml:2:1: not YAML"), "{problems:?}");
+    }
+}
