@@ -215,10 +215,9 @@ async fn renew_certificates(told: Arc<Told>) {
         pause = watch::LOOK;
         let now = Seen::look(told.role.certificates()).await;
         let turn = told.turn.lock().await;
+        // A reload has read them, but perhaps before they were replaced: they are looked at as ever.
         if std::mem::replace(&mut reloads, *turn) != reloads {
-            // It has read them.
-            (seen, tried) = (now, None);
-            continue;
+            tried = None;
         }
         if now == seen {
             continue;
