@@ -34,6 +34,8 @@ impl GreetError {
     pub const fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Greeting(GreetingError::Refused(refusal)) => Some(*refusal),
+            // As for a wrong token, another attempt comes to the same.
+            Self::Greeting(GreetingError::Introduction) => Some(Refusal::BadCredential),
             Self::Io(_) | Self::Greeting(_) | Self::Timeout => None,
         }
     }

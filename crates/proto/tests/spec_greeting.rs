@@ -82,7 +82,8 @@ fn greet_at(
     let mut client = ClientGreeting::new(ClientSetup {
         binding,
         name: Name::new("home").unwrap(),
-        takeover: attach.is_none() && matches!(identity, Identity::Token(_)),
+        takeover: attach.is_none()
+            && matches!(identity, Identity::Token(_) | Identity::Introducing(_)),
         identity,
         instance: InstanceId([0x22; 16]),
         attach,
@@ -140,7 +141,7 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
     let (attach_client, attach_server, _) = greet(bound, Some((attach, accepted.secret.unwrap())));
     let code = Identity::Code(Token::new(TOKEN).unwrap());
     let (enrol_client, enrol_server, enrolled) = greet_as(code, bound, None);
-    let stranger = Identity::Token(Token::new(TOKEN).unwrap());
+    let stranger = Identity::Introducing(Token::new(TOKEN).unwrap());
     let (stranger_client, stranger_server, _) = greet_at(&[], stranger, bound, None);
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/SPEC.md")).unwrap();
     assert!(text.contains(&format!("`{}`", enrolled.token.unwrap().reveal())));

@@ -38,8 +38,11 @@ pub(crate) struct Session {
 /// Received and sent payload bytes, and resumes.
 pub(crate) type Totals = [u64; 3];
 
-/// Of sessions that have ended, by name, so that what is counted by name never falls. As many names as a
-/// configuration has had.
+/// Names whose counts are kept beyond their sessions: more than a configuration has, and than strangers
+/// should cost.
+const ENDED_MAX: usize = 16_384;
+
+/// Of sessions that have ended, by name, so that what is counted by name never falls.
 static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
 
 /// What sessions of this name have carried that have ended.
@@ -51,6 +54,9 @@ pub(crate) fn ended(name: &str) -> Totals {
 impl Drop for Session {
     fn drop(&mut self) {
         let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        if ended.len() >= ENDED_MAX && !ended.contains_key(&self.name) {
+            return;
+        }
         let sum = ended.entry(self.name.clone()).or_default();
         for worker in 0..self.past.len() {
             for (sum, part) in sum.iter_mut().zip(self.past(worker)) {

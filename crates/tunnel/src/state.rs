@@ -106,6 +106,8 @@ pub(crate) fn write_like(
     content: &[u8],
     like: Option<&Metadata>,
 ) -> io::Result<()> {
+    // Before anything is done: what cannot be opened cannot be told to be on disk.
+    let opened = File::open(folder)?;
     let fresh = folder.join(format!(".{name}.new"));
     // Left over by a crash: nobody else writes there.
     match fs::remove_file(&fresh) {
@@ -130,7 +132,11 @@ pub(crate) fn write_like(
         drop(fs::remove_file(&fresh));
         return Err(why);
     }
-    File::open(folder)?.sync_all()
+    // It is there; whether it survives a loss of power is another matter, and no error of the change.
+    if let Err(error) = opened.sync_all() {
+        tracing::warn!(folder = %folder.display(), %error, "a new file may not be on disk yet");
+    }
+    Ok(())
 }
 
 /// Makes a directory, and what is missing above it, that only we may enter. One that exists keeps

@@ -51,6 +51,10 @@ fn url(text: &str) -> Result<Endpoint, BadValue> {
         let bad = BadValue::new("a password in a URL gets into logs");
         return Err(bad.hint("give it as a field: headers: { Authorization: \"…\" }"));
     }
+    if rest.contains('?') {
+        let bad = BadValue::new("a query of a URL gets into logs");
+        return Err(bad.hint("leave it out; what is secret is a field: headers: { X-Key: \"…\" }"));
+    }
     let endpoint: Endpoint = format!("{scheme}://{rest}").parse()?;
     if endpoint.port == 0 {
         return Err(BadValue::new("port 0 cannot be dialled"));

@@ -68,6 +68,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let without = (!by_certificate).then_some(hint);
     let token = common::tokens(&s, 1, common::Kept::Plain, without).pop();
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
+    let introduce = s.value("introduce", common::switch).unwrap_or_default();
     let services = service::services(&s);
     let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
     let mut taken = Listeners::default();
@@ -95,6 +96,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         servers,
         name,
         token,
+        introduce,
         connections,
         services,
         forwards,

@@ -44,7 +44,7 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers", "proxy", "watch", "id_prefix", "admin", "otlp",
+        "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp",
     ], &["sni", "quic", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);

@@ -17,6 +17,8 @@ pub struct ClientConfig {
     pub name: String,
     /// Proof of it; `None`: the certificates of its paths are.
     pub token: Option<Token>,
+    /// Whether a server that does not know it may have what verifies its token.
+    pub introduce: bool,
     /// Links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,
     /// What is published, ranges expanded; names are unique.
@@ -141,6 +143,7 @@ impl ClientConfig {
             servers,
             name,
             token,
+            introduce,
             connections,
             services,
             forwards,
@@ -155,6 +158,7 @@ impl ClientConfig {
             (*servers != other.servers, Changed::reconnect("servers")),
             (*name != other.name, Changed::restart("name")),
             (secret(token) != secret(&other.token), Changed::reconnect("token")),
+            (*introduce != other.introduce, Changed::reconnect("introduce")),
             (*connections != other.connections, Changed::reconnect("connections")),
             (*services != other.services, Changed::live("services")),
             (*forwards != other.forwards, Changed::live("forwards")),

@@ -5,7 +5,8 @@
 //!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
 //!
-//! A bound client that the server asks who it is introduces itself, once, and waits for its answer.
+//! A bound client that means to introduces itself when the server asks who it is, once, and waits for its
+//! answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,6 +34,9 @@ const SECONDS_MAX: u32 = 24 * 60 * 60;
 pub enum Identity {
     /// By a secret shared with the server.
     Token(Token),
+    /// By a secret of which a server that does not know it is told what verifies it: beside the proof
+    /// that it has, that is as good as the secret itself. For who trusts its server by its certificate.
+    Introducing(Token),
     /// By a one-time code, in exchange for which it gets a token and no link.
     Code(Token),
     /// By the certificate of its TLS session alone. Needs [`Binding::Exporter`].
@@ -115,7 +119,9 @@ impl ClientGreeting {
     /// Starts a greeting. The one error is [`GreetingError::CertificateUnbound`].
     pub fn new(setup: ClientSetup) -> Result<Self, GreetingError> {
         let keys = match (&setup.identity, &setup.binding) {
-            (Identity::Token(token) | Identity::Code(token), _) => token.keys(),
+            (Identity::Token(token) | Identity::Introducing(token) | Identity::Code(token), _) => {
+                token.keys()
+            }
             (Identity::Certificate, Binding::Exporter(exporter)) => ClientKeys::derive(exporter),
             (Identity::Certificate, Binding::None) => {
                 return Err(GreetingError::CertificateUnbound);
@@ -124,7 +130,7 @@ impl ClientGreeting {
         let enrolls = matches!(setup.identity, Identity::Code(_));
         let (attach, attach_secret) = setup.attach.filter(|_| !enrolls).unzip();
         let bound = setup.binding.is_bound();
-        let may_introduce = bound && matches!(setup.identity, Identity::Token(_));
+        let may_introduce = bound && matches!(setup.identity, Identity::Introducing(_));
         let mut greeting = Self {
             hello: Hello {
                 bound,
@@ -192,8 +198,7 @@ impl ClientGreeting {
             }
             (State::Answer, message::INTRODUCE) => {
                 message::read_introduce(message.body())?;
-                let out_of_turn = GreetingError::Malformed("asks who is there, which it knows");
-                let credential = self.introduction.take().ok_or(out_of_turn)?;
+                let credential = self.introduction.take().ok_or(GreetingError::Introduction)?;
                 self.transcript.push(&message.bytes);
                 let mut out = BytesMut::new();
                 message::write_introduction(&credential, &mut out);

@@ -48,6 +48,7 @@ impl Scenario {
             mode: AttachMode::Replaces(CarrierNumber(1)),
         };
         let identity = match Token::new(if self.stranger { STRANGE } else { TOKEN }) {
+            Ok(token) if !self.certificate && self.stranger => Identity::Introducing(token),
             Ok(token) if !self.certificate => Identity::Token(token),
             Ok(_) | Err(_) => Identity::Certificate,
         };

@@ -78,7 +78,14 @@ impl Plan {
             ways: ways?,
             name: Name::new(&config.name).context("name")?,
             identity: match &config.token {
-                Some(token) => Identity::Token(Token::new(token.secret.reveal()).context("token")?),
+                Some(token) => {
+                    let token = Token::new(token.secret.reveal()).context("token")?;
+                    if config.introduce {
+                        Identity::Introducing(token)
+                    } else {
+                        Identity::Token(token)
+                    }
+                }
                 None => Identity::Certificate,
             },
             count: config.connections.map_or_else(|| workers.max(LINKS_MIN), Into::into),

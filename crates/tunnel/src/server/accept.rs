@@ -209,7 +209,15 @@ fn reason(
     name: &str,
     why: &anyhow::Error,
 ) -> Option<&'static str> {
-    let refusal = why.downcast_ref::<GreetError>().and_then(GreetError::refusal);
+    let greeting = why.downcast_ref::<GreetError>();
+    let (clients, is_cut) =
+        (&registry.shared().clients, matches!(greeting, Some(GreetError::Io(_))));
+    if is_cut && !name.is_empty() && clients.may_be_any() && clients.find(name).is_none() {
+        return Some(
+            "no entry under `clients` has this name, and it does not introduce itself: `introduce: true`",
+        );
+    }
+    let refusal = greeting.and_then(GreetError::refusal);
     if refusal != Some(Refusal::BadCredential) || name.is_empty() {
         return None;
     }

@@ -114,7 +114,8 @@ impl Verifier for Auth<'_> {
     fn credentials<'b>(&'b self, name: &'b Name) -> Answer<'b, Vec<StoredCredential>> {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         Box::pin(async {
-            self.registry.ask_about(name.as_str()).await?;
+            let source = self.address.get().map(|address| address.ip());
+            self.registry.ask_about(name.as_str(), source).await?;
             Ok(self.client(name).map(|client| client.credentials.clone()).unwrap_or_default())
         })
     }
@@ -145,7 +146,8 @@ impl Verifier for Auth<'_> {
         Box::pin(async {
             if let Some(credential) = &grant.introduced {
                 self.registry.introduce(&grant.name, credential.clone())?;
-                // Of what there is of it now.
+                // Of what there is of it now, not of whom it took the name from.
+                self.epoch.set(None);
                 self.client(&grant.name);
             }
             if let Some(enrolled) = &grant.enrolled {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Change, ServerConfig};
+use config::{Change, ServerConfig, Trust};
 use transport::tls::Identity;
 
 use super::Server;
@@ -56,9 +56,17 @@ impl Server {
         // First what can fail.
         let renewed = self.renewal(&new)?;
         let asked = Asked::new(&new)?;
-        let changes = self.registry.shared().clients.replace(&new)?;
+        let shared = self.registry.shared();
+        // Before the clients: an answer of whoever was asked until now is not to count after that.
+        let before = shared.hook.replace(asked);
+        let changes = match shared.clients.replace(&new) {
+            Ok(changes) => changes,
+            Err(why) => {
+                shared.hook.replace(before);
+                return Err(why);
+            }
+        };
         renewed();
-        self.registry.shared().hook.replace(asked);
         if differs.iter().any(|changed| changed.change == Change::Reconnect) {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }
@@ -69,7 +77,10 @@ impl Server {
 
     /// Reads the certificates again that connections from now on are to see.
     pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
-        self.renewal(&self.config.load())?();
+        let config = self.config.load();
+        let asked = Asked::new(&config)?;
+        self.renewal(&config)?();
+        self.registry.shared().hook.replace(asked);
         Ok(())
     }
 
@@ -85,9 +96,16 @@ impl Server {
 
     /// What is read beside the configuration.
     pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
-        let tls = &self.config.load().tls;
-        let pair = tls.identity.iter().flat_map(|pair| [&pair.cert, &pair.key]);
-        pair.chain(&tls.client_ca).cloned().collect()
+        let config = self.config.load();
+        let tls = &config.tls;
+        let asked = config.auth.as_ref().map(|auth| &auth.path);
+        let asked_ca = asked.and_then(|path| match &path.trust {
+            Trust::Ca(ca) => Some(ca),
+            Trust::System | Trust::Pins(_) => None,
+        });
+        let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
+        let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
+        pairs.chain(&tls.client_ca).chain(asked_ca).cloned().collect()
     }
 }
 

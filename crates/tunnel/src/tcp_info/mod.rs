@@ -36,6 +36,9 @@ const AT_ONCE: usize = 64;
 /// Longer than any answer: a header, a few attributes and `tcp_info`, 408 bytes of Linux 6.18.
 const ANSWER: usize = 4096;
 
+/// Peers whose sums are kept: more than a configuration has, and than strangers should cost.
+const PEERS: usize = 16_384;
+
 /// Answers to other questions that are skipped; there is none unless one was given up.
 const STRANGE: usize = 4;
 
@@ -47,7 +50,7 @@ type Sums = BTreeMap<String, Sent>;
 pub(crate) struct Ledger {
     /// Held over a whole look, so that of two looks the later one has the later figures.
     last: tokio::sync::Mutex<Last>,
-    /// As many peers as a configuration has had.
+    /// At most [`PEERS`].
     sums: Mutex<BTreeMap<String, Sums>>,
 }
 
@@ -76,6 +79,9 @@ impl Ledger {
     fn add(&self, peer: &str, transport: &str, before: Option<Tcp>, now: Tcp) {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         if !sums.contains_key(peer) {
+            if sums.len() >= PEERS {
+                return;
+            }
             sums.insert(peer.to_owned(), Sums::new());
         }
         let Some(sums) = sums.get_mut(peer) else { return };

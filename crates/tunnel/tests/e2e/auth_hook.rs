@@ -89,7 +89,7 @@ fn a_client_of_somebody_else_comes_in_and_goes_as_he_says() {
     for scheme in [Scheme::Tls, Scheme::Tcp] {
         let origin = Origin::echo();
         let hook = Hook::new(404, "");
-        let url = format!("http://127.0.0.1:{}/who?x=1", hook.port);
+        let url = format!("http://127.0.0.1:{}/who", hook.port);
         let auth = format!("url: \"{url}\", cache: 1s, headers: {{ X-Key: sesame }}");
         let mut running = asking(scheme, origin.port(), &auth);
         let port = running.public("echo");
@@ -97,7 +97,7 @@ fn a_client_of_somebody_else_comes_in_and_goes_as_he_says() {
         running.start_client();
         running.wait_echo(port);
         let heard = hook.heard.lock().unwrap()[0].clone();
-        assert!(heard.starts_with("POST /who?x=1 HTTP/1.1\r\n"), "{heard}");
+        assert!(heard.starts_with("POST /who HTTP/1.1\r\n"), "{heard}");
         assert!(heard.to_lowercase().contains("x-key: sesame\r\n"), "{heard}");
         assert!(heard.ends_with("{\"name\":\"home\"}") && !heard.contains(TOKEN), "{heard}");
 
@@ -181,4 +181,9 @@ fn who_is_asked_is_believed_by_his_certificate_only() {
     });
     assert_eq!(outcome(running.reload("server")).0, Some(0));
     running.wait_echo(running.public("echo"));
+
+    // Its files are followed like those of the server itself.
+    let other = Authority::new("another one").unwrap();
+    other.save(&dir).unwrap();
+    running.server.wait_line(&["certificates have changed", "new connections"], SOON);
 }

@@ -16,6 +16,7 @@ fn open(setup: Setup) -> Running {
         format!("{text}allow_any_client: {{ allow: {{ tcp: [\"{port}\"] }} }}\n")
     });
     assert_eq!(outcome(running.reload("server")).0, Some(0));
+    running.edit_client(|text| format!("{text}introduce: true\n"));
     running
 }
 
@@ -86,5 +87,16 @@ fn without_tls_nobody_is_taken_at_his_word() {
     running.start_client();
     running.client().wait_line(&["unknown client name or wrong token"], SOON);
     running.server.wait_line(&["`home`", "did not log in", "tls:// only"], SOON);
+    assert!(try_connect(running.public("echo")).is_err());
+}
+
+#[test]
+fn who_does_not_mean_to_introduce_himself_is_told_how() {
+    let origin = Origin::echo();
+    let mut running = open(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    running.edit_client(|text| text.replace("introduce: true", "introduce: false"));
+    running.start_client();
+    running.client().wait_line(&["does not know this client", "`introduce: true`"], SOON);
+    running.server.wait_line(&["`home`", "did not log in", "introduce: true"], SOON);
     assert!(try_connect(running.public("echo")).is_err());
 }

@@ -10,7 +10,7 @@ fn open(binding: Binding) -> ServerSetup {
 }
 
 fn stranger(binding: Binding) -> ClientSetup {
-    ClientSetup { identity: Identity::Token(token(OTHER_TOKEN)), ..client_setup(binding) }
+    ClientSetup { identity: Identity::Introducing(token(OTHER_TOKEN)), ..client_setup(binding) }
 }
 
 /// Whether a message of this kind is among those of a direction.
@@ -116,14 +116,15 @@ fn a_client_tells_what_verifies_its_token_once_and_only_as_long_as_it_is_greeted
     };
     assert!(matches!(asked(stranger(BOUND), 1), (true, None)));
     let out_of_turn = |(_, outcome): (bool, Option<ClientEnd>)| {
-        matches!(outcome, Some(Err(GreetingError::Malformed(_))))
+        matches!(outcome, Some(Err(GreetingError::Introduction)))
     };
     assert!(out_of_turn(asked(stranger(BOUND), 2)));
-    for identity in [Identity::Code(token(OTHER_TOKEN)), Identity::Certificate] {
+    let unasked = Identity::Token(token(OTHER_TOKEN));
+    for identity in [unasked, Identity::Code(token(OTHER_TOKEN)), Identity::Certificate] {
         let (said, outcome) = asked(ClientSetup { identity, ..client_setup(BOUND) }, 1);
         assert!(!said && out_of_turn((said, outcome)));
     }
     let mut client = ClientGreeting::new(stranger(Binding::None)).unwrap();
     client.handle_input(&mut question(1));
-    assert!(matches!(client.poll_outcome(), Some(Err(GreetingError::Malformed(_)))));
+    assert!(matches!(client.poll_outcome(), Some(Err(GreetingError::Introduction))));
 }

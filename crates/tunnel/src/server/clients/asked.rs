@@ -12,17 +12,31 @@ const NOS_MAX: usize = 4096;
 /// Answers by name.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    yes: HashMap<String, (Arc<Client>, Instant)>,
+    yes: HashMap<String, Yes>,
     no: HashMap<String, Instant>,
+}
+
+/// There is such a client.
+#[derive(Debug)]
+struct Yes {
+    client: Arc<Client>,
+    until: Instant,
+    /// A no was heard since.
+    doubted: bool,
 }
 
 impl Asked {
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Client>> {
-        self.yes.get(name).map(|(client, _)| client)
+        self.yes.get(name).map(|yes| &yes.client)
+    }
+
+    /// Notes a no. Whether it is the first one of a client that there was.
+    pub(super) fn doubt(&mut self, name: &str) -> bool {
+        self.yes.get_mut(name).is_some_and(|yes| !std::mem::replace(&mut yes.doubted, true))
     }
 
     pub(super) fn is_answered(&self, name: &str, now: Instant) -> bool {
-        let until = self.yes.get(name).map(|(_, until)| until).or_else(|| self.no.get(name));
+        let until = self.yes.get(name).map(|yes| &yes.until).or_else(|| self.no.get(name));
         until.is_some_and(|until| *until > now)
     }
 
@@ -32,7 +46,7 @@ impl Asked {
 
     pub(super) fn yes(&mut self, name: &str, client: Arc<Client>, until: Instant) {
         self.no.remove(name);
-        self.yes.insert(name.to_owned(), (client, until));
+        self.yes.insert(name.to_owned(), Yes { client, until, doubted: false });
     }
 
     /// Says whether it was another answer before.
@@ -61,7 +75,7 @@ impl Asked {
 
     /// An answer that is too old to count.
     pub(super) fn forget(&mut self, name: &str, now: Instant) {
-        if self.yes.get(name).is_some_and(|(_, until)| *until <= now) {
+        if self.yes.get(name).is_some_and(|yes| yes.until <= now) {
             self.yes.remove(name);
         }
     }
@@ -69,7 +83,7 @@ impl Asked {
     /// It may be another one that is asked now.
     pub(super) fn expire(&mut self, now: Instant) {
         self.no.clear();
-        self.yes.values_mut().for_each(|(_, until)| *until = now);
+        self.yes.values_mut().for_each(|yes| yes.until = now);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use arc_swap::ArcSwap;
 use config::{ClientGrant, ForwardRights, HostRights, PortRights, Rights, ServerConfig};
 use proto::greeting::{Refusal, StoredCredential};
@@ -32,6 +32,8 @@ pub(crate) struct Clients {
 struct Guests {
     asked: Asked,
     strangers: Strangers,
+    /// Grows with each reload.
+    generation: u64,
 }
 
 /// One who may.
@@ -170,8 +172,22 @@ impl Clients {
     }
 
     /// A client has no links any more: if it introduced itself, its name is free.
-    pub(super) fn forget_stranger(&self, name: &str) {
-        self.guests().strangers.remove(name);
+    pub(super) fn forget_stranger(&self, name: &str, is_connected: impl Fn(&str) -> bool) {
+        let mut guests = self.guests();
+        // It may have come again meanwhile.
+        if !is_connected(name) {
+            guests.strangers.remove(name);
+        }
+    }
+
+    /// Whether it has introduced itself.
+    pub(super) fn is_stranger(&self, name: &str) -> bool {
+        self.guests().strangers.find(name).is_some()
+    }
+
+    /// Of what is asked now: an answer to a question of before a reload does not count.
+    pub(super) fn generation(&self) -> u64 {
+        self.guests().generation
     }
 
     /// Whether what was heard of a name counts still.
@@ -194,17 +210,24 @@ impl Clients {
         self.guests().asked.forget(name, now);
     }
 
-    /// It was heard what there is of a name; `None` where it is no client.
+    /// It was heard what there is of a name; `None` where it is no client. Of one that is connected that
+    /// has to be heard twice: it may be a proxy's answer while who is asked starts again.
     pub(super) fn learn(
         &self,
         name: &str,
         answer: Option<&ClientGrant>,
-        until: Instant,
+        (until, generation): (Instant, u64),
+        is_connected: impl Fn(&str) -> bool,
     ) -> anyhow::Result<Changes> {
         let mut changes = Changes::default();
         let new = answer.map(|grant| Client::read(grant, false)).transpose()?;
         let mut guests = self.guests();
+        ensure!(guests.generation == generation, "the configuration was changed meanwhile");
+        if self.are_told_of(name) {
+            return Ok(changes);
+        }
         match new {
+            None if is_connected(name) && guests.asked.doubt(name) => {}
             Some(new) => {
                 let new = self.dated(new);
                 let client = match guests.asked.find(name) {
@@ -233,7 +256,9 @@ impl Clients {
             self.read_into(grant, config.tls.client_ca.is_some(), &mut new, &mut changes)?;
         }
         changes.removed = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-        self.review_guests(config, &new, &mut changes);
+        // Until the others are known: who comes meanwhile is looked at after that.
+        let mut guests = self.guests();
+        self.review_guests(&mut guests, config, &new, &mut changes);
         changes.removed.sort_unstable();
         self.all.store(Arc::new(new));
         Ok(changes)
@@ -242,12 +267,13 @@ impl Clients {
     /// Those who are in and may not be any more go, the others get the rights of today.
     fn review_guests(
         &self,
+        guests: &mut Guests,
         config: &ServerConfig,
         known: &HashMap<String, Arc<Client>>,
         changes: &mut Changes,
     ) {
-        let mut guests = self.guests();
-        let Guests { asked, strangers } = &mut *guests;
+        let Guests { asked, strangers, generation } = guests;
+        *generation += 1;
         if config.auth.is_none() {
             changes.removed.extend(asked.clear());
         }

@@ -4,8 +4,9 @@
 
 mod http;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -28,15 +29,23 @@ use crate::transports::Way;
 /// Questions at a time, however many clients come.
 const AT_A_TIME: usize = 16;
 
+/// Of these, for one source: whoever invents names leaves room for others.
+const OF_A_SOURCE: usize = 4;
+
 /// A no counts for so long at most: who was just made a client there shall not wait for long.
 const NO: Duration = Duration::from_secs(10);
+
+/// Whoever's address is not known.
+const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Whom to ask, if anybody. One per server.
 #[derive(Debug)]
 pub(super) struct Hook {
     asked: ArcSwapOption<Asked>,
     changed: Notify,
-    room: Semaphore,
+    room: Arc<Semaphore>,
+    /// Questions at the moment, by whom they are about to let in.
+    sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
     complaints: Mutex<RepeatLimit<()>>,
 }
 
@@ -129,15 +138,29 @@ impl Hook {
         Self {
             asked: ArcSwapOption::new(asked),
             changed: Notify::new(),
-            room: Semaphore::new(AT_A_TIME),
+            room: Arc::new(Semaphore::new(AT_A_TIME)),
+            sources: Arc::default(),
             complaints: Mutex::new(RepeatLimit::new()),
         }
     }
 
-    /// Somebody else is asked from now on, about those who are connected at once.
-    pub(super) fn replace(&self, asked: Option<Arc<Asked>>) {
-        self.asked.store(asked);
+    /// Somebody else is asked from now on, about those who are connected at once. Returns who was before.
+    pub(super) fn replace(&self, asked: Option<Arc<Asked>>) -> Option<Arc<Asked>> {
+        let before = self.asked.swap(asked);
         self.changed.notify_one();
+        before
+    }
+
+    /// A place among the questions of a source; given back when it is dropped.
+    fn of_source(&self, source: IpAddr) -> Option<OfSource> {
+        let source = prefix(source);
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = sources.entry(source).or_default();
+        if *count >= OF_A_SOURCE {
+            return None;
+        }
+        *count += 1;
+        Some(OfSource { source, sources: Arc::clone(&self.sources) })
     }
 
     /// Whether anybody is asked.
@@ -165,12 +188,43 @@ impl Hook {
     }
 }
 
+#[derive(Debug)]
+struct OfSource {
+    source: IpAddr,
+    sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Drop for OfSource {
+    fn drop(&mut self) {
+        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = sources.get_mut(&self.source) {
+            *count -= 1;
+            if *count == 0 {
+                sources.remove(&self.source);
+            }
+        }
+    }
+}
+
+/// What one customer of a provider has at least: of IPv6 a network of 64 bits.
+fn prefix(source: IpAddr) -> IpAddr {
+    match source.to_canonical() {
+        IpAddr::V4(ip) => IpAddr::V4(ip),
+        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
+    }
+}
+
 impl Registry {
-    /// Sees to it that it is known whether there is a client of this name.
+    /// Sees to it that it is known whether there is a client of this name, which somebody from `source`
+    /// says he is.
     ///
     /// # Errors
-    /// Nothing clear was heard.
-    pub(super) async fn ask_about(&self, name: &str) -> Result<(), Refusal> {
+    /// Nothing clear was heard, or this source asks too much.
+    pub(super) async fn ask_about(
+        self: &Arc<Self>,
+        name: &str,
+        source: Option<IpAddr>,
+    ) -> Result<(), Refusal> {
         let clients = &self.shared().clients;
         if clients.are_told_of(name) || !self.shared().hook.is_asked() {
             return Ok(());
@@ -183,22 +237,40 @@ impl Registry {
         if is_known() {
             return Ok(());
         }
-        let Ok(_room) = self.shared().hook.room.acquire().await else {
+        let hook = &self.shared().hook;
+        let Some(place) = hook.of_source(source.unwrap_or(UNKNOWN)) else {
+            return Err(Refusal::Unavailable);
+        };
+        let Ok(room) = Arc::clone(&hook.room).acquire_owned().await else {
             return Err(Refusal::Unavailable);
         };
         if is_known() {
             return Ok(());
         }
-        self.ask_again(name).await.map_err(|()| Refusal::Unavailable)
+        let (registry, own) = (Arc::clone(self), name.to_owned());
+        // In a task of its own: a greeting may be cut off at any moment, and what was heard is not to
+        // be applied by half.
+        let work = async move {
+            let _held = (place, room);
+            registry.ask_again(&own).await
+        };
+        match tokio::task::spawn_local(work).await {
+            Ok(Ok(())) => Ok(()),
+            // Who is in without being known there stays while nothing can be heard.
+            _ if clients.is_stranger(name) && self.is_connected(name) => Ok(()),
+            Ok(Err(())) | Err(_) => Err(Refusal::Unavailable),
+        }
     }
 
     /// Asks, and lets the answer count. The error was told.
     async fn ask_again(&self, name: &str) -> Result<(), ()> {
         let (clients, hook) = (&self.shared().clients, &self.shared().hook);
+        let generation = clients.generation();
         let Some(asked) = hook.asked.load_full() else { return Ok(()) };
         let learnt = asked.ask(name).await.and_then(|answer| {
             let counts = if answer.is_some() { asked.cache } else { asked.cache.min(NO) };
-            clients.learn(name, answer.as_ref(), Instant::now() + counts)
+            let counts = (Instant::now() + counts, generation);
+            clients.learn(name, answer.as_ref(), counts, |name| self.is_connected(name))
         });
         match learnt {
             Ok(changes) => {

@@ -16,6 +16,7 @@ use super::brake::Brake;
 use super::clients::{Changes, Client};
 use super::enrolments::Revoked;
 use crate::logging::AUDIT;
+use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
 use crate::status;
 
@@ -41,6 +42,8 @@ pub(crate) struct Registry {
     generation: [u8; 4],
     serials: AtomicU64,
     sessions: Mutex<Sessions>,
+    /// Introductions that were told.
+    introduced: Mutex<RepeatLimit<()>>,
     /// Entrances of services. Binding takes turns, so that two clients cannot both win a port.
     published: tokio::sync::Mutex<Published>,
 }
@@ -51,6 +54,8 @@ struct Sessions {
     current: HashMap<String, (InstanceId, Arc<Session>)>,
     links: HashMap<LinkId, LinkEntry>,
     ids: HashMap<u64, LinkId>,
+    /// How many links there are of a name.
+    names: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -61,6 +66,9 @@ struct LinkEntry {
     instance: InstanceId,
     session: Arc<Session>,
 }
+
+/// Worker and serial of a link.
+type Place = (usize, u64);
 
 /// Where a carrier belongs.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +86,7 @@ impl Registry {
             generation: link::random(),
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
+            introduced: Mutex::default(),
             published: tokio::sync::Mutex::default(),
         }
     }
@@ -121,29 +130,19 @@ impl Registry {
     /// says so by not asking to take over, and stays out while another lives (no kick loops).
     pub(super) fn admit(&self, grant: &Grant) -> Result<(), Refusal> {
         let name = grant.name.as_str();
-        let mut sessions = self.sessions();
-        let old = match sessions.current.get(name) {
+        let sessions = self.sessions();
+        match sessions.current.get(name) {
             Some((instance, session)) if *instance == grant.instance => {
                 let count = sessions.links_of(session).count();
-                return if count < LINKS_MAX { Ok(()) } else { Err(Refusal::Limit) };
+                if count < LINKS_MAX { Ok(()) } else { Err(Refusal::Limit) }
             }
-            Some((_, session)) => {
-                let links: Vec<_> = sessions.links_of(session).collect();
-                if !links.is_empty() && !grant.takeover {
-                    return Err(Refusal::Superseded);
-                }
-                links
+            Some((_, session))
+                if !grant.takeover && sessions.links_of(session).next().is_some() =>
+            {
+                Err(Refusal::Superseded)
             }
-            None => Vec::new(),
-        };
-        let session = Session::new(name, self.handles.len());
-        sessions.current.insert(name.to_owned(), (grant.instance, session));
-        drop(sessions);
-        if !old.is_empty() {
-            tracing::info!(target: AUDIT, client = name, "a new process of the client takes over");
-            tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
+            Some(_) | None => Ok(()),
         }
-        Ok(())
     }
 
     /// Somebody has come in by a code; see [`Enrolments::finish`]. False: the code is not good (any
@@ -171,14 +170,18 @@ impl Registry {
 
     /// Whether a client of this name has a link.
     pub(super) fn is_connected(&self, name: &str) -> bool {
-        !self.sessions().links_of_name(name).is_empty()
+        self.sessions().names.contains_key(name)
     }
 
     /// A client that nobody knew has a token, and wants this name for it.
     pub(super) fn introduce(&self, name: &Name, token: StoredCredential) -> Result<(), Refusal> {
         let is_connected = |name: &str| self.is_connected(name);
         self.shared.clients.introduce(name.as_str(), token, is_connected, Instant::now())?;
-        tracing::info!(target: AUDIT, client = name.as_str(), "nobody knew it, and it has introduced itself");
+        let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
+        // Anybody can do so, under any name.
+        if let Some(more) = told.pass((), Instant::now()) {
+            tracing::info!(target: AUDIT, client = name.as_str(), more, "nobody knew it, and it has introduced itself");
+        }
         Ok(())
     }
 
@@ -247,10 +250,8 @@ impl Registry {
             return Some(Placed { worker: entry.worker, serial: entry.serial });
         }
         let secret = greeted.accepted.secret.clone()?;
-        let (instance, session) = sessions.current.get(greeted.grant.name.as_str())?.clone();
-        if instance != greeted.grant.instance {
-            return None;
-        }
+        let (name, instance) = (greeted.grant.name.as_str(), greeted.grant.instance);
+        let (session, old) = sessions.in_charge(&greeted.grant, self.handles.len())?;
         let mut counts = vec![0usize; self.handles.len()];
         for (worker, _) in sessions.links_of(&session) {
             counts[worker] += 1;
@@ -262,6 +263,12 @@ impl Registry {
         let id = greeted.accepted.link;
         sessions.ids.insert(serial, id);
         sessions.links.insert(id, LinkEntry { serial, worker, secret, instance, session });
+        *sessions.names.entry(name.to_owned()).or_default() += 1;
+        drop(sessions);
+        if !old.is_empty() {
+            tracing::info!(target: AUDIT, client = name, "a new process of the client takes over");
+            tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
+        }
         Some(Placed { worker, serial })
     }
 
@@ -271,6 +278,7 @@ impl Registry {
             let mut sessions = self.sessions();
             let Some(id) = sessions.ids.remove(&serial) else { return };
             let Some(entry) = sessions.links.remove(&id) else { return };
+            sessions.has_one_less(&entry.session.name);
             let session = entry.session;
             if sessions.links_of(&session).next().is_some() {
                 return;
@@ -283,7 +291,8 @@ impl Registry {
             (session, in_charge)
         };
         if in_charge {
-            self.shared.clients.forget_stranger(&last.name);
+            let is_connected = |name: &str| self.is_connected(name);
+            self.shared.clients.forget_stranger(&last.name, is_connected);
         } else {
             // A newer process of the client took over and is about to register: its ports stay
             // open meanwhile, and visitors are held until it has links.
@@ -313,7 +322,7 @@ impl Registry {
 }
 
 /// Ends links, by worker and serial, on their workers.
-async fn close_links(handles: Arc<[Handle]>, links: Vec<(usize, u64)>) {
+async fn close_links(handles: Arc<[Handle]>, links: Vec<Place>) {
     for (worker, serial) in links {
         let Some(handle) = handles.get(worker) else { continue };
         let closing = handle.run(move |worker| {
@@ -328,14 +337,42 @@ async fn close_links(handles: Arc<[Handle]>, links: Vec<(usize, u64)>) {
 }
 
 impl Sessions {
+    /// The session that a new link joins, and the links of an older process whose place it takes. `None`:
+    /// a newer one has come meanwhile.
+    fn in_charge(&mut self, grant: &Grant, workers: usize) -> Option<(Arc<Session>, Vec<Place>)> {
+        let name = grant.name.as_str();
+        let old = match self.current.get(name) {
+            Some((instance, session)) if *instance == grant.instance => {
+                return Some((Arc::clone(session), Vec::new()));
+            }
+            Some((_, session)) => self.links_of(session).collect(),
+            None => Vec::new(),
+        };
+        if !old.is_empty() && !grant.takeover {
+            return None;
+        }
+        let session = Session::new(name, workers);
+        self.current.insert(name.to_owned(), (grant.instance, Arc::clone(&session)));
+        Some((session, old))
+    }
+
+    fn has_one_less(&mut self, name: &str) {
+        if let Some(count) = self.names.get_mut(name) {
+            *count -= 1;
+            if *count == 0 {
+                self.names.remove(name);
+            }
+        }
+    }
+
     /// Worker and serial of each link of a client, of whichever process.
-    fn links_of_name(&self, name: &str) -> Vec<(usize, u64)> {
+    fn links_of_name(&self, name: &str) -> Vec<Place> {
         let entries = self.links.values().filter(|entry| entry.session.name == name);
         entries.map(|entry| (entry.worker, entry.serial)).collect()
     }
 
     /// Worker and serial of each link of a session.
-    fn links_of(&self, session: &Session) -> impl Iterator<Item = (usize, u64)> {
+    fn links_of(&self, session: &Session) -> impl Iterator<Item = Place> {
         let id = session.id;
         self.links
             .values()
