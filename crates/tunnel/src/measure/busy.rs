@@ -65,9 +65,11 @@ mod tests {
         while begin.elapsed() < Duration::from_millis(200) {
             std::hint::spin_loop();
         }
-        assert!(look.busy() > 500, "{}", look.busy());
+        let computing = look.busy();
         let look = Look::now();
         std::thread::sleep(Duration::from_millis(200));
-        assert!(look.busy() < 500, "{}", look.busy());
+        let sleeping = look.busy();
+        // Not how much: a hypervisor may give the machine a part of its processors only.
+        assert!(computing > 100 && computing > 5 * sleeping, "{computing} {sleeping}");
     }
 }
