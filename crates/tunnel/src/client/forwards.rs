@@ -38,6 +38,8 @@ struct Open {
 pub(super) struct Bound {
     known: Vec<(Open, Forward)>,
     new: Vec<(Open, Listeners)>,
+    /// Which have the port of one that is to close: there is no room for both.
+    late: Vec<Forward>,
     gone: Vec<Open>,
 }
 
@@ -59,9 +61,13 @@ impl Forwards {
                 None => missing.push(forward),
             }
         }
-        let new =
-            transports::all_bound(missing.iter().map(|forward| bind(forward, workers, session)));
-        Ok(Bound { known, new: new?, gone })
+        let frees =
+            |forward: &Forward| gone.iter().any(|open| is_in_the_way(&open.forward, forward));
+        let (late, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(|f| frees(f));
+        let new = transports::all_bound(
+            missing.into_iter().map(|forward| bind(forward, workers, session)),
+        );
+        Ok(Bound { known, new: new?, late: late.into_iter().cloned().collect(), gone })
     }
 
     /// Opens and closes what has to be, and lets the others lead to where they are to. Returns what
@@ -70,6 +76,7 @@ impl Forwards {
         &self,
         bound: Bound,
         handles: &[Handle],
+        workers: NonZeroUsize,
         session: &Arc<Session>,
     ) -> Vec<(Forward, io::Error)> {
         let (mut all, mut failed) = (self.0.lock().await, Vec::new());
@@ -89,7 +96,14 @@ impl Forwards {
                 entry.forward = forward;
             }
         }
-        for (open, listeners) in bound.new {
+        let mut new = bound.new;
+        for forward in bound.late {
+            match bind(&forward, workers, session) {
+                Ok(opened) => new.push(opened),
+                Err(why) => failed.push((forward, io::Error::other(format!("{why:#}")))),
+            }
+        }
+        for (open, listeners) in new {
             if let Err(why) = entrance::open_everywhere(handles, &open.entrance, listeners).await {
                 entrance::close_everywhere(handles, open.entrance.id).await;
                 failed.push((open.forward, why));
@@ -112,6 +126,17 @@ impl Forwards {
         for Open { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
             entrance::close_everywhere(handles, entrance.id).await;
         }
+    }
+}
+
+/// Whether there is no room for both: the same port, at all addresses and at one of them.
+fn is_in_the_way(open: &Forward, wanted: &Forward) -> bool {
+    match (&open.listen, &wanted.listen) {
+        (Local::Tcp(open), Local::Tcp(wanted)) => {
+            let all = open.ip().is_unspecified() || wanted.ip().is_unspecified();
+            all && open.port() == wanted.port() && open.port() != 0
+        }
+        (Local::Tcp(_) | Local::Unix { .. }, Local::Tcp(_) | Local::Unix { .. }) => false,
     }
 }
 

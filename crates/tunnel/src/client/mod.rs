@@ -105,7 +105,7 @@ impl Client {
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         if let Some((forward, why)) =
-            forwards.follow(bound, workers.handles(), &links.session).await.pop()
+            forwards.follow(bound, workers.handles(), count, &links.session).await.pop()
         {
             return Err(why).with_context(|| format!("forward {}", forward.listen));
         }

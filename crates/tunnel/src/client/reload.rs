@@ -73,7 +73,7 @@ impl Client {
             self.replace_links(links).await;
         }
         let session = Arc::clone(&shared.links.load().session);
-        let failed = shared.forwards.follow(forwards, handles, &session).await;
+        let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
         if !failed.is_empty() {
             // They are not open, so the next reload finds them different and tries again.
             let is_open = |forward: &Forward| failed.iter().all(|(f, _)| f != forward);

@@ -120,6 +120,19 @@ fn forwards_open_turn_and_close_where_they_are() {
     applies(&running, "forwards changed");
     assert_eq!(mode() & 0o777, 0o660);
 
+    // To all addresses with the same port: who is inside stays.
+    let inside = connect(local);
+    echo(&inside, 1);
+    let (one, all) = (format!("\"tcp://127.0.0.1:{local}\""), format!("\"tcp://0.0.0.0:{local}\""));
+    running.edit_client(|text| text.replace(&one, &all));
+    applies(&running, "forwards changed");
+    echo(&connect(local), 3);
+    echo(&inside, 4);
+    running.edit_client(|text| text.replace(&all, &one));
+    applies(&running, "forwards changed");
+    echo(&connect(local), 5);
+    echo(&inside, 6);
+
     // One that cannot be bound: nothing of it happens.
     let taken = Origin::echo();
     let good = fs::read_to_string(running.file("client.yaml")).unwrap();
