@@ -154,7 +154,12 @@ impl Way {
             Some((host, port, _)) => (host, *port),
             None => (&self.host, self.port),
         };
-        link::Path { url: self.url.clone(), host: host.clone(), port, dialer: self.dialer() }
+        // What fails on the way may be the proxy.
+        let url = match &self.proxy {
+            Some((host, port, _)) => format!("{} (proxy {host}:{port})", self.url),
+            None => self.url.clone(),
+        };
+        link::Path { url, host: host.clone(), port, dialer: self.dialer() }
     }
 
     /// The way without what makes a WebSocket of it.

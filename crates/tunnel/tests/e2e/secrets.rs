@@ -40,6 +40,12 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         let api = free_port();
         let line = format!("admin: {{ listen: 127.0.0.1:{api}, token: {admin} }}\n");
         setup.server_lines.push_str(&line);
+        // Nobody there either: what is told of it must not hold its key.
+        let (hook, asked) = ("mellon-hook-key", free_port());
+        let line = format!(
+            "auth: {{ http: {{ url: \"http://127.0.0.1:{asked}/\", headers: {{ X-Key: {hook} }} }} }}\n"
+        );
+        setup.server_lines.push_str(&line);
         // A proxy that is not there: what is told of it must not hold its password.
         let proxy = format!("http://me:mellon-password@127.0.0.1:{}", free_port());
         let basic = "bWU6bWVsbG9uLXBhc3N3b3Jk";
@@ -60,11 +66,17 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         let other = running.start_another_client(|text| text.replace(&token, &wrong));
         other.wait_line(&["wrong token"], SOON);
 
-        let through = |text: String| format!("{text}proxy: \"{proxy}\"\n");
+        // The log is that of them all, the control socket is not.
+        let apart = |text: String, by: &str| text.replace("/another.sock", &format!("/{by}.sock"));
+        let stranger = running.start_another_client(|text| {
+            apart(text, "stranger").replace("name: home", "name: nobody")
+        });
+        running.server.wait_line(&["auth.http", "nobody"], SOON);
+        let through = |text| format!("{}proxy: \"{proxy}\"\n", apart(text, "proxied"));
         let proxied = running.start_another_client(through);
-        proxied.wait_line(&["127.0.0.1"], SOON);
+        proxied.wait_line(&["proxy", proxy.rsplit(':').next().unwrap()], SOON);
 
-        let fixed = ["mellon-password", basic, header, admin].map(str::to_owned);
+        let fixed = ["mellon-password", basic, header, hook, admin].map(str::to_owned);
         let mut secrets: Vec<_> = fixed.into_iter().chain([token, wrong]).collect();
         if scheme.has_tls() {
             let state = fs::read_dir(running.file("state")).unwrap().flatten();
@@ -74,8 +86,8 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
             secrets.extend(keys.flat_map(|path| key_lines(&path)));
             assert!(secrets.len() > 5, "a key was made");
         }
-        let mut shown =
-            vec![running.server.log(), running.client().log(), other.log(), proxied.log()];
+        let mut shown = [&running.server, &other, &stranger, &proxied].map(Daemon::log).to_vec();
+        shown.push(running.client().log());
         assert!(shown.iter().all(|log| log.contains("DEBUG")), "the logs are at their fullest");
         for role in ["server", "client"] {
             shown.push(running.status(role).unwrap().to_string());
