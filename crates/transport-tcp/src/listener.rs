@@ -99,5 +99,5 @@ pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
     let transport = Transport::Tcp;
     let connection = socket.connection();
     let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
-    Carrier { peer, lane: Box::new(TcpLane::new(socket)) }
+    Carrier::single(peer, Box::new(TcpLane::new(socket)))
 }

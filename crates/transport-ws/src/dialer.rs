@@ -119,12 +119,12 @@ impl Dialer for WsDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         let Self { inner, request, ping_after } = self.clone();
         Box::pin(async move {
-            let Carrier { peer, mut lane } = inner.dial(address).await?;
+            let Carrier { peer, mut lane, .. } = inner.dial(address).await?;
             let leftover = handshake::connect(&mut *lane, &request).await?;
             let lane = WsLane::new(lane, Side::Client, leftover, ping_after);
             let transport = over(peer.transport);
             let peer = Peer { transport, exporter: None, ..peer };
-            Ok(Carrier { peer, lane: Box::new(lane) })
+            Ok(Carrier::single(peer, Box::new(lane)))
         })
     }
 

@@ -106,7 +106,7 @@ impl Incoming for Accepted {
         Box::pin(async move {
             let Self { inner, path, terms } = *self;
             let Terms { proxies, ping_after } = &*terms;
-            let Carrier { peer, mut lane } = inner.handshake().await?;
+            let Carrier { peer, mut lane, .. } = inner.handshake().await?;
             let accepted =
                 handshake::accept(&mut *lane, peer.address, path.as_deref(), proxies).await;
             let (leftover, client) = accepted?;
@@ -119,7 +119,7 @@ impl Incoming for Accepted {
                 exporter: None,
                 certificate_name: peer.certificate_name,
             };
-            Ok(Carrier { peer, lane: Box::new(lane) })
+            Ok(Carrier::single(peer, Box::new(lane)))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::{CarrierError, Lane};
+use crate::{CarrierError, Datagrams, Lane, Lanes};
 
 /// A future of one thread, boxed.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -23,6 +23,8 @@ pub enum Transport {
     Wss,
     /// `ws://`: WebSocket without TLS of ours; a reverse proxy may have it.
     Ws,
+    /// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).
+    Quic,
     /// In memory, for tests.
     Memory,
 }
@@ -36,6 +38,7 @@ impl Transport {
             Self::Tcp => "tcp",
             Self::Wss => "wss",
             Self::Ws => "ws",
+            Self::Quic => "quic",
             Self::Memory => "memory",
         }
     }
@@ -86,8 +89,20 @@ pub const ALPN: &[u8] = b"tunnel/1";
 pub struct Carrier {
     /// Who is at the far end.
     pub peer: Peer,
-    /// Its byte pipe. A transport with a lane per stream will add an opener of lanes beside it.
+    /// Its first byte pipe, on most transports the only one. Dropping it closes the connection.
     pub lane: Box<dyn Lane>,
+    /// Lanes of single streams, where the transport has them.
+    pub lanes: Option<Box<dyn Lanes>>,
+    /// Datagrams, where the transport has them.
+    pub datagrams: Option<Box<dyn Datagrams>>,
+}
+
+impl Carrier {
+    /// A connection that is one byte pipe and nothing else.
+    #[must_use]
+    pub fn single(peer: Peer, lane: Box<dyn Lane>) -> Self {
+        Self { peer, lane, lanes: None, datagrams: None }
+    }
 }
 
 /// Waits for connections. Accepting and shaking hands are apart: [`Listener::poll_accept`] never

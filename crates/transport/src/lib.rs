@@ -9,6 +9,7 @@ mod current;
 mod error;
 pub mod gather;
 mod lane;
+mod lanes;
 mod listen;
 pub mod memory;
 pub mod pool;
@@ -24,5 +25,6 @@ pub use carrier::{
 pub use current::Current;
 pub use error::CarrierError;
 pub use lane::{Death, Lane};
+pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};
 pub use listen::{died_in_queue, listen_group};
 pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

@@ -130,7 +130,7 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
             let (a, b) = memory::pair(Faults::default());
             breakers.push(a.breaker());
             for (link, lane) in [(&client, a), (&server, b)] {
-                let carrier = Carrier { peer: nobody(), lane: Box::new(lane) };
+                let carrier = Carrier::single(nobody(), Box::new(lane));
                 assert!(link.attach(CarrierNumber(number), how, carrier, BytesMut::new()));
             }
         }
@@ -165,7 +165,7 @@ fn an_older_carrier_is_not_taken() {
     virtually(async {
         let (server, client, _) = couple().await;
         let (lane, _other) = memory::pair(Faults::default());
-        let carrier = Carrier { peer: nobody(), lane: Box::new(lane) };
+        let carrier = Carrier::single(nobody(), Box::new(lane));
         let link = server.link();
         let how = Attach::Replaces(CarrierNumber(1));
         assert!(!link.attach(CarrierNumber(1), how, carrier, BytesMut::new()));

@@ -36,7 +36,7 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
     let transport = Transport::Memory;
     let connection = None;
     let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
-    let carrier = Carrier { peer, lane: Box::new(lane) };
+    let carrier = Carrier::single(peer, Box::new(lane));
     assert!(link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new()));
     (link, owner)
 }

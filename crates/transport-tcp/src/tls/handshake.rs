@@ -95,7 +95,7 @@ async fn shake<S: Session>(
     };
     let (transport, connection) = (Transport::Tls, socket.connection());
     let peer = Peer { address, transport, connection, exporter, certificate_name };
-    Ok(Carrier { peer, lane: Box::new(TlsLane::new(engine, socket)) })
+    Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, socket))))
 }
 
 async fn send(socket: &Socket, outgoing: &mut BytesMut) -> io::Result<()> {

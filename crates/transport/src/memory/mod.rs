@@ -193,7 +193,7 @@ fn carrier(lane: MemoryLane) -> Carrier {
     let transport = Transport::Memory;
     let (address, connection) = (ADDRESS, None);
     let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
-    Carrier { peer, lane: Box::new(lane) }
+    Carrier::single(peer, Box::new(lane))
 }
 
 impl Dialer for MemoryDialer {

@@ -54,8 +54,8 @@ impl Incoming for Brittle<Box<dyn Incoming>> {
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
-            let Carrier { peer, lane: inner } = self.inner.handshake().await?;
-            Ok(Carrier { peer, lane: Box::new(Brittle { inner, breaks: self.breaks }) })
+            let Carrier { peer, lane: inner, .. } = self.inner.handshake().await?;
+            Ok(Carrier::single(peer, Box::new(Brittle { inner, breaks: self.breaks })))
         })
     }
 }
