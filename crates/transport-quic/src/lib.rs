@@ -1,0 +1,1 @@
+//! The `quic://` transport: QUIC (RFC 9000) with TLS 1.3, a lane per stream and direction, datagrams.
