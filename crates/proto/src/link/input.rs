@@ -7,7 +7,7 @@ use bytes::{Buf, BytesMut};
 
 use super::carrier::Phase;
 use super::schedule::ANSWERS_MAX;
-use super::{Event, Link, StreamKey, lookup};
+use super::{Event, LaneInput, Link, StreamKey, lookup};
 use crate::frame::{
     CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
     MAX_RESUME, OFFSET_LENGTH, PING_LENGTH, RESUME_FIXED, decode_open,
@@ -16,7 +16,7 @@ use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
 use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
 
-/// Where a carrier's bytes stand.
+/// Where the bytes of a lane stand.
 #[derive(Debug, Default)]
 pub(super) enum Decoder {
     /// At the start of a frame.
@@ -24,6 +24,14 @@ pub(super) enum Decoder {
     Head,
     /// Inside the payload of one.
     Payload(Payload),
+}
+
+impl Decoder {
+    fn expect(&mut self, payload: Payload) {
+        if payload.left > 0 {
+            *self = Self::Payload(payload);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -61,29 +69,109 @@ impl Link {
                 return Ok(None);
             };
             carrier.liveness.received(now);
-            match std::mem::take(&mut carrier.decoder) {
-                Decoder::Payload(payload) => {
-                    if let Some(event) = self.handle_payload(now, number, payload, buf) {
-                        return Ok(Some(event));
-                    }
-                }
-                Decoder::Head => {
-                    let phase = carrier.phase;
-                    if !self.handle_frame(now, number, phase, buf)? {
-                        return Ok(None);
-                    }
-                }
+            let (phase, mut decoder) = (carrier.phase, std::mem::take(&mut carrier.decoder));
+            let (event, enough) = match decoder {
+                Decoder::Payload(_) => (self.handle_payload(now, &mut decoder, buf), true),
+                Decoder::Head => (None, self.handle_frame(now, number, phase, &mut decoder, buf)?),
+            };
+            if let (Decoder::Payload(_), Some(carrier)) = (&decoder, self.carriers.find(number)) {
+                carrier.decoder = decoder;
+            }
+            if event.is_some() || !enough {
+                return Ok(event);
             }
         }
+    }
+
+    /// Takes bytes that arrived on a lane of a single stream, as [`Link::handle_input`] does. After
+    /// a `None` see [`LaneInput::waits`].
+    ///
+    /// # Errors
+    /// As for [`Link::handle_input`].
+    pub fn handle_lane(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        lane: &mut LaneInput,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation> {
+        lane.waits = false;
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            if buf.is_empty() {
+                return Ok(None);
+            }
+            let Some(carrier) = self.carriers.find(number) else {
+                buf.clear();
+                return Ok(None);
+            };
+            carrier.liveness.received(now);
+            let is_live = carrier.is_live();
+            if let Decoder::Payload(_) = lane.decoder {
+                let event = self.handle_payload(now, &mut lane.decoder, buf);
+                if event.is_some() {
+                    return Ok(event);
+                }
+                continue;
+            }
+            let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok(None) };
+            let head = Head::decode(*raw);
+            self.check_lane(lane, head)?;
+            lane.waits = !is_live || !self.was_opened(head.stream);
+            if lane.waits || !self.handle_lane_frame(head, &mut lane.decoder, buf)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether a frame may be on a lane of a single stream, and on this one.
+    fn check_lane(&self, lane: &mut LaneInput, head: Head) -> Result<(), Violation> {
+        match head.kind {
+            Some(kind @ (Kind::Data | Kind::Fin)) => check_length(kind, head.length)?,
+            None if head.is_ignorable() => {}
+            Some(_) | None => return Err(Violation::link(ViolationCode::UnknownKind)),
+        }
+        let is_first = lane.stream.is_none();
+        let stream = *lane.stream.get_or_insert(head.stream);
+        // One that is not open yet can only be one that the peer will open.
+        let may_come = stream.opener() == Some(self.side.peer()) && stream <= StreamId::LAST;
+        let is_possible = stream != StreamId::CONTROL && (may_come || self.was_opened(stream));
+        if stream != head.stream || (is_first && !is_possible) {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        Ok(())
+    }
+
+    /// DATA up to its payload, or a whole FIN. False: more bytes are needed.
+    fn handle_lane_frame(
+        &mut self,
+        head: Head,
+        decoder: &mut Decoder,
+        buf: &mut BytesMut,
+    ) -> Result<bool, Violation> {
+        if head.kind == Some(Kind::Data) {
+            return self.handle_data_head(Kind::Data, head, decoder, buf);
+        }
+        if head.kind.is_none() {
+            buf.advance(HEAD);
+            decoder.expect(Payload { key: None, known: 0, left: head.length });
+            return Ok(true);
+        }
+        let Some(body) = buf.get(HEAD..HEAD + head.length) else { return Ok(false) };
+        self.handle_fin(head.stream, body)?;
+        buf.advance(HEAD + head.length);
+        Ok(true)
     }
 
     fn handle_payload(
         &mut self,
         now: Instant,
-        number: CarrierNumber,
-        mut payload: Payload,
+        decoder: &mut Decoder,
         buf: &mut BytesMut,
     ) -> Option<Event> {
+        let Decoder::Payload(mut payload) = std::mem::take(decoder) else { return None };
         let known = payload.known.min(buf.len());
         buf.advance(known);
         payload.known -= known;
@@ -91,10 +179,8 @@ impl Link {
         let piece = payload.left.min(buf.len());
         let key = payload.key;
         payload.left -= piece;
-        if payload.left > 0
-            && let Some(carrier) = self.carriers.find(number)
-        {
-            carrier.decoder = Decoder::Payload(payload);
+        if payload.left > 0 {
+            *decoder = Decoder::Payload(payload);
         }
         if piece == 0 {
             return None;
@@ -135,6 +221,7 @@ impl Link {
         now: Instant,
         number: CarrierNumber,
         phase: Phase,
+        decoder: &mut Decoder,
         buf: &mut BytesMut,
     ) -> Result<bool, Violation> {
         let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok(false) };
@@ -144,7 +231,7 @@ impl Link {
                 return Err(Violation::link(ViolationCode::UnknownKind));
             }
             buf.advance(HEAD);
-            self.expect_payload(number, Payload { key: None, known: 0, left: head.length });
+            decoder.expect(Payload { key: None, known: 0, left: head.length });
             return Ok(true);
         };
         check_length(kind, head.length)?;
@@ -153,7 +240,7 @@ impl Link {
             return Err(Violation::link(ViolationCode::BadResume));
         }
         if matches!(kind, Kind::Data | Kind::Control) {
-            return self.handle_data_head(number, kind, head, buf);
+            return self.handle_data_head(kind, head, decoder, buf);
         }
         let Some(body) = buf.get(HEAD..HEAD + head.length) else { return Ok(false) };
         match kind {
@@ -173,19 +260,11 @@ impl Link {
         Ok(true)
     }
 
-    fn expect_payload(&mut self, number: CarrierNumber, payload: Payload) {
-        if payload.left > 0
-            && let Some(carrier) = self.carriers.find(number)
-        {
-            carrier.decoder = Decoder::Payload(payload);
-        }
-    }
-
     fn handle_data_head(
         &mut self,
-        number: CarrierNumber,
         kind: Kind,
         head: Head,
+        decoder: &mut Decoder,
         buf: &mut BytesMut,
     ) -> Result<bool, Violation> {
         let Some(low) = buf.get(HEAD..).and_then(<[u8]>::first_chunk::<4>) else {
@@ -208,7 +287,7 @@ impl Link {
             }
         }
         buf.advance(HEAD + OFFSET_LENGTH);
-        self.expect_payload(number, payload);
+        decoder.expect(payload);
         Ok(true)
     }
 

@@ -1,7 +1,8 @@
 //! A link: one authenticated mux between a client process and a server process, as a plain value.
 //!
 //! **Inputs** `handle_*`: [`Link::handle_input`] takes bytes from a carrier and gives back the next
-//! [`Event`], [`Link::handle_timeout`] takes the time. **Carriers** come and go by
+//! [`Event`], [`Link::handle_lane`] those of a stream's own lane, [`Link::handle_timeout`] takes the
+//! time. **Carriers** come and go by
 //! [`Link::attach`] and [`Link::detach`]. **Commands** are verbs: `open`, `send`, `finish`,
 //! `reset`, `stop`, `consume`. **Outputs** `poll_*`: [`Link::poll_transmit`] frames for a carrier,
 //! [`Link::poll_event`], [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`].
@@ -10,7 +11,7 @@
 //! `poll_transmit` when the carrier can take more, then arm a timer for `poll_timeout`.
 //!
 //! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
-//! `carrier.rs`, decoding in `input.rs`, taking turns in `schedule.rs` and `output.rs`, what
+//! `carrier.rs`, decoding in `input.rs`, what may be on which lane in `lane.rs`, taking turns in `schedule.rs` and `output.rs`, what
 //! happens after a carrier died in `resume.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
@@ -20,6 +21,7 @@ mod event;
 mod goaway;
 mod ids;
 mod input;
+mod lane;
 mod liveness;
 mod output;
 mod rate;
@@ -38,6 +40,7 @@ use slab::Slab;
 pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
 pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
+pub use lane::{LaneInput, Outgoing};
 pub use resume::Attach;
 pub use stall::Stall;
 

@@ -1,11 +1,10 @@
 //! From the state of a link to frames for a carrier.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Link, lookup};
+use super::{Link, Outgoing, StreamKey, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
 use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Pace};
@@ -44,11 +43,11 @@ impl Link {
 
     /// Appends the next batch of frames for a carrier to `out` and returns its bytes. Frames that
     /// were handed out count as sent: if they do not reach the peer, the carrier is lost.
-    pub fn poll_transmit(
+    pub fn poll_transmit<O: Outgoing>(
         &mut self,
         now: Instant,
         number: CarrierNumber,
-        out: &mut VecDeque<Bytes>,
+        out: &mut O,
     ) -> usize {
         let Some(carrier) = self.carriers.find(number) else { return 0 };
         let mut batch = Batch { out, frames: 0, bytes: 0 };
@@ -89,14 +88,14 @@ impl Link {
         bytes
     }
 
-    fn fill(&mut self, now: Instant, batch: &mut Batch<'_>) {
-        if self.fill_opens(batch) && self.fill_signals(now) {
+    fn fill<O: Outgoing>(&mut self, now: Instant, batch: &mut Batch<'_, O>) {
+        if self.fill_opens(batch) && self.fill_signals(now, batch) && batch.out.takes_payload() {
             self.fill_payload(batch);
         }
     }
 
     /// True when none is left.
-    fn fill_opens(&mut self, batch: &mut Batch<'_>) -> bool {
+    fn fill_opens<O: Outgoing>(&mut self, batch: &mut Batch<'_, O>) -> bool {
         while batch.frames < BATCH {
             let Some(key) = self.schedule.opens.pop_front() else { return true };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
@@ -111,7 +110,7 @@ impl Link {
     }
 
     /// True when none is left.
-    fn fill_signals(&mut self, now: Instant) -> bool {
+    fn fill_signals<O: Outgoing>(&mut self, now: Instant, batch: &mut Batch<'_, O>) -> bool {
         for _ in 0..SIGNALS {
             let Some((id, code)) = self.schedule.refusals.pop_front() else { break };
             encode_code(&mut self.scratch, Kind::Reset, id, code.raw());
@@ -130,6 +129,7 @@ impl Link {
             if let Some(code) = stream.send.reset_due() {
                 encode_code(&mut self.scratch, Kind::Reset, key.id, code.raw());
                 stream.send.reset_sent();
+                batch.out.abort(key);
             }
             if let Some(code) = stream.recv.stop_due() {
                 encode_code(&mut self.scratch, Kind::Stop, key.id, code.raw());
@@ -149,7 +149,7 @@ impl Link {
         self.schedule.signals.is_empty()
     }
 
-    fn fill_payload(&mut self, batch: &mut Batch<'_>) {
+    fn fill_payload<O: Outgoing>(&mut self, batch: &mut Batch<'_, O>) {
         let most = self.rate.frame_limit().max(BATCH_BYTES);
         // One class a batch: between batches those who have room again bring more, and a lower
         // class is not to take what a higher one is about to use.
@@ -161,13 +161,23 @@ impl Link {
             let end_of_turn = batch.bytes + TURN;
             while batch.frames < BATCH && batch.bytes < end_of_turn {
                 let Some(frame) = stream.send.pop() else { break };
+                if O::LANES && key.id != StreamId::CONTROL {
+                    batch.push_payload(key, frame);
+                    continue;
+                }
                 if !self.scratch.is_empty() {
                     batch.push(self.scratch.split().freeze());
                 }
                 batch.push(frame);
             }
             if let Some(end) = stream.send.take_fin() {
+                if O::LANES && !self.scratch.is_empty() {
+                    batch.push(self.scratch.split().freeze());
+                }
                 encode_fin(&mut self.scratch, key.id, end);
+                if O::LANES {
+                    batch.push_fin(key, self.scratch.split().freeze());
+                }
             }
             self.schedule.make_ready(key, stream);
             self.tell_room(key);
@@ -175,16 +185,30 @@ impl Link {
     }
 }
 
-struct Batch<'a> {
-    out: &'a mut VecDeque<Bytes>,
+struct Batch<'a, O> {
+    out: &'a mut O,
     frames: usize,
     bytes: usize,
 }
 
-impl Batch<'_> {
+impl<O: Outgoing> Batch<'_, O> {
     fn push(&mut self, frame: Bytes) {
+        self.count(&frame);
+        self.out.push(frame);
+    }
+
+    fn push_payload(&mut self, key: StreamKey, frame: Bytes) {
+        self.count(&frame);
+        self.out.push_payload(key, frame);
+    }
+
+    fn push_fin(&mut self, key: StreamKey, frame: Bytes) {
+        self.count(&frame);
+        self.out.push_fin(key, frame);
+    }
+
+    fn count(&mut self, frame: &Bytes) {
         self.frames += 1;
         self.bytes += frame.len();
-        self.out.push_back(frame);
     }
 }

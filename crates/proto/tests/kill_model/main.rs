@@ -26,16 +26,21 @@ fn tight() -> LinkConfig {
     LinkConfig { window_initial: 16 << 10, ..LinkConfig::default() }
 }
 
-fn begin(story: &Story, slices: Slices) -> Pair {
-    begin_on(story, Conditions { slices, ..Conditions::default() }, 7)
+fn begin(story: &Story, laned: bool, slices: Slices) -> Pair {
+    begin_on(story, laned, Conditions { slices, ..Conditions::default() }, 7)
 }
 
-fn begin_on(story: &Story, conditions: Conditions, seed: u64) -> Pair {
+fn begin_on(story: &Story, laned: bool, conditions: Conditions, seed: u64) -> Pair {
     // Three at once; as nobody answers before the first step, the fourth always is one too many.
     let limited = LinkConfig { streams_max: 3, ..tight() };
-    let mut pair = Pair::over(conditions, limited, seed);
+    let mut pair = Pair::over_lanes(laned, conditions, limited, seed);
     (story.start)(&mut pair);
     pair
+}
+
+/// Every story over carriers with one lane, and over carriers with one per stream and direction.
+fn each() -> impl Iterator<Item = (&'static Story, bool)> {
+    STORIES.iter().flat_map(|story| [(story, false), (story, true)])
 }
 
 fn answer_all(story: &Story, pair: &mut Pair) {
@@ -79,45 +84,46 @@ fn conclude(story: &Story, pair: &Pair, how: &str) {
     (story.check)(pair);
 }
 
-fn run(story: &Story, slices: Slices, kills: &[usize], schedule: u32) -> usize {
-    let mut pair = begin(story, slices);
+fn run(story: &Story, laned: bool, slices: Slices, kills: &[usize], schedule: u32) -> usize {
+    let mut pair = begin(story, laned, slices);
     let steps = converse(story, &mut pair, kills, schedule);
-    conclude(story, &pair, &format!("{slices:?}, killed at {kills:?}, schedule {schedule:#x}"));
+    let how = format!("lanes {laned}, {slices:?}, killed at {kills:?}, schedule {schedule:#x}");
+    conclude(story, &pair, &how);
     steps
 }
 
 #[test]
 fn one_kill_or_two_at_every_frame_of_every_conversation_lose_nothing() {
     let mut report = String::new();
-    for story in STORIES {
+    for (story, laned) in each() {
         let mut runs = 0;
         for schedule in SCHEDULES {
-            let steps = run(story, Slices::Frames, &[], schedule);
+            let steps = run(story, laned, Slices::Frames, &[], schedule);
             for first in 0..=steps {
-                run(story, Slices::Frames, &[first], schedule);
+                run(story, laned, Slices::Frames, &[first], schedule);
                 runs += 1;
                 // Steps after the first kill repeat what was lost: a little longer than alone.
                 for second in first + 1..=steps + 8 {
-                    run(story, Slices::Frames, &[first, second], schedule);
+                    run(story, laned, Slices::Frames, &[first, second], schedule);
                     runs += 1;
                 }
             }
         }
-        writeln!(report, "{}: {runs} runs, all exact", story.name).unwrap();
+        writeln!(report, "{}, lanes {laned}: {runs} runs, all exact", story.name).unwrap();
     }
     println!("{report}");
 }
 
 /// The same conversations on a slow path whose delay varies: bytes are under way, wait in front of
 /// the bottleneck or in the link when the carrier dies. `kills` are moments after the start.
-fn run_in_time(story: &Story, seed: u64, kills: &[Duration]) {
+fn run_in_time(story: &Story, laned: bool, seed: u64, kills: &[Duration]) {
     let path = Conditions {
         jitter: Duration::from_millis(4),
         queue: 8 << 10,
         slices: Slices::Random(3000),
         ..Conditions::path(Duration::from_millis(10), 4)
     };
-    let mut pair = begin_on(story, path, seed);
+    let mut pair = begin_on(story, laned, path, seed);
     let start = pair.now;
     let number = kills.len();
     let mut kills = kills.iter().peekable();
@@ -133,17 +139,17 @@ fn run_in_time(story: &Story, seed: u64, kills: &[Duration]) {
         pair.step();
         answer_all(story, &mut pair);
     }
-    conclude(story, &pair, &format!("seed {seed}, killed {number} times"));
+    conclude(story, &pair, &format!("lanes {laned}, seed {seed}, killed {number} times"));
 }
 
 #[test]
 fn kills_on_a_slow_path_with_jitter_lose_nothing() {
-    for story in STORIES {
+    for (story, laned) in each() {
         for first in (0..200u64).step_by(5) {
             let first = Duration::from_millis(first);
-            run_in_time(story, 1, &[first]);
+            run_in_time(story, laned, 1, &[first]);
             for pause in [1, 9, 31] {
-                run_in_time(story, pause, &[first, first + Duration::from_millis(pause)]);
+                run_in_time(story, laned, pause, &[first, first + Duration::from_millis(pause)]);
             }
         }
     }
@@ -151,16 +157,16 @@ fn kills_on_a_slow_path_with_jitter_lose_nothing() {
 
 #[test]
 fn reads_of_any_size_give_the_same_result() {
-    for story in STORIES {
+    for (story, laned) in each() {
         for slices in [Slices::Bytes, Slices::Random(3), Slices::Random(7000), Slices::Whole] {
-            run(story, slices, &[], SCHEDULES[0]);
+            run(story, laned, slices, &[], SCHEDULES[0]);
         }
     }
 }
 
 /// A short scripted conversation with all kinds of frames, small enough to be cut at every byte.
-fn scripted() -> Pair {
-    let mut pair = Pair::over(Conditions::default(), tight(), 3);
+fn scripted(laned: bool) -> Pair {
+    let mut pair = Pair::over_lanes(laned, Conditions::default(), tight(), 3);
     for (side, text) in [(Client, "up"), (Server, "down")] {
         let id = pair.open(side, &open(text));
         pair.write(side, id, text.as_bytes());
@@ -216,17 +222,20 @@ fn check_script(pair: &Pair, how: &str) {
 #[test]
 fn a_carrier_cut_at_every_byte_and_its_successor_at_every_byte_of_the_resume_lose_nothing() {
     let mut runs = 0;
-    for to in [Client, Server] {
-        let mut whole = scripted();
+    for (to, laned) in [(Client, false), (Client, true), (Server, false), (Server, true)] {
+        let mut whole = scripted(laned);
         let length = play(&mut whole, to, &[]);
         check_script(&whole, "uncut");
         for first in 1..=length {
             // 8 + 4 + 3 entries of 29: 99 bytes of RESUME, and what follows it.
             for second in [None].into_iter().chain((1..=160).step_by(1 + runs % 3).map(Some)) {
-                let mut pair = scripted();
+                let mut pair = scripted(laned);
                 pair.cut_after(to, first);
                 play(&mut pair, to, second.as_slice());
-                check_script(&pair, &format!("{to:?} cut after {first}, then {second:?}"));
+                check_script(
+                    &pair,
+                    &format!("lanes {laned}, {to:?} cut after {first}, then {second:?}"),
+                );
                 runs += 1;
             }
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use proto::{CarrierNumber, Event, Link, Open, ResetCode, StreamId, StreamKey, Violation};
+use proto::{
+    CarrierNumber, Event, LaneInput, Link, Open, ResetCode, StreamId, StreamKey, Violation,
+};
 
 /// What an end's application has done with a stream and what it was told of it.
 #[derive(Debug)]
@@ -190,6 +192,25 @@ impl End {
     pub(super) fn receive(&mut self, now: Instant, number: CarrierNumber, buf: &mut BytesMut) {
         while self.violation.is_none() {
             match self.link.handle_input(now, number, buf) {
+                Ok(Some(event)) => self.take(now, event),
+                Ok(None) => return,
+                Err(violation) => {
+                    self.violation = Some(violation);
+                    self.link.abort(violation);
+                }
+            }
+        }
+    }
+
+    pub(super) fn receive_lane(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        lane: &mut LaneInput,
+        buf: &mut BytesMut,
+    ) {
+        while self.violation.is_none() {
+            match self.link.handle_lane(now, number, lane, buf) {
                 Ok(Some(event)) => self.take(now, event),
                 Ok(None) => return,
                 Err(violation) => {

@@ -65,6 +65,8 @@ pub struct Pair {
     pub now: Instant,
     /// Of the next carriers.
     pub conditions: Conditions,
+    /// Whether the next carriers have a lane per stream and direction.
+    pub laned: bool,
     ends: [End; 2],
     wires: Vec<Wire>,
     last: u32,
@@ -90,7 +92,8 @@ impl Pair {
             End::new(Link::new(Side::Client, configs[0], client, now)),
             End::new(Link::new(Side::Server, configs[1], server, now)),
         ];
-        Self { now, conditions: Conditions::default(), ends, wires: Vec::new(), last: 0, seed }
+        let (conditions, laned) = (Conditions::default(), false);
+        Self { now, conditions, laned, ends, wires: Vec::new(), last: 0, seed }
     }
 
     /// Two links of default settings, without memory limit, on an ideal carrier.
@@ -102,8 +105,15 @@ impl Pair {
     /// Two links of these settings on a carrier of these conditions.
     #[must_use]
     pub fn over(conditions: Conditions, config: LinkConfig, seed: u64) -> Self {
+        Self::over_lanes(false, conditions, config, seed)
+    }
+
+    /// As [`Pair::over`]; `laned` carriers have a lane per stream and direction.
+    #[must_use]
+    pub fn over_lanes(laned: bool, conditions: Conditions, config: LinkConfig, seed: u64) -> Self {
         let mut pair = Self::new([config; 2], [Rc::new(Unlimited), Rc::new(Unlimited)], seed);
         pair.conditions = conditions;
+        pair.laned = laned;
         pair.reconnect();
         pair
     }
@@ -257,7 +267,7 @@ impl Pair {
         self.last += 1;
         let number = CarrierNumber(self.last);
         let seed = self.seed.wrapping_mul(0x1_0001).wrapping_add(self.last.into());
-        self.wires.push(Wire::new(number, self.conditions, seed));
+        self.wires.push(Wire::new(number, self.conditions, self.laned, seed));
         number
     }
 
@@ -329,7 +339,7 @@ impl Pair {
                     at(wire.pipes[here].writable_at(now, end.link.send_limit()));
                 }
                 if !wire.left[here] {
-                    wire.pipes[1 - here].next_arrival().into_iter().for_each(&mut at);
+                    wire.next_arrival(SIDES[here]).into_iter().for_each(&mut at);
                 }
             }
         }
@@ -375,7 +385,7 @@ impl Pair {
 
     /// Bytes delivered over all living carriers, both ways.
     fn traffic(&self) -> u64 {
-        self.wires.iter().flat_map(|wire| &wire.pipes).map(crate::netem::Pipe::delivered).sum()
+        self.wires.iter().map(Wire::delivered).sum()
     }
 
     /// An end gave a carrier up: the other end finds it closed.

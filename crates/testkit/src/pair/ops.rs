@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use proto::{Attach, CarrierNumber, Event, Link, LinkConfig, ResetCode, Side, StreamId};
+use proto::{Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, ResetCode, Side, StreamId};
 
 use super::{Pair, Purse, SIDES, open, place};
 use crate::netem::{Conditions, Slices};
@@ -75,6 +75,8 @@ pub fn run(list: &[u8], seed: u64) -> Tally {
         slices,
         ..Conditions::default()
     };
+    // Half of the runs have a lane per stream and direction.
+    pair.laned = list.first().is_some_and(|byte| byte & 0x40 != 0);
     pair.reconnect();
     let (written, live, tally) = (BTreeMap::new(), Vec::new(), Tally::default());
     let mut run = Run { pair, limited, written, live, tally };
@@ -281,10 +283,19 @@ pub fn frames(data: &[u8]) {
         link.attach(now, second, Attach::Replaces(first));
     }
     let (mut buf, mut out) = (BytesMut::new(), VecDeque::new());
-    for part in data.chunks(usize::from(piece / 2) + 1) {
-        buf.extend_from_slice(part);
+    // Every other piece of some inputs comes on a lane of a single stream.
+    let (mut lane, mut lane_buf) = (LaneInput::new(), BytesMut::new());
+    let laned = piece & 0x80 != 0;
+    for (n, part) in data.chunks(usize::from(piece & 0x7f) / 2 + 1).enumerate() {
+        let on_lane = laned && n % 2 == 1;
+        if on_lane { &mut lane_buf } else { &mut buf }.extend_from_slice(part);
         loop {
-            match link.handle_input(now, carrier, &mut buf) {
+            let outcome = if on_lane {
+                link.handle_lane(now, carrier, &mut lane, &mut lane_buf)
+            } else {
+                link.handle_input(now, carrier, &mut buf)
+            };
+            match outcome {
                 Ok(None) => break,
                 Ok(Some(Event::Data { key, bytes })) => link.consume(now, key, bytes.len()),
                 Ok(Some(_)) => {}

@@ -1,13 +1,17 @@
-//! A carrier between the two ends: a pipe each way and what each end has not decoded yet.
+//! A carrier between the two ends: a pipe each way, on some carriers one more for each direction of
+//! each stream, and what each end has not decoded yet.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use bytes::BytesMut;
-use proto::{CarrierNumber, Side};
+use bytes::{Bytes, BytesMut};
+use proto::{CarrierNumber, LaneInput, Outgoing, Side, StreamKey};
 
 use super::{End, place};
 use crate::netem::{Conditions, Pipe};
+
+/// Lanes that an end may have open at once; the payload of further streams goes by the first one.
+const LANES_MAX: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -18,50 +22,193 @@ pub(super) struct Wire {
     inbox: [BytesMut; 2],
     /// The end has closed it.
     pub(super) left: [bool; 2],
+    /// Lanes of single streams, by the end that writes; `None` on a carrier without.
+    lanes: Option<[Lanes; 2]>,
+    conditions: Conditions,
+    seed: u64,
+}
+
+/// Those of one end.
+#[derive(Debug, Default)]
+struct Lanes {
+    open: Vec<OwnLane>,
+    /// Streams that found no lane to be had.
+    without: Vec<StreamKey>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct OwnLane {
+    key: StreamKey,
+    pipe: Pipe,
+    inbox: BytesMut,
+    input: LaneInput,
+    /// Nothing more is written.
+    ended: bool,
 }
 
 impl Wire {
-    pub(super) fn new(number: CarrierNumber, conditions: Conditions, seed: u64) -> Self {
+    pub(super) fn new(
+        number: CarrierNumber,
+        conditions: Conditions,
+        laned: bool,
+        seed: u64,
+    ) -> Self {
         Self {
             number,
             pipes: [Pipe::new(conditions, seed), Pipe::new(conditions, !seed)],
             inbox: [BytesMut::new(), BytesMut::new()],
             left: [false; 2],
+            lanes: laned.then(Default::default),
+            conditions,
+            seed,
         }
     }
 
     pub(super) fn silence(&mut self) {
         self.pipes.iter_mut().for_each(Pipe::silence);
+        let lanes = self.lanes.iter_mut().flatten();
+        lanes.flat_map(|lanes| &mut lanes.open).for_each(|lane| lane.pipe.silence());
     }
 
     pub(super) fn is_cut(&self) -> bool {
         self.pipes.iter().any(Pipe::is_cut)
     }
 
+    /// Bytes delivered so far, both ways.
+    pub(super) fn delivered(&self) -> u64 {
+        let lanes = self.lanes.iter().flatten().flat_map(|lanes| &lanes.open);
+        let own: u64 = lanes.map(|lane| lane.pipe.delivered()).sum();
+        own + self.pipes.iter().map(Pipe::delivered).sum::<u64>()
+    }
+
+    /// When something is there for `to` to read.
+    pub(super) fn next_arrival(&self, to: Side) -> Option<Instant> {
+        let from = 1 - place(to);
+        let lanes = self.lanes.iter().flat_map(|lanes| &lanes[from].open);
+        let own = lanes.filter(|lane| !lane.input.waits()).filter_map(|l| l.pipe.next_arrival());
+        own.chain(self.pipes[from].next_arrival()).min()
+    }
+
     /// Writes frames while the socket's buffer takes them.
     pub(super) fn fill(&mut self, now: Instant, side: Side, end: &mut End) {
-        let pipe = &mut self.pipes[place(side)];
-        let mut batch = VecDeque::new();
+        let here = place(side);
         while end.link.has_output(self.number)
-            && pipe.writable_at(now, end.link.send_limit()) <= now
+            && self.pipes[here].writable_at(now, end.link.send_limit()) <= now
         {
-            if end.link.poll_transmit(now, self.number, &mut batch) == 0 {
+            let taken = match &mut self.lanes {
+                None => {
+                    let mut batch = VecDeque::new();
+                    let taken = end.link.poll_transmit(now, self.number, &mut batch);
+                    batch.drain(..).for_each(|frame| self.pipes[here].write(now, frame));
+                    taken
+                }
+                Some(lanes) => {
+                    let (conditions, seed) = (self.conditions, self.seed);
+                    let (first, lanes) = (&mut self.pipes[here], &mut lanes[here]);
+                    let mut batch = Batch { now, first, lanes, conditions, seed };
+                    end.link.poll_transmit(now, self.number, &mut batch)
+                }
+            };
+            if taken == 0 {
                 return;
-            }
-            for frame in batch.drain(..) {
-                pipe.write(now, frame);
             }
             end.collect(now);
             end.turn(now);
         }
     }
 
-    /// One read of `to`. False when nothing has arrived.
+    /// One read of `to`, from a lane of a stream before the first one: whoever is early has to wait.
+    /// False when nothing has arrived.
     pub(super) fn read(&mut self, now: Instant, to: Side, end: &mut End) -> bool {
-        let here = place(to);
-        let Some(piece) = self.pipes[1 - here].read(now) else { return false };
+        let (here, from) = (place(to), 1 - place(to));
+        for lane in self.lanes.iter_mut().flat_map(|lanes| &mut lanes[from].open) {
+            if lane.input.waits() {
+                continue;
+            }
+            let Some(piece) = lane.pipe.read(now) else { continue };
+            lane.inbox.extend_from_slice(&piece);
+            end.receive_lane(now, self.number, &mut lane.input, &mut lane.inbox);
+            return true;
+        }
+        if let Some(lanes) = &mut self.lanes {
+            let over = |lane: &mut OwnLane| {
+                !lane.ended || !lane.inbox.is_empty() || lane.pipe.next_arrival().is_some()
+            };
+            lanes[from].open.retain_mut(over);
+        }
+        let Some(piece) = self.pipes[from].read(now) else { return false };
         self.inbox[here].extend_from_slice(&piece);
         end.receive(now, self.number, &mut self.inbox[here]);
+        for lane in self.lanes.iter_mut().flat_map(|lanes| &mut lanes[from].open) {
+            if lane.input.waits() {
+                end.receive_lane(now, self.number, &mut lane.input, &mut lane.inbox);
+            }
+        }
+        true
+    }
+}
+
+/// Frames on their way into the pipes of a carrier with lanes.
+struct Batch<'a> {
+    now: Instant,
+    first: &'a mut Pipe,
+    lanes: &'a mut Lanes,
+    conditions: Conditions,
+    seed: u64,
+}
+
+impl Batch<'_> {
+    /// The pipe of a stream, made if it may be.
+    fn lane(&mut self, key: StreamKey) -> Option<&mut OwnLane> {
+        let Lanes { open, without, made } = &mut *self.lanes;
+        if without.contains(&key) {
+            return None;
+        }
+        let place = open.iter().position(|lane| lane.key == key);
+        if place.is_none() && open.len() >= LANES_MAX {
+            without.push(key);
+            return None;
+        }
+        let place = place.unwrap_or_else(|| {
+            *made += 1;
+            let pipe = Pipe::new(self.conditions, self.seed.rotate_left(17) ^ *made);
+            let (inbox, input) = (BytesMut::new(), LaneInput::new());
+            open.push(OwnLane { key, pipe, inbox, input, ended: false });
+            open.len() - 1
+        });
+        open.get_mut(place)
+    }
+}
+
+impl Outgoing for Batch<'_> {
+    const LANES: bool = true;
+
+    fn push(&mut self, frame: Bytes) {
+        self.first.write(self.now, frame);
+    }
+
+    fn push_payload(&mut self, key: StreamKey, frame: Bytes) {
+        let now = self.now;
+        match self.lane(key) {
+            Some(lane) => lane.pipe.write(now, frame),
+            None => self.first.write(now, frame),
+        }
+    }
+
+    fn push_fin(&mut self, key: StreamKey, frame: Bytes) {
+        self.push_payload(key, frame);
+        if let Some(lane) = self.lane(key) {
+            lane.ended = true;
+        }
+    }
+
+    fn abort(&mut self, key: StreamKey) {
+        // What is under way may arrive or not; here it does not.
+        self.lanes.open.retain(|lane| lane.key != key);
+    }
+
+    fn takes_payload(&self) -> bool {
         true
     }
 }
