@@ -17,8 +17,9 @@ use transport::{Lane, Peer};
 
 use crate::charge::Charge;
 use crate::handle::Inner;
+use crate::lanes::{self, Beside};
 use crate::owner::End;
-use crate::reader::{self, Run};
+use crate::reader::{self, First, Run};
 use crate::writer;
 
 /// How long the last frame may take on its way out before the connection is closed all the same.
@@ -30,9 +31,11 @@ pub(crate) struct Io {
     pub(crate) lane: RefCell<Box<dyn Lane>>,
     /// Frames handed out by the machine and not yet taken by the lane.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
+    /// Lanes of single streams, where the transport has them.
+    pub(crate) beside: Option<Rc<Beside>>,
     /// The reader's, between its turns: only its memory matters.
     pub(crate) run: Cell<Run>,
-    /// Capacity of the reader's buffer.
+    /// Capacity of the readers' buffers.
     pub(crate) reading: Cell<usize>,
     charge: Charge,
 }
@@ -49,6 +52,8 @@ pub(crate) struct Running {
     pub(crate) number: CarrierNumber,
     pub(crate) peer: Peer,
     reading: AbortHandle,
+    /// Takes the lanes that the peer opens, where there are some.
+    accepting: Option<AbortHandle>,
     /// `None` once it was left to say farewell.
     writing: Option<AbortHandle>,
 }
@@ -67,10 +72,13 @@ impl Running {
         carrier: transport::Carrier,
         leftover: BytesMut,
     ) {
+        let lanes = carrier.lanes;
+        let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &*link.budget)));
         let io = Rc::new(Io {
             number,
             lane: RefCell::new(carrier.lane),
             out: RefCell::default(),
+            beside: beside.clone(),
             run: Cell::default(),
             reading: Cell::new(0),
             charge: Charge::new(Rc::clone(&link.budget)),
@@ -78,10 +86,17 @@ impl Running {
         let reading = {
             let (inner, io) = (Rc::clone(link), Rc::clone(&io));
             async move {
-                let outcome = reader::run(&inner, &io, leftover).await;
+                let outcome = reader::run(&inner, &io, &mut First, leftover).await;
                 reader::report(&inner, &io, outcome);
             }
         };
+        let accepting = beside.map(|beside| {
+            let (inner, io) = (Rc::clone(link), Rc::clone(&io));
+            async move {
+                let outcome = lanes::accept(&inner, &io, &beside).await;
+                reader::report(&inner, &io, outcome);
+            }
+        });
         let writing = {
             let inner = Rc::clone(link);
             async move {
@@ -100,7 +115,11 @@ impl Running {
             tokio::task::spawn_local(guarded(Rc::downgrade(link), reading)).abort_handle();
         let writing =
             tokio::task::spawn_local(guarded(Rc::downgrade(link), writing)).abort_handle();
-        let running = Self { number, peer: carrier.peer, reading, writing: Some(writing) };
+        let accepting = accepting.map(|accepting| {
+            tokio::task::spawn_local(guarded(Rc::downgrade(link), accepting)).abort_handle()
+        });
+        let writing = Some(writing);
+        let running = Self { number, peer: carrier.peer, reading, accepting, writing };
         link.carriers.borrow_mut().push(running);
     }
 
@@ -113,6 +132,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.reading.abort();
+        self.accepting.iter().for_each(AbortHandle::abort);
         if let Some(writing) = &self.writing {
             writing.abort();
         }

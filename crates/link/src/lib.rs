@@ -19,6 +19,7 @@ mod dial;
 mod greet;
 mod handle;
 mod inlet;
+mod lanes;
 mod owner;
 mod reader;
 mod retire;

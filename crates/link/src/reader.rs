@@ -1,15 +1,15 @@
-//! The reader of a carrier: one large read, frames cut out of it without copying, payload handed
-//! to its target inline.
+//! The reader of a carrier's first lane, and of each lane of a single stream: one large read, frames
+//! cut out of it without copying, payload handed to its target inline.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
-use proto::{Event, StreamKey, Violation};
+use proto::{CarrierNumber, Event, StreamKey, Violation};
 use transport::{gather, pool};
 
 use crate::carrier::Io;
@@ -31,39 +31,142 @@ const SPARE: usize = 16 << 10;
 
 /// Why reading ended.
 pub(crate) enum Outcome {
+    /// The carrier is dead.
     Lost(io::Error),
     Violation(Violation),
+    /// A lane of a single stream ended, which is no loss.
+    Over,
 }
 
-/// Reads until the carrier or the link ends.
-pub(crate) async fn run(link: &Rc<Inner>, io: &Io, leftover: BytesMut) -> Outcome {
+/// Where bytes come from, and which of the machine's inputs they are.
+pub(crate) trait Source {
+    /// Whether what was read has to wait until the first lane has brought something.
+    fn is_early(&self) -> bool {
+        false
+    }
+
+    /// Wakes the task of `cx` then.
+    fn wait(&self, _cx: &Context<'_>) {}
+
+    /// As [`transport::Lane::poll_read`]; `None` at an end that is no loss.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &Io,
+        buf: &mut BytesMut,
+    ) -> Poll<io::Result<Option<usize>>>;
+
+    /// Hands bytes to the machine.
+    fn handle(
+        &mut self,
+        machine: &mut proto::Link,
+        now: Instant,
+        number: CarrierNumber,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation>;
+
+    /// Everything that was read was handed over.
+    fn handled(&self, _io: &Io) {}
+}
+
+/// The lane that every carrier has.
+pub(crate) struct First;
+
+impl Source for First {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &Io,
+        buf: &mut BytesMut,
+    ) -> Poll<io::Result<Option<usize>>> {
+        Poll::Ready(match ready!(io.lane.borrow_mut().poll_read(cx, buf)) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => Ok(Some(n)),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn handle(
+        &mut self,
+        machine: &mut proto::Link,
+        now: Instant,
+        number: CarrierNumber,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation> {
+        machine.handle_input(now, number, buf)
+    }
+
+    fn handled(&self, io: &Io) {
+        if let Some(beside) = &io.beside {
+            beside.go_on();
+        }
+    }
+}
+
+/// Reads until the lane, the carrier or the link ends.
+pub(crate) async fn run(
+    link: &Rc<Inner>,
+    io: &Io,
+    source: &mut impl Source,
+    leftover: BytesMut,
+) -> Outcome {
+    let mut held = Held { io, bytes: 0 };
     let mut buf = leftover;
     let mut size = BUSY;
-    if let Err(violation) = process(link, io, &mut buf) {
+    if let Err(violation) = process(link, io, source, &mut buf) {
         return Outcome::Violation(violation);
     }
     poll_fn(|cx| {
-        let polled = poll(cx, link, io, &mut buf, &mut size);
-        io.reading.set(buf.capacity());
-        io.account();
+        let polled = poll(cx, link, io, source, &mut buf, &mut size);
+        held.set(buf.capacity());
         polled
     })
     .await
+}
+
+/// What a reader's buffer adds to those of the carrier.
+struct Held<'a> {
+    io: &'a Io,
+    bytes: usize,
+}
+
+impl Held<'_> {
+    fn set(&mut self, bytes: usize) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.io.reading.set(self.io.reading.get() - before + bytes);
+        self.io.account();
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 fn poll(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
     io: &Io,
+    source: &mut impl Source,
     buf: &mut BytesMut,
     size: &mut usize,
 ) -> Poll<Outcome> {
     let mut budget = BUDGET;
     loop {
+        if source.is_early() {
+            // Its turn may have come meanwhile.
+            if let Err(violation) = process(link, io, source, buf) {
+                return Poll::Ready(Outcome::Violation(violation));
+            }
+            if source.is_early() {
+                source.wait(cx);
+                return Poll::Pending;
+            }
+        }
         make_room(buf, *size);
         let room = buf.capacity() - buf.len();
-        let polled = io.lane.borrow_mut().poll_read(cx, buf);
-        let n = match polled {
+        let n = match source.poll_read(cx, io, buf) {
             Poll::Pending => {
                 if buf.is_empty() {
                     // An idle carrier holds no buffer.
@@ -71,10 +174,8 @@ fn poll(
                 }
                 return Poll::Pending;
             }
-            Poll::Ready(Ok(0)) => {
-                return Poll::Ready(Outcome::Lost(io::ErrorKind::UnexpectedEof.into()));
-            }
-            Poll::Ready(Ok(n)) => n,
+            Poll::Ready(Ok(None)) => return Poll::Ready(Outcome::Over),
+            Poll::Ready(Ok(Some(n))) => n,
             Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
         };
         *size = if n < SPARE || is_tight(link) {
@@ -84,7 +185,7 @@ fn poll(
         } else {
             *size
         };
-        if let Err(violation) = process(link, io, buf) {
+        if let Err(violation) = process(link, io, source, buf) {
             return Poll::Ready(Outcome::Violation(violation));
         }
         if n >= budget {
@@ -116,14 +217,19 @@ fn make_room(buf: &mut BytesMut, size: usize) {
 }
 
 /// Hands everything in `buf` to the machine, and what it gives to who it is for.
-fn process(link: &Rc<Inner>, io: &Io, buf: &mut BytesMut) -> Result<(), Violation> {
+fn process(
+    link: &Rc<Inner>,
+    io: &Io,
+    source: &mut impl Source,
+    buf: &mut BytesMut,
+) -> Result<(), Violation> {
     if !buf.has_remaining() {
         return Ok(());
     }
     let now = crate::now();
     let mut run = io.run.take();
     let outcome = loop {
-        let event = link.machine.borrow_mut().handle_input(now, io.number, buf);
+        let event = source.handle(&mut link.machine.borrow_mut(), now, io.number, buf);
         match event {
             Ok(Some(Event::Data { key, bytes })) => run.push(link, now, key, bytes),
             Ok(Some(event)) => {
@@ -138,6 +244,7 @@ fn process(link: &Rc<Inner>, io: &Io, buf: &mut BytesMut) -> Result<(), Violatio
     io.run.set(run);
     if outcome.is_ok() {
         link.settle(now);
+        source.handled(io);
     }
     outcome
 }
@@ -179,5 +286,6 @@ pub(crate) fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
             tracing::warn!(link = link.serial, %violation, "the peer broke the protocol");
             link.end(End::Violation(violation));
         }
+        Outcome::Over => {}
     }
 }

@@ -65,11 +65,14 @@ pub(crate) async fn drain(link: &Rc<Inner>, io: &Io) {
 
 /// One write; `Ok(0)` when there is nothing to write.
 fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::Result<usize>> {
+    if let Some(beside) = &io.beside {
+        return beside.fill_and_write(cx, link, io);
+    }
     if io.out.borrow().is_empty() {
         let now = crate::now();
         let filled = {
             let mut out = io.out.borrow_mut();
-            link.machine.borrow_mut().poll_transmit(now, io.number, &mut out)
+            link.machine.borrow_mut().poll_transmit(now, io.number, &mut *out)
         };
         if filled == 0 {
             return Poll::Ready(Ok(0));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::ViolationCode as Code;
 use proto::{
-    Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, Outgoing, ResetCode, Side,
+    Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, Outgoing, Priority, ResetCode, Side,
     StreamKey, Unlimited, Violation,
 };
 use testkit::pair::{epoch, open};
@@ -82,7 +82,7 @@ impl Outgoing for Sent {
         self.first.extend_from_slice(&frame);
     }
 
-    fn push_payload(&mut self, key: StreamKey, frame: Bytes) {
+    fn push_payload(&mut self, key: StreamKey, _priority: Priority, frame: Bytes) {
         self.own.push((key, "payload", frame));
     }
 

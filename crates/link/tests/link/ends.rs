@@ -178,7 +178,7 @@ fn the_budget_of_a_worker_is_whole_again_when_its_links_have_ended() {
     let process = ProcessBudget::new(64 << 20);
     virtually(async {
         let lease = Rc::new(Lease::new(process.clone()));
-        let (listener, dialer) = memory::network();
+        let (listener, dialer) = memory::laned_network(crate::LANES);
         let rules = Rules { budget: lease.clone(), ..Rules::default() };
         let server = Server::start(vec![Box::new(listener)], rules);
         let mut clients = Vec::new();

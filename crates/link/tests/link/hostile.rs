@@ -217,7 +217,7 @@ fn a_thousand_silent_peers_do_not_delay_an_honest_one() {
 #[test]
 fn a_greeting_that_trickles_is_cut_off_after_ten_seconds() {
     virtually(async {
-        let (listener, dialer) = memory::network();
+        let (listener, dialer) = memory::laned_network(crate::LANES);
         let server = Server::start(vec![Box::new(listener)], Rules::default());
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let carrier = transport::Dialer::dial(&dialer, address).await.unwrap();

@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "long runs tell their counts")]
 
+/// These carriers have one lane for everything; see `tests/lanes.rs`.
+const LANES: Option<usize> = None;
+
 mod ends;
 mod hostile;
 mod kills;

@@ -112,7 +112,7 @@ fn links_whose_ids_are_used_up_replace_each_other_and_refuse_no_stream() {
     let few = LinkConfig { last_id: StreamId::new(20), ..LinkConfig::default() };
     for server_opens in [false, true] {
         virtually(async {
-            let (listener, dialer) = memory::network();
+            let (listener, dialer) = memory::laned_network(crate::LANES);
             let mut rules = Rules::default();
             let mut plan = plan(vec![direct(&dialer)]);
             if server_opens { &mut rules.config } else { &mut plan.link }.last_id = few.last_id;
@@ -265,7 +265,7 @@ fn a_goodbye_amid_the_dial_of_a_successor_ends_it() {
 fn a_client_on_its_way_out_makes_no_successor_and_keeps_its_streams() {
     for amid_dial in [false, true] {
         virtually(async move {
-            let (listener, memory) = memory::network();
+            let (listener, memory) = memory::laned_network(crate::LANES);
             let server = Server::start(vec![Box::new(listener)], Rules::default());
             let dialer = Scripted::new(&memory, []);
             let plan = plan(vec![path(dialer.clone(), 1)]);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::StreamKey;
 use super::input::Decoder;
-use crate::StreamId;
+use crate::{Priority, StreamId};
 
 /// Where frames go that [`super::Link::poll_transmit`] makes. A queue of bytes is a carrier with
 /// one lane for everything.
@@ -23,8 +23,9 @@ pub trait Outgoing {
     /// The next frames for the first lane.
     fn push(&mut self, frame: Bytes);
 
-    /// The next frame of a stream, for its own lane, or for the first one as long as it has none.
-    fn push_payload(&mut self, key: StreamKey, frame: Bytes);
+    /// The next frame of a stream of this class, for its own lane, or for the first one as long as it
+    /// has none.
+    fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes);
 
     /// FIN of a stream, to follow all of its payload; its lane ends behind it.
     fn push_fin(&mut self, key: StreamKey, frame: Bytes);
@@ -43,7 +44,7 @@ impl Outgoing for VecDeque<Bytes> {
         self.push_back(frame);
     }
 
-    fn push_payload(&mut self, _key: StreamKey, frame: Bytes) {
+    fn push_payload(&mut self, _key: StreamKey, _priority: Priority, frame: Bytes) {
         self.push_back(frame);
     }
 

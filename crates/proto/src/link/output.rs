@@ -8,7 +8,7 @@ use super::{Link, Outgoing, StreamKey, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
 use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Pace};
-use crate::{CarrierNumber, StreamId};
+use crate::{CarrierNumber, Priority, StreamId};
 
 /// Frames of one batch: what one gathered write takes.
 const BATCH: usize = 64;
@@ -162,7 +162,7 @@ impl Link {
             while batch.frames < BATCH && batch.bytes < end_of_turn {
                 let Some(frame) = stream.send.pop() else { break };
                 if O::LANES && key.id != StreamId::CONTROL {
-                    batch.push_payload(key, frame);
+                    batch.push_payload(key, stream.priority, frame);
                     continue;
                 }
                 if !self.scratch.is_empty() {
@@ -197,9 +197,9 @@ impl<O: Outgoing> Batch<'_, O> {
         self.out.push(frame);
     }
 
-    fn push_payload(&mut self, key: StreamKey, frame: Bytes) {
+    fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes) {
         self.count(&frame);
-        self.out.push_payload(key, frame);
+        self.out.push_payload(key, priority, frame);
     }
 
     fn push_fin(&mut self, key: StreamKey, frame: Bytes) {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use proto::{CarrierNumber, LaneInput, Outgoing, Side, StreamKey};
+use proto::{CarrierNumber, LaneInput, Outgoing, Priority, Side, StreamKey};
 
 use super::{End, place};
 use crate::netem::{Conditions, Pipe};
@@ -188,7 +188,7 @@ impl Outgoing for Batch<'_> {
         self.first.write(self.now, frame);
     }
 
-    fn push_payload(&mut self, key: StreamKey, frame: Bytes) {
+    fn push_payload(&mut self, key: StreamKey, _priority: Priority, frame: Bytes) {
         let now = self.now;
         match self.lane(key) {
             Some(lane) => lane.pipe.write(now, frame),
@@ -197,7 +197,7 @@ impl Outgoing for Batch<'_> {
     }
 
     fn push_fin(&mut self, key: StreamKey, frame: Bytes) {
-        self.push_payload(key, frame);
+        self.push_payload(key, Priority::Normal, frame);
         if let Some(lane) = self.lane(key) {
             lane.ended = true;
         }

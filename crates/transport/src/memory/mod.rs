@@ -1,16 +1,19 @@
 //! A transport in memory, for tests: no socket, no system call, works under tokio's paused clock
-//! and dies where a test wants it to.
+//! and dies where a test wants it to. [`laned_network`] makes
+//! connections with a lane per stream and direction.
 //!
 //! [`network`] makes a listener and a dialer; each dial makes a pair of lanes over two bounded
 //! pipes, as [`pair`] does directly. The [`Faults`] of a dialer apply to the connections it makes
 //! from then on. A lane may be used from another thread (one lock per call, never held across a
 //! wake).
 
+mod lanes;
 mod pipe;
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -19,6 +22,7 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     Carrier, CarrierError, Dialer, Incoming, Lane, Listener, LocalFuture, Peer, Transport,
 };
+use lanes::{Hub, MemoryLanes};
 use pipe::Wire;
 
 /// Bytes a pipe holds before its writer waits, as a small socket buffer would.
@@ -44,8 +48,21 @@ fn killed() -> io::Error {
 /// Both ends of a connection: the dialing one and the accepting one.
 #[must_use]
 pub fn pair(faults: Faults) -> (MemoryLane, MemoryLane) {
-    let wire = Arc::new(Mutex::new(Wire::new(faults)));
-    let end = |index| MemoryLane { wire: Arc::clone(&wire), index, detached: false };
+    connection(faults, None)
+}
+
+fn connection(faults: Faults, lanes: Option<usize>) -> (MemoryLane, MemoryLane) {
+    let fuses = [faults.kill_after_sent, faults.kill_after_received];
+    let fuses = fuses.map(|fuse| fuse.map(|bytes| Arc::new(AtomicU64::new(bytes))));
+    let wire = Arc::new(Mutex::new(Wire::new(fuses.clone(), faults.read_at_most)));
+    let hub = lanes.map(|most| {
+        let first = Arc::downgrade(&wire);
+        Arc::new(Mutex::new(Hub::new(most, first, fuses.clone(), faults.read_at_most)))
+    });
+    let end = |index| {
+        let (wire, hub) = (Arc::clone(&wire), hub.clone());
+        MemoryLane { wire, hub, index, detached: false }
+    };
     (end(0), end(1))
 }
 
@@ -53,6 +70,8 @@ pub fn pair(faults: Faults) -> (MemoryLane, MemoryLane) {
 #[derive(Debug)]
 pub struct MemoryLane {
     wire: Arc<Mutex<Wire>>,
+    /// The lanes beside it, which die with it.
+    hub: Option<Arc<Mutex<Hub>>>,
     /// 0 dialled, 1 accepted; also which pipe we write into.
     index: usize,
     detached: bool,
@@ -60,13 +79,14 @@ pub struct MemoryLane {
 
 /// Reaches a connection from outside, to break it.
 #[derive(Clone, Debug)]
-pub struct Breaker(Arc<Mutex<Wire>>);
+pub struct Breaker(Arc<Mutex<Wire>>, Option<Arc<Mutex<Hub>>>);
 
 impl Breaker {
     /// Kills the connection now: both ends get an error.
     pub fn kill(&self) {
         let wakers = lock(&self.0).kill();
         wakers.into_iter().for_each(Waker::wake);
+        self.1.iter().for_each(Hub::kill);
     }
 
     /// From now on everything written is accepted and dropped in silence, both ways, and no end
@@ -74,6 +94,7 @@ impl Breaker {
     pub fn black_hole(&self) {
         let wakers = lock(&self.0).black_hole();
         wakers.into_iter().for_each(Waker::wake);
+        self.1.iter().for_each(Hub::black_hole);
     }
 }
 
@@ -81,7 +102,7 @@ impl MemoryLane {
     /// A handle that breaks this connection.
     #[must_use]
     pub fn breaker(&self) -> Breaker {
-        Breaker(Arc::clone(&self.wire))
+        Breaker(Arc::clone(&self.wire), self.hub.clone())
     }
 
     fn usable(&self) -> io::Result<()> {
@@ -106,8 +127,15 @@ impl Lane for MemoryLane {
         frames: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>> {
         self.usable()?;
-        let (result, wakers) = lock(&self.wire).write(self.index, frames, cx);
+        let (result, wakers, burnt) = {
+            let mut wire = lock(&self.wire);
+            let (result, wakers) = wire.write(self.index, frames, cx);
+            (result, wakers, wire.is_burnt())
+        };
         wakers.into_iter().for_each(Waker::wake);
+        if burnt {
+            self.hub.iter().for_each(Hub::kill);
+        }
         result
     }
 
@@ -141,6 +169,7 @@ impl Drop for MemoryLane {
     fn drop(&mut self) {
         let wakers = lock(&self.wire).abandon(self.index);
         wakers.into_iter().for_each(Waker::wake);
+        self.hub.iter().for_each(Hub::close);
     }
 }
 
@@ -155,6 +184,7 @@ struct Queue {
     waker: Option<Waker>,
     closed: bool,
     faults: Faults,
+    lanes: Option<usize>,
     /// Of the connections made, oldest first.
     breakers: Vec<Breaker>,
 }
@@ -162,7 +192,14 @@ struct Queue {
 /// A listener and a dialer that reaches it, whatever address is dialled.
 #[must_use]
 pub fn network() -> (MemoryListener, MemoryDialer) {
-    let queue = Arc::default();
+    laned_network(None)
+}
+
+/// The same; each end of a connection may have so many lanes of streams open. `None`: one lane each
+/// way for everything.
+#[must_use]
+pub fn laned_network(lanes: Option<usize>) -> (MemoryListener, MemoryDialer) {
+    let queue = Arc::new(Mutex::new(Queue { lanes, ..Queue::default() }));
     (MemoryListener(Arc::clone(&queue)), MemoryDialer(queue))
 }
 
@@ -193,7 +230,8 @@ fn carrier(lane: MemoryLane) -> Carrier {
     let transport = Transport::Memory;
     let (address, connection) = (ADDRESS, None);
     let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
-    Carrier::single(peer, Box::new(lane))
+    let lanes = lane.hub.clone().map(|hub| MemoryLanes::boxed(hub, lane.index));
+    Carrier { lanes, ..Carrier::single(peer, Box::new(lane)) }
 }
 
 impl Dialer for MemoryDialer {
@@ -205,7 +243,7 @@ impl Dialer for MemoryDialer {
                 if queue.closed {
                     return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
                 }
-                let (dialled, accepted) = pair(queue.faults);
+                let (dialled, accepted) = connection(queue.faults, queue.lanes);
                 queue.breakers.push(dialled.breaker());
                 queue.waiting.push_back(Accepted(accepted));
                 (queue.waker.take(), dialled)

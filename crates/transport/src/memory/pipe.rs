@@ -2,11 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::{CAPACITY, Faults, killed};
+use super::{CAPACITY, killed};
+
+/// See [`super::Faults`].
+pub(super) type Fuse = Arc<AtomicU64>;
 
 /// One direction.
 #[derive(Debug, Default)]
@@ -18,8 +24,8 @@ struct Pipe {
     deserted: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Bytes until the connection dies.
-    fuse: Option<u64>,
+    /// Bytes until the connection dies, counted over all its lanes.
+    fuse: Option<Fuse>,
 }
 
 /// A connection. Pipe 0 is written by the dialing end.
@@ -32,18 +38,23 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn new(faults: Faults) -> Self {
-        let pipe = |fuse| Pipe { fuse, ..Pipe::default() };
+    pub(super) fn new(fuses: [Option<Fuse>; 2], read_at_most: usize) -> Self {
         let mut wire = Self {
-            pipes: [pipe(faults.kill_after_sent), pipe(faults.kill_after_received)],
-            read_at_most: if faults.read_at_most == 0 { usize::MAX } else { faults.read_at_most },
+            pipes: fuses.map(|fuse| Pipe { fuse, ..Pipe::default() }),
+            read_at_most: if read_at_most == 0 { usize::MAX } else { read_at_most },
             dead: false,
             black_hole: false,
         };
-        if wire.pipes.iter().any(|pipe| pipe.fuse == Some(0)) {
+        if wire.is_burnt() {
             wire.kill();
         }
         wire
+    }
+
+    /// Whether the connection was to die here, all its lanes with it.
+    pub(super) fn is_burnt(&self) -> bool {
+        let fuses = self.pipes.iter().filter_map(|pipe| pipe.fuse.as_ref());
+        fuses.into_iter().any(|fuse| fuse.load(Relaxed) == 0)
     }
 
     pub(super) fn alive(&self) -> io::Result<()> {
@@ -92,8 +103,8 @@ impl Wire {
             return (Poll::Ready(Err(killed())), self.kill());
         }
         let mut room = CAPACITY - pipe.bytes.len().min(CAPACITY);
-        if let Some(fuse) = pipe.fuse {
-            room = room.min(usize::try_from(fuse).unwrap_or(usize::MAX));
+        if let Some(fuse) = &pipe.fuse {
+            room = room.min(usize::try_from(fuse.load(Relaxed)).unwrap_or(usize::MAX));
         }
         if room == 0 {
             pipe.writer = Some(cx.waker().clone());
@@ -112,11 +123,10 @@ impl Wire {
             }
             frames.pop_front();
         }
-        if let Some(fuse) = &mut pipe.fuse {
-            *fuse -= taken as u64;
-            if *fuse == 0 {
-                return (Poll::Ready(Ok(taken)), self.kill());
-            }
+        if let Some(fuse) = &pipe.fuse
+            && fuse.fetch_sub(taken as u64, Relaxed) == taken as u64
+        {
+            return (Poll::Ready(Ok(taken)), self.kill());
         }
         (Poll::Ready(Ok(taken)), pipe.reader.take().into_iter().collect())
     }

@@ -55,6 +55,6 @@ pub(crate) async fn couple() -> (Server, Client, MemoryDialer) {
 
 /// A server in memory.
 pub(crate) fn serve() -> (Server, MemoryDialer) {
-    let (listener, dialer) = memory::network();
+    let (listener, dialer) = memory::laned_network(crate::LANES);
     (Server::start(vec![Box::new(listener)], Rules::default()), dialer)
 }

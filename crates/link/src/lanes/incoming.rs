@@ -1,0 +1,83 @@
+//! Lanes that the peer opened: one task accepts them, a small one reads each.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::BytesMut;
+use proto::{CarrierNumber, Event, LaneInput, Violation};
+use tokio::task::JoinSet;
+use transport::RecvLane;
+
+use super::Beside;
+use crate::carrier::{Io, guarded};
+use crate::handle::Inner;
+use crate::reader::{self, Outcome, Source};
+
+/// Accepts lanes until the carrier is lost. Dropping it ends their tasks.
+pub(crate) async fn accept(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> Outcome {
+    let mut tasks = JoinSet::new();
+    poll_fn(|cx| {
+        while let Poll::Ready(Some(_)) = tasks.poll_join_next(cx) {}
+        loop {
+            let accepted = beside.lanes.borrow_mut().poll_accept(cx);
+            let lane = match accepted {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Outcome::Lost(error)),
+                Poll::Ready(Ok(lane)) => lane,
+            };
+            let (inner, io, beside) = (Rc::clone(link), Rc::clone(io), Rc::clone(beside));
+            let work = async move {
+                let mut source = OwnLane { lane, input: LaneInput::new(), beside };
+                let outcome = reader::run(&inner, &io, &mut source, BytesMut::new()).await;
+                reader::report(&inner, &io, outcome);
+            };
+            tasks.spawn_local(guarded(Rc::downgrade(link), work));
+        }
+    })
+    .await
+}
+
+/// A lane of a single stream.
+struct OwnLane {
+    lane: Box<dyn RecvLane>,
+    input: LaneInput,
+    beside: Rc<Beside>,
+}
+
+impl Source for OwnLane {
+    fn is_early(&self) -> bool {
+        self.input.waits()
+    }
+
+    fn wait(&self, cx: &Context<'_>) {
+        self.beside.wait(cx);
+    }
+
+    /// Its end says nothing: the stream has said FIN on it before, or says RESET on the first lane.
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        _io: &Io,
+        buf: &mut BytesMut,
+    ) -> Poll<io::Result<Option<usize>>> {
+        Poll::Ready(match ready!(self.lane.poll_read(cx, buf)) {
+            Ok(0) => Ok(None),
+            Ok(n) => Ok(Some(n)),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn handle(
+        &mut self,
+        machine: &mut proto::Link,
+        now: Instant,
+        number: CarrierNumber,
+        buf: &mut BytesMut,
+    ) -> Result<Option<Event>, Violation> {
+        machine.handle_lane(now, number, &mut self.input, buf)
+    }
+}

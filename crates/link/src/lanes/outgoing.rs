@@ -1,0 +1,273 @@
+//! Frames on their way to the lanes of their streams.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use proto::{Outgoing, Priority, StreamId, StreamKey};
+use transport::{Lanes, SendLane};
+
+use super::Beside;
+use crate::carrier::Io;
+use crate::handle::Inner;
+
+/// Bytes that lanes did not take: with more of them no payload is asked for, so that what is handed
+/// out and can be overtaken no more stays small.
+const WAITING_MAX: usize = 256 << 10;
+
+/// The lanes on which this end writes.
+#[derive(Default)]
+pub(super) struct Outlanes {
+    /// By the index of the stream's key; the id tells it from a later one in its place.
+    slots: Vec<Option<Slot>>,
+    /// Payload of the batch in the making, in order.
+    batch: VecDeque<(StreamKey, Bytes, Last)>,
+    /// Frames of one stream, on their way.
+    run: VecDeque<Bytes>,
+    /// Streams whose lane did not take everything.
+    blocked: VecDeque<StreamKey>,
+    waiting: usize,
+}
+
+/// Whether a frame is the last of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Last {
+    No,
+    Fin,
+}
+
+struct Slot {
+    id: StreamId,
+    route: Route,
+}
+
+enum Route {
+    /// There was no lane to be had, so it goes by the first one, for good.
+    First,
+    /// The peer reads it no more: it has said STOP, or will.
+    Nowhere,
+    Own {
+        lane: Box<dyn SendLane>,
+        /// What it did not take.
+        waiting: VecDeque<Bytes>,
+        finishes: bool,
+    },
+}
+
+impl fmt::Debug for Outlanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outlanes").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl Beside {
+    /// One round of writing: what waits, then the next batch. `Ok(0)` when there is nothing to
+    /// write.
+    pub(crate) fn fill_and_write(
+        &self,
+        cx: &mut Context<'_>,
+        link: &Rc<Inner>,
+        io: &Io,
+    ) -> Poll<io::Result<usize>> {
+        let mut written = self.outgoing.borrow_mut().retry(cx)?;
+        if io.out.borrow().is_empty() {
+            let now = crate::now();
+            let filled = {
+                let mut first = io.out.borrow_mut();
+                let mut lanes = self.lanes.borrow_mut();
+                let mut outgoing = self.outgoing.borrow_mut();
+                let mut batch =
+                    Batch { first: &mut first, lanes: &mut **lanes, outgoing: &mut outgoing };
+                link.machine.borrow_mut().poll_transmit(now, io.number, &mut batch)
+            };
+            if filled > 0 {
+                link.tell_all(now);
+                link.timer.rearm(&link.machine);
+            }
+        }
+        // OPENs before the bytes of what they open: those would take the room that the transport
+        // gives all lanes together.
+        while !io.out.borrow().is_empty() {
+            match io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())? {
+                Poll::Ready(n) => written += n,
+                Poll::Pending if written == 0 => return Poll::Pending,
+                Poll::Pending => return Poll::Ready(Ok(written)),
+            }
+        }
+        written += self.outgoing.borrow_mut().write_batch(cx)?;
+        if written == 0 && !self.outgoing.borrow().blocked.is_empty() {
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(written))
+    }
+}
+
+impl Outlanes {
+    /// Offers what waits to its lanes once more.
+    fn retry(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+        let mut written = 0;
+        for _ in 0..self.blocked.len() {
+            let Some(key) = self.blocked.pop_front() else { break };
+            written += self.offer(cx, key)?;
+        }
+        Ok(written)
+    }
+
+    /// Hands the batch to the lanes, the frames of a stream together.
+    fn write_batch(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+        let mut written = 0;
+        while let Some((key, frame, last)) = self.batch.pop_front() {
+            let mut ends = last == Last::Fin;
+            self.run.push_back(frame);
+            while let Some((_, frame, last)) = self.batch.pop_front_if(|(next, ..)| *next == key) {
+                ends |= last == Last::Fin;
+                self.run.push_back(frame);
+            }
+            let run = &mut self.run;
+            match self.slots.get_mut(key.index()) {
+                Some(Some(Slot { id, route: Route::Own { waiting, finishes, .. } }))
+                    if *id == key.id() =>
+                {
+                    self.waiting += run.iter().map(Bytes::len).sum::<usize>();
+                    *finishes |= ends;
+                    if waiting.is_empty() {
+                        std::mem::swap(waiting, run);
+                        written += self.offer(cx, key)?;
+                    } else {
+                        waiting.append(run);
+                    }
+                }
+                Some(_) | None => run.clear(),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes what waits for a lane as far as it takes it.
+    fn offer(&mut self, cx: &mut Context<'_>, key: StreamKey) -> io::Result<usize> {
+        let Some(slot) = self.slots.get_mut(key.index()) else { return Ok(0) };
+        let Some(Slot { id, route: Route::Own { lane, waiting, finishes } }) = slot else {
+            return Ok(0);
+        };
+        if *id != key.id() {
+            return Ok(0);
+        }
+        let mut written = 0;
+        while !waiting.is_empty() {
+            match lane.poll_write(cx, waiting) {
+                Poll::Ready(Ok(n)) => written += n,
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    self.waiting -= written;
+                    return Ok(written + self.desert(key));
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => {
+                    self.waiting -= written;
+                    self.blocked.push_back(key);
+                    return Ok(written);
+                }
+            }
+        }
+        // The memory of the queue is used again, by whichever stream is next.
+        if self.run.capacity() < waiting.capacity() {
+            std::mem::swap(&mut self.run, waiting);
+        }
+        *waiting = VecDeque::new();
+        if *finishes {
+            lane.finish();
+            *slot = None;
+        }
+        self.waiting -= written;
+        Ok(written)
+    }
+
+    /// Nobody reads the lane any more. Returns the bytes that are given up.
+    fn desert(&mut self, key: StreamKey) -> usize {
+        let Some(Some(slot)) = self.slots.get_mut(key.index()) else { return 0 };
+        let route = std::mem::replace(&mut slot.route, Route::Nowhere);
+        let Route::Own { waiting, .. } = route else { return 0 };
+        let lost = waiting.iter().map(Bytes::len).sum();
+        self.waiting -= lost;
+        lost
+    }
+
+    /// Forgets a stream; its lane is aborted if it did not end.
+    fn remove(&mut self, key: StreamKey) {
+        self.blocked.retain(|blocked| *blocked != key);
+        self.batch.retain(|(queued, ..)| *queued != key);
+        let Some(slot) = self.slots.get_mut(key.index()) else { return };
+        if let Some(Slot { route: Route::Own { waiting, .. }, .. }) =
+            slot.take_if(|slot| slot.id == key.id())
+        {
+            self.waiting -= waiting.iter().map(Bytes::len).sum::<usize>();
+        }
+    }
+
+    fn slot(&mut self, key: StreamKey) -> &mut Option<Slot> {
+        if self.slots.len() <= key.index() {
+            self.slots.resize_with(key.index() + 1, || None);
+        }
+        &mut self.slots[key.index()]
+    }
+}
+
+/// A batch of frames, sorted by lane.
+struct Batch<'a> {
+    first: &'a mut VecDeque<Bytes>,
+    lanes: &'a mut dyn Lanes,
+    outgoing: &'a mut Outlanes,
+}
+
+impl Batch<'_> {
+    /// Whether the stream has a lane of its own. If it is new it gets one of this class.
+    fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
+        let slot = self.outgoing.slot(key);
+        if slot.as_ref().is_none_or(|slot| slot.id != key.id()) {
+            let Some(priority) = opens else { return false };
+            let route = match self.lanes.open(priority) {
+                Ok(Some(lane)) => Route::Own { lane, waiting: VecDeque::new(), finishes: false },
+                // The first lane will tell of the error.
+                Ok(None) | Err(_) => Route::First,
+            };
+            *slot = Some(Slot { id: key.id(), route });
+        }
+        !matches!(slot, Some(Slot { route: Route::First, .. }))
+    }
+}
+
+impl Outgoing for Batch<'_> {
+    const LANES: bool = true;
+
+    fn push(&mut self, frame: Bytes) {
+        self.first.push_back(frame);
+    }
+
+    fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes) {
+        if self.has_lane(key, Some(priority)) {
+            self.outgoing.batch.push_back((key, frame, Last::No));
+        } else {
+            self.first.push_back(frame);
+        }
+    }
+
+    fn push_fin(&mut self, key: StreamKey, frame: Bytes) {
+        // An end without a byte before it needs no lane.
+        if self.has_lane(key, None) {
+            self.outgoing.batch.push_back((key, frame, Last::Fin));
+        } else {
+            self.first.push_back(frame);
+            self.outgoing.remove(key);
+        }
+    }
+
+    fn abort(&mut self, key: StreamKey) {
+        self.outgoing.remove(key);
+    }
+
+    fn takes_payload(&self) -> bool {
+        self.outgoing.waiting < WAITING_MAX
+    }
+}

@@ -1,0 +1,229 @@
+//! Lanes of single streams in memory: a wire each, of which one direction is used.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Bytes, BytesMut};
+use proto::Priority;
+
+use super::pipe::{Fuse, Wire};
+use super::{killed, lock};
+use crate::{Lanes, RecvLane, SendLane};
+
+/// The lanes of a connection.
+#[derive(Debug)]
+pub(super) struct Hub {
+    /// Opened and not accepted, by the end that accepts.
+    waiting: [VecDeque<Receiving>; 2],
+    acceptors: [Option<Waker>; 2],
+    first: Weak<Mutex<Wire>>,
+    wires: Vec<Weak<Mutex<Wire>>>,
+    fuses: [Option<Fuse>; 2],
+    read_at_most: usize,
+    /// Open lanes by the end that opened them, and how many there may be.
+    open: [usize; 2],
+    most: usize,
+    dead: bool,
+    black_hole: bool,
+}
+
+type Shared = Arc<Mutex<Hub>>;
+
+impl Hub {
+    /// `first` is the lane beside these, which dies with them.
+    pub(super) fn new(
+        most: usize,
+        first: Weak<Mutex<Wire>>,
+        fuses: [Option<Fuse>; 2],
+        read_at_most: usize,
+    ) -> Self {
+        Self {
+            fuses,
+            read_at_most,
+            waiting: Default::default(),
+            acceptors: [None, None],
+            first,
+            wires: Vec::new(),
+            open: [0, 0],
+            most,
+            dead: false,
+            black_hole: false,
+        }
+    }
+
+    /// The connection dies.
+    pub(super) fn kill(hub: &Shared) {
+        let first = lock(hub).first.upgrade();
+        if let Some(first) = first {
+            let wakers = lock(&first).kill();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        Self::close(hub);
+    }
+
+    /// All lanes beside the first one are over.
+    pub(super) fn close(hub: &Shared) {
+        let (wires, acceptors, waiting) = {
+            let mut hub = lock(hub);
+            hub.dead = true;
+            let acceptors = hub.acceptors.each_mut().map(Option::take);
+            (std::mem::take(&mut hub.wires), acceptors, std::mem::take(&mut hub.waiting))
+        };
+        for wire in wires.iter().filter_map(Weak::upgrade) {
+            let wakers = lock(&wire).kill();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+        acceptors.into_iter().flatten().for_each(Waker::wake);
+        drop(waiting);
+    }
+
+    pub(super) fn black_hole(hub: &Shared) {
+        let wires = {
+            let mut hub = lock(hub);
+            hub.black_hole = true;
+            hub.wires.clone()
+        };
+        for wire in wires.iter().filter_map(Weak::upgrade) {
+            let wakers = lock(&wire).black_hole();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// One end's view of them.
+#[derive(Debug)]
+pub(super) struct MemoryLanes {
+    hub: Shared,
+    index: usize,
+}
+
+impl MemoryLanes {
+    pub(super) fn boxed(hub: Shared, index: usize) -> Box<dyn Lanes> {
+        Box::new(Self { hub, index })
+    }
+}
+
+impl Lanes for MemoryLanes {
+    fn open(&mut self, _priority: Priority) -> io::Result<Option<Box<dyn SendLane>>> {
+        let mut hub = lock(&self.hub);
+        if hub.dead {
+            return Err(killed());
+        }
+        if hub.open[self.index] >= hub.most {
+            return Ok(None);
+        }
+        hub.open[self.index] += 1;
+        // Who opens a lane writes pipe 0 of it.
+        let fuses = [hub.fuses[self.index].clone(), None];
+        let wire = Arc::new(Mutex::new(Wire::new(fuses, hub.read_at_most)));
+        hub.wires.retain(|wire| wire.strong_count() > 0);
+        hub.wires.push(Arc::downgrade(&wire));
+        let sending = Sending {
+            wire: Arc::clone(&wire),
+            hub: Arc::clone(&self.hub),
+            index: self.index,
+            finished: false,
+        };
+        if hub.black_hole {
+            lock(&wire).black_hole();
+            return Ok(Some(Box::new(sending)));
+        }
+        let other = 1 - self.index;
+        hub.waiting[other].push_back(Receiving { wire, hub: Arc::clone(&self.hub), ended: false });
+        let acceptor = hub.acceptors[other].take();
+        drop(hub);
+        acceptor.into_iter().for_each(Waker::wake);
+        Ok(Some(Box::new(sending)))
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn RecvLane>>> {
+        let mut hub = lock(&self.hub);
+        if hub.dead {
+            return Poll::Ready(Err(killed()));
+        }
+        if let Some(lane) = hub.waiting[self.index].pop_front() {
+            return Poll::Ready(Ok(Box::new(lane)));
+        }
+        hub.acceptors[self.index] = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn welcome(&mut self, _bytes: u64) {}
+}
+
+/// What a lane's error is: the connection's, or its own.
+fn told(hub: &Shared, error: io::Error) -> io::Error {
+    if lock(hub).dead { error } else { io::ErrorKind::BrokenPipe.into() }
+}
+
+/// The writing end; it writes pipe 0 of its wire.
+#[derive(Debug)]
+struct Sending {
+    wire: Arc<Mutex<Wire>>,
+    hub: Shared,
+    index: usize,
+    finished: bool,
+}
+
+impl SendLane for Sending {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let (result, wakers, burnt) = {
+            let mut wire = lock(&self.wire);
+            let (result, wakers) = wire.write(0, frames, cx);
+            (result, wakers, wire.is_burnt())
+        };
+        wakers.into_iter().for_each(Waker::wake);
+        if burnt {
+            Hub::kill(&self.hub);
+        }
+        result.map_err(|error| told(&self.hub, error))
+    }
+
+    fn finish(&mut self) {
+        self.finished = true;
+        let waker = lock(&self.wire).finish(0);
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        lock(&self.hub).open[self.index] -= 1;
+        if !self.finished {
+            let wakers = lock(&self.wire).kill();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// The reading end.
+#[derive(Debug)]
+struct Receiving {
+    wire: Arc<Mutex<Wire>>,
+    hub: Shared,
+    ended: bool,
+}
+
+impl RecvLane for Receiving {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        let (result, waker) = lock(&self.wire).read(0, buf, cx);
+        waker.into_iter().for_each(Waker::wake);
+        self.ended |= matches!(result, Poll::Ready(Ok(0)));
+        result.map_err(|error| told(&self.hub, error))
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if !self.ended {
+            let wakers = lock(&self.wire).kill();
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+}
