@@ -17,6 +17,7 @@ pub mod race;
 pub mod socket;
 mod stream;
 pub mod tls;
+pub mod udp;
 
 pub use carrier::{
     ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer,

@@ -1,0 +1,109 @@
+//! UDP sockets of a server: one per worker on one address, as `listen_group` makes them of TCP, and
+//! each datagram at the worker that its connection lives on.
+//!
+//! `steer` tells the kernel where a datagram belongs.
+
+mod steer;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The byte that names a worker has as many values.
+pub const MAX_GROUP: usize = 256;
+
+/// `count` (at least one is made, at most [`MAX_GROUP`]) non-blocking sockets on `address`; port 0
+/// takes one free port for all. `[::]` takes IPv4 as well. Of each connection the first byte of the
+/// server's id is the index, in the returned list, of the socket that gets its datagrams.
+///
+/// The first is bound *without* `SO_REUSEPORT`, so that a port taken by another process - of the same
+/// user, too - is [`io::ErrorKind::AddrInUse`]; then the option is set on it and the others join. The
+/// kernel counts a group's sockets in the order in which they joined, the first one being 0, and
+/// moves the last into the place of one that is closed: they are to be closed together.
+pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+    if count > MAX_GROUP {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("a UDP port is shared by at most {MAX_GROUP} workers, not {count}"),
+        ));
+    }
+    let first = socket(address)?;
+    first.bind(&address.into())?;
+    if count < 2 {
+        return Ok(vec![first.into()]);
+    }
+    first.set_reuse_port(true)?;
+    let first = UdpSocket::from(first);
+    let bound = first.local_addr()?;
+    let mut group = vec![first];
+    for _ in 1..count {
+        let next = socket(bound)?;
+        next.set_reuse_port(true)?;
+        next.bind(&bound.into())?;
+        group.push(next.into());
+    }
+    if let Err(error) = steer::steer(&group[0]) {
+        tracing::warn!(
+            %error, address = %bound,
+            "the kernel does not steer datagrams to workers by connection id; a client whose address \
+             changes will have to connect anew"
+        );
+    }
+    Ok(group)
+}
+
+fn socket(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    if let SocketAddr::V6(v6) = address {
+        socket.set_only_v6(!v6.ip().is_unspecified())?;
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    #[test]
+    fn a_group_shares_one_port() {
+        let group = udp_group(local(0), 3).unwrap();
+        let port = group[0].local_addr().unwrap().port();
+        assert!(group.iter().all(|one| one.local_addr().unwrap().port() == port));
+        assert_eq!(group.len(), 3);
+    }
+
+    #[test]
+    fn a_port_taken_by_a_group_is_an_error() {
+        for taken in [1, 2] {
+            let group = udp_group(local(0), taken).unwrap();
+            let address = group[0].local_addr().unwrap();
+            for count in [1, 2] {
+                let refused = udp_group(address, count).unwrap_err();
+                assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+            }
+        }
+    }
+
+    #[test]
+    fn the_unspecified_ipv6_address_takes_ipv4_too() {
+        let Ok(group) = udp_group("[::]:0".parse().unwrap(), 1) else {
+            return; // a machine without IPv6
+        };
+        let to = local(group[0].local_addr().unwrap().port());
+        UdpSocket::bind(local(0)).unwrap().send_to(b"hi", to).unwrap();
+        // Loopback delivers within the call that sends.
+        assert_eq!(group[0].recv(&mut [0; 8]).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_group_larger_than_a_byte_can_name_is_refused() {
+        let refused = udp_group(local(0), MAX_GROUP + 1).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    }
+}
