@@ -1,14 +1,17 @@
 //! UDP sockets of a server: one per worker on one address, as `listen_group` makes them of TCP, and
 //! each datagram at the worker that its connection lives on.
 //!
-//! `steer` tells the kernel where a datagram belongs.
+//! `steer` tells the kernel where a datagram belongs, `buffers` how much may wait for a worker.
 
+mod buffers;
 mod steer;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
+
+pub use buffers::{Buffers, WANTED, raise};
 
 /// The byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;

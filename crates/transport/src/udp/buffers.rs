@@ -1,0 +1,103 @@
+//! How many bytes may wait in a UDP socket. What does not fit is lost, and every loss costs a
+//! connection some of its rate.
+
+use std::io;
+use std::net::UdpSocket;
+
+use rustix::net::sockopt::{
+    set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
+};
+
+/// What is asked for in each direction: 1 Gbit/s for the 30 ms that a busy worker may be away. Memory
+/// is used only while something waits there.
+pub const WANTED: usize = 4 << 20;
+
+/// What the kernel grants a socket, bytes of payload. (It counts what it needs to keep them as well,
+/// and doubles a request for that.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffers {
+    /// That have arrived.
+    pub receive: usize,
+    /// That are to leave.
+    pub send: usize,
+}
+
+/// Asks for [`WANTED`] in both directions: beyond the limits of the system where this process may
+/// (`CAP_NET_ADMIN`), else up to them.
+pub fn raise(socket: &UdpSocket) -> io::Result<Buffers> {
+    if set_socket_recv_buffer_size_force(socket, WANTED).is_err() {
+        set_socket_recv_buffer_size(socket, WANTED)?;
+    }
+    if set_socket_send_buffer_size_force(socket, WANTED).is_err() {
+        set_socket_send_buffer_size(socket, WANTED)?;
+    }
+    Buffers::of(socket)
+}
+
+impl Buffers {
+    /// Those that a socket has now.
+    pub fn of(socket: &UdpSocket) -> io::Result<Self> {
+        let receive = socket_recv_buffer_size(socket)? / 2;
+        Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
+    }
+
+    /// The smaller of both, of each direction.
+    #[must_use]
+    pub fn least(self, other: Self) -> Self {
+        Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
+    }
+
+    /// What to do when less was granted than [`WANTED`].
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let short = [("net.core.rmem_max", self.receive), ("net.core.wmem_max", self.send)];
+        let settings: Vec<String> = short
+            .into_iter()
+            .filter(|&(_, granted)| granted < WANTED)
+            .map(|(name, _)| format!("{name}={WANTED}"))
+            .collect();
+        (!settings.is_empty()).then(|| format!("sysctl -w {}", settings.join(" ")))
+    }
+
+    /// Says so, once per call: give it the [`Buffers::least`] of all sockets.
+    pub fn warn(&self) {
+        if let Some(hint) = self.hint() {
+            let Self { receive, send } = self;
+            tracing::warn!(
+                receive,
+                send,
+                wanted = WANTED,
+                "UDP sockets got smaller buffers than they need, fast transfers will lose packets: {hint}"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_has_what_was_granted_and_at_least_what_it_had() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let before = Buffers::of(&socket).unwrap();
+        let granted = raise(&socket).unwrap();
+        assert_eq!(granted, Buffers::of(&socket).unwrap());
+        assert!(granted.receive >= before.receive.min(WANTED), "{before:?} {granted:?}");
+        assert!(granted.receive <= WANTED && granted.send <= WANTED, "{granted:?}");
+    }
+
+    #[test]
+    fn the_hint_is_the_command_that_helps() {
+        let enough = Buffers { receive: WANTED, send: WANTED };
+        assert_eq!(enough.hint(), None);
+        let little = enough.least(Buffers { receive: 212_992, send: WANTED });
+        assert_eq!(little.hint().unwrap(), "sysctl -w net.core.rmem_max=4194304");
+        let both = little.least(Buffers { receive: WANTED, send: 1 });
+        assert_eq!(
+            both.hint().unwrap(),
+            "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304"
+        );
+    }
+}
