@@ -3,7 +3,7 @@
 //!
 //! rustls with aws-lc-rs, passed explicitly (a process default would be a hidden global, and two
 //! providers in one tree make rustls panic), hybrid post-quantum key exchange first, TLS 1.3 only.
-//! 0-RTT is off.
+//! Sessions are not resumed and 0-RTT is off; over QUIC `transport-quic` turns both on.
 
 mod authority;
 mod config;
