@@ -2,8 +2,12 @@
 
 mod ids;
 mod keys;
+mod peers;
+mod reset;
 mod tickets;
 
 pub use ids::{SteeringIds, first_id_to};
 pub use keys::{Keys, KeysError};
+pub use peers::{Known, Peers};
+pub use reset::{call_back, reset_datagram};
 pub use tickets::{ROTATION, Tickets, client_crypto, resuming, server_crypto};

@@ -1,0 +1,219 @@
+//! The file `quic.peers`: a line for each event, written again when most of it is of the past.
+//!
+//! ```text
+//! + 03a1b2c3d4e5f607 192.0.2.7:51344 7000      a connection, or where it is now
+//! - 03a1b2c3d4e5f607                           its end
+//! ```
+//!
+//! Never synced: a kill leaves it whole, and after a loss of power the clients have noticed before the
+//! server is back. A line that is cut off or strange is passed over.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use quinn::ConnectionId;
+
+use super::Known;
+use crate::ids;
+
+const FILE: &str = "quic.peers";
+
+/// Connections that are remembered: of more the first ones. 1 MB.
+const MOST: usize = 16_384;
+
+/// Lines about the past that a file has at least before it is written again.
+const PAST: usize = 4096;
+
+/// More than a file ever has, bytes.
+const LONGEST: u64 = 8 << 20;
+
+/// The file and what it says.
+#[derive(Debug)]
+pub(super) struct PeerFile {
+    path: PathBuf,
+    file: File,
+    known: HashMap<ConnectionId, Known>,
+    /// In the file.
+    lines: usize,
+    /// Not written yet.
+    text: String,
+    /// How many lines that are.
+    fresh: usize,
+}
+
+impl PeerFile {
+    /// What an earlier process left there; the file is empty afterwards.
+    pub(super) fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
+        let path = folder.join(FILE);
+        let mut left = Vec::new();
+        match File::open(&path) {
+            Ok(file) => {
+                file.take(LONGEST).read_to_end(&mut left)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let left = read(&String::from_utf8_lossy(&left));
+        let file = create(&path, "")?;
+        let known = HashMap::new();
+        Ok((Self { path, file, known, lines: 0, text: String::new(), fresh: 0 }, left))
+    }
+
+    /// A connection is there, or elsewhere.
+    pub(super) fn here(&mut self, known: Known) {
+        if self.known.len() >= MOST && !self.known.contains_key(&known.id) {
+            return;
+        }
+        self.known.insert(known.id, known);
+        line(&mut self.text, &known);
+        self.fresh += 1;
+    }
+
+    /// A connection has ended.
+    pub(super) fn gone(&mut self, id: &ConnectionId) {
+        if self.known.remove(id).is_some() {
+            // Writing to a string does not fail.
+            let _ = writeln!(self.text, "- {id}");
+            self.fresh += 1;
+        }
+    }
+
+    /// Writes what is new, or all anew.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        let text = std::mem::take(&mut self.text);
+        self.lines += std::mem::take(&mut self.fresh);
+        if self.lines < 2 * self.known.len() + PAST {
+            return self.file.write_all(text.as_bytes());
+        }
+        let mut all = String::new();
+        self.known.values().for_each(|known| line(&mut all, known));
+        self.lines = self.known.len();
+        self.file = create(&self.path, &all)?;
+        Ok(())
+    }
+}
+
+fn line(text: &mut String, known: &Known) {
+    let Known { id, peer, port } = known;
+    let _ = writeln!(text, "+ {id} {peer} {port}");
+}
+
+/// In one piece: the old one or the new one is there.
+fn create(path: &Path, text: &str) -> io::Result<File> {
+    let fresh = path.with_extension("peers.new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    fs::rename(&fresh, path)?;
+    Ok(file)
+}
+
+fn read(text: &str) -> Vec<Known> {
+    let mut known = HashMap::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["+", id, peer, port] => {
+                if let (Some(id), Ok(peer), Ok(port)) = (id_of(id), peer.parse(), port.parse())
+                    && (known.len() < MOST || known.contains_key(&id))
+                {
+                    known.insert(id, Known { id, peer, port });
+                }
+            }
+            ["-", id] => {
+                if let Some(id) = id_of(id) {
+                    known.remove(&id);
+                }
+            }
+            _ => {}
+        }
+    }
+    known.into_values().collect()
+}
+
+fn id_of(text: &str) -> Option<ConnectionId> {
+    let whole =
+        text.len() == 2 * ids::LENGTH && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = u64::from_str_radix(text, 16).ok().filter(|_| whole)?;
+    Some(ConnectionId::new(&id.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn known(number: usize) -> Known {
+        let id = ConnectionId::new(&(number as u64).to_be_bytes());
+        Known { id, peer: SocketAddr::from(([192, 0, 2, 1], 4000)), port: 7000 }
+    }
+
+    fn text(folder: &Path) -> String {
+        fs::read_to_string(folder.join(FILE)).unwrap()
+    }
+
+    #[test]
+    fn strange_lines_are_passed_over() {
+        let good = "+ 0000000000000001 [fe80::1%3]:5 7000";
+        let text = format!(
+            "{good}\n\n+ 0000000000000002 x:5 7000\n+ 2 10.0.0.1:5 7000\n- \n+\n\u{fffd}\n\
+             + +000000000000003 10.0.0.1:5 7000\n+ 0000000000000004 10.0.0.1:5 70000\n\
+             + 0000000000000005 10.0.0.1:5 1 2\n- 0000000000000009\n+ 00000000000000"
+        );
+        let read = read(&text);
+        let id = known(1).id;
+        assert_eq!(read, [Known { id, peer: "[fe80::1%3]:5".parse().unwrap(), port: 7000 }]);
+        let mut again = String::new();
+        line(&mut again, &read[0]);
+        assert_eq!(again.trim_end(), good);
+    }
+
+    #[test]
+    fn the_file_grows_no_larger_than_what_it_has_to_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        file.here(known(7));
+        for _ in 0..10 * PAST {
+            file.here(known(1));
+            file.gone(&known(1).id);
+            file.write().unwrap();
+            assert!(file.lines <= 2 * 2 + PAST);
+        }
+        assert_eq!(text(folder.path()).lines().count(), file.lines);
+        let left = PeerFile::take_all(folder.path()).unwrap().1;
+        assert_eq!(left, [known(7)]);
+        assert_eq!(text(folder.path()), "");
+        let path = folder.path().join(FILE);
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        (0..2 * MOST).for_each(|number| file.here(known(number)));
+        file.write().unwrap();
+        assert!(text(folder.path()).len() < 2 << 20);
+        let (_, left) = PeerFile::take_all(folder.path()).unwrap();
+        assert_eq!(left.len(), MOST);
+        assert!(left.contains(&known(0)));
+    }
+
+    #[test]
+    fn what_ended_within_one_write_leaves_no_trace_in_the_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut file, _) = PeerFile::take_all(folder.path()).unwrap();
+        file.here(known(1));
+        file.gone(&known(1).id);
+        file.gone(&known(2).id);
+        file.write().unwrap();
+        assert_eq!(PeerFile::take_all(folder.path()).unwrap().1, []);
+    }
+}

@@ -1,0 +1,116 @@
+//! Stateless resets (RFC 9000 section 10.3) that a server sends on its own account: to connections
+//! of the process before it, so that their clients come back at once and not only after they have
+//! tried to say something.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use aws_lc_rs::{hmac, rand};
+use quinn::ConnectionId;
+
+use crate::{Keys, Known};
+
+/// What tells the client that it is from us: the last bytes of the datagram.
+const TOKEN: usize = 16;
+
+/// Flags, the longest id, the shortest packet that can be sealed: what is at least as long may be any
+/// packet for whoever sees it pass.
+const LEAST: usize = 1 + 20 + 22;
+
+/// Bytes by which the length differs from one to the next.
+const SPREAD: usize = 32;
+
+/// Two bits of a packet with a short header, which all other bits of the first byte are random in.
+const FIXED: u8 = 0b0100_0000;
+
+/// The datagram that ends the connection whose peer uses `id` for us.
+#[must_use]
+pub fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
+    let mut datagram = vec![0; LEAST + SPREAD];
+    // Without random numbers it is easily told from a packet, and valid all the same.
+    let _ = rand::fill(&mut datagram);
+    let length = LEAST + usize::from(datagram[1]) % SPREAD;
+    datagram.truncate(length - TOKEN);
+    datagram[0] = FIXED | (datagram[0] >> 2);
+    // As quinn does it (`ResetToken::new`): HMAC-SHA-256 of the id, cut.
+    datagram.extend_from_slice(&hmac::sign(&keys.reset, id).as_ref()[..TOKEN]);
+    datagram
+}
+
+/// Sends each of `known` that came in at this socket's port a reset, and says how many it sent. For the
+/// start of a server, before the socket is anybody else's; takes some 3 µs for each. What the system
+/// does not take at once is not sent: such a client learns it by its next packet.
+pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result<usize> {
+    let here = socket.local_addr()?;
+    let sent = known
+        .iter()
+        .filter(|one| one.port == here.port())
+        .filter_map(|one| Some((one, reachable(one.peer, here)?)))
+        .filter(|(one, peer)| socket.send_to(&reset_datagram(keys, &one.id), peer).is_ok())
+        .count();
+    Ok(sent)
+}
+
+/// An address as a socket of the family of `here` takes it.
+fn reachable(peer: SocketAddr, here: SocketAddr) -> Option<SocketAddr> {
+    match (peer, here) {
+        (SocketAddr::V4(v4), SocketAddr::V6(_)) => {
+            Some(SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())))
+        }
+        (SocketAddr::V6(v6), SocketAddr::V4(_)) => {
+            Some(SocketAddr::from((IpAddr::from(v6.ip().to_ipv4_mapped()?), v6.port())))
+        }
+        (SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_)) => {
+            Some(peer)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reset_looks_like_any_packet_and_ends_with_its_proof() {
+        let keys = Keys::fleeting().unwrap();
+        let id = ConnectionId::new(&[7; 8]);
+        let made: Vec<_> = (0..500).map(|_| reset_datagram(&keys, &id)).collect();
+        let lengths: std::collections::BTreeSet<_> = made.iter().map(Vec::len).collect();
+        assert_eq!((lengths.first(), lengths.len()), (Some(&43), 32));
+        assert!(made.iter().all(|one| one[0] & 0b1100_0000 == FIXED));
+        assert!(made.iter().any(|one| one[0] != made[0][0]));
+        let token = |datagram: &[u8]| datagram[datagram.len() - TOKEN..].to_vec();
+        assert!(made.iter().all(|one| token(one) == token(&made[0])));
+        let other = reset_datagram(&keys, &ConnectionId::new(&[8; 8]));
+        assert_ne!(token(&other), token(&made[0]));
+    }
+
+    #[test]
+    fn only_who_came_in_at_this_port_is_called() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_nonblocking(true).unwrap();
+        let port = server.local_addr().unwrap().port();
+        let peer = client.local_addr().unwrap();
+        let id = ConnectionId::new(&[7; 8]);
+        let keys = Keys::fleeting().unwrap();
+        let elsewhere = Known { id, peer, port: port ^ 1 };
+        assert_eq!(call_back(&server, &keys, &[elsewhere]).unwrap(), 0);
+        assert_eq!(
+            call_back(&server, &keys, &[elsewhere, Known { port, ..elsewhere }]).unwrap(),
+            1
+        );
+        assert!(client.recv(&mut [0; 128]).unwrap() >= LEAST);
+        assert!(client.recv(&mut [0; 128]).is_err());
+    }
+
+    #[test]
+    fn an_address_is_said_as_the_socket_needs_it() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (v4, v6) = (at("0.0.0.0:1"), at("[::]:1"));
+        assert_eq!(reachable(at("10.0.0.1:5"), v6), Some(at("[::ffff:10.0.0.1]:5")));
+        assert_eq!(reachable(at("[::ffff:10.0.0.1]:5"), v4), Some(at("10.0.0.1:5")));
+        assert_eq!(reachable(at("[2001:db8::1]:5"), v4), None);
+        assert_eq!(reachable(at("10.0.0.1:5"), v4), Some(at("10.0.0.1:5")));
+    }
+}
