@@ -45,6 +45,8 @@ fn read(text: &str) -> Option<u64> {
 mod tests {
     use std::time::Duration;
 
+    use rustix::time::{ClockId, clock_gettime};
+
     use super::*;
 
     #[test]
@@ -55,21 +57,56 @@ mod tests {
         }
     }
 
+    /// By another way than that of [`Look`].
+    fn processor_time() -> Duration {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(now).expect("it counts from the thread's begin")
+    }
+
+    /// How busy this thread was meanwhile, by a [`Look`], and which part of the time it ran. Its time is
+    /// the longer of the two: whoever is interrupted at their ends has run for a smaller part of it.
+    fn while_it(acts: impl FnOnce()) -> (u32, u128) {
+        let (begin, ran) = (Instant::now(), processor_time());
+        let look = Look::now();
+        acts();
+        let busy = look.busy();
+        let (wall, ran) = (begin.elapsed(), processor_time() - ran);
+        (busy, ran.as_nanos() * 1000 / wall.as_nanos())
+    }
+
     #[test]
-    fn a_thread_that_computes_is_busy_and_one_that_sleeps_is_not() {
+    fn a_thread_that_computes_is_busy_as_long_as_it_runs_and_one_that_sleeps_is_not() {
         if Look::now().nanos.is_none() {
             return; // a kernel that does not count
         }
-        let look = Look::now();
-        let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(200) {
+        // How much that is nobody knows: others have the processors too, and a hypervisor may give the
+        // machine a part of its own only. What it waited for one comes on top.
+        let (busy, ran) = while_it(|| {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_millis(200) {
+                std::hint::spin_loop();
+            }
+        });
+        assert!(u128::from(busy) * 10 >= ran * 9 && busy <= 1000, "{busy}, ran {ran}");
+        let (busy, ran) = while_it(|| std::thread::sleep(Duration::from_millis(200)));
+        assert!(busy < 500 && ran < 500, "{busy}, ran {ran}");
+    }
+
+    #[test]
+    fn what_it_ran_is_its_processor_time() {
+        let ran = || {
+            let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+            text.split_ascii_whitespace().next()?.parse::<u64>().ok()
+        };
+        let Some(before) = ran() else { return };
+        let begin = processor_time();
+        // The kernel's figure may be as old as one of its ticks, 10 ms.
+        let enough = Duration::from_millis(200);
+        while processor_time() - begin < enough {
             std::hint::spin_loop();
         }
-        let computing = look.busy();
-        let look = Look::now();
-        std::thread::sleep(Duration::from_millis(200));
-        let sleeping = look.busy();
-        // Not how much: a hypervisor may give the machine a part of its processors only.
-        assert!(computing > 100 && computing > 5 * sleeping, "{computing} {sleeping}");
+        let told = Duration::from_nanos(ran().expect("as before") - before);
+        let (least, most) = (enough.mul_f64(0.9), (processor_time() - begin).mul_f64(1.1));
+        assert!(least <= told && told <= most, "{told:?}, ran {enough:?}");
     }
 }
