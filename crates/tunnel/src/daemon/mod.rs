@@ -1,0 +1,176 @@
+//! The frame around a running role, the same for server and client: signals, control socket,
+//! systemd, drain and end.
+//!
+//! ```text
+//!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
+//! ```
+
+mod follow;
+#[cfg(test)]
+mod tests;
+mod told;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use config::Common;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::admin::AdminApi;
+use crate::config_file::{self, ConfigFile};
+use crate::control::{ControlSocket, Place};
+use crate::life::{Life, Phase};
+use crate::notify;
+#[cfg(feature = "otlp")]
+use crate::otlp::Push;
+use crate::signals::Signals;
+use crate::status::{SendFuture, StatusSource};
+use told::Told;
+
+/// What runs between start and end: the wiring of a server or of a client.
+pub(crate) trait Role: StatusSource {
+    /// One line for `systemctl status` and the log: what it serves.
+    fn summary(&self) -> String;
+
+    /// Ready when the role cannot go on, with the reason; most never are.
+    fn failed(&self) -> SendFuture<'_, anyhow::Error> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Whether it lets a client of this name in.
+    fn knows(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Whether a start with this text in the place of the configuration's file would be good.
+    fn check(&self, _text: String) -> anyhow::Result<()> {
+        anyhow::bail!(config_file::NONE)
+    }
+
+    /// Of what is in force.
+    fn common(&self) -> Common;
+
+    /// The certificates and keys that it was given.
+    fn certificates(&self) -> Vec<PathBuf>;
+
+    /// Reads these again, for connections from now on. After an error those of before stay.
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>>;
+
+    /// Closes the listeners at once, lets streams finish, and is ready when the last one did.
+    /// Dropped at the deadline.
+    fn drain(&self) -> SendFuture<'_, ()>;
+
+    /// Cuts what is left, tells the peers, and stops the workers.
+    fn close(&self) -> SendFuture<'_, ()>;
+}
+
+/// What the frame itself must know.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    /// Where to listen for commands.
+    pub(crate) control: Place,
+    /// The file that the role was started with, if there is one.
+    pub(crate) configuration: Option<PathBuf>,
+}
+
+/// Runs a role from start to end. Inside the slow runtime.
+pub(crate) async fn run(
+    frame: Frame,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
+) -> anyhow::Result<()> {
+    let life = Life::new();
+    let signals = Signals::catch().context("catching signals")?;
+    let steering = tokio::spawn(signals.steer(life.clone()));
+    let outcome = live(&frame, &life, start).await;
+    steering.abort();
+    outcome
+}
+
+async fn live(
+    frame: &Frame,
+    life: &Life,
+    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
+) -> anyhow::Result<()> {
+    let socket = ControlSocket::bind(&frame.control)?;
+    tracing::debug!(path = %socket.path().display(), "control socket");
+    let role = tokio::select! {
+        started = start(life.clone()) => started?,
+        // Whoever asked for the end while names resolve or ports bind shall have it.
+        () = life.reached(Phase::Draining) => {
+            tracing::info!("stopped before it had started");
+            return Ok(());
+        }
+    };
+    let file = frame.configuration.clone();
+    let told = Arc::new(Told::new(Arc::clone(&role), life.clone(), file.clone().map(ConfigFile)));
+    let api = match start_api(&role.common(), &told) {
+        Ok(api) => api,
+        Err(why) => {
+            role.close().await;
+            return Err(why);
+        }
+    };
+    #[cfg(feature = "otlp")]
+    let push =
+        match role.common().otlp.map(|to| Push::start(to, Arc::<Told>::clone(&told))).transpose() {
+            Ok(push) => push,
+            Err(why) => {
+                role.close().await;
+                return Err(why);
+            }
+        };
+    let mut following = vec![
+        tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
+        tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
+    ];
+    following.extend(
+        file.map(|file| tokio::spawn(follow::watch_configuration(Arc::clone(&told), file))),
+    );
+    let serving = tokio::spawn(socket.serve(told, life.clone()));
+
+    let summary = role.summary();
+    notify::ready(&summary);
+    tracing::info!("{summary}");
+    let outcome = tokio::select! {
+        () = life.reached(Phase::Draining) => Ok(()),
+        reason = role.failed() => Err(reason),
+        never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
+    };
+    following.iter().for_each(JoinHandle::abort);
+    let drain_timeout = role.common().drain_timeout.duration();
+    notify::stopping(drain_timeout);
+    if outcome.is_ok() {
+        drain(role.as_ref(), drain_timeout, life).await;
+    }
+    #[cfg(feature = "otlp")]
+    if let Some(push) = push {
+        // The workers still know their figures.
+        push.finish().await;
+    }
+    role.close().await;
+    drop(api);
+    serving.abort();
+    // Waits until the socket's file is gone.
+    drop(serving.await);
+    tracing::info!("stopped");
+    outcome
+}
+
+fn start_api(common: &Common, told: &Arc<Told>) -> anyhow::Result<Option<AdminApi>> {
+    let Some(settings) = &common.admin else { return Ok(None) };
+    let api = AdminApi::start(settings, Arc::<Told>::clone(told))?;
+    tracing::info!("admin API on {}", api.url());
+    Ok(Some(api))
+}
+
+async fn drain(role: &dyn Role, limit: Duration, life: &Life) {
+    tokio::select! {
+        done = timeout(limit, role.drain()) => if done.is_err() {
+            tracing::warn!(seconds = limit.as_secs(), "streams did not finish in time; they are cut");
+        },
+        () = life.reached(Phase::Ending) => {}
+    }
+}

@@ -1,0 +1,158 @@
+//! A role that only writes down what it is asked for, in the frame.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use tokio::sync::Notify;
+
+use super::*;
+use crate::control;
+use crate::reload::Reloaded;
+use crate::status::Status;
+
+#[derive(Default)]
+struct Recorded {
+    seen: Mutex<Vec<&'static str>>,
+    up: Notify,
+    drained: Notify,
+    api: Option<std::net::SocketAddr>,
+}
+
+impl Recorded {
+    fn note(&self, what: &'static str) {
+        self.seen.lock().unwrap().push(what);
+    }
+}
+
+impl StatusSource for Recorded {
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async { Status { state: "running".into(), ..Status::default() } })
+    }
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        self.note("reload");
+        Box::pin(async { Ok(Reloaded::default()) })
+    }
+}
+
+impl Role for Recorded {
+    fn summary(&self) -> String {
+        self.up.notify_one();
+        "recording".into()
+    }
+    fn common(&self) -> Common {
+        let api = self.api.map(|at| format!("admin: {{ listen: {at}, token_file: t }}\n"));
+        let text = "listen: tcp://[::1]:1\nclients: [{ name: a, token_file: t }]\n";
+        let text = format!("{text}{}", api.unwrap_or_default());
+        let text = Some(config::Text { name: "server.yaml", text: &text });
+        let read = |_: &Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
+        let sources = config::Sources { env: &|_| None, read: &read };
+        let loaded = config::load_server(text, &config::ServerFlags::default(), &sources);
+        loaded.unwrap().config.common
+    }
+    fn certificates(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn drain(&self) -> SendFuture<'_, ()> {
+        self.note("drain");
+        Box::pin(async {
+            self.drained.notified().await;
+            self.note("drained");
+        })
+    }
+    fn close(&self) -> SendFuture<'_, ()> {
+        self.note("close");
+        Box::pin(async {})
+    }
+}
+
+fn frame(dir: &Path) -> Frame {
+    let control = Place { path: dir.join("c.sock"), fixed: true };
+    Frame { control, configuration: None }
+}
+
+#[tokio::test]
+async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let role = Arc::new(Recorded::default());
+    let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+    let path = frame.control.path.clone();
+    let asked = path.clone();
+    let asks = async {
+        role.up.notified().await;
+        let talk = tokio::task::spawn_blocking(move || {
+            let connect = || control::Instance::connect(&asked).unwrap();
+            let before = control::status(&connect()).unwrap();
+            connect().begin_stop().unwrap();
+            (before, control::status(&connect()).unwrap())
+        });
+        let (before, after) = talk.await.unwrap();
+        role.drained.notify_one();
+        (before, after)
+    };
+    let life = Life::new();
+    let running = live(&frame, &life, async |_| Ok(started));
+    let (outcome, (before, after)) = tokio::join!(running, asks);
+    outcome.unwrap();
+    assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
+    assert_eq!(after.state, "draining");
+    assert_eq!(*role.seen.lock().unwrap(), ["drain", "drained", "close"]);
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn who_is_stopping_does_not_reload() {
+    let (role, life) = (Arc::new(Recorded::default()), Life::new());
+    let told = Told::new(role.clone(), life.clone(), None);
+    told.reload().await.unwrap();
+    life.drain();
+    assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");
+    assert_eq!(*role.seen.lock().unwrap(), ["reload"]);
+}
+
+#[tokio::test]
+async fn a_second_wish_to_end_cuts_the_drain() {
+    let dir = tempfile::tempdir().unwrap();
+    let (role, life) = (Arc::new(Recorded::default()), Life::new());
+    let (started, frame): (Arc<dyn Role>, _) = (role.clone(), frame(dir.path()));
+    let ends = async {
+        role.up.notified().await;
+        life.drain();
+        life.end();
+    };
+    let (outcome, ()) = tokio::join!(live(&frame, &life, async |_| Ok(started)), ends);
+    outcome.unwrap();
+    assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_at_its_deadline() {
+    let (role, life) = (Recorded::default(), Life::new());
+    let started = tokio::time::Instant::now();
+    drain(&role, Duration::from_secs(120), &life).await;
+    assert_eq!(started.elapsed().as_secs(), 120);
+}
+
+#[tokio::test]
+async fn a_role_whose_api_cannot_start_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let api = Some(taken.local_addr().unwrap());
+    let role = Arc::new(Recorded { api, ..Recorded::default() });
+    let started: Arc<dyn Role> = role.clone();
+    let outcome = live(&frame(dir.path()), &Life::new(), async |_| Ok(started)).await;
+    assert!(outcome.unwrap_err().to_string().contains("admin API on 127.0.0.1"));
+    assert_eq!(*role.seen.lock().unwrap(), ["close"]);
+}
+
+#[tokio::test]
+async fn a_role_that_cannot_start_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let frame = frame(dir.path());
+    let start = async |_| Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
+    let error = live(&frame, &Life::new(), start).await.unwrap_err();
+    assert_eq!(error.to_string(), "port taken");
+    assert!(!frame.control.path.exists());
+}

@@ -1,0 +1,161 @@
+//! What the daemon is told while it runs, and what it does then: questions and commands of the control
+//! socket, of the admin API and of signals.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use config::edit::Operation;
+
+use super::Role;
+use crate::config_file::{self, ConfigFile, Shown};
+use crate::enroll::{Opened, Order};
+use crate::life::{Life, Phase};
+use crate::logging::AUDIT;
+use crate::measure::Meter;
+use crate::reload::Reloaded;
+use crate::session::Handle;
+use crate::status::{SendFuture, Status, StatusSource};
+use crate::{descriptors, logging, notify};
+
+/// The role's own account, completed with what only the frame knows.
+pub(super) struct Told {
+    pub(super) role: Arc<dyn Role>,
+    pub(super) life: Life,
+    file: Option<ConfigFile>,
+    /// One reload at a time; how many were good.
+    pub(super) turn: tokio::sync::Mutex<u64>,
+    /// Why the last one changed nothing.
+    reload_error: Mutex<Option<String>>,
+}
+
+impl Told {
+    pub(super) fn new(role: Arc<dyn Role>, life: Life, file: Option<ConfigFile>) -> Self {
+        let (turn, reload_error) = Default::default();
+        Self { role, life, file, turn, reload_error }
+    }
+
+    fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
+        self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// In one's turn, of which the count of good reloads is the sign.
+    async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
+        // systemd has been told that we stop, and is not to hear that we are ready again.
+        anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        notify::reloading();
+        let outcome = self.role.reload().await;
+        // Nor that it is ready after that it stops.
+        if self.life.phase() == Phase::Running {
+            notify::ready(&self.role.summary());
+        }
+        // Problems of a file are a line each.
+        let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
+        if let Ok(reloaded) = &outcome {
+            *turn += 1;
+            logging::follow(self.role.common().log_level.name());
+            if reloaded.failed.is_empty() {
+                tracing::info!(target: AUDIT, "reloaded: {reloaded}");
+            } else {
+                tracing::error!(target: AUDIT, "reloaded: {reloaded}");
+            }
+        } else if let Some(why) = &why {
+            tracing::error!(target: AUDIT, "not reloaded, nothing has changed: {why}");
+        }
+        *self.reload_error() = why;
+        outcome
+    }
+
+    async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
+        // No other change and no reload comes between the reading and the end.
+        let mut turn = self.turn.lock().await;
+        let file = self.file.clone().context(config_file::NONE)?;
+        file.writable()?;
+        let asked: Vec<_> = operations.iter().map(ToString::to_string).collect();
+        let (before, editor) = (file.read()?, file.clone());
+        let text = before.clone();
+        // Of a large file it takes its time.
+        let edit = move || editor.edit(&text, &operations);
+        let after = tokio::task::spawn_blocking(edit).await??;
+        self.role.check(after.clone())?;
+        let is_other = after != before;
+        if is_other {
+            file.replace(&before, &after)?;
+        }
+        let former_error = self.reload_error().clone();
+        let outcome = self.reload_now(&mut turn).await;
+        match outcome {
+            Ok(reloaded) => {
+                if is_other {
+                    tracing::info!(
+                        target: AUDIT,
+                        "the configuration was changed over the admin API: {}", asked.join(", ")
+                    );
+                }
+                Ok(reloaded)
+            }
+            // What is in force and what is in the file stay one.
+            Err(why) if is_other => Err(match file.replace(&after, &before) {
+                Ok(()) => {
+                    *self.reload_error() = former_error;
+                    why.context("it cannot be put in force, and the file is as it was")
+                }
+                Err(worse) => why.context(format!(
+                    "it cannot be put in force, and the file has it all the same ({worse:#})"
+                )),
+            }),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl StatusSource for Told {
+    fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
+        self.role.alive(limit)
+    }
+
+    fn status(&self) -> SendFuture<'_, Status> {
+        Box::pin(async {
+            let mut status = self.role.status().await;
+            env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
+            status.pid = std::process::id();
+            status.descriptors = descriptors::survey();
+            status.reload_error = self.reload_error().clone();
+            if self.life.phase() != Phase::Running {
+                "draining".clone_into(&mut status.state);
+            }
+            status
+        })
+    }
+
+    fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async {
+            let mut turn = self.turn.lock().await;
+            self.reload_now(&mut turn).await
+        })
+    }
+
+    fn configuration(&self) -> anyhow::Result<Shown> {
+        Ok(self.file.as_ref().context(config_file::NONE)?.show()?)
+    }
+
+    fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.amend_now(operations))
+    }
+
+    fn workers(&self) -> &[Handle] {
+        self.role.workers()
+    }
+
+    fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
+        self.role.enroll(order)
+    }
+
+    fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
+        self.role.revoke(name)
+    }
+
+    fn meter(&self) -> Option<&dyn Meter> {
+        self.role.meter()
+    }
+}
