@@ -1,0 +1,109 @@
+//! Who is another one after a reload, and how long a stranger keeps his name.
+
+use config::{ServerFlags, Sources, Text, load_server};
+
+use super::strangers::{ARRIVES, STRANGERS_MAX};
+use super::*;
+
+const A: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+const B: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+
+fn config(clients: &str) -> ServerConfig {
+    let text = format!(
+        "listen: tls://127.0.0.1:7000\ntls: {{ cert: a, key: b, client_ca: c }}\n\
+         {}{clients}",
+        if clients.starts_with(' ') { "clients:\n" } else { "" }
+    );
+    let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+    let text = Some(Text { name: "server.yaml", text: &text });
+    load_server(text, &ServerFlags::default(), &sources).unwrap().config
+}
+
+fn entry(rest: &str) -> String {
+    format!("  - {{ name: home, {rest} }}\n")
+}
+
+#[test]
+fn a_certificate_does_not_stand_in_for_the_token_of_a_client_that_has_one() {
+    let clients = Clients::new(&config(&entry(&format!("token: {A}")))).unwrap();
+    assert!(!clients.find("home").unwrap().by_certificate);
+}
+
+#[test]
+fn only_what_is_different_is_another_client() {
+    let clients = Clients::new(&config(&entry(&format!("token: {A}")))).unwrap();
+    let first = clients.find("home").unwrap();
+    let changes = clients.replace(&config(&entry(&format!("token: {A}")))).unwrap();
+    assert_eq!(changes, Changes::default());
+    assert!(Arc::ptr_eq(&first, &clients.find("home").unwrap()));
+
+    // Rotation: two are valid, then the new one alone.
+    let home = || vec!["home".to_owned()];
+    let changes = clients.replace(&config(&entry(&format!("token: [{A}, {B}]")))).unwrap();
+    assert_eq!(changes, Changes { others: home(), ..Changes::default() });
+    let both = clients.find("home").unwrap();
+    assert_eq!((both.epoch, both.credentials.len()), (first.epoch, 2));
+    assert!(Arc::ptr_eq(&first.gate, &both.gate));
+    let changes = clients.replace(&config(&entry(&format!("token: {B}")))).unwrap();
+    assert_eq!(changes, Changes { credential_gone: home(), ..Changes::default() });
+    assert_ne!(clients.find("home").unwrap().epoch, first.epoch);
+
+    let with = |rest: &str| config(&entry(&format!("token: {B}, {rest}")));
+    let entrances = Changes { entrances: home(), ..Changes::default() };
+    assert_eq!(clients.replace(&with("allow: { tcp: 1000 }")).unwrap(), entrances);
+    let before = clients.find("home").unwrap();
+    let limited = clients.replace(&with("allow: { tcp: 1000 }, limits: { streams: 5 }"));
+    assert_eq!(limited.unwrap(), entrances);
+    assert!(!Arc::ptr_eq(&before.gate, &clients.find("home").unwrap().gate));
+
+    let changes = clients.replace(&config(&format!("  - {{ name: b, token: {A} }}\n"))).unwrap();
+    assert_eq!((&changes.added[..], &changes.removed), (&["b".to_owned()][..], &home()));
+    assert!(clients.find("home").is_none());
+    assert_eq!(changes.lines(), ["client b added", "client home removed: its connections end"]);
+}
+
+#[test]
+fn a_stranger_keeps_its_name_while_it_is_connected_and_goes_with_the_permission() {
+    let open = |rest: &str| {
+        config(&format!("{}allow_any_client: {rest}\n", entry(&format!("token: {A}"))))
+    };
+    let clients = Clients::new(&open("true")).unwrap();
+    let (mine, other) = (stored(A), stored(B));
+    let now = Instant::now();
+    let introduce = |name: &str, credential: &StoredCredential, connected: bool, now| {
+        clients.introduce(name, credential.clone(), |_| connected, now)
+    };
+    assert_eq!(introduce("home", &other, false, now), Err(Refusal::BadCredential));
+    assert_eq!(introduce("guest", &mine, false, now), Ok(()));
+    assert_eq!(introduce("guest", &mine, false, now), Ok(()));
+    assert_eq!(introduce("guest", &other, false, now), Err(Refusal::BadCredential));
+    let later = now + ARRIVES;
+    assert_eq!(introduce("guest", &other, true, later), Err(Refusal::BadCredential));
+    let epoch = clients.find("guest").unwrap().epoch;
+    assert_eq!(introduce("guest", &other, false, later), Ok(()));
+    assert_ne!(clients.find("guest").unwrap().epoch, epoch, "another one, who has to be let in");
+
+    let guest = || vec!["guest".to_owned()];
+    let changes = clients.replace(&open("{ allow: { tcp: 1000 } }")).unwrap();
+    assert_eq!(changes, Changes { entrances: guest(), ..Changes::default() });
+    let changes = clients.replace(&open("false")).unwrap();
+    assert_eq!(changes, Changes { removed: guest(), ..Changes::default() });
+    assert!(clients.find("guest").is_none() && !clients.may_be_any());
+    assert_eq!(introduce("guest", &mine, false, later), Err(Refusal::BadCredential));
+}
+
+#[test]
+fn who_only_introduces_himself_leaves_room_for_others() {
+    let clients = Clients::new(&config("allow_any_client: true\n")).unwrap();
+    let (mine, now) = (stored(A), Instant::now());
+    let introduce = |name: &str, now| clients.introduce(name, mine.clone(), |_| false, now);
+    for n in 0..STRANGERS_MAX {
+        assert_eq!(introduce(&n.to_string(), now), Ok(()));
+    }
+    assert_eq!(introduce("more", now), Err(Refusal::Limit));
+    assert_eq!(introduce("more", now + ARRIVES), Ok(()));
+}
+
+fn stored(token: &str) -> StoredCredential {
+    StoredCredential::of(token).unwrap()
+}
