@@ -1,7 +1,7 @@
 //! Links that wear out or break under real visitors: a client and a server as in two processes, over
 //! loopback.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,7 +14,7 @@ use proto::{Measure, Open, Priority, ResetCode, StreamId, Target};
 use testkit::origins::Origin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use transport::{Connector, Outlet};
 
@@ -219,16 +219,18 @@ async fn a_client_that_is_told_to_stop_makes_no_further_link() {
     tunnel.stop().await;
 }
 
-/// Has a defect that shows with the first byte.
-#[derive(Debug)]
-struct Defect;
+/// Has a defect that shows with the first byte. Told when its stream is reset.
+#[derive(Debug, Default)]
+struct Defect(Notify);
 
 impl Outlet for Defect {
     fn deliver(&self, _pieces: &mut VecDeque<Bytes>) -> usize {
         panic!("a defect, for a test");
     }
     fn finish(&self) {}
-    fn reset(&self, _code: ResetCode) {}
+    fn reset(&self, _code: ResetCode) {
+        self.0.notify_one();
+    }
     fn stop(&self, _code: ResetCode) {}
     fn room(&self) {}
 }
@@ -238,13 +240,13 @@ impl Outlet for Defect {
 fn run_into_a_defect(worker: &Rc<Worker>) -> bool {
     let Some((_, link)) = worker.state.all_links().pop() else { return false };
     let (target, priority) = (Target::Service("echo".into()), Priority::Normal);
-    let inlet = link.open(Open { target, visitor: None, priority }, Rc::new(Defect)).unwrap();
+    let defect = Rc::<Defect>::default();
+    let open = Open { target, visitor: None, priority };
+    let inlet = link.open(open, Rc::<Defect>::clone(&defect)).unwrap();
     let mut frame = BytesMut::zeroed(proto::HEAD_ROOM + 1);
     inlet.send(&mut frame);
     tokio::task::spawn_local(async move {
-        while !link.has_ended() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        defect.0.notified().await;
         drop(inlet);
     });
     true
@@ -287,9 +289,9 @@ async fn a_panic_in_a_task_of_a_link_ends_that_link_and_nothing_else() {
     tunnel.stop().await;
 }
 
-/// Keeps why the peer ended it.
-#[derive(Debug, Default)]
-struct Ended(Cell<Option<ResetCode>>);
+/// Tells why the peer ended it.
+#[derive(Debug)]
+struct Ended(RefCell<Option<oneshot::Sender<ResetCode>>>);
 
 impl Outlet for Ended {
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
@@ -297,7 +299,9 @@ impl Outlet for Ended {
     }
     fn finish(&self) {}
     fn reset(&self, code: ResetCode) {
-        self.0.set(Some(code));
+        if let Some(tell) = self.0.take() {
+            let _ = tell.send(code);
+        }
     }
     fn stop(&self, _code: ResetCode) {}
     fn room(&self) {}
@@ -307,15 +311,13 @@ impl Outlet for Ended {
 fn demand(worker: &Rc<Worker>, measure: Measure, bytes: usize) -> oneshot::Receiver<ResetCode> {
     let (reply, answer) = oneshot::channel();
     let (_, link) = worker.state.all_links().pop().unwrap();
-    let (ended, target) = (Rc::new(Ended::default()), Target::Measure(measure));
+    let (tell, told) = oneshot::channel();
+    let target = Target::Measure(measure);
     let open = Open { target, visitor: None, priority: Priority::Normal };
-    let inlet = link.open(open, Rc::<Ended>::clone(&ended)).unwrap();
+    let inlet = link.open(open, Rc::new(Ended(RefCell::new(Some(tell))))).unwrap();
     inlet.send(&mut BytesMut::zeroed(proto::HEAD_ROOM + bytes));
     tokio::task::spawn_local(async move {
-        while ended.0.get().is_none() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let _ = reply.send(ended.0.get().unwrap());
+        let _ = reply.send(told.await.unwrap());
         drop(inlet);
     });
     answer

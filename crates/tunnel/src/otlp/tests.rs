@@ -117,7 +117,14 @@ async fn a_collector_that_never_answers_holds_up_the_end_for_a_moment_only() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let push = Push::start(settings(port, 100), Arc::new(Fixed)).unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Under way: from now on it waits for an answer.
+    let (tell, told) = sync_channel(1);
+    std::thread::spawn(move || {
+        let mut silent = listener.accept().unwrap().0;
+        request(&mut silent);
+        tell.send(silent).unwrap();
+    });
+    let _silent = told.recv_timeout(Duration::from_secs(20)).unwrap();
     let start = Instant::now();
     push.finish().await;
     assert!(start.elapsed() < LAST * 2, "{:?}", start.elapsed());

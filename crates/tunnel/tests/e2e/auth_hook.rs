@@ -7,7 +7,6 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use testkit::certs::Authority;
 use testkit::stage::{Daemon, Running};
@@ -174,7 +173,8 @@ fn who_is_asked_is_believed_by_his_certificate_only() {
 
     running.start_client();
     running.server.wait_line(&["auth.http", &url, "authority"], SOON);
-    thread::sleep(Duration::from_millis(100));
+    // Told that nobody can come in now, so that attempt is over.
+    running.client().wait_line(&["try again"], SOON);
     assert!(try_connect(running.public("echo")).is_err());
     running.edit_server(|text| {
         text.replace(&format!("\"{url}\""), &format!("\"{url}\", tls: {{ ca: ca.pem }}"))
