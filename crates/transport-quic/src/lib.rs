@@ -1,13 +1,50 @@
 //! The `quic://` transport: QUIC (RFC 9000) with TLS 1.3, a lane per stream and direction, datagrams.
+//!
+//! [`QuicListener`] and [`QuicDialer`] make carriers on quinn. The first lane is one bidirectional
+//! stream that the client opens; lanes of single streams are unidirectional ones; datagrams are
+//! DATAGRAM frames (RFC 9221). A stream exists for the peer when the first byte of it arrives, so each
+//! end says [`lane::MARK`] before all else on the first lane.
+//!
+//! | question | file |
+//! |---|---|
+//! | which windows, limits and time-outs, and why | `settings.rs` |
+//! | how a carrier comes to be | `dialer.rs`, `listener.rs`, `carrier.rs` |
+//! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
+//! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
+//! | what the socket is told | `socket.rs` |
+//! | how a datagram finds its worker | `ids.rs`, `transport::udp` |
+//! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
+//!
+//! quinn drives an endpoint and each connection in tasks of the runtime that made them; the handles
+//! here work from any thread, so a lane that moves leaves its driver where it was.
 
+mod carrier;
+mod datagrams;
+mod dialer;
+mod endpoint;
+mod error;
 mod ids;
 mod keys;
+mod lane;
+mod lanes;
+mod listener;
 mod peers;
+mod pipe;
+mod refused;
 mod reset;
+mod server;
+mod session;
+mod settings;
+mod socket;
 mod tickets;
+mod waiting;
 
+pub use dialer::{QuicDialer, TlsClient};
 pub use ids::{SteeringIds, first_id_to};
 pub use keys::{Keys, KeysError};
+pub use listener::QuicListener;
 pub use peers::{Known, Peers};
 pub use reset::{call_back, reset_datagram};
+pub use server::QuicServer;
+pub use settings::{Congestion, QuicSettings};
 pub use tickets::{ROTATION, Tickets, client_crypto, resuming, server_crypto};

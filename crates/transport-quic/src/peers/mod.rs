@@ -75,6 +75,43 @@ impl Peers {
     }
 }
 
+/// A connection that is written down once its client is welcome, and crossed out when this is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    peers: Peers,
+    known: Known,
+    welcome: bool,
+}
+
+impl Noted {
+    pub(crate) const fn new(peers: Peers, known: Known) -> Self {
+        Self { peers, known, welcome: false }
+    }
+
+    /// The client has logged in.
+    pub(crate) fn welcome(&mut self) {
+        self.welcome = true;
+        self.peers.connected(self.known);
+    }
+
+    /// Where the client is now.
+    pub(crate) fn at(&mut self, peer: SocketAddr) {
+        if self.welcome && self.known.peer != peer {
+            self.known.peer = peer;
+            self.peers.moved(self.known);
+        }
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        if self.welcome {
+            self.peers.gone(self.known.id);
+        }
+    }
+}
+
 fn write(mut file: PeerFile, waiting: &Receiver<Note>) {
     while let Ok(first) = waiting.recv() {
         // All that wait are one write.

@@ -11,7 +11,7 @@
 //! age is not what the client says (within a minute), and what the carrier sends as 0-RTT is safe to
 //! come twice (protocol 18), as right after a restart it may.
 
-mod exchange;
+pub(crate) mod exchange;
 mod limits;
 mod session;
 mod used;
@@ -69,6 +69,11 @@ impl Tickets {
         digest.copy_from_slice(all.finish().as_ref());
         let used = Mutex::default();
         Self { keys: keys.clone(), trusted: digest, rotation, time, used }
+    }
+
+    /// Whether clients' certificates are judged alike.
+    pub(crate) fn trust_alike(&self, other: &Self) -> bool {
+        self.trusted == other.trusted
     }
 
     /// For how long one that is sealed now is good at least.

@@ -9,9 +9,9 @@ use rustix::net::sockopt::{
     set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
 };
 
-/// What is asked for in each direction: 1 Gbit/s for the 30 ms that a busy worker may be away. Memory
+/// What to ask for in each direction: 1 Gbit/s for the 30 ms that a busy worker may be away. Memory
 /// is used only while something waits there.
-pub const WANTED: usize = 4 << 20;
+pub const WANTED: Buffers = Buffers { receive: 4 << 20, send: 4 << 20 };
 
 /// What the kernel grants a socket, bytes of payload. (It counts what it needs to keep them as well,
 /// and doubles a request for that.)
@@ -23,14 +23,14 @@ pub struct Buffers {
     pub send: usize,
 }
 
-/// Asks for [`WANTED`] in both directions: beyond the limits of the system where this process may
-/// (`CAP_NET_ADMIN`), else up to them.
-pub fn raise(socket: &UdpSocket) -> io::Result<Buffers> {
-    if set_socket_recv_buffer_size_force(socket, WANTED).is_err() {
-        set_socket_recv_buffer_size(socket, WANTED)?;
+/// Asks for `wanted`: beyond the limits of the system where this process may (`CAP_NET_ADMIN`), else
+/// up to them. Returns what was granted.
+pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
+    if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
+        set_socket_recv_buffer_size(socket, wanted.receive)?;
     }
-    if set_socket_send_buffer_size_force(socket, WANTED).is_err() {
-        set_socket_send_buffer_size(socket, WANTED)?;
+    if set_socket_send_buffer_size_force(socket, wanted.send).is_err() {
+        set_socket_send_buffer_size(socket, wanted.send)?;
     }
     Buffers::of(socket)
 }
@@ -48,26 +48,28 @@ impl Buffers {
         Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
     }
 
-    /// What to do when less was granted than [`WANTED`].
+    /// What to do when less was granted than `wanted`.
     #[must_use]
-    pub fn hint(&self) -> Option<String> {
-        let short = [("net.core.rmem_max", self.receive), ("net.core.wmem_max", self.send)];
+    pub fn hint(&self, wanted: Self) -> Option<String> {
+        let short = [
+            ("net.core.rmem_max", self.receive, wanted.receive),
+            ("net.core.wmem_max", self.send, wanted.send),
+        ];
         let settings: Vec<String> = short
             .into_iter()
-            .filter(|&(_, granted)| granted < WANTED)
-            .map(|(name, _)| format!("{name}={WANTED}"))
+            .filter(|&(_, granted, wanted)| granted < wanted)
+            .map(|(name, _, wanted)| format!("{name}={wanted}"))
             .collect();
         (!settings.is_empty()).then(|| format!("sysctl -w {}", settings.join(" ")))
     }
 
     /// Says so, once per call: give it the [`Buffers::least`] of all sockets.
-    pub fn warn(&self) {
-        if let Some(hint) = self.hint() {
+    pub fn warn(&self, wanted: Self) {
+        if let Some(hint) = self.hint(wanted) {
             let Self { receive, send } = self;
             tracing::warn!(
                 receive,
                 send,
-                wanted = WANTED,
                 "UDP sockets got smaller buffers than they need, fast transfers will lose packets: {hint}"
             );
         }
@@ -82,21 +84,20 @@ mod tests {
     fn a_socket_has_what_was_granted_and_at_least_what_it_had() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let before = Buffers::of(&socket).unwrap();
-        let granted = raise(&socket).unwrap();
+        let granted = raise(&socket, WANTED).unwrap();
         assert_eq!(granted, Buffers::of(&socket).unwrap());
-        assert!(granted.receive >= before.receive.min(WANTED), "{before:?} {granted:?}");
-        assert!(granted.receive <= WANTED && granted.send <= WANTED, "{granted:?}");
+        assert!(granted.receive >= before.receive.min(WANTED.receive), "{before:?} {granted:?}");
+        assert!(granted.receive <= WANTED.receive && granted.send <= WANTED.send, "{granted:?}");
     }
 
     #[test]
     fn the_hint_is_the_command_that_helps() {
-        let enough = Buffers { receive: WANTED, send: WANTED };
-        assert_eq!(enough.hint(), None);
-        let little = enough.least(Buffers { receive: 212_992, send: WANTED });
-        assert_eq!(little.hint().unwrap(), "sysctl -w net.core.rmem_max=4194304");
-        let both = little.least(Buffers { receive: WANTED, send: 1 });
+        assert_eq!(WANTED.hint(WANTED), None);
+        let little = WANTED.least(Buffers { receive: 212_992, ..WANTED });
+        assert_eq!(little.hint(WANTED).unwrap(), "sysctl -w net.core.rmem_max=4194304");
+        let both = little.least(Buffers { send: 1, ..WANTED });
         assert_eq!(
-            both.hint().unwrap(),
+            both.hint(WANTED).unwrap(),
             "sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304"
         );
     }

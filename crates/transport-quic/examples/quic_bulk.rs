@@ -1,0 +1,135 @@
+//! How fast and how dear one bulk stream over a QUIC lane is: two threads over loopback, each with
+//! its own runtime, as two daemons of one worker each.
+//!
+//! `cargo run --profile bench -p transport-quic --example quic_bulk [GB] [mtu] [cubic|bbr]` prints
+//! Gbit/s and CPU-seconds per GB of both ends together.
+
+#![allow(clippy::print_stdout, reason = "its purpose")]
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::fs;
+use std::future::poll_fn;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use proto::Priority;
+use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use transport::udp::WANTED;
+use transport::{ALPN, Carrier, Dialer, Lanes, Listener, pool};
+use transport_quic::{
+    Congestion, Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient,
+};
+
+/// One frame, as a stream that is alone sends it.
+const FRAME: usize = 64 << 10;
+
+/// Unread bytes that the reader allows, as a link does.
+const WINDOW: u64 = 16 << 20;
+
+type Failure = Box<dyn Error + Send + Sync>;
+
+fn main() -> Result<(), Failure> {
+    let mut arguments = std::env::args().skip(1);
+    let gigabytes: usize = arguments.next().map_or(Ok(4), |text| text.parse())?;
+    let total = gigabytes * 1_000_000_000;
+    let mut settings = QuicSettings::default();
+    if let Some(text) = arguments.next() {
+        settings.mtu = text.parse()?;
+    }
+    if arguments.next().is_some_and(|name| name == "cubic") {
+        settings.congestion = Congestion::Cubic;
+    }
+
+    let folder = tempfile::tempdir()?;
+    let identity = self_signed(folder.path(), &["localhost".into()])?;
+    let server = server_config(&identity, None, &[ALPN])?;
+    let config = client_config(&Trust::Pins(vec![identity.pin()]), None, &[ALPN])?;
+    let client = TlsClient { config, name: server_name("localhost")? };
+    let socket = UdpSocket::bind(("127.0.0.1", 0))?;
+    let address = socket.local_addr()?;
+
+    let reader = thread::spawn({
+        let settings = settings.clone();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let server =
+                    QuicServer::new(server.into(), None, settings, Keys::fleeting()?, None)?;
+                let mut listener = QuicListener::new(socket, 0, 1, &server)?;
+                let incoming = poll_fn(|cx| listener.poll_accept(cx)).await?;
+                receive(incoming.handshake().await?).await
+            })
+        }
+    });
+
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (start, cpu) = runtime.block_on(async {
+        let carrier = QuicDialer::new(&client, settings, WANTED)?.dial(address).await?;
+        let (start, cpu) = (Instant::now(), cpu_seconds()?);
+        send(carrier, total).await?;
+        Ok::<_, Failure>((start, cpu))
+    })?;
+    let got = reader.join().map_err(|_| "the reader panicked")??;
+    let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds()? - cpu);
+    let gigabytes = got as f64 / 1e9;
+    println!("{:.2} Gbit/s  {:.3} CPU-s/GB", gigabytes * 8.0 / seconds, cpu / gigabytes);
+    Ok(())
+}
+
+/// The lanes of a carrier, which QUIC has.
+fn lanes(carrier: &mut Carrier) -> Result<Box<dyn Lanes>, Failure> {
+    let mut lanes = carrier.lanes.take().ok_or("no lanes")?;
+    lanes.welcome(WINDOW);
+    Ok(lanes)
+}
+
+async fn receive(mut carrier: Carrier) -> Result<usize, Failure> {
+    let mut lanes = lanes(&mut carrier)?;
+    let mut lane = poll_fn(|cx| lanes.poll_accept(cx)).await?;
+    let mut got = 0;
+    loop {
+        let mut buf = pool::take(512 << 10);
+        let n = poll_fn(|cx| lane.poll_read(cx, &mut buf)).await?;
+        pool::give(buf);
+        if n == 0 {
+            break;
+        }
+        got += n;
+    }
+    // The sender leaves as soon as it sees this.
+    let _ = poll_fn(|cx| carrier.lane.poll_close(cx)).await;
+    Ok(got)
+}
+
+async fn send(mut carrier: Carrier, total: usize) -> Result<(), Failure> {
+    let mut lanes = lanes(&mut carrier)?;
+    let mut lane = lanes.open(Priority::Normal)?.ok_or("no lane")?;
+    let payload = Bytes::from(vec![0x5a; FRAME]);
+    let mut frames = VecDeque::new();
+    let mut sent = 0;
+    while sent < total {
+        while frames.len() < 8 {
+            frames.push_back(payload.clone());
+        }
+        sent += poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
+    }
+    lane.finish();
+    // The reader ends its first lane when it has all.
+    let mut buf = pool::take(16);
+    poll_fn(|cx| carrier.lane.poll_read(cx, &mut buf)).await?;
+    drop(carrier);
+    // The goodbye leaves with the connection's own task.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    Ok(())
+}
+
+/// CPU time of this process, user and system, in seconds (proc(5), 100 ticks a second).
+fn cpu_seconds() -> Result<f64, Failure> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let fields = stat.rsplit_once(')').ok_or("stat")?.1;
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(ticks.sum::<Result<u64, _>>()? as f64 / 100.0)
+}

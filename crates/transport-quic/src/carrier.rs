@@ -1,0 +1,114 @@
+//! From a connection whose handshake is done to a carrier: who the peer is, and the first lane.
+
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
+use rustls::pki_types::CertificateDer;
+use transport::tls::{Side, certificate_name};
+use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
+
+use crate::datagrams::QuicDatagrams;
+use crate::error::{handshake, other_protocol};
+use crate::lane::{Hold, MARK, PRIORITY, QuicLane, foreign, is_mark};
+use crate::lanes::QuicLanes;
+use crate::peers::Noted;
+
+/// The client's end: opens the first lane. When the server asked for a certificate, waits until it
+/// says that it took it: in TLS 1.3 a client is through with the handshake before that.
+pub(crate) async fn dialled(connection: Connection, asked: bool) -> Result<Carrier, CarrierError> {
+    let hold = Hold::new(connection);
+    let peer = peer(&hold.connection, Side::Client)?;
+    let late = |error: ConnectionError| handshake(&error, Side::Client, None);
+    let (send, mut recv) = hold.connection.open_bi().await.map_err(late)?;
+    let send = mark(&hold.connection, send, Side::Client).await?;
+    if asked {
+        read_mark(&hold.connection, &mut recv, Side::Client).await?;
+    }
+    Ok(carrier(hold, peer, (send, recv), asked, None))
+}
+
+/// The server's end: waits for the first lane.
+pub(crate) async fn accepted(
+    connection: Connection,
+    noted: Option<Noted>,
+) -> Result<Carrier, CarrierError> {
+    let hold = Hold::new(connection);
+    let peer = peer(&hold.connection, Side::Server)?;
+    let late = |error: ConnectionError| handshake(&error, Side::Server, None);
+    let (send, mut recv) = hold.connection.accept_bi().await.map_err(late)?;
+    let send = mark(&hold.connection, send, Side::Server).await?;
+    read_mark(&hold.connection, &mut recv, Side::Server).await?;
+    Ok(carrier(hold, peer, (send, recv), true, noted))
+}
+
+async fn mark(
+    connection: &Connection,
+    mut send: SendStream,
+    side: Side,
+) -> Result<SendStream, CarrierError> {
+    let lost = || late(connection, side);
+    send.set_priority(PRIORITY).map_err(|_| lost())?;
+    send.write_all(&[MARK]).await.map_err(|_: WriteError| lost())?;
+    Ok(send)
+}
+
+async fn read_mark(
+    connection: &Connection,
+    recv: &mut RecvStream,
+    side: Side,
+) -> Result<(), CarrierError> {
+    let mut first = [0];
+    recv.read_exact(&mut first).await.map_err(|_| late(connection, side))?;
+    if is_mark(&first) { Ok(()) } else { Err(CarrierError::Tls(foreign().to_string())) }
+}
+
+/// Why a stream failed that had begun.
+fn late(connection: &Connection, side: Side) -> CarrierError {
+    match connection.close_reason() {
+        Some(error) => handshake(&error, side, None),
+        None => CarrierError::Tls(foreign().to_string()),
+    }
+}
+
+fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierError> {
+    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    if data.and_then(|data| data.protocol).is_none_or(|agreed| agreed != ALPN) {
+        return Err(other_protocol(side));
+    }
+    let mut exporter = [0; 32];
+    connection
+        .export_keying_material(&mut exporter, EXPORTER_LABEL, &[])
+        .map_err(|_| CarrierError::Tls("the session exports no keying material".into()))?;
+    let shown = connection
+        .peer_identity()
+        .and_then(|shown| shown.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let certificate_name = match side {
+        Side::Client => None,
+        // A certificate without a name is for nobody; it is not as good as none.
+        Side::Server => (shown.as_deref().and_then(|shown| shown.first()))
+            .map(|shown| certificate_name(shown).unwrap_or_default()),
+    };
+    Ok(Peer {
+        address: connection.remote_address(),
+        transport: Transport::Quic,
+        connection: None,
+        exporter: Some(exporter),
+        certificate_name,
+    })
+}
+
+fn carrier(
+    hold: Hold,
+    peer: Peer,
+    (send, recv): (SendStream, RecvStream),
+    marked: bool,
+    noted: Option<Noted>,
+) -> Carrier {
+    let lanes = QuicLanes::new(hold.connection.clone(), noted);
+    let datagrams = QuicDatagrams::new(hold.connection.clone());
+    Carrier {
+        peer,
+        lane: Box::new(QuicLane::new(hold, send, recv, marked)),
+        lanes: Some(Box::new(lanes)),
+        datagrams: Some(Box::new(datagrams)),
+    }
+}

@@ -1,0 +1,52 @@
+//! An endpoint of quinn over one socket: what belongs to a socket rather than to a connection.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+
+use crate::ids::SteeringIds;
+use crate::keys::Keys;
+use crate::settings::QuicSettings;
+use crate::socket::Socket;
+
+/// QUIC version 1 (RFC 9000), the only one.
+pub(crate) const VERSION: u32 = 1;
+
+/// Of stateless resets. quinn's 20 ms would be fifty clients a second that hear of a restart; one
+/// costs less than the packet that asked for it.
+const RESETS: Duration = Duration::from_micros(100);
+
+/// Takes the socket of a client into the runtime of this thread.
+pub(crate) fn client(socket: UdpSocket, settings: &QuicSettings) -> io::Result<Endpoint> {
+    open(EndpointConfig::default(), socket, None, settings)
+}
+
+/// Takes the socket of a worker of a server into the runtime of this thread.
+pub(crate) fn server(
+    socket: UdpSocket,
+    server: ServerConfig,
+    settings: &QuicSettings,
+    keys: &Keys,
+    ids: &SteeringIds,
+) -> io::Result<Endpoint> {
+    let mut config = EndpointConfig::new(keys.reset_key());
+    let ids = ids.clone();
+    config.cid_generator(move || Box::new(ids.clone())).min_reset_interval(RESETS);
+    open(config, socket, Some(server), settings)
+}
+
+fn open(
+    mut config: EndpointConfig,
+    socket: UdpSocket,
+    server: Option<ServerConfig>,
+    settings: &QuicSettings,
+) -> io::Result<Endpoint> {
+    socket.set_nonblocking(true)?;
+    config.supported_versions(vec![VERSION]);
+    config.max_udp_payload_size(settings.mtu()).map_err(io::Error::other)?;
+    let socket = Socket::new(socket, settings.mtu())?;
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
+}

@@ -1,0 +1,207 @@
+//! The first lane: one bidirectional stream, and with it the connection.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt, WriteError};
+use transport::{Death, Lane};
+
+use crate::error::{ABANDONED, CLEAN, is_clean, of_connection};
+use crate::pipe;
+use crate::waiting::Waiting;
+
+/// The first byte of each direction, which makes the stream known to the peer: the version of how
+/// lanes lie on streams. Of a server it says as well that the client's certificate was accepted.
+pub(crate) const MARK: u8 = 1;
+
+/// Bytes of this lane leave before those of all others; see `lanes.rs` for theirs.
+pub(crate) const PRIORITY: i32 = 3;
+
+/// Closes the connection when it is dropped.
+pub(crate) struct Hold {
+    pub(crate) connection: Connection,
+    code: VarInt,
+}
+
+impl Hold {
+    pub(crate) const fn new(connection: Connection) -> Self {
+        Self { connection, code: ABANDONED }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.connection.close(self.code, b"");
+    }
+}
+
+/// Of both ends.
+pub(crate) struct QuicLane {
+    hold: Hold,
+    send: SendStream,
+    recv: RecvStream,
+    /// Whether the peer's [`MARK`] was read.
+    marked: bool,
+    acknowledged: Waiting<Result<Option<VarInt>, StoppedError>>,
+    /// Our direction: its end was written; the peer has all of it.
+    finished: bool,
+    closed: bool,
+    /// The peer's direction has ended.
+    ended: bool,
+    death: Death,
+}
+
+impl QuicLane {
+    pub(crate) fn new(hold: Hold, send: SendStream, recv: RecvStream, marked: bool) -> Self {
+        Self {
+            hold,
+            send,
+            recv,
+            marked,
+            acknowledged: Waiting::default(),
+            finished: false,
+            closed: false,
+            ended: false,
+            death: Death::default(),
+        }
+    }
+
+    /// With both directions ended the peer misses nothing.
+    fn note_end(&mut self) {
+        if self.closed && self.ended {
+            self.hold.code = CLEAN;
+        }
+    }
+
+    /// Reads the peer's [`MARK`] unless that was done.
+    fn poll_mark(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.marked {
+            return Poll::Ready(Ok(()));
+        }
+        let mut first = [0];
+        match ready!(self.recv.poll_read(cx, &mut first)) {
+            Ok(n) if is_mark(&first[..n]) => {
+                self.marked = true;
+                Poll::Ready(Ok(()))
+            }
+            Ok(_) => self.death.by(foreign()),
+            Err(error) => self.death.by(of_read(&error)),
+        }
+    }
+}
+
+/// Whether this is what comes first.
+pub(crate) fn is_mark(first: &[u8]) -> bool {
+    first == [MARK]
+}
+
+/// Something else came first.
+pub(crate) fn foreign() -> io::Error {
+    let text = "the peer lays lanes on QUIC streams in another way; is it of another version?";
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Lane for QuicLane {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        if self.ended {
+            return Poll::Ready(Ok(0));
+        }
+        ready!(self.poll_mark(cx))?;
+        match ready!(pipe::read(&mut self.recv, cx, buf)) {
+            Ok(n) => {
+                self.ended = n == 0;
+                self.note_end();
+                Poll::Ready(Ok(n))
+            }
+            Err(error) => self.death.by(of_read(&error)),
+        }
+    }
+
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        match ready!(pipe::write(&mut self.send, cx, frames)) {
+            Ok(n) => Poll::Ready(Ok(n)),
+            Err(WriteError::ConnectionLost(error)) => self.death.by(of_connection(&error)),
+            Err(WriteError::Stopped(_) | WriteError::ZeroRttRejected) => self.death.by(stopped()),
+            Err(WriteError::ClosedStream) => self.death.by(finished()),
+        }
+    }
+
+    /// quinn hands packets to the system as congestion control allows; nothing waits for this call.
+    fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.death.check())
+    }
+
+    /// Ready when the peer has acknowledged all: what is dropped after that is lost to nobody.
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.death.check()?;
+        if self.closed {
+            return Poll::Ready(Ok(()));
+        }
+        if !self.finished {
+            // Fails on a stream that the peer stopped, which the wait finds out.
+            let _ = self.send.finish();
+            self.finished = true;
+        }
+        let send = &self.send;
+        match ready!(self.acknowledged.poll(cx, || send.stopped())) {
+            Ok(None) => {}
+            // It closed because it had heard our end, and its acknowledgement got lost.
+            Err(StoppedError::ConnectionLost(error)) if is_clean(&error) => {}
+            Err(StoppedError::ConnectionLost(error)) => {
+                return self.death.by(of_connection(&error));
+            }
+            Ok(Some(_)) | Err(StoppedError::ZeroRttRejected) => return self.death.by(stopped()),
+        }
+        self.closed = true;
+        self.note_end();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The handles work from any thread, and the connection is driven where it was made.
+    fn detach(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn attach(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Debug for QuicLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicLane")
+            .field("connection", &self.hold.connection.stable_id())
+            .field("closed", &self.closed)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+fn of_read(error: &ReadError) -> io::Error {
+    match error {
+        ReadError::ConnectionLost(error) => of_connection(error),
+        ReadError::Reset(_)
+        | ReadError::ClosedStream
+        | ReadError::IllegalOrderedRead
+        | ReadError::ZeroRttRejected => {
+            io::Error::new(io::ErrorKind::ConnectionReset, "the peer gave up its first lane")
+        }
+    }
+}
+
+fn stopped() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the peer reads its first lane no more")
+}
+
+fn finished() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the lane has ended")
+}

@@ -1,0 +1,224 @@
+//! Lanes of single streams: unidirectional streams of quinn, which lose their packets each for itself.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Bytes, BytesMut};
+use proto::Priority;
+use quinn::{Connection, ConnectionError, ReadError, VarInt, WriteError};
+use transport::{Death, Lanes, RecvLane, SendLane};
+
+use crate::error::of_connection;
+use crate::peers::Noted;
+use crate::pipe;
+use crate::settings::{LANES, LANES_MOST};
+use crate::waiting::Waiting;
+
+/// Of every RESET_STREAM and STOP_SENDING: the reason is told elsewhere.
+const GIVEN_UP: VarInt = VarInt::from_u32(0);
+
+const fn priority(class: Priority) -> i32 {
+    match class {
+        Priority::Interactive => 2,
+        Priority::Normal => 1,
+        Priority::Bulk => 0,
+    }
+}
+
+/// What the lanes of a connection share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Lanes of the peer that were accepted and are held.
+    held: AtomicU32,
+    /// [`QuicLanes`] was dropped.
+    gone: AtomicBool,
+}
+
+impl Shared {
+    fn check(&self) -> io::Result<()> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::NotConnected, "the lanes are closed"));
+        }
+        Ok(())
+    }
+}
+
+/// Of both ends.
+pub(crate) struct QuicLanes {
+    connection: Connection,
+    accepting: Waiting<Result<quinn::RecvStream, ConnectionError>>,
+    shared: Arc<Shared>,
+    /// How many the peer may have open.
+    allowed: u32,
+    /// Of a server that writes down its connections.
+    noted: Option<Noted>,
+}
+
+impl QuicLanes {
+    pub(crate) fn new(connection: Connection, noted: Option<Noted>) -> Self {
+        let (accepting, shared) = (Waiting::default(), Arc::default());
+        Self { connection, accepting, shared, allowed: LANES, noted }
+    }
+
+    /// Counts one more, and allows twice as many when half of them are in use: before the peer runs
+    /// out of them, and only as many entries in quinn's tables as there is use for.
+    fn note_accepted(&mut self) {
+        let held = self.shared.held.fetch_add(1, Ordering::Relaxed) + 1;
+        if held > self.allowed / 2 && self.allowed < LANES_MOST {
+            self.allowed *= 2;
+            self.connection.set_max_concurrent_uni_streams(self.allowed.into());
+        }
+    }
+}
+
+impl Lanes for QuicLanes {
+    fn open(&mut self, class: Priority) -> io::Result<Option<Box<dyn SendLane>>> {
+        // Asked once: who does not get one now uses the first lane.
+        let polled = pin!(self.connection.open_uni()).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(opened) = polled else { return Ok(None) };
+        let stream = opened.map_err(|error| of_connection(&error))?;
+        stream.set_priority(priority(class)).map_err(io::Error::other)?;
+        let (shared, death) = (Arc::clone(&self.shared), Death::default());
+        Ok(Some(Box::new(QuicSendLane { stream, shared, death, finished: false })))
+    }
+
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn RecvLane>>> {
+        let connection = &self.connection;
+        let accepted = ready!(self.accepting.poll(cx, || {
+            let connection = connection.clone();
+            async move { connection.accept_uni().await }
+        }));
+        let stream = accepted.map_err(|error| of_connection(&error))?;
+        self.note_accepted();
+        if let Some(noted) = &mut self.noted {
+            noted.at(self.connection.remote_address());
+        }
+        let (shared, death) = (Arc::clone(&self.shared), Death::default());
+        Poll::Ready(Ok(Box::new(QuicRecvLane { stream, shared, death, ended: false })))
+    }
+
+    fn welcome(&mut self, bytes: u64) {
+        let bytes = VarInt::from_u64(bytes).unwrap_or(VarInt::MAX);
+        self.connection.set_receive_window(bytes);
+        self.noted.iter_mut().for_each(Noted::welcome);
+    }
+}
+
+impl Drop for QuicLanes {
+    fn drop(&mut self) {
+        self.shared.gone.store(true, Ordering::Relaxed);
+        // Nobody will read what the peer opens from now on.
+        self.connection.set_max_concurrent_uni_streams(0u32.into());
+    }
+}
+
+struct QuicSendLane {
+    stream: quinn::SendStream,
+    shared: Arc<Shared>,
+    death: Death,
+    finished: bool,
+}
+
+impl SendLane for QuicSendLane {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        self.shared.check()?;
+        match ready!(pipe::write(&mut self.stream, cx, frames)) {
+            Ok(n) => Poll::Ready(Ok(n)),
+            Err(WriteError::ConnectionLost(error)) => self.death.by(of_connection(&error)),
+            Err(WriteError::Stopped(_) | WriteError::ZeroRttRejected) => {
+                let text = "the peer reads this lane no more";
+                self.death.by(io::Error::new(io::ErrorKind::BrokenPipe, text))
+            }
+            Err(WriteError::ClosedStream) => {
+                self.death.by(io::Error::new(io::ErrorKind::NotConnected, "the lane has ended"))
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        // Fails on a stream that the peer stopped, of which nothing is to be delivered.
+        self.finished = self.stream.finish().is_ok();
+    }
+}
+
+impl Drop for QuicSendLane {
+    fn drop(&mut self) {
+        if !self.finished {
+            let _ = self.stream.reset(GIVEN_UP);
+        }
+    }
+}
+
+struct QuicRecvLane {
+    stream: quinn::RecvStream,
+    shared: Arc<Shared>,
+    death: Death,
+    ended: bool,
+}
+
+impl RecvLane for QuicRecvLane {
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>> {
+        self.death.check()?;
+        if self.ended {
+            return Poll::Ready(Ok(0));
+        }
+        self.shared.check()?;
+        match ready!(pipe::read(&mut self.stream, cx, buf)) {
+            Ok(n) => {
+                self.ended = n == 0;
+                Poll::Ready(Ok(n))
+            }
+            Err(ReadError::ConnectionLost(error)) => self.death.by(of_connection(&error)),
+            Err(
+                ReadError::Reset(_)
+                | ReadError::ClosedStream
+                | ReadError::IllegalOrderedRead
+                | ReadError::ZeroRttRejected,
+            ) => {
+                let text = "the peer gave this lane up";
+                self.death.by(io::Error::new(io::ErrorKind::BrokenPipe, text))
+            }
+        }
+    }
+}
+
+impl Drop for QuicRecvLane {
+    fn drop(&mut self) {
+        self.shared.held.fetch_sub(1, Ordering::Relaxed);
+        // Fails on one that has ended, of which there is nothing to stop.
+        let _ = self.stream.stop(GIVEN_UP);
+    }
+}
+
+impl fmt::Debug for QuicLanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicLanes")
+            .field("connection", &self.connection.stable_id())
+            .field("held", &self.shared.held)
+            .field("allowed", &self.allowed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for QuicSendLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QuicSendLane({})", self.stream.id())
+    }
+}
+
+impl fmt::Debug for QuicRecvLane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QuicRecvLane({})", self.stream.id())
+    }
+}

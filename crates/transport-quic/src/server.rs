@@ -1,0 +1,71 @@
+//! What all QUIC listeners of a server process share, on all its workers.
+
+use std::fmt;
+use std::io;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::time_provider::DefaultTimeProvider;
+use transport::Current;
+use transport::tls::{MaterialError, load_certificates};
+
+use crate::{Keys, Known, Peers, QuicSettings, ROTATION, Tickets, call_back};
+
+/// What listeners go by. Clones are the same.
+#[derive(Clone)]
+pub struct QuicServer {
+    pub(crate) tls: Current<rustls::ServerConfig>,
+    pub(crate) settings: Current<QuicSettings>,
+    pub(crate) tickets: Current<Tickets>,
+    pub(crate) keys: Keys,
+    pub(crate) peers: Option<Peers>,
+}
+
+impl QuicServer {
+    /// `tls` can be given anew by its owner, [`QuicServer::renewal`] is to go with it. `client_ca`
+    /// is the file of the authorities of clients, if they need certificates. Without `peers` nothing
+    /// is written down of connections.
+    pub fn new(
+        tls: Current<rustls::ServerConfig>,
+        client_ca: Option<&Path>,
+        settings: QuicSettings,
+        keys: Keys,
+        peers: Option<Peers>,
+    ) -> Result<Self, MaterialError> {
+        let tickets = tickets(&keys, client_ca)?.into();
+        Ok(Self { tls, settings: settings.into(), tickets, keys, peers })
+    }
+
+    /// Reads what connections from now on are to go by. Returns what puts it in force.
+    pub fn renewal(
+        &self,
+        client_ca: Option<&Path>,
+        settings: QuicSettings,
+    ) -> Result<impl FnOnce() + use<>, MaterialError> {
+        let (server, new) = (self.clone(), tickets(&self.keys, client_ca)?);
+        Ok(move || {
+            server.settings.replace(Arc::new(settings));
+            // The ones of now remember which were used.
+            if !server.tickets.get().trust_alike(&new) {
+                server.tickets.replace(Arc::new(new));
+            }
+        })
+    }
+
+    /// See [`call_back`].
+    pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
+        call_back(socket, &self.keys, known)
+    }
+}
+
+fn tickets(keys: &Keys, client_ca: Option<&Path>) -> Result<Tickets, MaterialError> {
+    let trusted = client_ca.map(load_certificates).transpose()?.unwrap_or_default();
+    Ok(Tickets::new(keys, &trusted, ROTATION, Arc::new(DefaultTimeProvider)))
+}
+
+impl fmt::Debug for QuicServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicServer").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,393 @@
+//! TLS inside QUIC (RFC 9001): rustls' QUIC sessions as quinn wants them.
+//!
+//! quinn has the same, but keeps of an error only its text and an alert's number. Here the error
+//! itself stays, so that a wrong certificate is told as over TCP; and a client learns whether it was
+//! asked for its own.
+
+use std::any::Any;
+use std::fmt;
+use std::io::Cursor;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use quinn::crypto::rustls::HandshakeData;
+use quinn::crypto::{
+    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
+};
+use quinn::{ConnectError, ConnectionId, Side, TransportErrorCode};
+use quinn_proto::TransportError;
+use quinn_proto::transport_parameters::TransportParameters;
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConnection, Suite};
+use rustls::sign::CertifiedKey;
+use rustls::{AlertDescription, CipherSuite, ClientConfig, Error, ServerConfig, SignatureScheme};
+
+use crate::endpoint::VERSION;
+use crate::tickets::exchange::Passing;
+use crate::tickets::{Tickets, resuming};
+
+/// What TLS of this side had against a handshake.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fault(Arc<Mutex<Option<Error>>>);
+
+impl Fault {
+    pub(crate) fn take(&self) -> Option<Error> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn keep(&self, error: &Error) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+    }
+}
+
+/// The suite that protects Initial packets (RFC 9001 section 5.2).
+fn initial_suite(provider: &CryptoProvider) -> Option<Suite> {
+    let wanted = CipherSuite::TLS13_AES_128_GCM_SHA256;
+    let suite = provider.cipher_suites.iter().find(|suite| suite.suite() == wanted)?;
+    suite.tls13()?.quic_suite()
+}
+
+fn no_suite() -> Error {
+    Error::General("TLS_AES_128_GCM_SHA256, which QUIC begins with, is not there".into())
+}
+
+/// A client's TLS, for as many sessions as are dialled: the tickets of one are for the next.
+#[derive(Clone)]
+pub(crate) struct Clients {
+    config: Arc<ClientConfig>,
+    suite: Suite,
+    asked: Arc<Asked>,
+}
+
+impl fmt::Debug for Clients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").field("asked", &self.asked).finish_non_exhaustive()
+    }
+}
+
+impl Clients {
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, Error> {
+        let suite = initial_suite(config.crypto_provider()).ok_or_else(no_suite)?;
+        let mut config = config.clone();
+        let ours = Arc::clone(&config.client_auth_cert_resolver);
+        let asked = Arc::new(Asked { ours, times: AtomicU64::new(0) });
+        config.client_auth_cert_resolver = Arc::clone(&asked) as _;
+        Ok(Self { config: resuming(&config), suite, asked })
+    }
+
+    /// For one session.
+    pub(crate) fn one(&self, name: ServerName<'static>) -> Client {
+        let (config, fault) = (Arc::clone(&self.config), Fault::default());
+        Client { config, name, suite: self.suite, fault }
+    }
+
+    /// How often servers asked for our certificate so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.times.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes one session of a client.
+pub(crate) struct Client {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+    suite: Suite,
+    fault: Fault,
+}
+
+impl Client {
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault.clone()
+    }
+}
+
+impl crypto::ClientConfig for Client {
+    fn start_session(
+        self: Arc<Self>,
+        version: u32,
+        _server_name: &str,
+        params: &TransportParameters,
+    ) -> Result<Box<dyn crypto::Session>, ConnectError> {
+        if version != VERSION {
+            return Err(ConnectError::UnsupportedVersion);
+        }
+        let (config, name) = (Arc::clone(&self.config), self.name.clone());
+        let made = ClientConnection::new(config, rustls::quic::Version::V1, name, bytes_of(params));
+        Ok(Session::start(made.map(Connection::Client), self.suite, self.fault.clone(), None))
+    }
+}
+
+/// Our certificate, and how often servers asked for it.
+#[derive(Debug)]
+struct Asked {
+    ours: Arc<dyn ResolvesClientCert>,
+    times: AtomicU64,
+}
+
+impl ResolvesClientCert for Asked {
+    fn resolve(
+        &self,
+        root_hint_subjects: &[&[u8]],
+        sigschemes: &[SignatureScheme],
+    ) -> Option<Arc<CertifiedKey>> {
+        self.times.fetch_add(1, Ordering::Relaxed);
+        self.ours.resolve(root_hint_subjects, sigschemes)
+    }
+
+    fn has_certs(&self) -> bool {
+        self.ours.has_certs()
+    }
+}
+
+/// Makes sessions of a server.
+pub(crate) struct Server {
+    config: Arc<ServerConfig>,
+    tickets: Arc<Tickets>,
+    suite: Suite,
+    fault: Fault,
+}
+
+impl Server {
+    pub(crate) fn new(config: Arc<ServerConfig>, tickets: Arc<Tickets>) -> Result<Self, Error> {
+        let suite = initial_suite(config.crypto_provider()).ok_or_else(no_suite)?;
+        Ok(Self { config, tickets, suite, fault: Fault::default() })
+    }
+
+    pub(crate) fn fault(&self) -> Fault {
+        self.fault.clone()
+    }
+}
+
+impl crypto::ServerConfig for Server {
+    fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
+        if version != VERSION {
+            return Err(UnsupportedVersion);
+        }
+        Ok(initial_keys(&self.suite, id, Side::Server))
+    }
+
+    fn retry_tag(&self, _version: u32, id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
+        // With a wrong tag the client passes the packet over.
+        retry_tag(id, packet).unwrap_or_default()
+    }
+
+    fn start_session(
+        self: Arc<Self>,
+        _version: u32,
+        params: &TransportParameters,
+    ) -> Box<dyn crypto::Session> {
+        let passing = Passing::begin(&self.tickets, params);
+        let config = Arc::new(passing.configured(&self.config));
+        let made = ServerConnection::new(config, rustls::quic::Version::V1, bytes_of(params));
+        let made = made.map(Connection::Server);
+        Session::start(made, self.suite, self.fault.clone(), Some(passing))
+    }
+}
+
+fn bytes_of(params: &TransportParameters) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    params.write(&mut bytes);
+    bytes
+}
+
+struct Session {
+    /// `None` when rustls refused the configuration; the first message of the peer ends it then.
+    inner: Option<Connection>,
+    suite: Suite,
+    fault: Fault,
+    /// Of a server: its tickets.
+    passing: Option<Arc<Passing>>,
+    told: bool,
+    next: Option<Secrets>,
+}
+
+impl Session {
+    fn start(
+        made: Result<Connection, Error>,
+        suite: Suite,
+        fault: Fault,
+        passing: Option<Arc<Passing>>,
+    ) -> Box<dyn crypto::Session> {
+        let inner = made.inspect_err(|error| fault.keep(error)).ok();
+        Box::new(Self { inner, suite, fault, passing, told: false, next: None })
+    }
+
+    /// Whether what the handshake agreed on is known now: of a server with the ClientHello, of a
+    /// client with the ALPN of the answer.
+    fn knows(&self) -> bool {
+        let Some(inner) = &self.inner else { return false };
+        let named = match inner {
+            Connection::Client(_) => false,
+            Connection::Server(server) => server.server_name().is_some(),
+        };
+        inner.alpn_protocol().is_some() || named || !inner.is_handshaking()
+    }
+}
+
+impl crypto::Session for Session {
+    fn initial_keys(&self, id: &ConnectionId, side: Side) -> Keys {
+        initial_keys(&self.suite, id, side)
+    }
+
+    fn handshake_data(&self) -> Option<Box<dyn Any>> {
+        let inner = self.inner.as_ref().filter(|_| self.told)?;
+        let server_name = match inner {
+            Connection::Client(_) => None,
+            Connection::Server(server) => server.server_name().map(Into::into),
+        };
+        Some(Box::new(HandshakeData {
+            protocol: inner.alpn_protocol().map(Into::into),
+            server_name,
+        }))
+    }
+
+    fn peer_identity(&self) -> Option<Box<dyn Any>> {
+        let shown = self.inner.as_ref()?.peer_certificates()?;
+        let owned: Vec<CertificateDer<'static>> =
+            shown.iter().map(|one| one.clone().into_owned()).collect();
+        Some(Box::new(owned))
+    }
+
+    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
+        let keys = self.inner.as_ref()?.zero_rtt_keys()?;
+        Some((Box::new(keys.header), Box::new(keys.packet)))
+    }
+
+    fn early_data_accepted(&self) -> Option<bool> {
+        match self.inner.as_ref()? {
+            Connection::Client(client) => Some(client.is_early_data_accepted()),
+            Connection::Server(_) => None,
+        }
+    }
+
+    fn is_handshaking(&self) -> bool {
+        self.inner.as_ref().is_none_or(|inner| inner.is_handshaking())
+    }
+
+    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
+        let refused = |alert: AlertDescription, reason| TransportError {
+            code: TransportErrorCode::crypto(alert.into()),
+            frame: None,
+            reason,
+        };
+        let Some(inner) = &mut self.inner else {
+            return Err(refused(AlertDescription::InternalError, String::new()));
+        };
+        if let Err(error) = inner.read_hs(buf) {
+            self.fault.keep(&error);
+            let alert = inner.alert().unwrap_or(AlertDescription::DecodeError);
+            return Err(refused(alert, error.to_string()));
+        }
+        let first = !self.told && self.knows();
+        self.told |= first;
+        Ok(first)
+    }
+
+    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
+        let Some(inner) = &self.inner else { return Ok(None) };
+        let side = match inner {
+            Connection::Client(_) => Side::Client,
+            Connection::Server(_) => Side::Server,
+        };
+        let Some(bytes) = inner.quic_transport_parameters() else { return Ok(None) };
+        Ok(Some(TransportParameters::read(side, &mut Cursor::new(bytes))?))
+    }
+
+    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
+        let before = buf.len();
+        let change = self.inner.as_mut()?.write_hs(buf);
+        if let Some(passing) = &self.passing {
+            passing.exchange(buf, before);
+        }
+        match change? {
+            KeyChange::Handshake { keys } => Some(packed(keys)),
+            KeyChange::OneRtt { keys, next } => {
+                self.next = Some(next);
+                Some(packed(keys))
+            }
+        }
+    }
+
+    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
+        let keys = self.next.as_mut()?.next_packet_keys();
+        Some(KeyPair { local: Box::new(keys.local), remote: Box::new(keys.remote) })
+    }
+
+    fn is_valid_retry(&self, id: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
+        let Some((body, tag)) = payload.split_last_chunk::<16>() else { return false };
+        // Whoever can forge it can read it: nothing here is secret.
+        retry_tag(id, &[header, body].concat()).as_ref() == Some(tag)
+    }
+
+    fn export_keying_material(
+        &self,
+        output: &mut [u8],
+        label: &[u8],
+        context: &[u8],
+    ) -> Result<(), ExportKeyingMaterialError> {
+        let inner = self.inner.as_ref().ok_or(ExportKeyingMaterialError)?;
+        let done = inner.export_keying_material(output, label, Some(context));
+        done.map(drop).map_err(|_| ExportKeyingMaterialError)
+    }
+}
+
+fn initial_keys(suite: &Suite, id: &ConnectionId, side: Side) -> Keys {
+    let side = match side {
+        Side::Client => rustls::Side::Client,
+        Side::Server => rustls::Side::Server,
+    };
+    packed(suite.keys(id, side, rustls::quic::Version::V1))
+}
+
+fn packed(keys: rustls::quic::Keys) -> Keys {
+    Keys {
+        header: KeyPair {
+            local: Box::new(keys.local.header),
+            remote: Box::new(keys.remote.header),
+        },
+        packet: KeyPair {
+            local: Box::new(keys.local.packet),
+            remote: Box::new(keys.remote.packet),
+        },
+    }
+}
+
+/// The integrity tag of a Retry packet (RFC 9001 section 5.8): it ties the packet to the Initial
+/// that it answers, under a key that everybody knows. `packet` is without the tag.
+fn retry_tag(original: &ConnectionId, packet: &[u8]) -> Option<[u8; 16]> {
+    const KEY: [u8; 16] = [
+        0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8,
+        0x4e,
+    ];
+    const NONCE: [u8; 12] =
+        [0x46, 0x15, 0x99, 0xd3, 0x5d, 0x63, 0x2b, 0xf2, 0x23, 0x98, 0x25, 0xbb];
+    let length = [u8::try_from(original.len()).ok()?];
+    let pseudo = [&length, &original[..], packet].concat();
+    let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).ok()?);
+    let nonce = Nonce::assume_unique_for_key(NONCE);
+    let tag = key.seal_in_place_separate_tag(nonce, Aad::from(pseudo), &mut []).ok()?;
+    tag.as_ref().try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 9001 appendix A.4.
+    #[test]
+    fn the_tag_of_a_retry_is_the_one_of_the_rfc() {
+        let original = ConnectionId::new(&[0x83, 0x94, 0xc8, 0xf0, 0x3e, 0x51, 0x57, 0x08]);
+        let packet = [
+            0xff, 0, 0, 0, 1, 0, 8, 0xf0, 0x67, 0xa5, 0x50, 0x2a, 0x42, 0x62, 0xb5, 0x74, 0x6f,
+            0x6b, 0x65, 0x6e,
+        ];
+        let tag = [
+            0x04, 0xa2, 0x65, 0xba, 0x2e, 0xff, 0x4d, 0x82, 0x90, 0x58, 0xfb, 0x3f, 0x0f, 0x24,
+            0x96, 0xba,
+        ];
+        assert_eq!(retry_tag(&original, &packet), Some(tag));
+    }
+}

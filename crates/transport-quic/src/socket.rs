@@ -1,0 +1,98 @@
+//! quinn's socket, with the limits of one system call.
+//!
+//! quinn puts ten packets into a call and does not ask how large that is. The kernel segments at most
+//! 64 KiB (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE, which quinn takes for
+//! a probe of the path's MTU that was too large: with packets of 8,952 bytes nothing would arrive.
+
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+
+/// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4 counts
+/// as well.
+const CALL: usize = 65_535 - 48;
+
+/// Bytes that the kernel may join into one received message.
+const JOINED: usize = 65_535;
+
+/// A UDP socket of this thread's runtime.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    inner: Arc<dyn AsyncUdpSocket>,
+    /// Segments of the largest size that a received message can hold.
+    receive: usize,
+}
+
+impl Socket {
+    /// `mtu` is the largest payload that is received.
+    pub(crate) fn new(socket: std::net::UdpSocket, mtu: u16) -> io::Result<Arc<Self>> {
+        let inner = TokioRuntime.wrap_udp_socket(socket)?;
+        // quinn makes a buffer of so many payloads for each of 32 messages.
+        let receive = inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)));
+        Ok(Arc::new(Self { inner, receive }))
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Arc::clone(&self.inner).create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let Some(segment) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL) else {
+            return self.inner.try_send(transmit);
+        };
+        let call = (CALL / segment).max(1) * segment;
+        for (turn, contents) in transmit.contents.chunks(call).enumerate() {
+            let segment_size = (contents.len() > segment).then_some(segment);
+            let part = Transmit { contents, segment_size, ..transmit_of(transmit) };
+            match self.inner.try_send(&part) {
+                // The first part has left; to send it again would be worse than to lose the rest.
+                Err(error) if turn > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.inner.poll_recv(cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.receive
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+/// The same way, with contents to be filled in.
+const fn transmit_of<'a>(transmit: &Transmit<'a>) -> Transmit<'a> {
+    Transmit {
+        destination: transmit.destination,
+        ecn: transmit.ecn,
+        contents: transmit.contents,
+        segment_size: None,
+        src_ip: transmit.src_ip,
+    }
+}

@@ -1,0 +1,218 @@
+//! What a path may do to packets: lose, double, break and delay them, move the client to another
+//! address, carry small ones only. Bytes stay exact.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
+
+mod setup;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use proto::Priority;
+use setup::path::{Fate, Path, Way};
+use setup::{Pair, Setup, pattern, read_all, run, write_all};
+use transport::{Carrier, Lane};
+use transport_quic::{Congestion, QuicSettings};
+
+/// A connected pair over a path, greeted.
+async fn over(setup: &Setup, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> (Pair, Path) {
+    let mut path = None;
+    let pair = setup.pair(|server| {
+        let made = Path::new(server, judge);
+        let address = made.address();
+        path = Some(made);
+        address
+    });
+    (pair.await.welcome(), path.unwrap())
+}
+
+/// Sends a stream of this length over a lane of its own and compares what arrives.
+async fn transfer(from: &mut Carrier, to: &mut Carrier, seed: u64, length: usize) {
+    let bytes = pattern(seed, 0, length);
+    let sending = async {
+        let mut lane = from.lanes.as_mut().unwrap().open(Priority::Normal).unwrap().unwrap();
+        for piece in bytes.chunks(70_000) {
+            write_all(&mut *lane, bytes.slice_ref(piece)).await.unwrap();
+        }
+        lane.finish();
+    };
+    let receiving = async {
+        let mut lane = poll_fn(|cx| to.lanes.as_mut().unwrap().poll_accept(cx)).await.unwrap();
+        read_all(&mut *lane).await.unwrap()
+    };
+    let ((), got) = tokio::join!(sending, receiving);
+    assert!(got == bytes, "stream {seed}: not the bytes that were sent");
+}
+
+/// Ends both directions of the first lane.
+async fn part(a: &mut dyn Lane, b: &mut dyn Lane) {
+    let (one, other) = tokio::join!(poll_fn(|cx| a.poll_close(cx)), poll_fn(|cx| b.poll_close(cx)));
+    one.and(other).unwrap();
+}
+
+/// A generator (xorshift64*), so that every run sees the same weather.
+struct Dice(u64);
+
+impl Dice {
+    fn percent(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % 100
+    }
+}
+
+#[test]
+fn bytes_are_exact_through_loss_doubles_disorder_and_damage() {
+    for congestion in [Congestion::Cubic, Congestion::Bbr] {
+        run(async move {
+            let setup = Setup::with(QuicSettings { congestion, ..QuicSettings::default() });
+            let mut dice = Dice(7);
+            let weather = move |_, _: &[u8]| match dice.percent() {
+                0..3 => Fate::Lost,
+                3..6 => Fate::Twice,
+                6..12 => Fate::Late(Duration::from_millis(3)),
+                12..14 => Fate::Broken,
+                _ => Fate::Passes,
+            };
+            let (mut pair, _path) = over(&setup, weather).await;
+            for seed in 0..3 {
+                transfer(&mut pair.dialled, &mut pair.accepted, seed, 700_000).await;
+                transfer(&mut pair.accepted, &mut pair.dialled, !seed, 700_000).await;
+            }
+            part(&mut *pair.dialled.lane, &mut *pair.accepted.lane).await;
+        });
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
+    run(async {
+        let setup = Setup::new();
+        let (mut pair, path) = over(&setup, |_, _| Fate::Passes).await;
+        for (turn, up) in [(0, true), (1, false), (2, true)] {
+            let total = 4 << 20;
+            let count = if up { &path.to_server } else { &path.to_client };
+            let middle = count.bytes.get() + total / 2;
+            let (from, to) = if up {
+                (&mut pair.dialled, &mut pair.accepted)
+            } else {
+                (&mut pair.accepted, &mut pair.dialled)
+            };
+            let moving = async {
+                while count.bytes.get() < middle {
+                    tokio::task::yield_now().await;
+                }
+                path.rebind();
+            };
+            tokio::join!(transfer(from, to, turn, total), moving);
+        }
+    });
+}
+
+/// Payload of a path of 1,280 bytes over IPv4.
+const NARROW: usize = 1_280 - 28;
+
+#[test]
+fn on_a_narrow_path_the_search_for_the_mtu_costs_little() {
+    run(async {
+        let lost = Rc::new(Cell::new((0, 0)));
+        let seen = Rc::clone(&lost);
+        let narrow = move |_, packet: &[u8]| {
+            if packet.len() <= NARROW {
+                return Fate::Passes;
+            }
+            let (packets, bytes) = seen.get();
+            seen.set((packets + 1, bytes + packet.len()));
+            Fate::Lost
+        };
+        let (mut pair, _path) = over(&Setup::new(), narrow).await;
+        for seed in 0..4 {
+            transfer(&mut pair.dialled, &mut pair.accepted, seed, 1 << 20).await;
+            transfer(&mut pair.accepted, &mut pair.dialled, !seed, 1 << 20).await;
+        }
+        let (packets, bytes) = lost.get();
+        println!("{packets} probes of {bytes} bytes were lost, both ways");
+        // Eight sizes of a binary search, three times each, both ways.
+        assert!((1..=60).contains(&packets), "{packets} packets");
+        assert!(bytes < 200_000, "{bytes} bytes");
+        for carrier in [&pair.dialled, &pair.accepted] {
+            let limit = carrier.datagrams.as_ref().unwrap().limit();
+            assert!((1_100..NARROW).contains(&limit), "{limit}");
+        }
+    });
+}
+
+#[test]
+fn a_path_that_becomes_narrow_is_noticed() {
+    run(async {
+        let most = Rc::new(Cell::new(usize::MAX));
+        let seen = Rc::clone(&most);
+        let judge = move |_, packet: &[u8]| {
+            if packet.len() <= seen.get() { Fate::Passes } else { Fate::Lost }
+        };
+        let (mut pair, _path) = over(&Setup::new(), judge).await;
+        let limit = |pair: &Pair| pair.dialled.datagrams.as_ref().unwrap().limit();
+        while limit(&pair) < 8_000 {
+            transfer(&mut pair.dialled, &mut pair.accepted, 1, 1 << 18).await;
+        }
+        most.set(NARROW);
+        for seed in 0..4 {
+            transfer(&mut pair.dialled, &mut pair.accepted, seed, 1 << 20).await;
+        }
+        assert!(limit(&pair) < NARROW, "{}", limit(&pair));
+    });
+}
+
+#[test]
+fn datagrams_of_every_size_arrive_whole_and_longer_ones_are_refused() {
+    run(async {
+        let mut pair = Setup::new().pair(|address| address).await.welcome();
+        // What the path carries is found out meanwhile.
+        for seed in 0..8 {
+            transfer(&mut pair.dialled, &mut pair.accepted, seed, 1 << 18).await;
+        }
+        let (mut from, mut to) =
+            (pair.dialled.datagrams.take().unwrap(), pair.accepted.datagrams.take().unwrap());
+        let limit = from.limit();
+        assert!(limit > 4_000, "{limit}");
+        for length in (0..=limit).step_by(7).chain([1, 2, limit - 1, limit]) {
+            let sent = pattern(length as u64, 0, length);
+            from.send(sent.clone()).unwrap();
+            assert!(poll_fn(|cx| to.poll_recv(cx)).await.unwrap() == sent, "{length}");
+        }
+        for length in [from.limit() + 1, 65_535, 1 << 20] {
+            let error = from.send(Bytes::from(vec![0; length])).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+        }
+        from.send(Bytes::from_static(b"after")).unwrap();
+        assert_eq!(&poll_fn(|cx| to.poll_recv(cx)).await.unwrap()[..], b"after");
+    });
+}
+
+#[test]
+fn of_too_many_datagrams_the_newest_are_kept() {
+    const COUNT: u32 = 10_000;
+    run(async {
+        let mut pair = Setup::new().pair(|address| address).await.welcome();
+        let (mut from, mut to) =
+            (pair.dialled.datagrams.take().unwrap(), pair.accepted.datagrams.take().unwrap());
+        // Ten times what may wait, before the connection has a turn.
+        for number in 0..COUNT {
+            let mut datagram = vec![0; 1_000];
+            datagram[..4].copy_from_slice(&number.to_be_bytes());
+            from.send(datagram.into()).unwrap();
+        }
+        let (mut count, mut last) = (0, 0);
+        while last < COUNT - 1 {
+            let datagram = poll_fn(|cx| to.poll_recv(cx)).await.unwrap();
+            let number = u32::from_be_bytes(datagram[..4].try_into().unwrap());
+            assert!(count == 0 || number > last, "in order on a path that keeps it");
+            (count, last) = (count + 1, number);
+        }
+        assert!((100..=1_100).contains(&count), "{count} of those that fit into 1 MiB");
+    });
+}
