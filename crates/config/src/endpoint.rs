@@ -11,7 +11,7 @@ use proto::{UnixAddr, UnixAddrError};
 use crate::BadValue;
 
 /// Transports of the design that a later build brings: no typo, so they get words of their own.
-const LATER: &[&str] = &["quic", "kcp", "mux", "webrtc"];
+const LATER: &[&str] = &["kcp", "mux", "webrtc"];
 
 /// Longest host name in characters (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
@@ -27,10 +27,12 @@ pub enum Transport {
     Wss,
     /// WebSocket without TLS: behind a reverse proxy that has it.
     Ws,
+    /// QUIC, with TLS 1.3 in it, over UDP.
+    Quic,
 }
 
 impl Transport {
-    const ALL: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
+    const ALL: [Self; 5] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws, Self::Quic];
 
     /// The scheme in URLs.
     #[must_use]
@@ -40,6 +42,7 @@ impl Transport {
             Self::Tcp => "tcp",
             Self::Wss => "wss",
             Self::Ws => "ws",
+            Self::Quic => "quic",
         }
     }
 
@@ -47,7 +50,7 @@ impl Transport {
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
-            Self::Tls | Self::Tcp => 7000,
+            Self::Tls | Self::Tcp | Self::Quic => 7000,
             Self::Wss => 443,
             Self::Ws => 80,
         }
@@ -56,7 +59,21 @@ impl Transport {
     /// Whether our own ends speak TLS.
     #[must_use]
     pub const fn has_tls(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss)
+        matches!(self, Self::Tls | Self::Wss | Self::Quic)
+    }
+
+    /// Whether TLS reaches from one of our ends to the other, so that a log-in is bound to its very
+    /// connection: a certificate may be all of it, and a stranger may introduce himself. A WebSocket
+    /// may come through a reverse proxy at which TLS ends.
+    #[must_use]
+    pub const fn binds_log_ins(self) -> bool {
+        matches!(self, Self::Tls | Self::Quic)
+    }
+
+    /// Whether it is UDP below, not TCP: ports of its own, and no proxy on the way.
+    #[must_use]
+    pub const fn is_udp(self) -> bool {
+        matches!(self, Self::Quic)
     }
 
     /// Whether it begins with a request of HTTP.
@@ -135,7 +152,7 @@ pub struct Endpoint {
     pub transport: Transport,
     /// Name or address.
     pub host: Host,
-    /// TCP port; 0 lets the system choose (listeners only).
+    /// Port of TCP, or of UDP where that is below; 0 lets the system choose (listeners only).
     pub port: u16,
     /// Of `wss://` and `ws://`, with its leading slash and perhaps a query.
     pub path: Option<String>,
@@ -156,7 +173,7 @@ impl FromStr for Endpoint {
             } else {
                 BadValue::new(format!("unknown transport `{scheme}`"))
             };
-            return Err(bad.hint("use tls://, wss://, ws:// or tcp://"));
+            return Err(bad.hint("use tls://, quic://, wss://, ws:// or tcp://"));
         };
         let (rest, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
         if !path.is_empty() && !transport.is_http() {
@@ -330,7 +347,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_shown_endpoint_reads_back(
-            ip: IpAddr, port: u16, kind in 0_usize..4, path in proptest::option::of("/[a-z/?=%]{0,9}"),
+            ip: IpAddr, port: u16, kind in 0..Transport::ALL.len(), path in proptest::option::of("/[a-z/?=%]{0,9}"),
         ) {
             let transport = Transport::ALL[kind];
             let path = path.filter(|_| transport.is_http());
@@ -358,6 +375,18 @@ mod tests {
         }
         for bad in ["wss://a/b c", "wss://a#b", "wss://a?b", "ws:///x", "tls://a/b", "wss://a/ü"] {
             assert!(shown(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quic_has_the_port_of_tls_and_no_path() {
+        let read = |text: &str| text.parse::<Endpoint>();
+        let at = read("quic://a.example").unwrap();
+        assert_eq!(at.to_string(), "quic://a.example:7000");
+        assert_eq!(read("quic://[::]:0").map(|e| e.to_string()).as_deref(), Ok("quic://[::]:0"));
+        assert!(at.transport.has_tls() && at.transport.binds_log_ins() && at.transport.is_udp());
+        for bad in ["quic://a/b", "quic://", "quic://a:70000", "quic://a?b"] {
+            assert!(read(bad).is_err(), "{bad}");
         }
     }
 

@@ -37,9 +37,9 @@ pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
 pub use model::{
-    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Field, Forward, HttpAuth, KeyPair,
-    LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Rights, ServerConfig, ServerTls,
-    Service, Timeouts, Token, Trust,
+    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Congestion, Field, Forward,
+    HttpAuth, KeyPair, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Quic, Rights,
+    ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
 };
 pub use net::Net;
 pub use otlp::Collector;

@@ -1,8 +1,8 @@
 //! What a right file or right flags give: expansion, precedence, ranges, flags as the only source.
 
 use config::{
-    ClientConfig, ClientFlags, Local, Problem, Secret, ServerConfig, ServerFlags, Sources, Text,
-    Trust, load_client, load_server,
+    ClientConfig, ClientFlags, Congestion, Local, Problem, Quic, Secret, ServerConfig, ServerFlags,
+    Size, Sources, Text, Trust, load_client, load_server,
 };
 
 const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
@@ -94,6 +94,47 @@ fn a_path_has_tls_and_sni_of_its_own_or_those_of_the_top() {
     assert_eq!(row(1), ("tls://b:1".into(), pins, Some("top.crt"), Some("front.example.com")));
     assert_eq!(row(2), ("tls://c:7000".into(), Trust::System, None, None));
     assert_eq!(row(3), ("tls://d:7000".into(), Trust::Ca("d.crt".into()), Some("x.crt"), None));
+}
+
+#[test]
+fn a_quic_path_goes_past_proxies_of_the_environment_and_has_no_headers() {
+    let env = |name: &str| (name == "https_proxy").then(|| "http://p.example:3128".to_owned());
+    let text = format!(
+        "servers: [tls://a, {{url: quic://b, sni: Front.Example.com}}]\nname: a\ntoken: {OLD}\n\
+         tls: {{ca: c}}\nheaders: {{X-A: 1}}\nservices: []\n"
+    );
+    let file = Some(Text { name: "client.yaml", text: &text });
+    let sources = Sources { env: &env, read: &|_| Err("no file".into()) };
+    let loaded = load_client(file, &ClientFlags::default(), &sources).unwrap();
+    assert_eq!(loaded.warnings, []);
+    let [over_tls, over_quic] = &loaded.config.servers[..] else { panic!("two paths") };
+    assert!(over_tls.proxy.is_some() && over_quic.proxy.is_none());
+    assert!(over_quic.headers.is_empty());
+    assert_eq!(over_quic.trust, Trust::Ca("c".into()));
+    assert_eq!(over_quic.sni.as_deref(), Some("front.example.com"));
+    let through = "client a to tls://a:7000 through http://p.example:3128";
+    assert_eq!(loaded.config.summary(), [through, "client a to quic://b:7000"]);
+}
+
+#[test]
+fn quic_sends_by_bbr_and_finds_the_size_of_packets_unless_told_otherwise() {
+    let read = |text: &str| {
+        let text = format!("listen: quic://[::]\nclients: []\n{text}\n");
+        server(&text, &ServerFlags::default()).unwrap().common.quic
+    };
+    let quic = |congestion, mtu, receive, send| Quic {
+        congestion,
+        mtu,
+        receive_buffer: Size::from_bytes(receive),
+        send_buffer: Size::from_bytes(send),
+    };
+    let usual = quic(Congestion::Bbr, 8952, 4 << 20, 4 << 20);
+    for none in ["", "quic:", "quic: {}", "quic: {mtu: 8952}"] {
+        assert_eq!(read(none), usual, "{none}");
+    }
+    let all = "quic: {congestion: cubic, mtu: 1200, receive_buffer: 64KiB, send_buffer: 64MiB}";
+    assert_eq!(read(all), quic(Congestion::Cubic, 1200, 64 << 10, 64 << 20));
+    assert_eq!(read("quic: {mtu: 65527}").mtu, 65_527);
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod memory;
 mod notify;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod quic;
 mod reach;
 mod reload;
 mod repeat;

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,12 @@ use anyhow::Context;
 use config::{Endpoint, Host, ServerConfig, Transport};
 use transport::tls::{Identity, Trust};
 use transport::{Current, Dialer, Listener};
+use transport_quic::{QuicDialer, QuicListener};
 use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
 
 use crate::material;
+use crate::quic::{self, QuicSide};
 
 /// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, some
 /// after 30 s, and up to twice this time can pass.
@@ -25,14 +28,70 @@ const STILL: Duration = Duration::from_secs(14);
 pub(crate) struct ServerSide {
     /// For our own protocol, and for HTTP in front of it.
     tls: Option<[Current<transport::tls::ServerConfig>; 2]>,
+    /// Where one of the listeners is `quic://`.
+    quic: Option<QuicSide>,
     terms: Current<Terms>,
 }
 
+/// One port, a socket for each worker.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    Tcp(Vec<std::net::TcpListener>),
+    Udp(Vec<std::net::UdpSocket>),
+}
+
+/// One of them: of which worker, of how many.
+#[derive(Debug)]
+pub(crate) struct OneSocket {
+    socket: AnySocket,
+    worker: usize,
+    workers: usize,
+}
+
+#[derive(Debug)]
+enum AnySocket {
+    Tcp(std::net::TcpListener),
+    Udp(std::net::UdpSocket),
+}
+
+impl Bound {
+    /// Where it listens.
+    pub(crate) fn local_addr(&self) -> anyhow::Result<SocketAddr> {
+        let address = match self {
+            Self::Tcp(group) => group.first().map(std::net::TcpListener::local_addr),
+            Self::Udp(group) => group.first().map(std::net::UdpSocket::local_addr),
+        };
+        Ok(address.context("no socket")??)
+    }
+
+    /// In the order of the workers.
+    pub(crate) fn by_worker(self) -> Vec<OneSocket> {
+        let all: Vec<_> = match self {
+            Self::Tcp(group) => group.into_iter().map(AnySocket::Tcp).collect(),
+            Self::Udp(group) => group.into_iter().map(AnySocket::Udp).collect(),
+        };
+        let workers = all.len();
+        let one = |(worker, socket)| OneSocket { socket, worker, workers };
+        all.into_iter().enumerate().map(one).collect()
+    }
+}
+
 impl ServerSide {
-    /// Reads the authorities of clients. Without an identity there is no TLS.
-    pub(crate) fn new(config: &ServerConfig, identity: Option<&Identity>) -> anyhow::Result<Self> {
+    /// Reads the authorities of clients, and from `state` what `quic://` keeps there. Without an
+    /// identity there is no TLS.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        identity: Option<&Identity>,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Self> {
         let tls = identity.map(|identity| tls_sides(config, identity)).transpose()?;
-        Ok(Self { tls: tls.map(|both| both.map(Into::into)), terms: terms(config).into() })
+        let tls: Option<[Current<_>; 2]> = tls.map(|both| both.map(Into::into));
+        let wanted = config.listen.iter().any(|endpoint| endpoint.transport == Transport::Quic);
+        let quic = match &tls {
+            Some([tunnel, _]) if wanted => Some(QuicSide::new(config, tunnel.clone(), state)?),
+            Some(_) | None => None,
+        };
+        Ok(Self { tls, quic, terms: terms(config).into() })
     }
 
     /// Whether one of the listeners speaks TLS.
@@ -49,7 +108,9 @@ impl ServerSide {
     ) -> anyhow::Result<impl FnOnce() + use<>> {
         let new = identity.map(|identity| tls_sides(config, identity)).transpose()?;
         let (side, terms) = (self.clone(), terms(config));
+        let quic = self.quic.as_ref().map(|quic| quic.renewal(config)).transpose()?;
         Ok(move || {
+            quic.into_iter().for_each(|renew| renew());
             for (current, new) in side.tls.iter().flatten().zip(new.into_iter().flatten()) {
                 current.replace(new);
             }
@@ -57,15 +118,44 @@ impl ServerSide {
         })
     }
 
+    /// Takes the port, once for each worker.
+    pub(crate) fn bind(
+        &self,
+        endpoint: &Endpoint,
+        common: &config::Common,
+        workers: usize,
+    ) -> anyhow::Result<Bound> {
+        let address = listen_address(endpoint)?;
+        if let (Transport::Quic, Some(quic)) = (endpoint.transport, &self.quic) {
+            return Ok(Bound::Udp(quic.bind(endpoint, address, workers, &common.quic)?));
+        }
+        let group = transport::listen_group(address, workers).map_err(|e| {
+            let advice = bind_advice(e.kind());
+            anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
+        })?;
+        Ok(Bound::Tcp(group))
+    }
+
     /// A listener on one socket of a group.
     pub(crate) fn listener(
         &self,
         endpoint: &Endpoint,
-        socket: std::net::TcpListener,
+        one: OneSocket,
     ) -> io::Result<Box<dyn Listener>> {
+        let OneSocket { socket, worker, workers } = one;
+        let socket = match (socket, &self.quic) {
+            (AnySocket::Tcp(socket), _) => socket,
+            (AnySocket::Udp(socket), Some(quic)) => {
+                let listener = QuicListener::new(socket, worker, workers, &quic.server)?;
+                return Ok(Box::new(listener));
+            }
+            (AnySocket::Udp(_), None) => {
+                return Err(io::Error::other("quic:// without a certificate"));
+            }
+        };
         let [tunnel, http] = self.tls.clone().map_or([None, None], |tls| tls.map(Some));
         Ok(match endpoint.transport {
-            Transport::Tls => Box::new(TcpListener::new(socket, tunnel)?),
+            Transport::Tls | Transport::Quic => Box::new(TcpListener::new(socket, tunnel)?),
             Transport::Tcp => Box::new(TcpListener::new(socket, None)?),
             Transport::Wss => self.web_socket(endpoint, TcpListener::new(socket, http)?),
             Transport::Ws => self.web_socket(endpoint, TcpListener::new(socket, None)?),
@@ -119,6 +209,8 @@ pub(crate) struct Way {
     host: String,
     port: u16,
     tls: Option<TlsClient>,
+    /// Of `quic://`, with the tickets that all its dialers share.
+    quic: Option<QuicDialer>,
     /// Of `wss://` and `ws://`.
     request: Option<Request>,
     ping_after: Duration,
@@ -134,12 +226,16 @@ impl Way {
         let url = endpoint.to_string();
         let tls = (endpoint.transport.has_tls()).then(|| tls_client(path, &host)).transpose();
         let tls = tls.with_context(|| url.clone())?;
+        let quic = match &tls {
+            Some(tls) if endpoint.transport == Transport::Quic => Some(quic_dialer(tls, common)?),
+            Some(_) | None => None,
+        };
         let request = endpoint.transport.is_http().then(|| request(path)).transpose();
         let request = request.with_context(|| url.clone())?;
         let ping_after = ping_after(common);
         let port = endpoint.port;
         let proxy = path.proxy.as_ref().map(|proxy| via(proxy, &host, port));
-        Ok(Self { url, host, port, tls, request, ping_after, proxy })
+        Ok(Self { url, host, port, tls, quic, request, ping_after, proxy })
     }
 
     /// The host as configured.
@@ -169,6 +265,9 @@ impl Way {
     }
 
     fn dialer(&self) -> Rc<dyn Dialer> {
+        if let Some(quic) = &self.quic {
+            return Rc::new(quic.clone());
+        }
         let via = self.proxy.as_ref().map(|(_, _, via)| via.clone());
         let inner = TcpDialer::new(self.tls.clone()).through(via);
         match &self.request {
@@ -179,6 +278,12 @@ impl Way {
             }
         }
     }
+}
+
+fn quic_dialer(tls: &TlsClient, common: &config::Common) -> anyhow::Result<QuicDialer> {
+    let tls = transport_quic::TlsClient { config: Arc::clone(&tls.config), name: tls.name.clone() };
+    let dialer = QuicDialer::new(&tls, quic::settings(common), quic::buffers(&common.quic));
+    dialer.context("quic")
 }
 
 /// A host without brackets.
@@ -252,7 +357,7 @@ pub(crate) fn all_bound<T>(
 /// What to do about a listener that does not bind, as the end of a line.
 pub(crate) fn bind_advice(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::AddrInUse {
-        " (another program listens there: see `ss -ltnp`, or choose another port)"
+        " (another program listens there: see `ss -ltunp`, or choose another port)"
     } else if kind == io::ErrorKind::PermissionDenied {
         " (ports below 1024 need CAP_NET_BIND_SERVICE; the systemd unit gives it)"
     } else if kind == io::ErrorKind::AddrNotAvailable {

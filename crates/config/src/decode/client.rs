@@ -25,7 +25,7 @@ const RETRY_MAX: u64 = 1500;
 const SOCKET_MODE: u32 = 0o600;
 
 /// Where certificates are shown, and do not do.
-const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls:// and is shown one; \
+const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls:// or quic:// and is shown one; \
                             else make a token with `tunnel generate token`";
 
 /// `None` only after a problem was reported.
@@ -61,7 +61,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let name = s.value("name", common::name);
     // A certificate is bound to its connection, which ends at a reverse proxy.
     let is_enough =
-        |path: &Path| path.identity.is_some() && path.endpoint.transport == Transport::Tls;
+        |path: &Path| path.identity.is_some() && path.endpoint.transport.binds_log_ins();
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
     let has_one = servers.iter().any(|path| path.identity.is_some());
     let hint = if has_one { TOKEN_BESIDE } else { common::TOKEN_WANTED };
@@ -223,7 +223,12 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
         let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
         cx.warn(url.at(), &url.path, bad.hint(format!("use {with}")));
     }
-    let proxy = match section.and_then(wish).as_ref().or(shared.proxy) {
+    let wish = section.and_then(wish);
+    if endpoint.transport.is_udp() {
+        of_udp(cx, &url, section, wish.as_ref(), shared);
+        return Some(Path { endpoint, trust, identity, sni, headers: Vec::new(), proxy: None });
+    }
+    let proxy = match wish.as_ref().or(shared.proxy) {
         Some(Wish::None) => None,
         Some(Wish::Of(proxy)) => Some(proxy.clone()),
         None => proxy::of_environment(&endpoint, cx.sources.env).unwrap_or_else(|(name, bad)| {
@@ -233,6 +238,33 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
         }),
     };
     Some(Path { endpoint, trust, identity, sni, headers, proxy })
+}
+
+/// What a way over UDP cannot have. To go past a proxy that somebody asked for would be a surprise; those
+/// of the environment are for TCP by custom.
+fn of_udp(
+    cx: &Cx<'_>,
+    url: &Item,
+    section: Option<&Section<'_>>,
+    own: Option<&Wish>,
+    shared: &Shared<'_>,
+) {
+    if let Some(s) = section.filter(|s| s.key("headers").is_some()) {
+        let bad = BadValue::new("quic:// has no request that they could be in");
+        s.bad("headers", bad.hint("remove them: they are for wss:// and ws://"));
+    }
+    let bad =
+        |proxy| BadValue::new(format!("quic:// is UDP, which the proxy {proxy} does not take"));
+    match (section, own, shared.proxy) {
+        (Some(s), Some(Wish::Of(proxy)), _) => {
+            s.bad("proxy", bad(proxy).hint("remove it, or go there by tls:// or wss://"));
+        }
+        (_, None, Some(Wish::Of(proxy))) => {
+            let hint = "with `proxy: none` beside its `url` it goes there directly; tls:// and wss:// go through it";
+            cx.problem(url.at(), &url.path, bad(proxy).hint(hint));
+        }
+        (_, None | Some(_), _) => {}
+    }
 }
 
 /// Where forwards listen so far.

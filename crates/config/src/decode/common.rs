@@ -86,6 +86,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
         otlp: super::otlp::otlp(s),
+        quic: super::quic::quic(s),
         admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
     }
 }

@@ -27,8 +27,8 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin", "allow_any_client", "auth", "otlp",
-    ], &["http", "tls_routes", "quic", "kcp", "limits"]);
+        "watch", "admin", "allow_any_client", "auth", "otlp", "quic",
+    ], &["http", "tls_routes", "kcp", "limits"]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -44,8 +44,8 @@ mod tables {
     pub(crate) const CLIENT: Table = table("client:", &[
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
-        "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp",
-    ], &["sni", "quic", "kcp", "trusted_proxies", "limits"]);
+        "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
+    ], &["sni", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
@@ -61,6 +61,7 @@ mod tables {
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin", &["listen", "token", "token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
+    pub(crate) const QUIC: Table = table("both:quic", &["congestion", "mtu", "receive_buffer", "send_buffer"], &[]);
     pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);
 }
 pub(crate) use tables::*;
@@ -91,4 +92,5 @@ pub const TABLES: &[Table] = &[
     ROTATE,
     ADMIN,
     OTLP,
+    QUIC,
 ];

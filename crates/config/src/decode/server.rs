@@ -52,18 +52,22 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
         s.missing("listen", "for example [\"tls://[::]:7000\"]");
         return Vec::new();
     };
-    let (mut all, mut taken, mut names) = (Vec::new(), Taken::default(), BTreeSet::new());
+    let (mut all, mut names) = (Vec::new(), BTreeSet::new());
+    // A port of TCP and the same one of UDP are two.
+    let (mut tcp, mut udp) = (Taken::default(), Taken::default());
     let items = s.cx.one_or_list(&item);
     if items.is_empty() {
         s.bad("listen", BadValue::new("an empty list").hint("for example tls://[::]:7000"));
     }
     for item in items {
         let Some(endpoint) = s.cx.value(&item, str::parse::<Endpoint>) else { continue };
+        let (is_udp, port) = (endpoint.transport.is_udp(), endpoint.port);
+        let taken = if is_udp { &mut udp } else { &mut tcp };
         let clash = match &endpoint.host {
-            Host::Ip(ip) => taken.take(Bind::Ip(*ip), endpoint.port),
-            Host::Name(name) => (endpoint.port != 0
-                && !names.insert((name.clone(), endpoint.port)))
-            .then_some(Clash::Same),
+            Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
+            Host::Name(name) => {
+                (port != 0 && !names.insert((name.clone(), port, is_udp))).then_some(Clash::Same)
+            }
         };
         let bad = clash.map(|clash| match clash {
             Clash::Same => BadValue::new("the same address twice").hint("remove one of them"),
@@ -145,8 +149,8 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
             may.then(|| Rights::none(bind))?
         }
     };
-    if !listen.is_empty() && !listen.iter().any(|at| at.transport == Transport::Tls) {
-        let bad = BadValue::new("who is unknown can come in over tls:// only");
+    if !listen.is_empty() && !listen.iter().any(|at| at.transport.binds_log_ins()) {
+        let bad = BadValue::new("who is unknown can come in over tls:// and quic:// only");
         s.cx.warn(item.at(), &item.path, bad.hint("add such a port under `listen`"));
     }
     Some(rights)

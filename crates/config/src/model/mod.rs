@@ -1,6 +1,7 @@
 //! The checked model: what is in here has been looked at, nothing needs to be asked again.
 
 mod client;
+mod quic;
 mod server;
 
 use std::net::SocketAddr;
@@ -8,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
+pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Rights, ServerConfig, ServerTls};
 
 use crate::{Collector, Secret, Size, Span};
@@ -56,6 +58,8 @@ pub struct Common {
     pub admin: Option<Admin>,
     /// `None`: metrics are not pushed.
     pub otlp: Option<Otlp>,
+    /// Of `quic://`, whether there is any or not.
+    pub quic: Quic,
 }
 
 /// Metrics pushed by OTLP.
@@ -98,6 +102,7 @@ impl Common {
             watch,
             admin,
             otlp,
+            quic,
         } = self;
         let window = (*window_initial, *window_max) != (other.window_initial, other.window_max);
         let all = [
@@ -117,7 +122,7 @@ impl Common {
             (*admin != other.admin, Changed::restart("admin")),
             (*otlp != other.otlp, Changed::restart("otlp")),
         ];
-        changes(all)
+        changes(all).chain(quic.differs(other.quic))
     }
 
     /// Takes from `running` what only a restart changes.
@@ -130,6 +135,7 @@ impl Common {
         self.control.clone_from(&running.control);
         self.admin.clone_from(&running.admin);
         self.otlp.clone_from(&running.otlp);
+        self.quic.keep(running.quic);
     }
 }
 

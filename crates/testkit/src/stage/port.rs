@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -21,15 +21,25 @@ pub fn free_port() -> u16 {
     for _ in 0..COUNT {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = FIRST + (u32::from(start) + u32::from(step)).rem_euclid(COUNT.into()) as u16;
-        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+        if TcpListener::bind(("0.0.0.0", port)).is_ok()
+            && UdpSocket::bind(("0.0.0.0", port)).is_ok()
+        {
             return port;
         }
     }
     panic!("no free port");
 }
 
-/// Whether a socket listens on this port, on any address.
+/// Whether a socket listens on this port, on any address: one of TCP, or any of UDP.
 pub fn is_listening(port: u16) -> bool {
+    ["/proc/net/udp", "/proc/net/udp6"].iter().any(|table| {
+        let Ok(table) = File::open(table) else { return false };
+        let mut lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
+        lines.any(|line| local_port(&line) == Some(port))
+    }) || listens_by_tcp(port)
+}
+
+fn listens_by_tcp(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
         let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
@@ -41,10 +51,14 @@ pub fn is_listening(port: u16) -> bool {
 
 /// The port of a line about a listening socket.
 fn listener(line: &str) -> Option<u16> {
-    let mut columns = line.split_whitespace().skip(1);
-    let (_, port) = columns.next()?.rsplit_once(':')?;
     // 0A: TCP_LISTEN.
-    (columns.nth(1)? == "0A").then(|| u16::from_str_radix(port, 16).ok())?
+    (line.split_whitespace().nth(3)? == "0A").then(|| local_port(line))?
+}
+
+/// The local port of a line.
+fn local_port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok()
 }
 
 /// Waits until somebody listens on this port.

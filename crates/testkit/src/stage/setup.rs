@@ -17,10 +17,11 @@ pub enum Scheme {
     Tcp,
     Wss,
     Ws,
+    Quic,
 }
 
 impl Scheme {
-    pub const ALL: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
+    pub const ALL: [Self; 5] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws, Self::Quic];
 
     /// As in a URL.
     #[must_use]
@@ -30,19 +31,20 @@ impl Scheme {
             Self::Tcp => "tcp",
             Self::Wss => "wss",
             Self::Ws => "ws",
+            Self::Quic => "quic",
         }
     }
 
     /// Whether the server shows a certificate.
     #[must_use]
     pub const fn has_tls(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss)
+        matches!(self, Self::Tls | Self::Wss | Self::Quic)
     }
 
     /// Where in a URL the tunnel is.
     const fn path(self) -> &'static str {
         match self {
-            Self::Tls | Self::Tcp => "",
+            Self::Tls | Self::Tcp | Self::Quic => "",
             Self::Wss | Self::Ws => "/tunnel",
         }
     }

@@ -1,18 +1,22 @@
-//! A real TCP path between two ends that breaks in the ways real ones do. To either end it looks
-//! like a router or a NAT: connections stay open while nothing gets through, or die without a word.
+//! A real path between two ends, for TCP and for datagrams of the same port, that breaks in the ways
+//! real ones do. To either end it looks like a router or a NAT: connections stay open while nothing
+//! gets through, or die without a word. Nothing on a path can reset a conversation over UDP: where a
+//! connection would be reset or closed its datagrams vanish.
 //!
 //! [`Wire`] is the path, [`Trouble`] what can happen to it; a seed draws the same troubles again.
 
 mod connection;
+mod flow;
 mod trouble;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use connection::{Connection, Death};
+use flow::Flow;
 
 pub use trouble::{Reach, Trouble, Way};
 
@@ -45,6 +49,12 @@ pub struct Wire {
 struct Shared {
     target: SocketAddr,
     connections: Mutex<Vec<Weak<Connection>>>,
+    /// Conversations over UDP, by the address they come from.
+    flows: Mutex<Vec<Arc<Flow>>>,
+    /// Of a thousand datagrams so many are lost.
+    loss: AtomicU64,
+    /// Longer datagrams are lost.
+    longest: AtomicUsize,
     /// New connections that are kept in silence.
     silent: Mutex<Vec<TcpStream>>,
     weather: Mutex<Weather>,
@@ -88,9 +98,13 @@ impl Wire {
     pub fn between(listen: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(listen)?;
         let address = listener.local_addr()?;
+        let datagrams = Arc::new(UdpSocket::bind(address)?);
         let shared = Arc::new(Shared {
             target,
             connections: Mutex::default(),
+            flows: Mutex::default(),
+            loss: AtomicU64::new(0),
+            longest: AtomicUsize::new(usize::MAX),
             silent: Mutex::default(),
             weather: Mutex::default(),
             chunk: AtomicUsize::new(CHUNK),
@@ -107,6 +121,10 @@ impl Wire {
                     Err(_) => std::thread::sleep(ACCEPT_PAUSE),
                 }
             }
+        })?;
+        let inner = Arc::clone(&shared);
+        std::thread::Builder::new().name("wire-udp".into()).spawn(move || {
+            inner.take_datagrams(&datagrams);
         })?;
         Ok(Self { address, shared })
     }
@@ -165,6 +183,25 @@ impl Wire {
         self.shared.chunk.store(bytes, Ordering::SeqCst);
     }
 
+    /// From now on so many of a thousand datagrams are lost, each way.
+    pub fn lose(&self, of_a_thousand: u64) {
+        self.shared.loss.store(of_a_thousand, Ordering::SeqCst);
+    }
+
+    /// From now on longer datagrams are lost, and nobody is told: a black hole of path MTU discovery.
+    pub fn longest_datagram(&self, bytes: usize) {
+        self.shared.longest.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Conversations over UDP come from other ports now: a NAT has forgotten them and sees them anew.
+    ///
+    /// # Errors
+    ///
+    /// No port is left.
+    pub fn rebind(&self) -> io::Result<()> {
+        lock(&self.shared.flows).iter().try_for_each(|flow| flow.rebind(self.shared.target))
+    }
+
     /// Lets it happen. Returns how many connections it reached.
     pub fn suffer(&self, trouble: Trouble) -> usize {
         self.shared.suffer(trouble)
@@ -193,8 +230,50 @@ impl Shared {
         }
     }
 
+    fn take_datagrams(self: &Arc<Self>, near: &Arc<UdpSocket>) {
+        let mut buf = vec![0; 65_535];
+        loop {
+            // An error is of a datagram that was sent before: its receiver is gone.
+            let Ok((n, client)) = near.recv_from(&mut buf) else { continue };
+            let Some(flow) = self.flow(client, near) else { continue };
+            flow.up(&buf[..n], self);
+        }
+    }
+
+    /// The conversation of this address, a new one if the path is open.
+    fn flow(self: &Arc<Self>, client: SocketAddr, near: &Arc<UdpSocket>) -> Option<Arc<Flow>> {
+        let mut flows = lock(&self.flows);
+        if let Some(flow) = flows.iter().find(|flow| flow.client() == client) {
+            return Some(Arc::clone(flow));
+        }
+        if self.weather().entry != Entry::Open {
+            return None;
+        }
+        let flow = Arc::new(Flow::new(client, Arc::clone(near), self.target).ok()?);
+        flows.push(Arc::clone(&flow));
+        let (shared, down) = (Arc::clone(self), Arc::clone(&flow));
+        std::thread::spawn(move || down.carry_down(&shared));
+        Some(flow)
+    }
+
+    /// Whether datagrams get through just now.
+    fn is_sound_for_datagrams(&self) -> bool {
+        self.weather().stalled.is_none_or(|until| Instant::now() >= until)
+    }
+
+    fn trickles(&self) -> bool {
+        self.weather().trickles.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Whether the `nth` datagram of a conversation is lost. Spread, and alike in every run.
+    fn loses(&self, nth: u64) -> bool {
+        let mixed = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        mixed % 1000 < self.loss.load(Ordering::Relaxed)
+    }
+
     fn suffer(&self, trouble: Trouble) -> usize {
         let now = Instant::now();
+        self.suffer_datagrams(trouble);
         match trouble {
             Trouble::Reset(reach) => {
                 self.kills.fetch_add(1, Ordering::SeqCst);
@@ -214,6 +293,17 @@ impl Shared {
                 self.each(Reach::All, |_| ())
             }
         }
+    }
+
+    /// What happens to conversations over UDP; all of them, as a device holds their ways.
+    fn suffer_datagrams(&self, trouble: Trouble) {
+        let way = match trouble {
+            Trouble::Reset(_) | Trouble::Close(_) => Way::Both,
+            Trouble::Swallow(_, way) => way,
+            Trouble::Stall(_) | Trouble::Trickle(_) => return,
+        };
+        let flows: Vec<_> = lock(&self.flows).clone();
+        flows.iter().filter(|flow| flow.is_sound()).for_each(|flow| flow.swallow(way));
     }
 
     fn each(&self, reach: Reach, act: impl Fn(&Connection)) -> usize {

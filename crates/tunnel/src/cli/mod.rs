@@ -178,7 +178,7 @@ pub(crate) struct EnrollArgs {
     /// Targets on the server's side that it may reach, like 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
-    /// How it reaches the server: tls://example.com:7000; may be given several times, preferred
+    /// How it reaches the server: tls://example.com:7000, quic://…; may be given several times, preferred
     /// first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL")]
     pub(crate) server: Vec<String>,
@@ -243,7 +243,7 @@ pub(crate) struct SpeedArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients connect: tls://0.0.0.0:7000; may be given several times
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; may be given several times
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
     /// Let a new client of this name in by a one-time code, which is shown on a terminal; later ones
@@ -286,7 +286,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "CODE")]
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,
-    /// Where the server is: tls://example.com:7000; several are ways to the same server, preferred
+    /// Where the server is: tls://example.com:7000, quic://…, wss://…; several are ways to the same server, preferred
     /// first
     #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
     pub(crate) server: Vec<String>,

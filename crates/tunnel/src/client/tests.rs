@@ -56,7 +56,7 @@ impl Tunnel {
         let text = Text { name: "server.yaml", text: &text };
         let config = loaded(config::load_server(Some(text), &ServerFlags::default(), &sources()));
         let link = link_config(&config.common, worn.server);
-        let server = Server::start_with(config, None, link, None).await.unwrap();
+        let server = Server::start_with(config, None, link, None, None).await.unwrap();
         let url = server.listen().first().unwrap();
         let text = format!(
             "servers: {url}\nname: home\ntoken: {TOKEN}\nworkers: 2\nconnections: 2\nretry: {{ min: \

@@ -34,6 +34,12 @@ fn advice(url: &str, error: &DialError) -> &'static str {
         {
             "; is the server running, and is that its port?"
         }
+        // Where nothing listens, too: most hosts on the way tell nobody.
+        DialError::Carrier(CarrierError::Io(error))
+            if error.kind() == io::ErrorKind::TimedOut && url.starts_with("quic://") =>
+        {
+            "; is quic:// among the server's `listen`, and does a firewall let UDP through?"
+        }
         DialError::Carrier(CarrierError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             "; is that its address, and does a firewall let us through?"
         }
@@ -71,6 +77,14 @@ mod tests {
         assert!(said("tcp://a:1", eof()).ends_with("say tls:// here as well"));
         assert!(said("tcp://a:1", GreetError::Timeout.into()).ends_with("here as well"));
         assert_eq!(said("tls://a:1", eof()), "tls://a:1: the greeting was cut off: closed");
+    }
+
+    #[test]
+    fn silence_over_udp_may_be_a_firewall_that_knows_only_tcp() {
+        let timeout = || DialError::Carrier(io::Error::from(io::ErrorKind::TimedOut).into());
+        let said = |url| Trouble::new(url, &timeout()).text;
+        assert!(said("quic://a:1").ends_with("does a firewall let UDP through?"));
+        assert!(!said("tls://a:1").contains("UDP"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Secret, Sources};
+use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
@@ -235,7 +235,7 @@ fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroi
 }
 
 fn has_tls(url: &str) -> bool {
-    url.starts_with("tls://") || url.starts_with("wss://")
+    url.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.transport.has_tls())
 }
 
 /// A file that is there for us to fill, and goes if we do not: the code must not be spent before we
@@ -287,6 +287,21 @@ mod tests {
             pin: None,
             self_signed: false,
             urls: vec![url.to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_pin_stands_beside_each_way_that_has_tls() {
+        let pin = "sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        for (url, has_tls) in [
+            ("tls://a:1", true),
+            ("quic://a:1", true),
+            ("wss://a/t", true),
+            ("ws://a/t", false),
+            ("tcp://a:1", false),
+        ] {
+            let text = file(&code(url), Some(pin), "t", &ClientArgs::default());
+            assert_eq!(text.contains(pin), has_tls, "{url}");
         }
     }
 

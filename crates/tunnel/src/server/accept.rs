@@ -228,7 +228,8 @@ fn reason(
         return Some(if registry.shared().hook.is_asked() {
             "no entry under `clients` has this name, and auth.http knows no such client"
         } else if registry.shared().clients.may_be_any() {
-            "no entry under `clients` has this name, and allow_any_client is for tokens over tls:// only"
+            "no entry under `clients` has this name, and allow_any_client is for tokens over tls:// and \
+             quic:// only"
         } else {
             "no entry under `clients` has this name; add one if it shall come in"
         });
@@ -236,8 +237,8 @@ fn reason(
     Some(if client.is_stranger {
         "another client has come by this name, and it is its own as long as that is connected"
     } else if client.by_certificate {
-        "its entry under `clients` has no token: it comes in by its certificate alone, over tls://, \
-         without `token` or `token_file` in its own file"
+        "its entry under `clients` has no token: it comes in by its certificate alone, over tls:// or \
+         quic://, without `token` or `token_file` in its own file"
     } else if auth.came_by_certificate() {
         "its entry under `clients` has a token, which the client has to have as well"
     } else {

@@ -26,8 +26,7 @@ mod reload;
 mod tests;
 
 use std::fmt;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -118,7 +117,8 @@ pub(crate) async fn start(
 ) -> anyhow::Result<Arc<dyn Role>> {
     let link = memory::link_config(&config.common);
     let kept = Kept::in_state(source.state.path());
-    let server = Server::start_with(config, identity, link, Some(kept)).await?;
+    let state = source.state.path().to_owned();
+    let server = Server::start_with(config, identity, link, Some(kept), Some(&state)).await?;
     Ok(Arc::new(Server { source: Some(source), ..server }))
 }
 
@@ -128,19 +128,20 @@ impl Server {
         identity: Option<Identity>,
     ) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
-        Self::start_with(config, identity, link, None).await
+        Self::start_with(config, identity, link, None, None).await
     }
 
     /// With links of other settings than those of the configuration. `kept`: where clients are that
-    /// were enrolled.
+    /// were enrolled; `state`: where `quic://` keeps what the next process is to know.
     pub(crate) async fn start_with(
         config: ServerConfig,
         identity: Option<Identity>,
         link: LinkConfig,
         kept: Option<Kept>,
+        state: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
-        let side = ServerSide::new(&config, identity.as_ref())?;
+        let side = ServerSide::new(&config, identity.as_ref(), state)?;
         let shared = Arc::new(Shared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
@@ -150,8 +151,10 @@ impl Server {
         });
         // Ports first: one that is taken is told before anything runs.
         let groups = config.listen.iter();
-        let groups =
-            groups.map(|endpoint| bind(endpoint, count).map(|group| (endpoint.clone(), group)));
+        let groups = groups.map(|endpoint| {
+            let bound = side.bind(endpoint, &config.common, count.get())?;
+            Ok((endpoint.clone(), bound))
+        });
         let groups = transports::all_bound(groups)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
@@ -159,12 +162,12 @@ impl Server {
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
         let mut listen = Vec::new();
         for (endpoint, sockets) in groups {
-            let address = sockets.first().context("no socket")?.local_addr()?;
+            let address = sockets.local_addr()?;
             let (scheme, path) = (endpoint.transport.scheme(), endpoint.path.as_deref());
             let url = format!("{scheme}://{address}{}", path.unwrap_or_default());
             tracing::info!("listening for clients on {url}");
             listen.push(url);
-            for (handle, socket) in workers.handles().iter().zip(sockets) {
+            for (handle, socket) in workers.handles().iter().zip(sockets.by_worker()) {
                 let (registry, side) = (Arc::clone(&registry), side.clone());
                 let endpoint = endpoint.clone();
                 handle
@@ -199,17 +202,6 @@ impl Server {
     pub(crate) fn listen(&self) -> &[String] {
         &self.listen
     }
-}
-
-fn bind(
-    endpoint: &config::Endpoint,
-    count: NonZeroUsize,
-) -> anyhow::Result<Vec<std::net::TcpListener>> {
-    let address = transports::listen_address(endpoint)?;
-    transport::listen_group(address, count.get()).map_err(|e| {
-        let advice = transports::bind_advice(e.kind());
-        anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
-    })
 }
 
 impl StatusSource for Server {

@@ -68,6 +68,26 @@ fn the_check_prints_what_would_run() {
 }
 
 #[test]
+fn ways_over_udp_are_checked_and_a_proxy_of_the_file_is_none_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("client.yaml");
+    let text = "servers: [\"quic://a.example\", { url: \"tls://a.example\" }]\nname: home\n\
+                token: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ\nservices: []\n\
+                quic: { congestion: cubic, mtu: 1400 }\n";
+    fs::write(&file, text).unwrap();
+    let check = || run(tunnel(&["check", "--config"]).arg(&file));
+    let said = String::from_utf8(check().stdout).unwrap();
+    let ways = "client home to quic://a.example:7000\nclient home to tls://a.example:7000\n";
+    assert_eq!(said, ways);
+    fs::write(&file, format!("{text}proxy: http://p.example:3128\n")).unwrap();
+    let output = check();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("client.yaml:1:11: servers[0]: quic:// is UDP"), "{said}");
+    assert!(said.contains("`proxy: none`") && !said.contains("servers[1]"), "{said}");
+}
+
+#[test]
 fn a_client_prints_what_is_reachable_where_and_the_status_knows_it() {
     let origin = Origin::echo();
     let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();

@@ -273,6 +273,24 @@ fn the_level_of_the_log_changes_and_other_keys_wait_for_a_restart() {
 }
 
 #[test]
+fn how_quic_sends_counts_for_new_links_and_its_buffers_wait_for_a_restart() {
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    running.wait_links(2);
+    let quic = "quic: { congestion: cubic, mtu: 1400, send_buffer: 1MiB }\n";
+    running.edit_client(|text| format!("{quic}{text}"));
+    running.edit_server(|text| format!("{quic}{text}"));
+    let changed =
+        "quic.congestion changed for new connections\nquic.mtu changed for new connections\n";
+    for role in ["client", "server"] {
+        let (code, said, complaint) = outcome(running.reload(role));
+        assert_eq!((code, said.as_str()), (Some(0), changed), "{role}: {complaint}");
+        assert!(complaint.contains("restart: quic.send_buffer"), "{role}: {complaint}");
+    }
+    running.wait_echo(running.public("echo"));
+}
+
+#[test]
 fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
     let origin = Origin::echo();
     let mut setup = Setup::new(Scheme::Tls);

@@ -86,7 +86,7 @@ fn without_tls_nobody_is_taken_at_his_word() {
     let mut running = open(Setup::new(Scheme::Tcp).service("echo", origin.port()));
     running.start_client();
     running.client().wait_line(&["unknown client name or wrong token"], SOON);
-    running.server.wait_line(&["`home`", "did not log in", "tls:// only"], SOON);
+    running.server.wait_line(&["`home`", "did not log in", "quic:// only"], SOON);
     assert!(try_connect(running.public("echo")).is_err());
 }
 

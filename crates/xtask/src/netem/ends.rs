@@ -61,12 +61,14 @@ impl End {
         self.listeners().contains(&port)
     }
 
-    /// Ports on which TCP sockets listen.
+    /// Ports on which TCP sockets listen, and those of UDP sockets.
     pub(super) fn listeners(&self) -> Vec<u16> {
         let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
         let text: String =
             tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
-        text.lines().filter_map(listener).collect()
+        let udp = ["udp", "udp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
+        let udp: String = udp.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        text.lines().filter_map(listener).chain(udp.lines().filter_map(local_port)).collect()
     }
 
     /// Packets that its device dropped because the wire did not come for them.
@@ -133,10 +135,14 @@ impl End {
 
 /// The port of a line of `/proc/net/tcp` about a listening socket.
 fn listener(line: &str) -> Option<u16> {
-    let mut columns = line.split_whitespace().skip(1);
-    let (_, port) = columns.next()?.rsplit_once(':')?;
     // 0A: TCP_LISTEN.
-    (columns.nth(1)? == "0A").then(|| u16::from_str_radix(port, 16).ok())?
+    (line.split_whitespace().nth(3)? == "0A").then(|| local_port(line))?
+}
+
+/// The local port of a line of such a table.
+fn local_port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok()
 }
 
 /// Both ends, and the devices that the wire joins: left, right.

@@ -28,12 +28,13 @@ pub(super) enum System {
 }
 
 impl System {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Direct,
         Self::Tunnel(Scheme::Tcp),
         Self::Tunnel(Scheme::Tls),
         Self::Tunnel(Scheme::Ws),
         Self::Tunnel(Scheme::Wss),
+        Self::Tunnel(Scheme::Quic),
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -43,6 +44,7 @@ impl System {
             Self::Tunnel(Scheme::Tls) => "tunnel-tls",
             Self::Tunnel(Scheme::Ws) => "tunnel-ws",
             Self::Tunnel(Scheme::Wss) => "tunnel-wss",
+            Self::Tunnel(Scheme::Quic) => "tunnel-quic",
         }
     }
 

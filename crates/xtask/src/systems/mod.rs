@@ -85,6 +85,7 @@ pub(crate) const fn all() -> &'static [System] {
         System { name: "tunnel-tls", needs: &[Tunnel], start: ours::tls },
         System { name: "tunnel-ws", needs: &[Tunnel], start: ours::ws },
         System { name: "tunnel-wss", needs: &[Tunnel], start: ours::wss },
+        System { name: "tunnel-quic", needs: &[Tunnel], start: ours::quic },
         System {
             name: "tunnel-nginx",
             needs: &[Tunnel, Program("nginx")],

@@ -29,6 +29,10 @@ pub(super) fn wss(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "wss")
 }
 
+pub(super) fn quic(scene: &mut Scene<'_>) -> Result<()> {
+    start(scene, "quic")
+}
+
 /// A server of `ws://`, and a client that asks nginx for `wss://`.
 pub(super) fn behind_nginx(scene: &mut Scene<'_>) -> Result<()> {
     let address = free();
@@ -71,7 +75,7 @@ fn launch(scene: &mut Scene<'_>, address: SocketAddr, listen: &str, dial: &str) 
 }
 
 fn has_tls(url: &str) -> bool {
-    ["tls://", "wss://"].iter().any(|scheme| url.starts_with(scheme))
+    ["tls://", "wss://", "quic://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// An authority and a certificate for a server on this machine: `ca.crt`, `server.crt`, `server.key`.
