@@ -9,6 +9,7 @@ use transport::tls::Side;
 use transport::udp::{Buffers, raise};
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
+use crate::ids::first_id_to;
 use crate::refused::refused;
 use crate::session::Clients;
 use crate::settings::QuicSettings;
@@ -31,6 +32,8 @@ pub struct QuicDialer {
     name: ServerName<'static>,
     settings: QuicSettings,
     buffers: Buffers,
+    /// See [`first_id_to`].
+    steer: Option<u8>,
 }
 
 impl QuicDialer {
@@ -45,7 +48,14 @@ impl QuicDialer {
         settings: QuicSettings,
         buffers: Buffers,
     ) -> Result<Self, rustls::Error> {
-        Ok(Self { clients: Clients::new(&tls.config)?, name: tls.name.clone(), settings, buffers })
+        let (clients, name) = (Clients::new(&tls.config)?, tls.name.clone());
+        Ok(Self { clients, name, settings, buffers, steer: None })
+    }
+
+    /// For the connections of one link; see [`first_id_to`].
+    #[must_use]
+    pub fn steered(self, byte: u8) -> Self {
+        Self { steer: Some(byte), ..self }
     }
 }
 
@@ -60,11 +70,14 @@ impl Dialer for QuicDialer {
 }
 
 async fn dial(dialer: QuicDialer, address: SocketAddr) -> Result<Carrier, CarrierError> {
-    let QuicDialer { clients, name, settings, buffers } = dialer;
+    let QuicDialer { clients, name, settings, buffers, steer } = dialer;
     let crypto = clients.one(name.clone());
     let (fault, asked) = (crypto.fault(), clients.asked());
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(settings.transport(Side::Client));
+    if let Some(byte) = steer {
+        config.initial_dst_cid_provider(Arc::new(move || first_id_to(byte)));
+    }
 
     // The endpoint goes on without this handle for as long as it has a connection.
     let socket = UdpSocket::bind(unspecified(address))?;

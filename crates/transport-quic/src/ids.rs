@@ -82,13 +82,15 @@ impl fmt::Debug for SteeringIds {
     }
 }
 
-/// The first id of a connection that shall come to a certain worker: for a client that was told where
-/// its link lives (`quinn::ClientConfig::initial_dst_cid_provider`).
+/// The first id of a connection, for `quinn::ClientConfig::initial_dst_cid_provider`. A server steers
+/// it by `byte` modulo its workers: a client that has several links gives them consecutive bytes, so
+/// that they are spread, and each link one and the same for good, so that a new carrier of it comes to
+/// the worker that has the link.
 #[must_use]
-pub fn first_id_to(worker: u8) -> ConnectionId {
+pub fn first_id_to(byte: u8) -> ConnectionId {
     let mut id = [0; FIRST_LENGTH];
     id.copy_from_slice(&RandomConnectionIdGenerator::new(FIRST_LENGTH).generate_cid());
-    id[0] = worker;
+    id[0] = byte;
     ConnectionId::new(&id)
 }
 

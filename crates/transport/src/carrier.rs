@@ -42,6 +42,13 @@ impl Transport {
             Self::Memory => "memory",
         }
     }
+
+    /// Whether its connections are driven where they were accepted, whoever uses them: a link that
+    /// begins on one had best live there.
+    #[must_use]
+    pub const fn stays(self) -> bool {
+        matches!(self, Self::Quic)
+    }
 }
 
 impl fmt::Display for Transport {

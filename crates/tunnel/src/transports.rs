@@ -243,6 +243,16 @@ impl Way {
         &self.host
     }
 
+    /// The path of a link, with a dialer of this thread. Links of consecutive numbers come to
+    /// different workers of the server, where the transport lets the client say so.
+    pub(crate) fn path_of_link(&self, number: u8) -> link::Path {
+        let mut path = self.path();
+        if let Some(quic) = &self.quic {
+            path.dialer = Rc::new(quic.clone().steered(number));
+        }
+        path
+    }
+
     /// The path with a dialer of this thread.
     pub(crate) fn path(&self) -> link::Path {
         // The proxy is who is dialled; it resolves the server's name.

@@ -18,7 +18,8 @@ pub const MAX_GROUP: usize = 256;
 
 /// `count` (at least one is made, at most [`MAX_GROUP`]) non-blocking sockets on `address`; port 0
 /// takes one free port for all. `[::]` takes IPv4 as well. Of each connection the first byte of the
-/// server's id is the index, in the returned list, of the socket that gets its datagrams.
+/// server's id, modulo their number, is the index, in the returned list, of the socket that gets its
+/// datagrams.
 ///
 /// The first is bound *without* `SO_REUSEPORT`, so that a port taken by another process - of the same
 /// user, too - is [`io::ErrorKind::AddrInUse`]; then the option is set on it and the others join. The
@@ -46,7 +47,8 @@ pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>
         next.bind(&bound.into())?;
         group.push(next.into());
     }
-    if let Err(error) = steer::steer(&group[0]) {
+    let workers = u32::try_from(group.len()).unwrap_or(1);
+    if let Err(error) = steer::steer(&group[0], workers) {
         tracing::warn!(
             %error, address = %bound,
             "the kernel does not steer datagrams to workers by connection id; a client whose address \

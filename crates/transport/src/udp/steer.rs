@@ -9,8 +9,8 @@ use std::io;
 use std::net::UdpSocket;
 
 use nix::libc::{
-    BPF_A, BPF_ABS, BPF_B, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LEN, BPF_RET, BPF_W,
-    sock_filter, sock_fprog,
+    BPF_A, BPF_ABS, BPF_ALU, BPF_B, BPF_JGE, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_LEN, BPF_MOD,
+    BPF_RET, BPF_W, sock_filter, sock_fprog,
 };
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
@@ -20,28 +20,33 @@ const LONG: u32 = 0x80;
 const ID_OF_LONG: u32 = 6;
 /// And behind a short one: flags.
 const ID_OF_SHORT: u32 = 1;
-/// No socket has this index; the kernel then takes its hash. So it does with every index beyond the
-/// group, as the first id has that a client chooses at random.
+/// No socket has this index; the kernel then takes its hash.
 const NOBODY: u32 = u32::MAX;
 
 /// Jumps count from the next instruction. A load beyond the end would answer 0, which is a worker's
-/// index: hence the question for the length.
-const PROGRAM: [sock_filter; 9] = [
-    /* 0 */ step(BPF_LD | BPF_W | BPF_LEN, 0),
-    /* 1 */ jump(BPF_JMP | BPF_JGE | BPF_K, ID_OF_LONG + 1, 1, 0), // long enough: to 3
-    /* 2 */ step(BPF_RET | BPF_K, NOBODY),
-    /* 3 */ step(BPF_LD | BPF_B | BPF_ABS, 0),
-    /* 4 */ jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 2), // a short header: to 7
-    /* 5 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_LONG),
-    /* 6 */ step(BPF_RET | BPF_A, 0),
-    /* 7 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_SHORT),
-    /* 8 */ step(BPF_RET | BPF_A, 0),
-];
+/// index: hence the question for the length. The byte counts modulo the workers: the ids of a server
+/// name one by a smaller number, and the first id of a connection, which its client chooses, by any.
+const fn program(workers: u32) -> [sock_filter; 11] {
+    [
+        /* 0 */ step(BPF_LD | BPF_W | BPF_LEN, 0),
+        /* 1 */
+        jump(BPF_JMP | BPF_JGE | BPF_K, ID_OF_LONG + 1, 1, 0), // long enough: to 3
+        /* 2 */ step(BPF_RET | BPF_K, NOBODY),
+        /* 3 */ step(BPF_LD | BPF_B | BPF_ABS, 0),
+        /* 4 */ jump(BPF_JMP | BPF_JSET | BPF_K, LONG, 0, 3), // a short header: to 8
+        /* 5 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_LONG),
+        /* 6 */ step(BPF_ALU | BPF_MOD | BPF_K, workers),
+        /* 7 */ step(BPF_RET | BPF_A, 0),
+        /* 8 */ step(BPF_LD | BPF_B | BPF_ABS, ID_OF_SHORT),
+        /* 9 */ step(BPF_ALU | BPF_MOD | BPF_K, workers),
+        /* 10 */ step(BPF_RET | BPF_A, 0),
+    ]
+}
 
-/// Steers the group that `member` belongs to.
-pub(super) fn steer(member: &UdpSocket) -> io::Result<()> {
-    let mut program = PROGRAM;
-    let described = sock_fprog { len: PROGRAM.len() as u16, filter: program.as_mut_ptr() };
+/// Steers the group of `workers` sockets that `member` belongs to.
+pub(super) fn steer(member: &UdpSocket, workers: u32) -> io::Result<()> {
+    let mut program = program(workers);
+    let described = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     setsockopt(member, AttachReusePortCbpf, &described).map_err(io::Error::from)
 }
 
@@ -98,19 +103,19 @@ mod tests {
         for localhost in localhosts() {
             for header in [short, long] {
                 let datagrams: Vec<_> =
-                    (0..CLIENTS).map(|client| header(client % WORKERS as u8)).collect();
+                    (0..CLIENTS).map(|client| header(client.wrapping_mul(37))).collect();
                 let Some(got) = arrived(localhost, &datagrams) else { continue };
-                let named: Vec<_> = (0..usize::from(CLIENTS)).map(|c| c % WORKERS).collect();
+                let named: Vec<_> =
+                    (0..CLIENTS).map(|c| usize::from(c.wrapping_mul(37)) % WORKERS).collect();
                 assert_eq!(got, named, "{localhost}");
             }
         }
     }
 
     #[test]
-    fn a_datagram_that_names_no_worker_goes_where_its_address_says() {
+    fn a_datagram_without_an_id_goes_where_its_address_says() {
         for localhost in localhosts() {
-            for datagram in [short(4), long(200), vec![0x43, 0], vec![], vec![0x43, 1, 0, 0, 0, 0]]
-            {
+            for datagram in [vec![0x43, 0], vec![], vec![0x43, 1, 0, 0, 0, 0]] {
                 let datagrams = vec![datagram; CLIENTS.into()];
                 let Some(got) = arrived(localhost, &datagrams) else { continue };
                 let spread = BTreeSet::from_iter(got);

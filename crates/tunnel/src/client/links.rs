@@ -142,7 +142,8 @@ impl Links {
         for n in 0..plan.count {
             let handle = handles.get(n % handles.len()).context("no worker")?;
             let (links, shared, plan) = (Arc::clone(self), Arc::clone(shared), Arc::clone(&plan));
-            let keeper = handle.call(move |worker| keep(worker, &shared, &links, &plan)).await?;
+            let keep = move |worker: &_| keep(worker, &shared, &links, &plan, n);
+            let keeper = handle.call(keep).await?;
             self.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
         }
         Ok(())
@@ -215,10 +216,18 @@ impl Links {
     }
 }
 
-/// Starts the task that keeps one link for ever.
-fn keep(worker: &Rc<Worker>, shared: &Arc<Shared>, links: &Arc<Links>, plan: &Plan) -> AbortHandle {
+/// Starts the task that keeps one link for ever, the `nth` of the session.
+fn keep(
+    worker: &Rc<Worker>,
+    shared: &Arc<Shared>,
+    links: &Arc<Links>,
+    plan: &Plan,
+    nth: usize,
+) -> AbortHandle {
+    // Different clients begin anywhere, so that a server's first worker gets no more than the others.
+    let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
     let keeper = Keeper {
-        paths: plan.ways.iter().map(Way::path).collect(),
+        paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),
         name: plan.name.clone(),
         identity: plan.identity.clone(),
         instance: shared.instance,

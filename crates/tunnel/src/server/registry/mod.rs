@@ -242,7 +242,7 @@ impl Registry {
     }
 
     /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
-    /// the fewest of the session, the present one if it is among them.
+    /// the fewest of the session, the present one if it is among them, or if the carrier stays here.
     pub(super) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
         let mut sessions = self.sessions();
         if let Some(attach) = greeted.grant.attach {
@@ -258,7 +258,8 @@ impl Registry {
         }
         let least = counts.iter().copied().min().unwrap_or(0);
         let first = counts.iter().position(|&n| n == least).unwrap_or(here);
-        let worker = if counts.get(here) == Some(&least) { here } else { first };
+        let stays = greeted.carrier.peer.transport.stays();
+        let worker = if stays || counts.get(here) == Some(&least) { here } else { first };
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let id = greeted.accepted.link;
         sessions.ids.insert(serial, id);
