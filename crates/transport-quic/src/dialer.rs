@@ -74,7 +74,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr) -> Result<Carrier, Carrie
     let crypto = clients.one(name.clone());
     let (fault, asked) = (crypto.fault(), clients.asked());
     let mut config = ClientConfig::new(Arc::new(crypto));
-    config.transport_config(settings.transport(Side::Client));
+    config.transport_config(settings.transport(Side::Client, address));
     if let Some(byte) = steer {
         config.initial_dst_cid_provider(Arc::new(move || first_id_to(byte)));
     }

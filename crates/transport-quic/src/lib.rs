@@ -3,7 +3,7 @@
 //! [`QuicListener`] and [`QuicDialer`] make carriers on quinn. The first lane is one bidirectional
 //! stream that the client opens; lanes of single streams are unidirectional ones; datagrams are
 //! DATAGRAM frames (RFC 9221). A stream exists for the peer when the first byte of it arrives, so each
-//! end says [`lane::MARK`] before all else on the first lane.
+//! end says a mark (`lane.rs`) before all else on the first lane.
 //!
 //! | question | file |
 //! |---|---|

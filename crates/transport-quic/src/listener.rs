@@ -52,7 +52,7 @@ impl QuicListener {
         let local = socket.local_addr()?;
         let worker = u8::try_from(worker).map_err(io::Error::other)?;
         let ids = SteeringIds::new(worker, workers);
-        let (config, _) = config(server).map_err(io::Error::other)?;
+        let (config, _) = config(server, local).map_err(io::Error::other)?;
         let settings = server.settings.get();
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
         let (accepting, handshakes) = (Waiting::default(), Handshakes::default());
@@ -136,13 +136,13 @@ impl Drop for Turn {
     }
 }
 
-/// What a connection is to be like, and what keeps what TLS has against its handshake.
-fn config(server: &QuicServer) -> Result<(ServerConfig, Fault), rustls::Error> {
+/// What a connection with `peer` is to be like, and what keeps what TLS has against its handshake.
+fn config(server: &QuicServer, peer: SocketAddr) -> Result<(ServerConfig, Fault), rustls::Error> {
     let crypto = Server::new(server.tls.get(), server.tickets.get())?;
     let fault = crypto.fault();
     let mut config = ServerConfig::new(Arc::new(crypto), server.keys.token_key());
     config
-        .transport_config(server.settings.get().transport(Side::Server))
+        .transport_config(server.settings.get().transport(Side::Server, peer))
         .migration(true)
         .max_incoming(INCOMING)
         .incoming_buffer_size(INCOMING_BYTES)
@@ -173,8 +173,8 @@ impl Incoming for Accepted {
         Box::pin(async move {
             let Self { incoming, server, ids, port, turn: _turn } = *self;
             // One of its own, as it was configured last.
-            let (config, fault) =
-                config(&server).map_err(|error| explain(&error, Side::Server, false))?;
+            let (config, fault) = config(&server, incoming.remote_address())
+                .map_err(|error| explain(&error, Side::Server, false))?;
             let refused = |error| error::handshake(&error, Side::Server, fault.take().as_ref());
             let connecting = incoming.accept_with(Arc::new(config)).map_err(refused)?;
             // Made within that call.

@@ -29,9 +29,9 @@ fn quic_conforms() {
 }
 
 #[test]
-fn quic_with_cubic_and_the_smallest_packets_conforms() {
+fn quic_with_bbr_and_the_smallest_packets_conforms() {
     let settings =
-        QuicSettings { congestion: Congestion::Cubic, mtu: 1_200, ..QuicSettings::default() };
+        QuicSettings { loopback: Congestion::Bbr, mtu: 1_200, ..QuicSettings::default() };
     check(&Quic(Setup::with(settings)));
 }
 

@@ -69,7 +69,8 @@ impl Dice {
 fn bytes_are_exact_through_loss_doubles_disorder_and_damage() {
     for congestion in [Congestion::Cubic, Congestion::Bbr] {
         run(async move {
-            let setup = Setup::with(QuicSettings { congestion, ..QuicSettings::default() });
+            let setup =
+                Setup::with(QuicSettings { loopback: congestion, ..QuicSettings::default() });
             let mut dice = Dice(7);
             let weather = move |_, _: &[u8]| match dice.percent() {
                 0..3 => Fate::Lost,
