@@ -1,5 +1,7 @@
 //! From a connection whose handshake is done to a carrier: who the peer is, and the first lane.
 
+use std::sync::Arc;
+
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
@@ -11,6 +13,7 @@ use crate::error::{handshake, other_protocol};
 use crate::lane::{Hold, MARK, PRIORITY, QuicLane, foreign, is_mark};
 use crate::lanes::QuicLanes;
 use crate::peers::Noted;
+use crate::watched::Watched;
 
 /// The client's end: opens the first lane. When the server asked for a certificate, waits until it
 /// says that it took it: in TLS 1.3 a client is through with the handshake before that.
@@ -91,6 +94,7 @@ fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierError> {
         address: connection.remote_address(),
         transport: Transport::Quic,
         connection: None,
+        watch: Some(Arc::new(Watched(connection.clone()))),
         exporter: Some(exporter),
         certificate_name,
     })

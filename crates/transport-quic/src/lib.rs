@@ -38,6 +38,7 @@ mod settings;
 mod socket;
 mod tickets;
 mod waiting;
+mod watched;
 
 pub use dialer::{QuicDialer, TlsClient};
 pub use ids::{SteeringIds, first_id_to};

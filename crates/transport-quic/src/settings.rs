@@ -22,8 +22,9 @@ pub(crate) const WINDOW_BEFORE: u32 = 64 << 10;
 pub(crate) const LANES: u32 = 256;
 pub(crate) const LANES_MOST: u32 = 65_536;
 
-/// Datagrams that wait to be sent or to be read, bytes each way; the oldest give way.
-const DATAGRAMS: usize = 1 << 20;
+/// Datagrams that wait to be sent or to be read, bytes each way; the oldest give way. Some hundred of
+/// the largest, and no more than a peer may fill that has not proved who it is.
+const DATAGRAMS: usize = 256 << 10;
 
 /// The smallest payload every path of QUIC carries (RFC 9000 section 14).
 const MTU_LEAST: u16 = 1_200;

@@ -98,6 +98,13 @@ impl Incoming for Accepted {
 pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
     let transport = Transport::Tcp;
     let connection = socket.connection();
-    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
+    let peer = Peer {
+        address,
+        transport,
+        connection,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+    };
     Carrier::single(peer, Box::new(TcpLane::new(socket)))
 }

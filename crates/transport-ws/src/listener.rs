@@ -118,6 +118,7 @@ impl Incoming for Accepted {
                 // A proxy may end TLS in between, and the client cannot know.
                 exporter: None,
                 certificate_name: peer.certificate_name,
+                watch: peer.watch,
             };
             Ok(Carrier::single(peer, Box::new(lane)))
         })

@@ -5,7 +5,9 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::{CarrierError, Datagrams, Lane, Lanes};
 
@@ -66,6 +68,8 @@ pub struct Peer {
     pub transport: Transport,
     /// The TCP connection below; `None` where there is none.
     pub connection: Option<Connection>,
+    /// How it fares, where the transport sees to that itself.
+    pub watch: Option<Arc<dyn Watch>>,
     /// Keying material of the TLS session that carries us (RFC 5705, RFC 8446 section 7.5, label
     /// [`EXPORTER_LABEL`], no context): binds the greeting to this very connection. `None` where a
     /// proxy may end TLS in between or there is none.
@@ -83,6 +87,29 @@ pub struct Connection {
     pub local: SocketAddr,
     /// The other one.
     pub remote: SocketAddr,
+}
+
+/// Tells how a connection fares. It may be asked from any thread.
+pub trait Watch: fmt::Debug + Send + Sync {
+    /// As it is now.
+    fn fares(&self) -> Fares;
+}
+
+/// How a connection fares that its transport drives itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fares {
+    /// Packets sent since it began.
+    pub sent_packets: u64,
+    /// Of those the ones that were lost, or seemed to be.
+    pub lost_packets: u64,
+    /// Bytes in them, which were sent again.
+    pub lost_bytes: u64,
+    /// Congestion window, bytes.
+    pub window_bytes: u64,
+    /// Largest UDP payload that the path takes, bytes.
+    pub mtu: u16,
+    /// Smoothed round trip.
+    pub round_trip: Duration,
 }
 
 /// Label of the TLS exporter that binds a greeting to its connection.

@@ -20,8 +20,8 @@ pub mod tls;
 pub mod udp;
 
 pub use carrier::{
-    ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Incoming, Listener, LocalFuture, Peer,
-    Transport,
+    ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
+    Peer, Transport, Watch,
 };
 pub use current::Current;
 pub use error::CarrierError;

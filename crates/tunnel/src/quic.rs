@@ -59,12 +59,9 @@ impl QuicSide {
             let advice = bind_advice(e.kind());
             anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
         })?;
-        let wanted = buffers(quic);
-        let mut granted = wanted;
         for socket in &group {
-            granted = granted.least(udp::raise(socket, wanted)?);
+            udp::raise(socket, buffers(quic))?;
         }
-        granted.warn(wanted);
         if let Some(first) = group.first() {
             let called = self.server.call_back(first, &self.left)?;
             if called > 0 {

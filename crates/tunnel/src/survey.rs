@@ -59,6 +59,7 @@ fn part(worker: &Rc<Worker>) -> Part {
                     peer: term::address(peer.address),
                     rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
                     tcp: None,
+                    quic: peer.watch.map(|watch| watch.fares().into()),
                     connection: peer.connection,
                 })
                 .collect(),

@@ -157,7 +157,14 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
 fn nobody() -> Peer {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
     let transport = Transport::Memory;
-    Peer { address, transport, connection: None, exporter: None, certificate_name: None }
+    Peer {
+        address,
+        transport,
+        connection: None,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+    }
 }
 
 #[test]

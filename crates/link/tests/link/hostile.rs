@@ -35,7 +35,14 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
     let transport = Transport::Memory;
     let connection = None;
-    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
+    let peer = Peer {
+        address,
+        transport,
+        connection,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+    };
     let carrier = Carrier::single(peer, Box::new(lane));
     assert!(link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new()));
     (link, owner)

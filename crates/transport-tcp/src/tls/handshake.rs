@@ -94,7 +94,7 @@ async fn shake<S: Session>(
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
     let (transport, connection) = (Transport::Tls, socket.connection());
-    let peer = Peer { address, transport, connection, exporter, certificate_name };
+    let peer = Peer { address, transport, connection, watch: None, exporter, certificate_name };
     Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, socket))))
 }
 

@@ -229,7 +229,14 @@ const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCAL
 fn carrier(lane: MemoryLane) -> Carrier {
     let transport = Transport::Memory;
     let (address, connection) = (ADDRESS, None);
-    let peer = Peer { address, transport, connection, exporter: None, certificate_name: None };
+    let peer = Peer {
+        address,
+        transport,
+        connection,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+    };
     let lanes = lane.hub.clone().map(|hub| MemoryLanes::boxed(hub, lane.index));
     Carrier { lanes, ..Carrier::single(peer, Box::new(lane)) }
 }

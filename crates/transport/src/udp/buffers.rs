@@ -3,6 +3,9 @@
 
 use std::io;
 use std::net::UdpSocket;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
@@ -23,8 +26,19 @@ pub struct Buffers {
     pub send: usize,
 }
 
+/// The least that any socket of this process was granted: what the system allows is the same for all.
+static LEAST: Mutex<Option<Buffers>> = Mutex::new(None);
+
+/// It is told once.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+/// What the sockets of this process were granted at least, once [`raise`] was called.
+pub fn granted() -> Option<Buffers> {
+    *LEAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Asks for `wanted`: beyond the limits of the system where this process may (`CAP_NET_ADMIN`), else
-/// up to them. Returns what was granted.
+/// up to them. Returns what was granted; if that is less it is told once, with the setting to change.
 pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
         set_socket_recv_buffer_size(socket, wanted.receive)?;
@@ -32,7 +46,12 @@ pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     if set_socket_send_buffer_size_force(socket, wanted.send).is_err() {
         set_socket_send_buffer_size(socket, wanted.send)?;
     }
-    Buffers::of(socket)
+    let granted = Buffers::of(socket)?;
+    let mut least = LEAST.lock().unwrap_or_else(PoisonError::into_inner);
+    *least = Some(least.map_or(granted, |least| least.least(granted)));
+    drop(least);
+    granted.warn(wanted);
+    Ok(granted)
 }
 
 impl Buffers {
@@ -63,9 +82,11 @@ impl Buffers {
         (!settings.is_empty()).then(|| format!("sysctl -w {}", settings.join(" ")))
     }
 
-    /// Says so, once per call: give it the [`Buffers::least`] of all sockets.
-    pub fn warn(&self, wanted: Self) {
-        if let Some(hint) = self.hint(wanted) {
+    /// Says so, once in a process.
+    fn warn(&self, wanted: Self) {
+        if let Some(hint) = self.hint(wanted)
+            && !TOLD.swap(true, Relaxed)
+        {
             let Self { receive, send } = self;
             tracing::warn!(
                 receive,

@@ -123,6 +123,13 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
         let help = "Resident memory size in bytes.";
         list.single("process_resident_memory_bytes", Gauge, help, resident);
     }
+    if let Some(udp) = status.udp {
+        let help = "Bytes that may wait in a UDP socket, as the system grants them.";
+        let name = "tunnel_udp_buffer_bytes";
+        list.metric(name, Gauge, help);
+        list.value(name, &[("direction", "receive")], udp.receive_buffer_bytes);
+        list.value(name, &[("direction", "send")], udp.send_buffer_bytes);
+    }
     list.metric("tunnel_logins_total", Counter, "Log-ins by their outcome.");
     for (outcome, count) in &status.logins {
         list.value("tunnel_logins_total", &[("outcome", outcome)], *count);
@@ -204,7 +211,7 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     sent(list, sessions);
 }
 
-/// What the kernel tells of TCP: gauges of the connections that there are, counters of all that a look has met.
+/// What the kernel tells of TCP, and QUIC of itself: gauges of the connections that there are, counters of all that a look has met.
 fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut sums: BTreeMap<(&'a str, &'a str), Sent> = BTreeMap::new();
     let mut now: BTreeMap<(&'a str, &'a str), [Option<u64>; 2]> = BTreeMap::new();
@@ -214,7 +221,7 @@ fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
         }
         let links = sessions.iter().flat_map(|session| &session.links);
         for carrier in links.flat_map(|link| &link.carriers) {
-            let Some(tcp) = carrier.tcp else { continue };
+            let Some(tcp) = carrier.sent() else { continue };
             let sums = now.entry((peer, &carrier.transport)).or_default();
             for (sum, more) in sums.iter_mut().zip([tcp.queue_bytes, tcp.lost_segments]) {
                 *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
@@ -232,9 +239,12 @@ fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
             }
         }
     };
-    let help = "TCP segments with payload that connections sent, retransmitted ones included.";
+    let help = "TCP segments with payload that connections sent, retransmitted ones included; of QUIC packets.";
     counter(list, "tunnel_carrier_sent_segments_total", help, |sent| sent.segments);
-    let (name, help) = ("tunnel_carrier_retransmitted_segments_total", "TCP segments sent again.");
+    let (name, help) = (
+        "tunnel_carrier_retransmitted_segments_total",
+        "TCP segments sent again; of QUIC lost packets.",
+    );
     counter(list, name, help, |sent| sent.retransmitted_segments);
     let (name, help) = ("tunnel_carrier_retransmitted_bytes_total", "Payload bytes sent again.");
     counter(list, name, help, |sent| sent.retransmitted_bytes);

@@ -130,7 +130,9 @@ async fn welcome(
     if greeted.grant.enrolled.is_some() {
         registry.brake().count(Outcome::Enrolled);
         // It has its token and comes again with it.
-        poll_fn(|cx| greeted.carrier.lane.poll_close(cx)).await.ok();
+        let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));
+        // Who does not acknowledge it has gone.
+        let _ = tokio::time::timeout(HANDSHAKE, close).await;
         return Ok(());
     }
     let Some(placed) = registry.place(&greeted, worker.index) else {

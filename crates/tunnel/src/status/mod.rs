@@ -103,6 +103,9 @@ pub(crate) struct Status {
     pub(crate) logins: BTreeMap<String, u64>,
     /// Open files, of which every visitor is one.
     pub(crate) descriptors: Descriptors,
+    /// Of the UDP sockets of `quic://`, once there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) udp: Option<Udp>,
     /// A server has one per client process, a client one per server.
     pub(crate) sessions: Vec<Session>,
 }
@@ -130,6 +133,26 @@ pub(crate) struct Session {
     pub(crate) services: Vec<Service>,
     /// Local listeners of a client whose targets the server dials.
     pub(crate) forwards: Vec<Service>,
+}
+
+/// What may wait in each UDP socket, as the system grants it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Udp {
+    /// What has arrived; more is lost.
+    pub(crate) receive_buffer_bytes: u64,
+    /// What is to leave.
+    pub(crate) send_buffer_bytes: u64,
+}
+
+impl From<transport::udp::Buffers> for Udp {
+    fn from(granted: transport::udp::Buffers) -> Self {
+        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+        Self {
+            receive_buffer_bytes: bytes(granted.receive),
+            send_buffer_bytes: bytes(granted.send),
+        }
+    }
 }
 
 /// The memory budget of the process.
@@ -188,9 +211,62 @@ pub(crate) struct Carrier {
     /// How its TCP connection fares; absent where the kernel does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tcp: Option<Tcp>,
+    /// How its QUIC connection fares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) quic: Option<Quic>,
     /// By which the kernel is asked.
     #[serde(skip)]
     pub(crate) connection: Option<Connection>,
+}
+
+impl Carrier {
+    /// What was sent and lost, whoever counts it.
+    pub(crate) fn sent(&self) -> Option<Tcp> {
+        self.tcp.or_else(|| self.quic.map(Tcp::from))
+    }
+}
+
+/// A QUIC connection as this process drives it. Counters begin with the connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Quic {
+    /// Packets, those that were lost included.
+    pub(crate) sent_packets: u64,
+    /// Of those, lost: what was in them is sent again.
+    pub(crate) lost_packets: u64,
+    /// Bytes in them.
+    pub(crate) lost_bytes: u64,
+    /// Congestion window.
+    pub(crate) window_bytes: u64,
+    /// Largest UDP payload that the path is known to take.
+    pub(crate) mtu: u16,
+    /// Smoothed round trip.
+    pub(crate) rtt_micros: u64,
+}
+
+impl From<transport::Fares> for Quic {
+    fn from(fares: transport::Fares) -> Self {
+        Self {
+            sent_packets: fares.sent_packets,
+            lost_packets: fares.lost_packets,
+            lost_bytes: fares.lost_bytes,
+            window_bytes: fares.window_bytes,
+            mtu: fares.mtu,
+            rtt_micros: u64::try_from(fares.round_trip.as_micros()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// For what is told of connections of both kinds: packets are segments.
+impl From<Quic> for Tcp {
+    fn from(quic: Quic) -> Self {
+        Self {
+            sent_segments: Some(quic.sent_packets),
+            retransmitted_segments: Some(quic.lost_packets),
+            retransmitted_bytes: Some(quic.lost_bytes),
+            ..Self::default()
+        }
+    }
 }
 
 /// A TCP connection as the kernel sees it (`ss -ti`); absent what an older one does not tell.
@@ -344,6 +420,7 @@ pub(crate) mod tests {
             peer: "192.0.2.7:40000".into(),
             rtt_micros: Some(12_345),
             tcp: Some(tcp),
+            quic: None,
             connection: None,
         };
         let service = Service {
@@ -365,6 +442,7 @@ pub(crate) mod tests {
             listen: vec!["tls://0.0.0.0:7000".into()],
             memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536 },
             descriptors: Descriptors { open: 24, limit: Some(1024), room: Some(936) },
+            udp: Some(Udp { receive_buffer_bytes: 4 << 20, send_buffer_bytes: 2 << 20 }),
             sessions: vec![Session {
                 peer: "home".into(),
                 state: "up".into(),

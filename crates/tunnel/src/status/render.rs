@@ -55,6 +55,7 @@ pub(crate) fn render(status: &Status, rates: Option<&Rates>) -> String {
         logins: _,
         memory,
         descriptors,
+        udp: _,
         sessions,
     } = status;
     let name = if name.is_empty() { String::new() } else { format!(" {name}") };
@@ -101,7 +102,7 @@ fn links_table(links: &[Link]) -> String {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
             let row = [format!("{} {}", carrier.number, carrier.transport), carrier.peer.clone()];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
-            let path = [rtt, loss(carrier.tcp), queue.map_or_else(|| "-".to_owned(), bytes)];
+            let path = [rtt, loss(carrier.sent()), queue.map_or_else(|| "-".to_owned(), bytes)];
             rows.push(own.iter().cloned().chain(row).chain(path).collect());
         }
     }

@@ -54,8 +54,17 @@ pub(crate) struct Ledger {
     sums: Mutex<BTreeMap<String, Sums>>,
 }
 
-/// The last look at each live connection, by the kernel's number of its socket.
-type Last = HashMap<u64, Tcp>;
+/// The last look at each live connection.
+type Last = HashMap<Whose, Tcp>;
+
+/// What tells a connection from all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Whose {
+    /// The kernel's number of its socket.
+    Kernel(u64),
+    /// One that its transport drives: the link, and the number of the carrier.
+    Ours(u64, u32),
+}
 
 /// A look in progress: began before the carriers were listed, ends by [`Look::fill`].
 #[derive(Debug)]
@@ -92,32 +101,42 @@ impl Ledger {
 impl Look<'_> {
     /// Asks for each carrier of these sessions, which are all that there are.
     pub(crate) async fn fill<'a>(mut self, sessions: impl Iterator<Item = &'a mut Session>) {
-        let mut kernel = match Kernel::open() {
-            Ok(kernel) => kernel,
-            Err(error) => return tracing::debug!(%error, "no figures of TCP: no netlink"),
-        };
+        let mut kernel = Kernel::open()
+            .inspect_err(|error| tracing::debug!(%error, "no figures of TCP: no netlink"))
+            .ok();
         let (mut asked, mut met) = (0, HashSet::new());
         for session in sessions {
             let peer = &session.peer;
-            for carrier in session.links.iter_mut().flat_map(|link| &mut link.carriers) {
-                let Some(connection) = carrier.connection else { continue };
-                if asked > 0 && asked % AT_ONCE == 0 {
-                    yield_now().await;
-                }
-                asked += 1;
-                match kernel.ask(connection) {
-                    Ok(Some((cookie, tcp))) => {
-                        // Written down at once: whoever looks may be gone at the next turn.
-                        let before = self.last.insert(cookie, tcp);
-                        self.ledger.add(peer, &carrier.transport, before, tcp);
-                        met.insert(cookie);
-                        carrier.tcp = Some(tcp);
+            for link in &mut session.links {
+                for carrier in &mut link.carriers {
+                    if let Some(quic) = carrier.quic {
+                        let (own, now) =
+                            (Whose::Ours(link.serial, carrier.number), Tcp::from(quic));
+                        let before = self.last.insert(own, now);
+                        self.ledger.add(peer, &carrier.transport, before, now);
+                        met.insert(own);
                     }
-                    // Gone since it was listed.
-                    Ok(None) => {}
-                    Err(error) => {
-                        tracing::debug!(%error, "no figures of TCP: the kernel does not tell");
-                        return;
+                    let (Some(connection), Some(asking)) = (carrier.connection, &mut kernel) else {
+                        continue;
+                    };
+                    if asked > 0 && asked % AT_ONCE == 0 {
+                        yield_now().await;
+                    }
+                    asked += 1;
+                    match asking.ask(connection) {
+                        Ok(Some((cookie, tcp))) => {
+                            // Written down at once: whoever looks may be gone at the next turn.
+                            let before = self.last.insert(Whose::Kernel(cookie), tcp);
+                            self.ledger.add(peer, &carrier.transport, before, tcp);
+                            met.insert(Whose::Kernel(cookie));
+                            carrier.tcp = Some(tcp);
+                        }
+                        // Gone since it was listed.
+                        Ok(None) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, "no figures of TCP: the kernel does not tell");
+                            kernel = None;
+                        }
                     }
                 }
             }

@@ -1,0 +1,29 @@
+//! How a connection fares, as quinn counts it.
+
+use std::fmt;
+
+use quinn::Connection;
+use transport::{Fares, Watch};
+
+/// The first lane closes the connection, whoever still looks at it.
+pub(crate) struct Watched(pub(crate) Connection);
+
+impl Watch for Watched {
+    fn fares(&self) -> Fares {
+        let path = self.0.stats().path;
+        Fares {
+            sent_packets: path.sent_packets,
+            lost_packets: path.lost_packets,
+            lost_bytes: path.lost_bytes,
+            window_bytes: path.cwnd,
+            mtu: path.current_mtu,
+            round_trip: path.rtt,
+        }
+    }
+}
+
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watched({})", self.0.stable_id())
+    }
+}
