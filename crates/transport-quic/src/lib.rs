@@ -18,6 +18,7 @@
 //! quinn drives an endpoint and each connection in tasks of the runtime that made them; the handles
 //! here work from any thread, so a lane that moves leaves its driver where it was.
 
+mod bbr;
 mod carrier;
 mod datagrams;
 mod dialer;

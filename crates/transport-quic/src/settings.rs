@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::congestion::{BbrConfig, CubicConfig};
+use quinn::congestion::CubicConfig;
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use transport::tls::Side;
+
+use crate::bbr::BbrConfig;
 
 /// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100 ms
 /// is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room for
@@ -110,7 +112,7 @@ impl QuicSettings {
             Congestion::Cubic => {
                 config.congestion_controller_factory(Arc::new(CubicConfig::default()))
             }
-            Congestion::Bbr => config.congestion_controller_factory(Arc::new(BbrConfig::default())),
+            Congestion::Bbr => config.congestion_controller_factory(Arc::new(BbrConfig)),
         };
         Arc::new(config)
     }

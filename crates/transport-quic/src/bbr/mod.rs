@@ -1,0 +1,327 @@
+//! Congestion control by a model of the path, after BBR (draft-cardwell-iccrg-bbr-congestion-control):
+//! the best rate at which bytes arrived lately and the least round trip give what fits into the path;
+//! a little more than that is kept under way, and loss alone changes nothing.
+//!
+//! quinn has a BBR as well. Its pacer sends at 1.25 windows per smoothed round trip, whatever the
+//! controller thinks, and BBR's window is two of what fits: on a path with a queue of 100 ms more packets
+//! were dropped by the queue than arrived. So this one steers by the window alone: 1.2 of what fits makes
+//! a pace of 1.5 when the queue is empty, and never more than a fifth of the path's own bytes in queues.
+//!
+//! ```text
+//!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
+//!   any --least round trip 10 s old--> ProbeRtt --200 ms--> Cruise
+//! ```
+
+mod samples;
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use quinn_proto::RttEstimator;
+
+use samples::{Best, Deliveries};
+
+/// Packets of the first flight (RFC 9002 section 7.2).
+const FIRST: u64 = 10;
+/// Packets at least: two acknowledgements are on their way.
+const LEAST: u64 = 4;
+
+/// What doubles the rate in each round of the start (draft section 4.3.1.1).
+const START: f64 = 2.885;
+/// A start is over after so many rounds without a quarter more.
+const PLATEAU: u32 = 3;
+const GROWTH: f64 = 1.25;
+
+/// Of what fits into the path: kept under way; while more is asked for; while the queue of that drains.
+const CRUISE: f64 = 1.2;
+const PROBE: f64 = 1.5;
+const REST: f64 = 0.9;
+/// Kept under way where more than this share is lost: if it is lost by a short queue, that is what the
+/// queue cannot hold, and if by chance, it costs little.
+const LOSSY: f64 = 0.02;
+const CRUISE_LOSSY: f64 = 1.05;
+/// Round trips of a cycle: one probes, one rests.
+const CYCLE: u32 = 8;
+
+/// So old may the least round trip become; to see it again, half of the path is left empty for a moment.
+const AGED: Duration = Duration::from_secs(10);
+const PROBE_RTT: Duration = Duration::from_millis(200);
+const PROBE_RTT_SHARE: f64 = 0.5;
+
+/// With more of a round lost, the path is not what it was, and older rounds say nothing of it.
+const UPHEAVAL: f64 = 0.3;
+
+/// Makes them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BbrConfig;
+
+impl ControllerFactory for BbrConfig {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        Box::new(Bbr::new(now, current_mtu))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Startup,
+    Drain,
+    Cruise {
+        /// 0 probes, 1 rests.
+        phase: u32,
+        since: Instant,
+    },
+    ProbeRtt {
+        until: Instant,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Bbr {
+    mtu: u64,
+    deliveries: Deliveries,
+    best: Best,
+    mode: Mode,
+    window: u64,
+    in_flight: u64,
+    is_limited: bool,
+    /// The least round trip, and when it was seen.
+    least: Option<(Duration, Instant)>,
+    /// The least of the batch of acknowledgements that is being read.
+    batch: Option<Duration>,
+    batch_bytes: u64,
+    round: u64,
+    /// The round ends with the acknowledgement of a packet beyond this one.
+    round_end: u64,
+    last_sent: u64,
+    round_acked: u64,
+    round_lost: u64,
+    /// Share that is lost, smoothed over eight rounds.
+    loss: f64,
+    /// The best rate when it last grew by a quarter, and rounds since then.
+    plateau: (f64, u32),
+    /// Batches in a row that came late: a queue is building.
+    late: u32,
+}
+
+impl Bbr {
+    fn new(now: Instant, mtu: u16) -> Self {
+        let mtu = u64::from(mtu);
+        Self {
+            mtu,
+            deliveries: Deliveries::new(now),
+            best: Best::default(),
+            mode: Mode::Startup,
+            window: FIRST * mtu,
+            in_flight: 0,
+            is_limited: false,
+            least: None,
+            batch: None,
+            batch_bytes: 0,
+            round: 0,
+            round_end: 0,
+            last_sent: 0,
+            round_acked: 0,
+            round_lost: 0,
+            loss: 0.0,
+            plateau: (0.0, 0),
+            late: 0,
+        }
+    }
+
+    fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64, is_limited: bool) {
+        self.is_limited = is_limited;
+        self.deliveries.acknowledged(now, sent, bytes);
+        self.batch_bytes += bytes;
+        self.round_acked += bytes;
+        let took = now.saturating_duration_since(sent);
+        self.batch = Some(self.batch.map_or(took, |least| least.min(took)));
+    }
+
+    /// Bytes that fit into the path, times `gain`.
+    fn fitting(&self, gain: f64) -> u64 {
+        let least = self.least.map_or(0.0, |(rtt, _)| rtt.as_secs_f64());
+        // Rates and gains are small enough for every bit of this to be exact.
+        let bytes = (self.best.rate() * least * gain) as u64;
+        bytes.max(LEAST * self.mtu)
+    }
+
+    /// A round trip has passed since the last time. Whether a start has come to its end is seen here.
+    fn end_round(&mut self) {
+        self.round += 1;
+        self.round_end = self.last_sent;
+        let all = self.round_acked + self.round_lost;
+        if all > 0 {
+            let loss = self.round_lost as f64 / all as f64;
+            self.loss = (self.loss * 7.0 + loss) / 8.0;
+            if loss > UPHEAVAL {
+                self.best.forget_before(self.round.saturating_sub(1));
+            }
+        }
+        (self.round_acked, self.round_lost) = (0, 0);
+        let (before, rounds) = self.plateau;
+        self.plateau = if self.best.rate() >= before * GROWTH {
+            (self.best.rate(), 0)
+        } else {
+            (before, rounds + u32::from(!self.is_limited))
+        };
+    }
+
+    fn note_round_trip(&mut self, now: Instant) {
+        let Some(rtt) = self.batch.take() else { return };
+        let is_less = self.least.is_none_or(|(least, _)| rtt <= least);
+        if is_less {
+            self.least = Some((rtt, now));
+        }
+        let Some((least, _)) = self.least else { return };
+        let is_late = rtt > least + least / 4 + Duration::from_millis(4);
+        self.late = if is_late { self.late + 1 } else { 0 };
+    }
+
+    fn advance(&mut self, now: Instant) {
+        let Some((least, seen)) = self.least else { return };
+        match self.mode {
+            Mode::Startup => {
+                if self.plateau.1 >= PLATEAU || self.late >= 8 {
+                    self.mode = Mode::Drain;
+                }
+            }
+            Mode::Drain => {
+                if self.in_flight <= self.fitting(1.0) {
+                    // In the middle of a cycle: what the start has found holds for a while.
+                    self.mode = Mode::Cruise { phase: 2, since: now };
+                }
+            }
+            Mode::Cruise { phase, since } => {
+                let rested = phase == 1 && self.in_flight <= self.fitting(REST);
+                if rested || now.saturating_duration_since(since) >= least {
+                    self.mode = Mode::Cruise { phase: (phase + 1) % CYCLE, since: now };
+                }
+            }
+            Mode::ProbeRtt { until } => {
+                if now >= until {
+                    self.mode = Mode::Cruise { phase: 2, since: now };
+                }
+            }
+        }
+        let may_age = !matches!(self.mode, Mode::ProbeRtt { .. } | Mode::Startup);
+        if may_age && now.saturating_duration_since(seen) > AGED {
+            // What is seen from now on counts.
+            self.least = self.least.map(|(rtt, _)| (rtt + rtt / 4, now));
+            self.mode = Mode::ProbeRtt { until: now + PROBE_RTT.max(least) };
+        }
+    }
+
+    fn set_window(&mut self) {
+        self.window = match self.mode {
+            Mode::Startup => {
+                let grown = self.window + self.batch_bytes;
+                grown.min(self.fitting(START).max(self.window)).max(FIRST * self.mtu)
+            }
+            Mode::Drain => self.fitting(REST),
+            Mode::Cruise { phase: 0, .. } => self.fitting(PROBE),
+            Mode::Cruise { phase: 1, .. } => self.fitting(REST),
+            Mode::Cruise { .. } => {
+                let gain = if self.loss > LOSSY { CRUISE_LOSSY } else { CRUISE };
+                self.fitting(gain) + LEAST * self.mtu
+            }
+            Mode::ProbeRtt { .. } => self.fitting(PROBE_RTT_SHARE),
+        };
+        self.batch_bytes = 0;
+    }
+}
+
+impl Controller for Bbr {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.deliveries.sent(now, self.in_flight == 0, self.is_limited);
+        self.in_flight += bytes;
+        self.last_sent = last_packet_number;
+    }
+
+    fn on_ack(
+        &mut self,
+        now: Instant,
+        sent: Instant,
+        bytes: u64,
+        app_limited: bool,
+        _rtt: &RttEstimator,
+    ) {
+        self.acknowledged(now, sent, bytes, app_limited);
+    }
+
+    fn on_end_acks(
+        &mut self,
+        now: Instant,
+        in_flight: u64,
+        app_limited: bool,
+        largest_packet_num_acked: Option<u64>,
+    ) {
+        self.in_flight = in_flight;
+        self.is_limited = app_limited;
+        if let Some(sample) = self.deliveries.sample(now)
+            && (!sample.is_limited || sample.rate > self.best.rate())
+        {
+            self.best.add(self.round, sample.rate);
+        }
+        if largest_packet_num_acked.is_some_and(|acked| acked > self.round_end) {
+            self.end_round();
+        }
+        self.note_round_trip(now);
+        self.advance(now);
+        self.set_window();
+    }
+
+    fn on_congestion_event(
+        &mut self,
+        now: Instant,
+        _sent: Instant,
+        is_persistent_congestion: bool,
+        lost_bytes: u64,
+    ) {
+        self.round_lost += lost_bytes;
+        self.in_flight = self.in_flight.saturating_sub(lost_bytes);
+        if is_persistent_congestion {
+            // Nothing came through for long: whatever was known is of another path.
+            let mtu = u16::try_from(self.mtu).unwrap_or(u16::MAX);
+            *self = Self { last_sent: self.last_sent, ..Self::new(now, mtu) };
+            self.round_end = self.last_sent;
+            self.window = LEAST * self.mtu;
+        } else if lost_bytes == 0
+            && let Mode::Cruise { phase: 0, since } = self.mode
+        {
+            // A queue marks instead of dropping (RFC 3168): that was enough.
+            self.mode = Mode::Cruise { phase: 1, since };
+        }
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.mtu = u64::from(new_mtu);
+        self.window = self.window.max(LEAST * self.mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.window
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.window;
+        metrics.pacing_rate = Some((self.best.rate() * 8.0) as u64);
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        FIRST * self.mtu
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
