@@ -12,6 +12,7 @@ mod packages;
 mod peers;
 mod plot;
 mod profile;
+mod python;
 mod site;
 mod soak;
 mod systems;

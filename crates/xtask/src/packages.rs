@@ -41,7 +41,8 @@ const NEEDS: &[Need] = &[
     need(
         "python3",
         "python3-venv",
-        "the admin API: schemathesis and the collector of OTLP are programs of Python",
+        "the admin API: schemathesis and the collector of OTLP are programs of Python; the peer of \
+         the interoperability tests, too",
     ),
     need("systemd-analyze", "systemd", "checks the units"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),

@@ -12,13 +12,12 @@ use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{Origin, Scheme, Setup, free_port};
 
 use crate::child::{capture, cargo, find, run, run_tests};
+use crate::python;
 use crate::site::Site;
 
-/// The version that the document was written with: a later one may ask for more.
-const SCHEMATHESIS: &str = "schemathesis==4.32.5";
-
-/// Messages of OTLP for Python, compiled from its definition.
-const MESSAGES: &str = "opentelemetry-proto==1.45.2";
+/// Schemathesis in the version that the document was written with, as a later one may ask for more; and
+/// the messages of OTLP for Python, compiled from its definition.
+const PACKAGES: &[&str] = &["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
 
 /// What takes them.
 const COLLECTOR: &str = "crates/xtask/src/api/collector.py";
@@ -35,7 +34,9 @@ const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 pub(crate) fn check(site: &Site) -> Result<Option<String>> {
     let tools = site.target.join("tools");
     fs::create_dir_all(&tools)?;
-    let (Some(promtool), Some(bin)) = (promtool(&tools)?, python(&tools)?) else {
+    let (Some(promtool), Some(bin)) =
+        (promtool(&tools)?, python::with(&tools.join("venv"), PACKAGES)?)
+    else {
         let text = "promtool (Debian package prometheus) or schemathesis and opentelemetry-proto (pip) cannot be had";
         return Ok(Some(text.to_owned()));
     };
@@ -137,26 +138,4 @@ fn promtool(tools: &Path) -> Result<Option<PathBuf>> {
     let (good, said) = capture(Command::new("sh").args(fetch).current_dir(tools))?;
     println!("{}", said.trim());
     Ok((good && there.exists()).then_some(there))
-}
-
-/// Where the programs are of a Python with both packages.
-fn python(tools: &Path) -> Result<Option<PathBuf>> {
-    let (venv, bin) = (tools.join("venv"), tools.join("venv/bin"));
-    let marker = venv.join(format!("{SCHEMATHESIS},{MESSAGES}"));
-    if marker.exists() {
-        return Ok(Some(bin));
-    }
-    let (good, said) = capture(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
-    if !good {
-        println!("{}", said.trim());
-        return Ok(None);
-    }
-    let mut pip = Command::new(venv.join("bin/pip"));
-    let (good, said) = capture(pip.args(["install", "--quiet", SCHEMATHESIS, MESSAGES]))?;
-    if !good {
-        println!("{}", said.trim());
-        return Ok(None);
-    }
-    fs::write(marker, "")?;
-    Ok(Some(bin))
 }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::{Step, Verdict, When, programs};
 use crate::child::{Tally, capture, cargo, find, run, run_tests};
 use crate::site::Site;
-use crate::{api, bench, chaos, packages, soak, walls};
+use crate::{api, bench, chaos, packages, python, soak, walls};
 
 const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
     Step { name, what, when: When::Always, run }
@@ -32,6 +32,7 @@ pub(super) const STEPS: &[Step] = &[
     step("doc", "no warning in the documentation, private items included", doc),
     step("pure", "the pure crates build where there is no operating system", pure),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
+    step("interop", "quic:// and another implementation of QUIC understand each other", interop),
     step("units", "systemd finds nothing to say about the units", units),
     slow("release", "the release binary builds", release),
     slow("examples", "the release binary accepts every file in examples/", examples),
@@ -106,6 +107,25 @@ fn unit(site: &Site) -> Result<Verdict> {
     built.extend(programs::build(&site.root, &["--package", "tunnel", "--bins"])?);
     let mut tests = programs::run(&built, cores())?;
     tests += run_tests(&mut cargo(&site.root, &[&["test", "--doc"][..], &but_tunnel].concat()))?;
+    Ok(Verdict::Passed(tests))
+}
+
+/// Shares no code with quinn.
+const QUIC_PEER: &str = "aioquic==1.7.2";
+
+fn interop(site: &Site) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["python3"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    let Some(bin) = python::with(&site.target.join("tools/quic"), &[QUIC_PEER])? else {
+        return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
+    };
+    let feature = ["--package", "transport-quic", "--features", "interop", "--test", "interop"];
+    let lint = [&["clippy"][..], &feature, &["--", "--deny", "warnings"]].concat();
+    run(&mut cargo(&site.root, &lint))?;
+    let mut tests = cargo(&site.root, &[&["test"][..], &feature].concat());
+    let tests = run_tests(tests.env("QUIC_PEER_PYTHON", bin.join("python")))?;
+    ensure!(tests.passed > 0, "no test against another implementation");
     Ok(Verdict::Passed(tests))
 }
 
