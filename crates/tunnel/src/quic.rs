@@ -65,7 +65,11 @@ impl QuicSide {
         if let Some(first) = group.first() {
             let called = self.server.call_back(first, &self.left)?;
             if called > 0 {
-                tracing::info!("{called} clients of the server before this one were called back");
+                let connections = called;
+                tracing::info!(
+                    connections,
+                    "clients of the server before this one were called back"
+                );
             }
         }
         Ok(group)
