@@ -23,6 +23,9 @@ pub enum Scheme {
 impl Scheme {
     pub const ALL: [Self; 5] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws, Self::Quic];
 
+    /// Those whose carriers are TCP connections: what the kernel knows of them, what a proxy takes.
+    pub const OVER_TCP: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
+
     /// As in a URL.
     #[must_use]
     pub const fn name(self) -> &'static str {

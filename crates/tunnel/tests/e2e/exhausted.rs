@@ -184,7 +184,8 @@ fn a_client_without_descriptors_for_targets_refuses_visitors_and_keeps_its_links
 
 #[test]
 fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
-    for scheme in Scheme::ALL {
+    // Those of QUIC share a socket and take none.
+    for scheme in Scheme::OVER_TCP {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         setup.server_starter = limited();

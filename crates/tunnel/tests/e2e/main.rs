@@ -35,6 +35,7 @@ mod mtls;
 mod names;
 mod peer;
 mod proxies;
+mod quic;
 mod real_software;
 mod reload;
 mod reload_client;

@@ -3,6 +3,7 @@
 //! certificates whose dates are wrong.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::process::Command;
 use testkit::certs::{Authority, Flaw};
 use testkit::stage::Daemon;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, program, run, tunnel};
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, program, run, tunnel};
 use crate::reload::outcome;
 
 /// Runs it, which must succeed, and returns its standard output.
@@ -38,9 +39,12 @@ fn line<'a>(block: &'a str, start: &str) -> &'a str {
     block.lines().find(|line| line.starts_with(start)).unwrap()
 }
 
+/// Where a certificate is all the way from one daemon to the other.
+const SCHEMES: [Scheme; 2] = [Scheme::Tls, Scheme::Quic];
+
 /// A server and a client with generated certificates, by the printed lines.
-fn generated() -> Setup {
-    let mut setup = Setup::new(Scheme::Tls);
+fn generated(scheme: Scheme) -> Setup {
+    let mut setup = Setup::new(scheme);
     // The second call finds the authority of the first.
     let first = generate(setup.dir(), "-s 127.0.0.1 ::1 localhost --client other");
     let second = generate(setup.dir(), "--client home");
@@ -53,13 +57,15 @@ fn generated() -> Setup {
 
 #[test]
 fn a_service_is_served_with_generated_certificates_on_both_sides() {
-    let origin = Origin::echo();
-    let mut running = generated().wired().service("echo", origin.port()).start();
-    let port = running.public("echo");
-    running.wait_echo(port);
-    running.wire().kill();
-    running.wait_echo(port);
-    running.client().wait_line(&["resumed over"], SOON);
+    for scheme in SCHEMES {
+        let origin = Origin::echo();
+        let mut running = generated(scheme).wired().service("echo", origin.port()).start();
+        let port = running.public("echo");
+        running.wait_echo(port);
+        running.wire().kill();
+        running.wait_echo(port);
+        running.client().wait_line(&["resumed over"], SOON);
+    }
 }
 
 /// A file without its line of a token.
@@ -70,8 +76,12 @@ fn without_token(text: String) -> String {
 
 #[test]
 fn a_certificate_alone_is_an_identity_for_new_links_and_resumed_ones() {
+    SCHEMES.into_iter().for_each(is_an_identity_alone);
+}
+
+fn is_an_identity_alone(scheme: Scheme) {
     let origin = Origin::echo();
-    let mut running = generated().wired().service("echo", origin.port()).start_server();
+    let mut running = generated(scheme).wired().service("echo", origin.port()).start_server();
     running.edit_server(without_token);
     let (code, said, complaint) = outcome(running.reload("server"));
     assert_eq!((code, complaint.as_str()), (Some(0), ""));
@@ -110,7 +120,8 @@ fn a_certificate_alone_is_an_identity_for_new_links_and_resumed_ones() {
     assert_eq!(outcome(running.reload("server")).0, Some(0));
     running.server.wait_line(&["client `home`", "has a token", "as well"], SOON);
     // Where TLS may end before the server a certificate proves nothing.
-    let mut plain = running.start_another_client(|text| text.replace("tls://", "wss://"));
+    let ours = format!("{}://", scheme.name());
+    let mut plain = running.start_another_client(|text| text.replace(&ours, "wss://"));
     assert_eq!(plain.wait_end(SOON).code(), Some(2));
     plain.wait_line(&["token: missing", "a certificate alone is enough where"], SOON);
 }
@@ -118,9 +129,12 @@ fn a_certificate_alone_is_an_identity_for_new_links_and_resumed_ones() {
 #[test]
 fn a_generated_certificate_is_good_for_an_ipv6_address() {
     let origin = Origin::start_on("[::1]:0", drop);
-    let mut running = generated().on_ipv6().service("six", origin.port()).start_server();
-    running.start_client();
-    running.client().wait_line(&["connected to tls://[::1]:"], SOON);
+    for scheme in SCHEMES {
+        let mut running = generated(scheme).on_ipv6().service("six", origin.port()).start_server();
+        running.start_client();
+        let reads = format!("connected to {}://[::1]:", scheme.name());
+        running.client().wait_line(&[&reads], SOON);
+    }
 }
 
 #[test]
@@ -161,7 +175,7 @@ fn nothing_is_written_over_and_keys_are_private() {
 fn openssl_takes_generated_certificates_in_its_strictest_mood() {
     let openssl = || Command::new(program("openssl"));
     let origin = Origin::echo();
-    let running = generated().service("echo", origin.port()).start();
+    let running = generated(Scheme::Tls).service("echo", origin.port()).start();
     let verify = |words: &str| {
         let mut command = openssl();
         command.current_dir(running.dir()).args(["verify", "-x509_strict", "-CAfile", "ca.crt"]);
@@ -208,8 +222,8 @@ fn an_authority_that_openssl_made_issues_as_well() {
 }
 
 /// Ready-made certificates of one authority for both sides, which a test makes wrong in one way.
-fn made(spoil: impl FnOnce(&Authority, &Path)) -> Setup {
-    let mut setup = Setup::new(Scheme::Tls);
+pub(crate) fn made(scheme: Scheme, spoil: impl FnOnce(&Authority, &Path)) -> Setup {
+    let mut setup = Setup::new(scheme);
     let authority = Authority::new("a test's authority").unwrap();
     let dir = setup.dir().to_owned();
     authority.save(&dir).unwrap();
@@ -224,24 +238,26 @@ fn made(spoil: impl FnOnce(&Authority, &Path)) -> Setup {
 }
 
 /// Each side has one line with its words, and with where it happened.
-fn told(setup: Setup, client_reads: &[&str], server_reads: &[&str]) {
-    let origin = Origin::echo();
-    let mut running = setup.service("echo", origin.port()).start_server();
-    running.start_client();
-    let address = format!("tls://127.0.0.1:{}", running.server_port());
-    let client_reads = [client_reads, &[address.as_str()]].concat();
-    running.client().wait_one_line(&client_reads, SOON);
-    running.server.wait_one_line(&[server_reads, &["from 127.0.0.1:"]].concat(), SOON);
-    assert!(running.client().is_running(), "it may be mended on the other side");
+fn told(spoil: impl Fn(&Authority, &Path), client_reads: &[&str], server_reads: &[&str]) {
+    for scheme in SCHEMES {
+        let origin = Origin::echo();
+        let mut running = made(scheme, &spoil).service("echo", origin.port()).start_server();
+        running.start_client();
+        let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
+        let client_reads = [client_reads, &[address.as_str()]].concat();
+        running.client().wait_one_line(&client_reads, SOON);
+        running.server.wait_one_line(&[server_reads, &["from 127.0.0.1:"]].concat(), SOON);
+        assert!(running.client().is_running(), "it may be mended on the other side");
+    }
 }
 
 #[test]
 fn a_server_s_certificate_that_expired() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.flawed_server(&["127.0.0.1"], Flaw::Expired).unwrap().save(dir, "server").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["the server's certificate expired on 2019-12-31", "renew"],
         &["refused our certificate", "expired or is not valid yet", "tls.cert"],
     );
@@ -249,11 +265,11 @@ fn a_server_s_certificate_that_expired() {
 
 #[test]
 fn a_server_s_certificate_that_is_not_valid_yet() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.flawed_server(&["127.0.0.1"], Flaw::NotYetValid).unwrap().save(dir, "server").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["the server's certificate is not valid before 2099-01-01", "clock"],
         &["refused our certificate", "expired or is not valid yet", "clock"],
     );
@@ -261,11 +277,11 @@ fn a_server_s_certificate_that_is_not_valid_yet() {
 
 #[test]
 fn a_server_s_certificate_for_another_name() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.server(&["other.example"]).unwrap().save(dir, "server").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["the server's certificate is for other.example, not for 127.0.0.1", "sni"],
         &["refused our certificate", "not for the name that the client dials", "sni"],
     );
@@ -273,12 +289,12 @@ fn a_server_s_certificate_for_another_name() {
 
 #[test]
 fn a_server_s_certificate_of_another_authority() {
-    let setup = made(|_, dir| {
+    let spoil = |_: &Authority, dir: &Path| {
         let stranger = Authority::new("somebody else").unwrap();
         stranger.server(&["127.0.0.1"]).unwrap().save(dir, "server").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["the server's certificate is of an unknown authority", "tls.ca"],
         &["refused our certificate", "does not know the authority", "tls.ca"],
     );
@@ -286,11 +302,11 @@ fn a_server_s_certificate_of_another_authority() {
 
 #[test]
 fn a_client_s_certificate_that_expired() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "home", Flaw::Expired).unwrap().save(dir, "client").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["refused our client certificate", "expired or is not valid yet", "tls.cert"],
         &["the client's certificate expired on 2019-12-31", "renew"],
     );
@@ -298,11 +314,11 @@ fn a_client_s_certificate_that_expired() {
 
 #[test]
 fn a_client_s_certificate_that_is_not_valid_yet() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "home", Flaw::NotYetValid).unwrap().save(dir, "client").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["refused our client certificate", "expired or is not valid yet", "clock"],
         &["the client's certificate is not valid before 2099-01-01", "clock"],
     );
@@ -310,11 +326,11 @@ fn a_client_s_certificate_that_is_not_valid_yet() {
 
 #[test]
 fn a_client_s_certificate_for_another_client() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.client(&[], "laptop", Flaw::None).unwrap().save(dir, "client").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["the client's certificate is for another name", "`name`", "`tls.cert`"],
         &["certificate of \"laptop\"", "for another name", "`name`"],
     );
@@ -322,12 +338,12 @@ fn a_client_s_certificate_for_another_client() {
 
 #[test]
 fn a_client_s_certificate_of_another_authority() {
-    let setup = made(|_, dir| {
+    let spoil = |_: &Authority, dir: &Path| {
         let stranger = Authority::new("somebody else").unwrap();
         stranger.client(&[], "home", Flaw::None).unwrap().save(dir, "client").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["refused our client certificate", "`tls.client_ca`", "add it there"],
         &["the client's certificate is of an authority that is not in", "`tls.client_ca`"],
     );
@@ -335,11 +351,11 @@ fn a_client_s_certificate_of_another_authority() {
 
 #[test]
 fn a_client_that_shows_a_server_s_certificate() {
-    let setup = made(|ca, dir| {
+    let spoil = |ca: &Authority, dir: &Path| {
         ca.server(&["home"]).unwrap().save(dir, "client").unwrap();
-    });
+    };
     told(
-        setup,
+        spoil,
         &["refused our client certificate", "not made for clients"],
         &["the client's certificate is not made for clients", "issue one that is"],
     );
@@ -347,7 +363,7 @@ fn a_client_that_shows_a_server_s_certificate() {
 
 #[test]
 fn one_s_own_certificate_with_wrong_dates_is_told_at_the_start() {
-    let setup = made(|ca, dir| {
+    let setup = made(Scheme::Tls, |ca, dir| {
         ca.flawed_server(&["127.0.0.1"], Flaw::Expired).unwrap().save(dir, "server").unwrap();
         ca.client(&[], "home", Flaw::NotYetValid).unwrap().save(dir, "client").unwrap();
     });
@@ -361,26 +377,32 @@ fn one_s_own_certificate_with_wrong_dates_is_told_at_the_start() {
 
 #[test]
 fn a_client_is_out_when_its_entry_is_removed_however_good_its_certificate() {
-    let origin = Origin::echo();
-    let mut running = made(|_, _| {}).service("echo", origin.port()).start();
-    running.wait_echo(running.public("echo"));
-    running.server.kill();
-    let file = running.file("server.yaml");
-    let text = fs::read_to_string(&file).unwrap();
-    fs::write(&file, text.replace("- name: home\n", "- name: somebody\n")).unwrap();
-    running.start_server_again();
-    let address = format!("tls://127.0.0.1:{}", running.server_port());
-    let reads = ["unknown client name or wrong token", "`clients` of the server", &address];
-    running.client().wait_one_line(&reads, SOON);
-    let reads = ["client `home` from 127.0.0.1:", "no entry under `clients` has this name"];
-    running.server.wait_one_line(&reads, SOON);
+    for scheme in SCHEMES {
+        let origin = Origin::echo();
+        let mut running = made(scheme, |_, _| {}).service("echo", origin.port()).start();
+        running.wait_echo(running.public("echo"));
+        running.server.kill();
+        let file = running.file("server.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("- name: home\n", "- name: somebody\n")).unwrap();
+        running.start_server_again();
+        let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
+        let reads = ["unknown client name or wrong token", "`clients` of the server", &address];
+        running.client().wait_one_line(&reads, SOON);
+        let reads = ["client `home` from 127.0.0.1:", "no entry under `clients` has this name"];
+        running.server.wait_one_line(&reads, SOON);
+    }
 }
 
 #[test]
 fn every_client_of_an_authority_is_out_when_it_is_taken_out_of_client_ca() {
+    SCHEMES.into_iter().for_each(is_out_with_its_authority);
+}
+
+fn is_out_with_its_authority(scheme: Scheme) {
     let origin = Origin::echo();
     let next = Authority::new("the next authority").unwrap();
-    let setup = made(|ca, dir| {
+    let setup = made(scheme, |ca, dir| {
         // While certificates are replaced, both are good.
         fs::write(dir.join("clients.pem"), format!("{}{}", ca.pem, next.pem)).unwrap();
     });
@@ -389,7 +411,7 @@ fn every_client_of_an_authority_is_out_when_it_is_taken_out_of_client_ca() {
     running.server.kill();
     fs::write(running.file("clients.pem"), &next.pem).unwrap();
     running.start_server_again();
-    let address = format!("tls://127.0.0.1:{}", running.server_port());
+    let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
     let reads = ["refused our client certificate", "`tls.client_ca`", &address];
     running.client().wait_one_line(&reads, SOON);
     let reads = ["from 127.0.0.1:", "an authority that is not in the file of `tls.client_ca`"];
@@ -401,4 +423,39 @@ fn every_client_of_an_authority_is_out_when_it_is_taken_out_of_client_ca() {
     running.client().kill();
     running.start_client();
     running.wait_echo(running.public("echo"));
+}
+
+/// Without a restart, and with a ticket of a session that the authority of before was good for.
+#[test]
+fn an_authority_that_a_reload_takes_away_lets_nobody_in_again() {
+    for scheme in SCHEMES {
+        let origin = Origin::echo();
+        let setup = made(scheme, |_, _| {}).wired().service("echo", origin.port());
+        let mut running = setup.start();
+        running.wait_echo(running.public("echo"));
+        let next = Authority::new("the next authority").unwrap();
+        fs::write(running.file("clients.pem"), &next.pem).unwrap();
+        assert_eq!(outcome(running.reload("server")).0, Some(0));
+        running.wire().kill();
+        // Without something to say a path of UDP that is gone is noticed late.
+        connect(running.public("echo")).write_all(b"?").unwrap();
+        running.client().wait_line(&["refused our client certificate", "`tls.client_ca`"], LONG);
+        let reads = ["an authority that is not in the file of `tls.client_ca`"];
+        running.server.wait_line(&reads, SOON);
+        assert!(!running.client().log().contains("resumed over"), "{}", running.client().log());
+    }
+}
+
+#[test]
+fn a_client_that_shows_no_certificate_is_told_that_one_is_wanted() {
+    for scheme in SCHEMES {
+        let origin = Origin::echo();
+        let mut setup = made(scheme, |_, _| {});
+        setup.client_tls = Some("{ ca: ca.pem }".to_owned());
+        let mut running = setup.service("echo", origin.port()).start_server();
+        running.start_client();
+        running.client().wait_one_line(&["certificate", "`tls.cert`"], SOON);
+        running.server.wait_one_line(&["certificate", "from 127.0.0.1:"], SOON);
+        assert!(running.client().is_running(), "it may be mended on the other side");
+    }
 }

@@ -14,21 +14,32 @@ use proto::greeting::{
 use proto::{HEAD, Head, InstanceId, Kind, StreamId};
 use testkit::stage::Running;
 use transport::tls::{Trust, client_config, server_name};
+use transport::udp::Buffers;
 use transport::{Carrier, Dialer};
+use transport_quic::{QuicDialer, QuicSettings};
 use transport_tcp::{Speech, TcpDialer, TlsClient};
 use transport_ws::{Request, WsDialer};
+
+/// Of thousands of sockets, each with hardly anything to say.
+const SMALL: Buffers = Buffers { receive: 64 << 10, send: 64 << 10 };
 
 /// How to connect to the server of a stage.
 pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
     let file = std::fs::read_to_string(running.file("client.yaml")).unwrap();
     let is_http = file.contains("\"wss://") || file.contains("\"ws://");
+    let is_quic = file.contains("\"quic://");
     let speech = if is_http { Speech::Http } else { Speech::Tunnel };
     let pin = file.split("pin: \"").nth(1).and_then(|rest| rest.split('"').next());
-    let tls = pin.map(|pin| {
+    let config = pin.map(|pin| {
         let trust = Trust::Pins(vec![pin.parse().unwrap()]);
-        let config = client_config(&trust, None, &[speech.alpn()]).unwrap();
-        TlsClient { config, name: server_name("127.0.0.1").unwrap() }
+        client_config(&trust, None, &[speech.alpn()]).unwrap()
     });
+    let name = server_name("127.0.0.1").unwrap();
+    if is_quic {
+        let tls = transport_quic::TlsClient { config: config.unwrap(), name };
+        return Rc::new(QuicDialer::new(&tls, QuicSettings::default(), SMALL).unwrap());
+    }
+    let tls = config.map(|config| TlsClient { config, name });
     let dialer = TcpDialer::new(tls).speaking(speech);
     if !is_http {
         return Rc::new(dialer);

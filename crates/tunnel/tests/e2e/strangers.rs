@@ -30,8 +30,12 @@ fn with(running: &Running, name: &str, token: &str) -> Daemon {
 
 #[test]
 fn whoever_nobody_knows_keeps_a_name_as_long_as_he_is_connected() {
+    [Scheme::Tls, Scheme::Quic].into_iter().for_each(keeps_a_name);
+}
+
+fn keeps_a_name(scheme: Scheme) {
     let origin = Origin::echo();
-    let mut running = open(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let mut running = open(Setup::new(scheme).service("echo", origin.port()));
     let port = running.public("echo");
     running.start_client();
     running.wait_echo(port);

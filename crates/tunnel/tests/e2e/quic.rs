@@ -1,0 +1,245 @@
+//! `quic://` alone: what UDP paths do, and what a server that was killed owes its clients. What all
+//! transports promise is told where it is told for all.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use testkit::stage::Running;
+use testkit::wire::Entry;
+
+use crate::harness::{
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening, wait,
+    wait_listening,
+};
+
+const MB: u64 = 1_000_000;
+
+/// Sends as much as it then expects.
+fn both_ways(total: u64) -> Origin {
+    Origin::start(move |stream| {
+        bytes::send(&stream, total);
+        bytes::expect(&stream, total);
+        stream.shutdown(Shutdown::Write).unwrap();
+        bytes::expect_end(&stream);
+    })
+}
+
+/// The other end of [`both_ways`]: a download, then an upload.
+fn down_and_up(port: u16, total: u64) {
+    let visitor = connect(port);
+    bytes::expect(&visitor, total);
+    bytes::send(&visitor, total);
+    bytes::expect_end(&visitor);
+}
+
+/// Waits until so many more bytes have passed.
+fn wait_passed(running: &Running, more: u64) {
+    let wanted = running.wire().passed() + more;
+    wait("bytes pass", LONG, || (running.wire().passed() >= wanted).then_some(()));
+}
+
+/// The carriers of all links of the only client, and how often one was resumed.
+fn carriers(running: &Running) -> (Vec<[Value; 2]>, Value) {
+    let status = running.status("server").unwrap();
+    let session = &status["sessions"][0];
+    let links = session["links"].as_array().unwrap();
+    let of_link = |link: &Value| {
+        let carriers = link["carriers"].as_array().unwrap();
+        carriers.iter().map(|one| [link["serial"].clone(), one["number"].clone()]).collect()
+    };
+    let all: Vec<Vec<_>> = links.iter().map(of_link).collect();
+    (all.concat(), session["resumes"].clone())
+}
+
+/// Four connections, so that packets from another port go to the other worker's socket for some of
+/// them every time; the ids in the packets bring them back.
+#[test]
+fn a_nat_that_rebinds_in_mid_transfer_costs_no_byte_and_no_carrier() {
+    const LINKS: usize = 4;
+    let origin = both_ways(20 * MB);
+    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired_with(LINKS);
+    setup.server_lines.push_str("workers: 2\n");
+    let running = setup.start();
+    running.wait_links(LINKS);
+    let before = carriers(&running);
+    assert_eq!(before.0.len(), LINKS, "{before:?}");
+    let port = running.public("bulk");
+    let visitors: Vec<_> =
+        (0..LINKS).map(|_| thread::spawn(move || down_and_up(port, 20 * MB))).collect();
+    for _ in 0..7 {
+        wait_passed(&running, 20 * MB);
+        running.wire().rebind().unwrap();
+    }
+    visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
+    (0..LINKS).for_each(|_| origin.wait_one(LONG));
+    assert_eq!(carriers(&running), before, "the same connections, and nothing was resumed");
+    assert_eq!(before.1, 0);
+}
+
+/// A server that was killed, and the same one again; how long a visitor then waited.
+fn killed_and_started_again(running: &mut Running, meanwhile: impl FnOnce(&Running)) -> Duration {
+    let port = running.public("echo");
+    running.wait_echo(port);
+    running.server.kill();
+    wait("the public port is gone", SOON, || (!is_listening(port)).then_some(()));
+    meanwhile(running);
+    running.start_server_again();
+    wait_listening(running.server_port(), SOON);
+    let listening = Instant::now();
+    running.wait_echo(port);
+    assert!(running.client().is_running());
+    listening.elapsed()
+}
+
+#[test]
+fn a_server_that_was_killed_calls_its_idle_client_back() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    setup.client_lines.push_str("connections: 1\n");
+    let mut running = setup.start();
+    running.wait_echo(running.public("echo"));
+    let peers = running.file("state/quic.peers");
+    let is_written = || fs::read_to_string(&peers).is_ok_and(|text| text.contains("127.0.0.1"));
+    wait("the client is written down", SOON, || is_written().then_some(()));
+    let took = killed_and_started_again(&mut running, |_| ());
+    println!("called back: served {took:?} after the server listened");
+    // 2 s on an idle machine.
+    assert!(took < SOON, "{took:?}");
+    running.server.wait_one_line(&["before this one", "called back", "connections=1"], SOON);
+}
+
+/// What a reset tells it is lost; its next ping is answered by one.
+#[test]
+fn an_idle_client_that_is_not_called_back_learns_it_by_its_keep_alive() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("keepalive: 2s\n");
+    }
+    let mut running = setup.start();
+    let took = killed_and_started_again(&mut running, |running| {
+        fs::remove_file(running.file("state/quic.peers")).unwrap();
+    });
+    println!("not called back: served {took:?} after the server listened");
+    assert!(took < SOON, "{took:?}");
+    assert!(!running.server.log().contains("called back"));
+}
+
+#[test]
+fn five_percent_of_loss_both_ways_cost_no_byte() {
+    let origin = both_ways(10 * MB);
+    let running = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired().start();
+    running.wire().lose(50);
+    let start = Instant::now();
+    down_and_up(running.public("bulk"), 10 * MB);
+    println!("10 MB each way at 5 % of loss: {:?}", start.elapsed());
+    origin.wait_one(LONG);
+}
+
+/// UDP payload of a path of 1,280 bytes over IPv4: longer ones vanish, and nobody is told.
+const NARROW: usize = 1_280 - 28;
+
+#[test]
+fn a_black_hole_for_long_datagrams_costs_no_byte() {
+    let origin = both_ways(10 * MB);
+    for from_the_start in [true, false] {
+        let running = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+        let mut running = running.start_server();
+        if from_the_start {
+            running.wire().longest_datagram(NARROW);
+        }
+        running.start_client();
+        running.wait_ready();
+        let port = running.public("bulk");
+        let start = Instant::now();
+        let visitor = thread::spawn(move || down_and_up(port, 10 * MB));
+        if !from_the_start {
+            wait_passed(&running, 3 * MB);
+            running.wire().longest_datagram(NARROW);
+        }
+        visitor.join().unwrap();
+        origin.wait_one(LONG);
+        println!("from the start: {from_the_start}: {:?}", start.elapsed());
+        let carriers = carriers(&running);
+        assert_eq!(carriers.1, 0, "QUIC finds it out by itself: {carriers:?}");
+    }
+}
+
+/// Five times what `design` allows: another transport carries within 5 s.
+const CARRIES: Duration = Duration::from_secs(25);
+
+/// The preferred path is tried once a minute while another one carries.
+const TAKEN_BACK: Duration = Duration::from_secs(150);
+
+/// Blocked before the client comes, given free, and blocked again under a transfer.
+#[test]
+fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
+    let stop = Duration::from_secs(3);
+    let origin = Origin::start(move |mut stream| {
+        stream.read_exact(&mut [0]).unwrap();
+        bytes::send(&stream, 20 * MB);
+        stream.read_exact(&mut [0]).unwrap();
+        thread::sleep(stop);
+        bytes::send(&stream, 20 * MB);
+    });
+    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    // Who only listens knows of the silence by the second missed ping.
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("keepalive: 2s\n");
+    }
+    let second = format!("tls://127.0.0.1:{}", free_port());
+    setup.more_listen.push(second.clone());
+    let mut running = setup.start_server();
+    running.edit_client(|text| text.replacen("\"]", &format!("\", \"{second}\"]"), 1));
+    running.wire().entry(Entry::Silent);
+    let start = Instant::now();
+    running.start_client();
+    running.client().wait_line(&["connected to tls://"], CARRIES);
+    running.wait_ready();
+    println!("blocked from the start: carried after {:?}", start.elapsed());
+
+    // A stream that stays open.
+    let mut visitor = connect(running.public("bulk"));
+    visitor.set_read_timeout(Some(TAKEN_BACK)).unwrap();
+    visitor.write_all(b"1").unwrap();
+    bytes::expect(&visitor, 20 * MB);
+    running.wire().entry(Entry::Open);
+    let start = Instant::now();
+    running.client().wait_line(&["resumed over quic://"], TAKEN_BACK);
+    println!("open again: taken back after {:?}", start.elapsed());
+
+    visitor.write_all(b"2").unwrap();
+    running.wire().entry(Entry::Silent);
+    running.wire().freeze();
+    let start = Instant::now();
+    visitor.set_read_timeout(Some(stop + CARRIES)).unwrap();
+    visitor.peek(&mut [0]).unwrap();
+    println!("blocked under a stream: went on after {:?}, of which {stop:?}", start.elapsed());
+    bytes::expect(&visitor, 20 * MB);
+    bytes::expect_end(&visitor);
+    println!("all had come after {:?}", start.elapsed());
+    running.client().wait_line(&["resumed over tls://"], CARRIES);
+    origin.wait_one(LONG);
+}
+
+#[test]
+fn five_hundred_visitors_at_once_are_answered_on_default_settings() {
+    const COUNT: usize = 500;
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::Quic).service("echo", origin.port()).start();
+    let mut visitors: Vec<_> = (0..COUNT).map(|_| connect(running.public("echo"))).collect();
+    for turn in 0..2u8 {
+        for (number, visitor) in visitors.iter_mut().enumerate() {
+            visitor.write_all(&[turn, number as u8]).unwrap();
+        }
+        for (number, visitor) in visitors.iter_mut().enumerate() {
+            let mut answer = [0; 2];
+            visitor.read_exact(&mut answer).unwrap_or_else(|e| panic!("visitor {number}: {e}"));
+            assert_eq!(answer, [turn, number as u8]);
+        }
+    }
+}
