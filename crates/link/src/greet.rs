@@ -145,6 +145,7 @@ async fn answer(
             ServerEvent::LinkSecret { name, instance, link } => {
                 greeting.link_secret(verifier.link_secret(&name, instance, link));
             }
+            ServerEvent::Preview { .. } => greeting.preview(None),
             ServerEvent::Decide(grant) => match verifier.decide(&grant, peer).await {
                 Ok(terms) => match greeting.accept(&terms) {
                     Some(accepted) => return Outcome::Accepted(Box::new(grant), accepted),

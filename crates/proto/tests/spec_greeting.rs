@@ -13,9 +13,9 @@ use proto::control::{
     ServiceResult, ServiceSpec,
 };
 use proto::greeting::{
-    Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, Features, Identity,
-    LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup, StoredCredential, Terms,
-    Token, Versions,
+    Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
+    Features, Identity, LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup,
+    StoredCredential, Terms, Token, Versions,
 };
 use proto::{CarrierNumber, InstanceId, LinkId, Priority};
 
@@ -118,6 +118,7 @@ fn greet_at(
                     };
                     server.accept(&terms).unwrap();
                 }
+                ServerEvent::Preview { .. } => panic!("nothing was said early"),
                 ServerEvent::Failed(error) => panic!("{error}"),
             }
         }
@@ -126,6 +127,56 @@ fn greet_at(
         from_server.extend_from_slice(&answer);
     }
     (from_client, from_server, client.poll_outcome().unwrap().unwrap())
+}
+
+/// What each side says where the second carrier of a link comes back early.
+fn greet_early(attach: Attach, secret: LinkSecret) -> (Vec<u8>, Vec<u8>) {
+    let bindings = EarlyBinding { client: [0xe1; 32], server: [0xe2; 32] };
+    let setup = ClientSetup {
+        binding: Binding::Exporter([0xee; 32]),
+        name: Name::new("home").unwrap(),
+        takeover: false,
+        identity: Identity::Token(Token::new(TOKEN).unwrap()),
+        instance: InstanceId([0x22; 16]),
+        attach: Some((attach, secret.clone())),
+        versions: Versions::OURS,
+        features: Features::default(),
+        nonce: [0xcc; 32],
+    };
+    let server = ServerSetup {
+        binding: Binding::None,
+        certificate_name: None,
+        versions: Versions::OURS,
+        features: Features::default(),
+        introductions: false,
+        nonce: [0x55; 32],
+    };
+    let terms = Terms {
+        new_link: attach.link,
+        resume_timeout: Duration::from_secs(60),
+        keepalive: Duration::from_secs(15),
+    };
+    let flight = setup.early_flight(&bindings.client).unwrap();
+    let mut server = ServerGreeting::early(server, bindings);
+    server.handle_input(&mut BytesMut::from(&flight[..]));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::LinkSecret { .. })));
+    server.link_secret(Some(secret.clone()));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Preview { .. })));
+    server.preview(Some(&terms));
+    let answer = server.poll_output().unwrap();
+    let mut client = ClientGreeting::after_early(setup, &bindings).unwrap();
+    let proof = client.poll_output().unwrap();
+    client.handle_input(&mut BytesMut::from(&answer[..]));
+    assert!(client.poll_outcome().unwrap().unwrap().early);
+    server.handshake_done(Binding::Exporter([0xee; 32]), None);
+    server.handle_input(&mut BytesMut::from(&proof[..]));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Credentials { .. })));
+    server.credentials(&[Token::new(TOKEN).unwrap().stored()]);
+    assert!(matches!(server.poll_event(), Some(ServerEvent::LinkSecret { .. })));
+    server.link_secret(Some(secret));
+    assert!(matches!(server.poll_event(), Some(ServerEvent::Decide(_))));
+    assert!(server.accept(&terms).unwrap().early && server.poll_output().is_none());
+    ([flight, proof].concat(), answer.to_vec())
 }
 
 #[test]
@@ -138,7 +189,9 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
         carrier: CarrierNumber(2),
         mode: AttachMode::Replaces(CarrierNumber(1)),
     };
-    let (attach_client, attach_server, _) = greet(bound, Some((attach, accepted.secret.unwrap())));
+    let secret = accepted.secret.unwrap();
+    let (early_client, early_server) = greet_early(attach, secret.clone());
+    let (attach_client, attach_server, _) = greet(bound, Some((attach, secret)));
     let code = Identity::Code(Token::new(TOKEN).unwrap());
     let (enrol_client, enrol_server, enrolled) = greet_as(code, bound, None);
     let stranger = Identity::Introducing(Token::new(TOKEN).unwrap());
@@ -163,6 +216,8 @@ fn the_greetings_of_the_document_are_those_of_the_code() {
             ("greeting-unbound-server", unbound_server),
             ("greeting-attach-client", attach_client),
             ("greeting-attach-server", attach_server),
+            ("greeting-early-client", early_client),
+            ("greeting-early-server", early_server),
             ("greeting-enrol-client", enrol_client),
             ("greeting-enrol-server", enrol_server),
             ("greeting-stranger-client", stranger_client),

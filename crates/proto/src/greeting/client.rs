@@ -5,6 +5,9 @@
 //!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
 //!
+//! A client that has said Hello early ([`ClientGreeting::after_early`]) sends Proof at once, and after Accept
+//! takes EarlySignature for Signature.
+//!
 //! A bound client that means to introduces itself when the server asks who it is, once, and waits for its
 //! answer.
 
@@ -13,12 +16,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::early;
 use super::keys::{self, ClientKeys, StoredCredential};
 use super::message::{self, Accept, Hello, Inbound, Macs, Message};
 use super::transcript::Transcript;
 use super::{
-    Attach, Binding, EnrolledToken, Features, GreetingError, LinkSecret, MAGIC, NONCE_LENGTH, Name,
-    Token, Versions,
+    Attach, AttachMode, Binding, EarlyBinding, EnrolledToken, Features, GreetingError, LinkSecret,
+    MAGIC, NONCE_LENGTH, Name, Token, Versions,
 };
 use crate::{CarrierNumber, InstanceId, LinkId};
 
@@ -66,6 +70,36 @@ pub struct ClientSetup {
     pub nonce: [u8; NONCE_LENGTH],
 }
 
+impl ClientSetup {
+    /// What may be sent before the handshake is done, by a client that has lost its link's carrier;
+    /// `client` is that of [`EarlyBinding`]. `None` where there is nothing to say. The setup's binding is
+    /// not looked at: it is not known yet.
+    #[must_use]
+    pub fn early_flight(&self, client: &[u8; 32]) -> Option<Bytes> {
+        let (attach, secret) = self.attach.as_ref()?;
+        let replaces = matches!(attach.mode, AttachMode::Replaces(_));
+        let hello = Hello { bound: true, early: true, ..self.hello() };
+        (replaces && !hello.enrolls).then(|| early::flight(&hello, secret, client))
+    }
+
+    fn hello(&self) -> Hello {
+        let enrolls = matches!(self.identity, Identity::Code(_));
+        Hello {
+            bound: self.binding.is_bound(),
+            takeover: self.takeover,
+            certificate: matches!(self.identity, Identity::Certificate),
+            early: false,
+            versions: self.versions,
+            features: self.features,
+            instance: self.instance,
+            nonce: self.nonce,
+            name: self.name.clone(),
+            attach: self.attach.as_ref().filter(|_| !enrolls).map(|(attach, _)| *attach),
+            enrolls,
+        }
+    }
+}
+
 /// What a client has once both sides have proved themselves.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -82,6 +116,8 @@ pub struct ClientAccepted {
     pub secret: Option<LinkSecret>,
     /// What it got for a code ([`Identity::Code`]).
     pub token: Option<EnrolledToken>,
+    /// The server has answered what was said early: its RESUME follows, and this side's may be sent.
+    pub early: bool,
     /// How long the server keeps the link without a carrier.
     pub resume_timeout: Duration,
     /// How long either side may be silent before it is pinged.
@@ -102,6 +138,8 @@ pub struct ClientGreeting {
     token: Option<EnrolledToken>,
     inbound: Inbound,
     transcript: Transcript,
+    /// What the answer to an early Hello covers.
+    early: Option<Transcript>,
     state: State,
     output: Option<Bytes>,
     outcome: Option<Result<ClientAccepted, GreetingError>>,
@@ -118,6 +156,31 @@ enum State {
 impl ClientGreeting {
     /// Starts a greeting. The one error is [`GreetingError::CertificateUnbound`].
     pub fn new(setup: ClientSetup) -> Result<Self, GreetingError> {
+        let mut greeting = Self::begin(setup)?;
+        // At once, whatever else waits for the nonce: it tells a port of TLS what we are.
+        greeting.output = Some(Bytes::from_static(&MAGIC));
+        if greeting.hello.bound {
+            greeting.say_hello();
+        }
+        Ok(greeting)
+    }
+
+    /// Goes on, once the handshake is done, where [`ClientSetup::early_flight`] of the same setup was
+    /// sent and taken; its binding is known now.
+    pub fn after_early(setup: ClientSetup, binding: &EarlyBinding) -> Result<Self, GreetingError> {
+        let Some(flight) = setup.early_flight(&binding.client) else { return Self::new(setup) };
+        let mut greeting = Self::begin(setup)?;
+        let said = flight.slice(MAGIC.len()..);
+        let mut answer = Transcript::early_answer(&binding.server);
+        answer.push(&said);
+        greeting.early = Some(answer);
+        greeting.transcript.push(&said);
+        greeting.prove(BytesMut::new());
+        Ok(greeting)
+    }
+
+    fn begin(setup: ClientSetup) -> Result<Self, GreetingError> {
+        let hello = setup.hello();
         let keys = match (&setup.identity, &setup.binding) {
             (Identity::Token(token) | Identity::Introducing(token) | Identity::Code(token), _) => {
                 token.keys()
@@ -127,38 +190,21 @@ impl ClientGreeting {
                 return Err(GreetingError::CertificateUnbound);
             }
         };
-        let enrolls = matches!(setup.identity, Identity::Code(_));
-        let (attach, attach_secret) = setup.attach.filter(|_| !enrolls).unzip();
-        let bound = setup.binding.is_bound();
-        let may_introduce = bound && matches!(setup.identity, Identity::Introducing(_));
-        let mut greeting = Self {
-            hello: Hello {
-                bound,
-                takeover: setup.takeover,
-                certificate: matches!(setup.identity, Identity::Certificate),
-                versions: setup.versions,
-                features: setup.features,
-                instance: setup.instance,
-                nonce: setup.nonce,
-                name: setup.name,
-                attach,
-                enrolls,
-            },
-            introduction: (may_introduce && attach.is_none()).then(|| keys.stored()),
+        let attach_secret = setup.attach.map(|(_, secret)| secret).filter(|_| !hello.enrolls);
+        let may_introduce = hello.bound && matches!(setup.identity, Identity::Introducing(_));
+        Ok(Self {
+            introduction: (may_introduce && hello.attach.is_none()).then(|| keys.stored()),
+            hello,
             keys,
             attach_secret,
             token: None,
             inbound: Inbound::new(),
             transcript: Transcript::new(&setup.binding),
+            early: None,
             state: State::Nonce,
-            // At once, whatever else waits for the nonce: it tells a port of TLS what we are.
-            output: Some(Bytes::from_static(&MAGIC)),
+            output: None,
             outcome: None,
-        };
-        if bound {
-            greeting.say_hello();
-        }
-        Ok(greeting)
+        })
     }
 
     /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
@@ -191,6 +237,7 @@ impl ClientGreeting {
             (State::Nonce, message::NONCE) => {
                 message::read_nonce(message.body())?;
                 self.transcript.push(&message.bytes);
+                self.early.iter_mut().for_each(|early| early.push(&message.bytes));
                 if !self.hello.bound {
                     self.say_hello();
                 }
@@ -210,10 +257,15 @@ impl ClientGreeting {
                 let accept = Accept::read(message.body())?;
                 self.check(&accept)?;
                 self.transcript.push(&message.bytes);
+                self.early.iter_mut().for_each(|early| early.push(&message.bytes));
                 self.state = State::Signature(accept);
             }
             (State::Signature(accept), message::SIGNATURE) => {
                 let accepted = self.verify(&accept, message.body())?;
+                self.end(Ok(accepted));
+            }
+            (State::Signature(accept), message::EARLY_SIGNATURE) => {
+                let accepted = self.verify_early(&accept, message.body())?;
                 self.end(Ok(accepted));
             }
             (State::Nonce | State::Answer, message::REFUSED) => {
@@ -230,15 +282,20 @@ impl ClientGreeting {
         let hello_start = out.len();
         self.hello.write(&mut out);
         self.transcript.push(&out[hello_start..]);
+        self.prove(out);
+    }
+
+    /// Sends `out` and the proof behind it.
+    fn prove(&mut self, mut out: BytesMut) {
         let hash = self.transcript.hash();
         self.token = self.hello.enrolls.then(|| self.keys.enrolled_token(&hash));
         let proof = Macs {
             credential: self.keys.proof(&hash),
             link: self.attach_secret.as_ref().map(|secret| secret.attach_proof(&hash)),
         };
-        let hello_end = out.len();
+        let proof_start = out.len();
         proof.write(message::PROOF, &mut out);
-        self.transcript.push(&out[hello_end..]);
+        self.transcript.push(&out[proof_start..]);
         self.output = Some(out.freeze());
     }
 
@@ -276,21 +333,39 @@ impl ClientGreeting {
         if !(credential && link) {
             return Err(GreetingError::Unproven);
         }
-        Ok(ClientAccepted {
-            version: accept.version,
-            features: accept.features,
-            link: accept.link,
-            carrier: accept.carrier,
-            secret: self.attach_secret.is_none().then(|| self.keys.link_secret(&hash)),
-            token: self.token.clone(),
-            resume_timeout: Duration::from_secs(accept.resume_timeout.into()),
-            keepalive: Duration::from_secs(accept.keepalive.into()),
-        })
+        let secret = self.attach_secret.is_none().then(|| self.keys.link_secret(&hash));
+        Ok(ClientAccepted { secret, token: self.token.clone(), ..accepted(accept, false) })
+    }
+
+    /// That the server holds the secret of the link, at the other end of this very handshake.
+    fn verify_early(&self, accept: &Accept, mac: &[u8]) -> Result<ClientAccepted, GreetingError> {
+        let mac = message::read_mac(mac)?;
+        let (Some(transcript), Some(secret)) = (&self.early, &self.attach_secret) else {
+            return Err(GreetingError::Malformed("an answer to early data that was not sent"));
+        };
+        if !keys::same(&mac, &secret.early_signature(&transcript.hash())) {
+            return Err(GreetingError::Unproven);
+        }
+        Ok(accepted(accept, true))
     }
 
     fn end(&mut self, outcome: Result<ClientAccepted, GreetingError>) {
         self.state = State::Over;
         self.outcome = Some(outcome);
+    }
+}
+
+fn accepted(accept: &Accept, early: bool) -> ClientAccepted {
+    ClientAccepted {
+        version: accept.version,
+        features: accept.features,
+        link: accept.link,
+        carrier: accept.carrier,
+        secret: None,
+        token: None,
+        early,
+        resume_timeout: Duration::from_secs(accept.resume_timeout.into()),
+        keepalive: Duration::from_secs(accept.keepalive.into()),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Harnesses of the fuzz targets `greeting_client` and `greeting_server` and of the replay of their
 //! corpus. Nonces and exporter are fixed, so that a kept greeting can be valid to the end.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Attach, AttachMode, Binding, ClientGreeting, ClientSetup, Features, GREETING_MAX,
+    Attach, AttachMode, Binding, ClientGreeting, ClientSetup, EarlyBinding, Features, GREETING_MAX,
     GreetingError, Identity, LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup,
     Terms, Token, Versions,
 };
@@ -15,14 +17,17 @@ const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 /// One that the server does not know.
 const STRANGE: &str = "Zt5RkW1xQ8bN4mVc7LpYs2";
 
+const EARLY: EarlyBinding = EarlyBinding { client: [0xe1; 32], server: [0xe2; 32] };
+
 /// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate, bit 3
-/// a client that the server does not know) and in pieces of which length it arrives.
+/// a client that the server does not know, bit 7 one that has said Hello early) and in pieces of which length it arrives.
 #[derive(Clone, Copy)]
 struct Scenario {
     bound: bool,
     attach: bool,
     certificate: bool,
     stranger: bool,
+    early: bool,
     piece: usize,
 }
 
@@ -33,7 +38,8 @@ impl Scenario {
             attach: byte & 2 != 0,
             certificate: byte & 4 != 0,
             stranger: byte & 8 != 0,
-            piece: usize::from(byte >> 4) * 37 + 1,
+            early: byte & 0x80 != 0,
+            piece: usize::from(byte >> 4 & 7) * 37 + 1,
         }
     }
 
@@ -41,7 +47,7 @@ impl Scenario {
         if self.bound { Binding::Exporter([0xee; 32]) } else { Binding::None }
     }
 
-    fn client(self) -> Option<ClientGreeting> {
+    fn setup(self) -> Option<ClientSetup> {
         let attach = Attach {
             link: LinkId([0x11; 16]),
             carrier: CarrierNumber(2),
@@ -52,7 +58,7 @@ impl Scenario {
             Ok(token) if !self.certificate => Identity::Token(token),
             Ok(_) | Err(_) => Identity::Certificate,
         };
-        ClientGreeting::new(ClientSetup {
+        Some(ClientSetup {
             binding: self.binding(),
             name: Name::new("home").ok()?,
             identity,
@@ -63,18 +69,32 @@ impl Scenario {
             features: Features(3),
             nonce: [0xcc; 32],
         })
-        .ok()
+    }
+
+    fn client(self) -> Option<ClientGreeting> {
+        let setup = self.setup()?;
+        let begun = if self.early {
+            ClientGreeting::after_early(setup, &EARLY)
+        } else {
+            ClientGreeting::new(setup)
+        };
+        begun.ok()
+    }
+
+    fn certificate_name(self) -> Option<String> {
+        self.certificate.then(|| "home".to_owned())
     }
 
     fn server(self) -> ServerGreeting {
-        ServerGreeting::new(ServerSetup {
+        let setup = ServerSetup {
             binding: self.binding(),
-            certificate_name: self.certificate.then(|| "home".to_owned()),
+            certificate_name: self.certificate_name(),
             versions: Versions::OURS,
             features: Features(1),
             introductions: true,
             nonce: [0x55; 32],
-        })
+        };
+        if self.early { ServerGreeting::early(setup, EARLY) } else { ServerGreeting::new(setup) }
     }
 }
 
@@ -112,10 +132,13 @@ fn server_accepts(data: &[u8]) -> bool {
     let mut server = scenario.server();
     let (mut sent, mut end) = (0, None);
     let taken = feed(data, scenario.piece, |input| {
-        server.handle_input(input);
-        while let Some(event) = server.poll_event() {
-            let over = answer(&mut server, scenario, event);
-            end = end.or(over);
+        for _ in 0..2 {
+            server.handle_input(input);
+            while let Some(event) = server.poll_event() {
+                let over = answer(&mut server, scenario, event);
+                end = end.or(over);
+            }
+            server.handshake_done(scenario.binding(), scenario.certificate_name());
         }
         sent += server.poll_output().map_or(0, |bytes: Bytes| bytes.len());
         end.is_some()
@@ -123,6 +146,12 @@ fn server_accepts(data: &[u8]) -> bool {
     assert!(taken <= GREETING_MAX && sent <= GREETING_MAX);
     end == Some(true)
 }
+
+const TERMS: Terms = Terms {
+    new_link: LinkId([0x11; 16]),
+    resume_timeout: Duration::from_secs(1),
+    keepalive: Duration::from_secs(1),
+};
 
 /// Says whether the server accepted, once it is over.
 fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -> Option<bool> {
@@ -136,13 +165,14 @@ fn answer(server: &mut ServerGreeting, scenario: Scenario, event: ServerEvent) -
             let known = scenario.attach && link == LinkId([0x11; 16]);
             server.link_secret(known.then(|| LinkSecret::decoy([0x33; 32])));
         }
+        ServerEvent::Preview { name, .. } => {
+            assert!(scenario.early && name.as_str() == "home", "who has the link's secret");
+            server.preview(Some(&TERMS));
+        }
         ServerEvent::Decide(grant) => {
             let proved = grant.name.as_str() == "home" || grant.introduced.is_some();
             assert!(proved, "another name can but introduce itself");
-            let second = std::time::Duration::from_secs(1);
-            let terms =
-                Terms { new_link: LinkId([0x11; 16]), resume_timeout: second, keepalive: second };
-            assert!(server.accept(&terms).is_some());
+            assert!(server.accept(&TERMS).is_some());
             return Some(true);
         }
         ServerEvent::Failed(error) => {
@@ -174,7 +204,7 @@ mod tests {
     use super::*;
 
     /// The kinds of greeting that come to an end: a certificate needs an exporter.
-    const KINDS: [(u8, &str); 7] = [
+    const KINDS: [(u8, &str); 9] = [
         (0, "unbound"),
         (1, "bound"),
         (2, "unbound-attach"),
@@ -182,6 +212,8 @@ mod tests {
         (5, "bound-certificate"),
         (7, "bound-certificate-attach"),
         (9, "bound-stranger"),
+        (0x83, "early"),
+        (0x87, "early-certificate"),
     ];
 
     /// The bytes of both directions of a greeting that succeeds, and its scenario in front.
@@ -189,15 +221,25 @@ mod tests {
         let scenario = Scenario::new(kind);
         let (mut client, mut server) = (scenario.client().unwrap(), scenario.server());
         let (mut from_server, mut from_client) = (vec![kind], vec![kind]);
+        let hear = |server: &mut ServerGreeting, said: &[u8]| {
+            let mut input = BytesMut::from(said);
+            server.handle_input(&mut input);
+            while let Some(event) = server.poll_event() {
+                answer(server, scenario, event);
+            }
+        };
+        if scenario.early {
+            let flight = scenario.setup().unwrap().early_flight(&EARLY.client).unwrap();
+            from_client.extend_from_slice(&flight);
+            hear(&mut server, &flight);
+        }
+        server.handshake_done(scenario.binding(), scenario.certificate_name());
         while let Some(said) = server.poll_output() {
             from_server.extend_from_slice(&said);
             client.handle_input(&mut BytesMut::from(&said[..]));
             let said = client.poll_output().unwrap_or_default();
             from_client.extend_from_slice(&said);
-            server.handle_input(&mut BytesMut::from(&said[..]));
-            while let Some(event) = server.poll_event() {
-                answer(&mut server, scenario, event);
-            }
+            hear(&mut server, &said);
         }
         [from_server, from_client]
     }

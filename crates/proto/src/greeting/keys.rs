@@ -203,6 +203,16 @@ impl LinkSecret {
     pub(super) fn attach_signature(&self, transcript: &[u8; 32]) -> [u8; 32] {
         mac(&self.0, &[b"tunnel attach server", transcript])
     }
+
+    /// The client's claim before the handshake is done, good for one look at the link.
+    pub(super) fn early_proof(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        mac(&self.0, &[b"tunnel early client", transcript])
+    }
+
+    /// The server's counterpart, which covers the whole handshake of the connection.
+    pub(super) fn early_signature(&self, transcript: &[u8; 32]) -> [u8; 32] {
+        mac(&self.0, &[b"tunnel early server", transcript])
+    }
 }
 
 impl fmt::Debug for LinkSecret {

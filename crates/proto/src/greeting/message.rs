@@ -19,6 +19,8 @@ pub(super) const SIGNATURE: u8 = 5;
 pub(super) const REFUSED: u8 = 6;
 pub(super) const INTRODUCE: u8 = 7;
 pub(super) const INTRODUCTION: u8 = 8;
+pub(super) const EARLY: u8 = 9;
+pub(super) const EARLY_SIGNATURE: u8 = 10;
 
 /// First bytes of a peer that was told `tls://` where we were told `tcp://`: the types of records a
 /// TLS handshake may begin with (RFC 8446 section 5.1).
@@ -28,6 +30,7 @@ const TLS_HANDSHAKE: u8 = 22;
 const FLAG_BOUND: u8 = 1;
 const FLAG_TAKEOVER: u8 = 2;
 const FLAG_CERTIFICATE: u8 = 4;
+const FLAG_EARLY: u8 = 8;
 
 const INTENT_NEW: u8 = 0;
 const INTENT_ADDS: u8 = 1;
@@ -97,6 +100,8 @@ pub(super) struct Hello {
     pub(super) bound: bool,
     pub(super) takeover: bool,
     pub(super) certificate: bool,
+    /// Said before the handshake is done; [`EARLY`] follows.
+    pub(super) early: bool,
     pub(super) versions: Versions,
     pub(super) features: Features,
     pub(super) instance: InstanceId,
@@ -118,7 +123,8 @@ impl Hello {
             out.put_u8(
                 flag(self.bound, FLAG_BOUND)
                     | flag(self.takeover, FLAG_TAKEOVER)
-                    | flag(self.certificate, FLAG_CERTIFICATE),
+                    | flag(self.certificate, FLAG_CERTIFICATE)
+                    | flag(self.early, FLAG_EARLY),
             );
             out.put_slice(&self.instance.0);
             out.put_slice(&self.nonce);
@@ -176,6 +182,7 @@ impl Hello {
             bound: flags & FLAG_BOUND != 0,
             takeover: flags & FLAG_TAKEOVER != 0,
             certificate: flags & FLAG_CERTIFICATE != 0,
+            early: flags & FLAG_EARLY != 0,
             versions,
             features,
             instance,
@@ -258,6 +265,18 @@ impl Macs {
         body.finish()?;
         Ok(Self { credential, link })
     }
+}
+
+/// The body of `Early` and `EarlySignature`.
+pub(super) fn write_mac(kind: u8, mac: &[u8; 32], out: &mut BytesMut) {
+    put_tlv(out, kind, |out| out.put_slice(mac));
+}
+
+pub(super) fn read_mac(body: &[u8]) -> Result<[u8; 32], GreetingError> {
+    let mut body = Reader::new(body);
+    let mac = body.array()?;
+    body.finish()?;
+    Ok(mac)
 }
 
 pub(super) fn write_nonce(nonce: &[u8; NONCE_LENGTH], out: &mut BytesMut) {

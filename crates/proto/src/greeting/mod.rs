@@ -13,12 +13,15 @@
 //! TLS exporter of the very connection where there is one ([`Binding`]), so a captured greeting is
 //! worth nothing on another connection. Without an exporter the server's nonce comes first.
 //!
+//! A client that comes back to its link may say who it is before the handshake is done: see `early.rs`.
+//!
 //! The machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`, bytes
 //! come out of `poll_output`. They hold no buffer: an incomplete message stays in the driver's one,
 //! which never needs more than [`GREETING_MAX`] bytes. The driver's part is the deadline of
 //! [`GREETING_TIMEOUT`], the randomness, and the slowing of failures by name and source.
 
 mod client;
+mod early;
 mod error;
 mod fuzz;
 mod keys;
@@ -34,6 +37,7 @@ mod transcript;
 use std::time::Duration;
 
 pub use client::{ClientAccepted, ClientGreeting, ClientSetup, Identity};
+pub use early::EarlyBinding;
 pub use error::GreetingError;
 #[doc(hidden)]
 pub use fuzz::{fuzz_client, fuzz_server};

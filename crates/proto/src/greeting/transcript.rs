@@ -2,6 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
+const LABEL: &[u8] = b"tunnel greeting 1";
+
 /// What ties a greeting to its connection.
 ///
 /// Both sides must see the same: the mode is part of the transcript and of the client's hello, so
@@ -37,7 +39,7 @@ pub(super) struct Transcript(Sha256);
 
 impl Transcript {
     pub(super) fn new(binding: &Binding) -> Self {
-        let mut hash = Sha256::new_with_prefix(b"tunnel greeting 1");
+        let mut hash = Sha256::new_with_prefix(LABEL);
         match binding {
             Binding::Exporter(exporter) => {
                 hash.update([1]);
@@ -46,6 +48,16 @@ impl Transcript {
             Binding::None => hash.update([0]),
         }
         Self(hash)
+    }
+
+    /// What [`super::message::EARLY`] covers.
+    pub(super) fn early(client: &[u8; 32]) -> Self {
+        Self(Sha256::new_with_prefix(LABEL).chain_update([2]).chain_update(client))
+    }
+
+    /// What [`super::message::EARLY_SIGNATURE`] covers.
+    pub(super) fn early_answer(server: &[u8; 32]) -> Self {
+        Self(Sha256::new_with_prefix(LABEL).chain_update([3]).chain_update(server))
     }
 
     pub(super) fn push(&mut self, message: &[u8]) {

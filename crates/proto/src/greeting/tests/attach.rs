@@ -2,22 +2,22 @@
 
 use super::*;
 
-const LINK: LinkId = LinkId([0x77; 16]);
-const INSTANCE: InstanceId = InstanceId([0x22; 16]);
+pub(super) const LINK: LinkId = LinkId([0x77; 16]);
+pub(super) const INSTANCE: InstanceId = InstanceId([0x22; 16]);
 
-fn secret(byte: u8) -> LinkSecret {
+pub(super) fn secret(byte: u8) -> LinkSecret {
     LinkSecret::decoy([byte; 32])
 }
 
-fn attach() -> Attach {
+pub(super) fn attach() -> Attach {
     Attach { link: LINK, carrier: CarrierNumber(3), mode: AttachMode::Replaces(CarrierNumber(2)) }
 }
 
-fn attaching(binding: Binding, secret: LinkSecret) -> ClientSetup {
+pub(super) fn attaching(binding: Binding, secret: LinkSecret) -> ClientSetup {
     ClientSetup { attach: Some((attach(), secret)), takeover: false, ..client_setup(binding) }
 }
 
-fn knowing() -> Knowledge {
+pub(super) fn knowing() -> Knowledge {
     let credentials = vec![("home", token(TOKEN).stored()), ("other", token(OTHER_TOKEN).stored())];
     let links = vec![("home", INSTANCE, LINK, secret(1))];
     Knowledge { credentials, links, ..Knowledge::default() }

@@ -1,6 +1,7 @@
 //! What must hold for greetings: two machines, a wire that a test may cut, tamper with or record.
 
 mod attach;
+mod early;
 mod hostile;
 mod introduce;
 mod log_in;
@@ -58,6 +59,8 @@ struct Knowledge {
     certificates: bool,
     code: Option<StoredCredential>,
     links: Vec<(&'static str, InstanceId, LinkId, LinkSecret)>,
+    /// Whether a link can be looked at before the handshake is done.
+    previews: bool,
     decision: Result<(), Refusal>,
 }
 
@@ -68,6 +71,7 @@ impl Default for Knowledge {
             certificates: false,
             code: None,
             links: vec![],
+            previews: true,
             decision: Ok(()),
         }
     }
@@ -102,6 +106,9 @@ impl Knowledge {
                         .iter()
                         .find(|(n, i, l, _)| (*n, *i, *l) == (name.as_str(), instance, link));
                     server.link_secret(found.map(|(.., secret)| secret.clone()));
+                }
+                ServerEvent::Preview { .. } => {
+                    server.preview(self.previews.then(terms).as_ref());
                 }
                 ServerEvent::Decide(grant) => match self.decision {
                     Ok(()) => {

@@ -6,12 +6,18 @@
 //!                                     \--unknown-> Introduction ------/
 //! ```
 //!
+//!   Hello that is early -> Early -> Link? -> Preview? -> Proof, when the handshake is done
+//!
 //! States with a question mark wait for the driver. Every one may end in `Over` by a refusal.
+
+mod early;
 
 use std::fmt;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+
+use early::{Early, EarlyClaim};
 
 use super::client::{FIRST_CARRIER, seconds};
 use super::keys::{self, ClientKeys, LinkSecret, StoredCredential};
@@ -59,12 +65,23 @@ pub enum ServerEvent {
     /// What is the secret of this link of this client? Answer with [`ServerGreeting::link_secret`];
     /// a link of another name or instance is as good as none.
     LinkSecret {
-        /// The client, authenticated.
+        /// The client, authenticated; not so before the handshake is done.
         name: Name,
         /// Its process.
         instance: InstanceId,
         /// The link it wants to attach to.
         link: LinkId,
+    },
+    /// The client has lost its carrier, has shown the link's secret before the handshake is done, and
+    /// asks for the link's RESUME. Answer with [`ServerGreeting::preview`]. Anybody may have sent
+    /// again what it said: nothing may change by it.
+    Preview {
+        /// The client.
+        name: Name,
+        /// Its process.
+        instance: InstanceId,
+        /// What it will ask for once the handshake is done.
+        attach: Attach,
     },
     /// All is proved. Answer with [`ServerGreeting::accept`] or [`ServerGreeting::refuse`].
     Decide(Grant),
@@ -137,6 +154,8 @@ pub struct ServerAccepted {
     pub carrier: CarrierNumber,
     /// The secret of a new link; `None` after an attach, whose link keeps its own.
     pub secret: Option<LinkSecret>,
+    /// The answer was given early, with a preview of the link: that was this side's RESUME.
+    pub early: bool,
 }
 
 /// A greeting seen from the server.
@@ -150,6 +169,7 @@ pub struct ServerGreeting {
     nonce: Bytes,
     inbound: Inbound,
     transcript: Transcript,
+    early: Option<Early>,
     state: State,
     output: BytesMut,
     event: Option<ServerEvent>,
@@ -158,6 +178,9 @@ pub struct ServerGreeting {
 #[derive(Debug)]
 enum State {
     Hello,
+    Early(Box<Hello>, u16),
+    EarlyLink(Box<EarlyClaim>),
+    Preview(Box<EarlyClaim>, LinkSecret),
     Proof(Box<Hello>, u16),
     Credentials(Box<Claim>),
     Introduction(Box<Claim>),
@@ -195,6 +218,7 @@ impl ServerGreeting {
             nonce,
             inbound: Inbound::new(),
             transcript,
+            early: None,
             state: State::Hello,
             output,
             event: None,
@@ -204,7 +228,7 @@ impl ServerGreeting {
     /// Takes the greeting's bytes off the front of `input`. An incomplete message stays there:
     /// append to it and call again. What follows the greeting is not touched.
     pub fn handle_input(&mut self, input: &mut BytesMut) {
-        while matches!(self.state, State::Hello | State::Proof(..) | State::Introduction(_)) {
+        while self.listens() {
             let step = match self.inbound.poll(input) {
                 Ok(Some(message)) => self.handle_message(&message),
                 Ok(None) => return,
@@ -213,6 +237,20 @@ impl ServerGreeting {
             if let Err(error) = step {
                 self.fail(error);
             }
+        }
+    }
+
+    fn listens(&self) -> bool {
+        match self.state {
+            State::Hello | State::Early(..) | State::Introduction(_) => true,
+            // Nothing that is said early may count as proof.
+            State::Proof(..) => self.early.as_ref().is_none_or(Early::is_over),
+            State::EarlyLink(_)
+            | State::Preview(..)
+            | State::Credentials(_)
+            | State::Link(..)
+            | State::Decision(..)
+            | State::Over => false,
         }
     }
 
@@ -249,6 +287,9 @@ impl ServerGreeting {
 
     /// Answers [`ServerEvent::LinkSecret`]; `None` when there is no such link of this client.
     pub fn link_secret(&mut self, secret: Option<LinkSecret>) {
+        if matches!(self.state, State::EarlyLink(_)) {
+            return self.early_link_secret(secret);
+        }
         let waits = |state: &State| matches!(state, State::Link(..));
         let State::Link(claim, keys) = self.take_state(waits) else { return };
         let known = secret.is_some();
@@ -272,14 +313,18 @@ impl ServerGreeting {
             None => (terms.new_link, FIRST_CARRIER),
             Some(attach) => (attach.link, attach.carrier),
         };
-        let accept = Accept {
-            version: claim.version,
-            features: self.setup.features.common(claim.hello.features),
+        let accept = self.answer(&claim.hello, claim.version, (link, carrier), terms);
+        let mut done = ServerAccepted {
+            version: accept.version,
+            features: accept.features,
             link,
             carrier,
-            resume_timeout: seconds(terms.resume_timeout, 0),
-            keepalive: seconds(terms.keepalive, 1),
+            secret: None,
+            early: self.has_answered_early(),
         };
+        if done.early {
+            return Some(done);
+        }
         let mut out = BytesMut::new();
         accept.write(&mut out);
         self.transcript.push(&out);
@@ -290,13 +335,25 @@ impl ServerGreeting {
         };
         signature.write(message::SIGNATURE, &mut out);
         self.output.unsplit(out);
-        Some(ServerAccepted {
-            version: accept.version,
-            features: accept.features,
+        done.secret = attach_secret.is_none().then(|| keys.link_secret(&hash));
+        Some(done)
+    }
+
+    fn answer(
+        &self,
+        hello: &Hello,
+        version: u16,
+        (link, carrier): (LinkId, CarrierNumber),
+        terms: &Terms,
+    ) -> Accept {
+        Accept {
+            version,
+            features: self.setup.features.common(hello.features),
             link,
             carrier,
-            secret: attach_secret.is_none().then(|| keys.link_secret(&hash)),
-        })
+            resume_timeout: seconds(terms.resume_timeout, 0),
+            keepalive: seconds(terms.keepalive, 1),
+        }
     }
 
     /// Refuses, at any time before it is over. [`ServerEvent::Failed`] follows as for every other
@@ -311,13 +368,17 @@ impl ServerGreeting {
         match (std::mem::replace(&mut self.state, State::Over), message.kind) {
             (State::Hello, message::HELLO) => {
                 let hello = Hello::read(message.body())?;
-                if hello.bound != self.setup.binding.is_bound() {
+                let is_bound = self.early.is_some() || self.setup.binding.is_bound();
+                if hello.bound != is_bound {
                     return Err(GreetingError::Refused(Refusal::Binding));
                 }
                 let version = (self.setup.versions.common(hello.versions))
                     .ok_or(GreetingError::Refused(Refusal::Version))?;
-                self.transcript.push(&message.bytes);
-                self.state = State::Proof(Box::new(hello), version);
+                self.hear(&message.bytes);
+                self.state = self.after_hello(hello, version)?;
+            }
+            (State::Early(hello, version), message::EARLY) => {
+                self.handle_early(*hello, version, message)?;
             }
             (State::Proof(hello, version), message::PROOF) => {
                 let hello = *hello;
@@ -429,6 +490,8 @@ impl ServerGreeting {
     fn fail(&mut self, error: GreetingError) {
         self.state = State::Over;
         match error.refusal() {
+            // What follows an early answer is frames.
+            Some(_) if self.has_answered_early() => self.output.clear(),
             Some(refusal) => message::write_refused(refusal, &mut self.output),
             // Not even the nonce, if it is still here: the peer talks something else.
             None => self.output.clear(),
