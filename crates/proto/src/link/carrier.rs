@@ -39,6 +39,8 @@ pub(super) struct Carrier {
     pub(super) pong: Option<u64>,
     /// Frames of our RESUME that are still to be sent.
     pub(super) resume: VecDeque<Bytes>,
+    /// Our RESUME was said by a preview, some time before the carrier was attached.
+    pub(super) was_previewed: bool,
 }
 
 impl Carrier {
@@ -50,6 +52,7 @@ impl Carrier {
             liveness: Liveness::new(now),
             pong: None,
             resume: VecDeque::new(),
+            was_previewed: false,
         }
     }
 

@@ -12,7 +12,7 @@
 //!
 //! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
 //! `carrier.rs`, decoding in `input.rs`, what may be on which lane in `lane.rs`, taking turns in `schedule.rs` and `output.rs`, what
-//! happens after a carrier died in `resume.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
+//! happens after a carrier died in `resume.rs`, what is said before the next one in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
@@ -24,6 +24,7 @@ mod input;
 mod lane;
 mod liveness;
 mod output;
+mod preview;
 mod rate;
 mod resume;
 mod schedule;
@@ -41,6 +42,7 @@ pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
 pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use lane::{LaneInput, Outgoing};
+pub use preview::Preview;
 pub use resume::Attach;
 pub use stall::Stall;
 

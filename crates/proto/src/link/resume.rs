@@ -7,6 +7,7 @@
 //! if not - or refused at its OPEN, which is an abort as well. The model at the root of these rules
 //! was checked exhaustively; `tests/kill_model` runs it over this code.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -61,18 +62,21 @@ impl Link {
     }
 
     /// Makes a standby the active carrier: queues our RESUME on it.
-    fn begin_resume(&mut self, number: CarrierNumber) {
+    pub(super) fn begin_resume(&mut self, number: CarrierNumber) {
         // A list that the last carrier brought in part says nothing any more.
         self.streams.iter_mut().for_each(|(_, stream)| stream.is_listed = false);
-        let entries: Vec<Entry> = self.streams.iter().map(|(_, stream)| stream.entry()).collect();
-        let highest = self.highest;
+        let resume = self.resume_frames();
         let Some(carrier) = self.carriers.find(number) else { return };
         carrier.phase = Phase::Resuming;
-        carrier.resume.clear();
-        let frames = entries.len().div_ceil(ENTRIES);
-        for (n, part) in entries.chunks(ENTRIES).enumerate() {
-            carrier.resume.push_back(encode_resume(highest, part, n + 1 < frames));
-        }
+        carrier.resume = resume;
+    }
+
+    /// Our RESUME as things stand.
+    pub(super) fn resume_frames(&self) -> VecDeque<Bytes> {
+        let entries: Vec<Entry> = self.streams.iter().map(|(_, stream)| stream.entry()).collect();
+        let parts = entries.chunks(ENTRIES).enumerate();
+        let frames = parts.len();
+        parts.map(|(n, part)| encode_resume(self.highest, part, n + 1 < frames)).collect()
     }
 
     pub(super) fn handle_resume(
@@ -141,12 +145,15 @@ impl Link {
         // OPENs go out in the order of their ids.
         keys.sort_unstable_by_key(|key| key.id);
         self.schedule.clear();
+        let was_previewed = self.carriers.find(number).is_some_and(|carrier| carrier.was_previewed);
         for &key in &keys {
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             stream.is_ready = false;
             stream.is_signalling = false;
             if std::mem::take(&mut stream.is_listed) {
                 stream.recv.resume();
+                // What was consumed since the preview was told on a carrier that is lost.
+                stream.credit_due |= was_previewed;
             } else if key.id == StreamId::CONTROL {
                 return Err(Violation::link(ViolationCode::BadResume));
             } else if key.id.opener() == Some(self.side) && key.id > highest {

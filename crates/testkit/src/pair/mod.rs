@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::{
-    Attach, Budget, CarrierNumber, Link, LinkConfig, Open, Priority, ResetCode, Side, StreamId,
-    Target, Unlimited,
+    Attach, Budget, CarrierNumber, Link, LinkConfig, Open, Preview, Priority, ResetCode, Side,
+    StreamId, Target, Unlimited,
 };
 
 pub use budget::Purse;
@@ -220,6 +220,44 @@ impl Pair {
         }
         self.end_mut(side).link.detach(now, number);
         self.end_mut(side).collect(now);
+    }
+
+    /// This end closes a carrier; what it has sent still arrives at the other.
+    pub fn leave(&mut self, side: Side, number: CarrierNumber) {
+        let now = self.now;
+        if let Some(wire) = self.wires.iter_mut().find(|wire| wire.number == number) {
+            wire.left[place(side)] = true;
+        }
+        self.end_mut(side).link.detach(now, number);
+        self.end_mut(side).collect(now);
+    }
+
+    /// The server shows the link to a client that has lost all carriers: its RESUME is on a new
+    /// one, which the client attaches at once and the server when it is told to.
+    pub fn preview(&mut self) -> (CarrierNumber, Preview) {
+        let (now, preview) = (self.now, self.end(Side::Server).link.preview());
+        let number = self.wire();
+        if let Some(wire) = self.wires.last_mut() {
+            wire.left[place(Side::Server)] = true;
+            let pipe = &mut wire.pipes[place(Side::Server)];
+            preview.frames.iter().for_each(|frame| pipe.write(now, frame.clone()));
+        }
+        self.attach(Side::Client, number, Attach::Replaces(number));
+        (number, preview)
+    }
+
+    /// The server knows that it was the client. False: the preview is void and the carrier closed.
+    pub fn attach_previewed(&mut self, number: CarrierNumber, preview: &Preview) -> bool {
+        let (now, here) = (self.now, place(Side::Server));
+        if !self.end_mut(Side::Server).link.attach_previewed(now, number, preview) {
+            self.kill_carrier(number);
+            return false;
+        }
+        self.end_mut(Side::Server).collect(now);
+        self.wires.retain(|wire| wire.number == number);
+        self.wires.iter_mut().for_each(|wire| wire.left[here] = false);
+        self.close_dead(Side::Server);
+        true
     }
 
     /// Everything on all carriers vanishes from now on and nobody notices: a half-open path.

@@ -1,0 +1,94 @@
+//! The same conversations where the client comes back early: the server shows its link before it
+//! knows that it is the client, and goes on reading what was under way on the lost carrier.
+
+use std::fmt::Write as _;
+
+use proto::Side::{Client, Server};
+use testkit::netem::Slices;
+use testkit::pair::Pair;
+
+use crate::stories::Story;
+use crate::{SCHEDULES, answer_all, begin, conclude, each};
+
+/// What a kill led to, over all runs.
+#[derive(Default)]
+struct Tally {
+    early: u32,
+    void: u32,
+}
+
+/// The client loses its carrier, with its last frames under way. The server reads `before` of them
+/// until it shows the link, `between` of them from then on until it knows the client.
+fn come_back_early(
+    story: &Story,
+    pair: &mut Pair,
+    [before, between]: [usize; 2],
+    tally: &mut Tally,
+) {
+    let read = |pair: &mut Pair, times: usize| {
+        for _ in 0..times {
+            pair.pump();
+            pair.deliver(Server);
+            answer_all(story, pair);
+        }
+    };
+    pair.leave(Client, pair.carrier());
+    read(pair, before);
+    let (number, preview) = pair.preview();
+    // The client has the server's RESUME, and says its own and all that it has.
+    for _ in 0..4 {
+        pair.deliver(Client);
+        pair.pump();
+    }
+    read(pair, between);
+    if pair.attach_previewed(number, &preview) {
+        tally.early += 1;
+    } else {
+        tally.void += 1;
+        pair.reconnect();
+    }
+}
+
+fn run(
+    story: &Story,
+    laned: bool,
+    kills: &[usize],
+    late: [usize; 2],
+    schedule: u32,
+    tally: &mut Tally,
+) -> usize {
+    let mut pair = begin(story, laned, Slices::Frames);
+    let mut steps = 0;
+    for kill in kills.iter().copied().chain([usize::MAX]) {
+        steps = crate::converse_until(story, &mut pair, steps, kill, schedule);
+        if kill != usize::MAX {
+            come_back_early(story, &mut pair, late, tally);
+        }
+    }
+    let how = format!("lanes {laned}, early at {kills:?}, late {late:?}, schedule {schedule:#x}");
+    conclude(story, &pair, &how);
+    steps
+}
+
+#[test]
+fn a_client_that_comes_back_early_at_every_frame_of_every_conversation_loses_nothing() {
+    let mut report = String::new();
+    for (story, laned) in each() {
+        let mut tally = Tally::default();
+        for schedule in SCHEDULES {
+            let steps = run(story, laned, &[], [0; 2], schedule, &mut tally);
+            for first in 0..=steps {
+                for late in [[0, 0], [0, 1], [0, 3], [1, 2], [2, 20]] {
+                    run(story, laned, &[first], late, schedule, &mut tally);
+                    for second in [first + 1, first + 2, first + 5, first + 11] {
+                        run(story, laned, &[first, second], late, schedule, &mut tally);
+                    }
+                }
+            }
+        }
+        assert!(tally.early > 0, "{}: previews are of use", story.name);
+        let Tally { early, void } = tally;
+        writeln!(report, "{}, lanes {laned}: {early} early, {void} void", story.name).unwrap();
+    }
+    println!("{report}");
+}
