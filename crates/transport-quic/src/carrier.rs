@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
@@ -17,8 +18,7 @@ use crate::watched::Watched;
 
 /// The client's end: opens the first lane. When the server asked for a certificate, waits until it
 /// says that it took it: in TLS 1.3 a client is through with the handshake before that.
-pub(crate) async fn dialled(connection: Connection, asked: bool) -> Result<Carrier, CarrierError> {
-    let hold = Hold::new(connection);
+pub(crate) async fn dialled(hold: Hold, asked: bool) -> Result<Carrier, CarrierError> {
     let peer = peer(&hold.connection, Side::Client)?;
     let late = |error: ConnectionError| handshake(&error, Side::Client, None);
     let (send, mut recv) = hold.connection.open_bi().await.map_err(late)?;
@@ -29,13 +29,31 @@ pub(crate) async fn dialled(connection: Connection, asked: bool) -> Result<Carri
     Ok(carrier(hold, peer, (send, recv), asked, None))
 }
 
-/// The server's end: waits for the first lane.
+/// The client's end before the handshake is done: says something on the first lane.
+pub(crate) async fn say(
+    hold: &Hold,
+    said: Bytes,
+) -> Result<(SendStream, RecvStream), CarrierError> {
+    let late = |error: ConnectionError| handshake(&error, Side::Client, None);
+    let (send, recv) = hold.connection.open_bi().await.map_err(late)?;
+    let mut send = mark(&hold.connection, send, Side::Client).await?;
+    let written = send.write_chunk(said).await;
+    written.map_err(|_: WriteError| self::late(&hold.connection, Side::Client))?;
+    Ok((send, recv))
+}
+
+/// The client's end after the handshake, where what was said early was taken.
+pub(crate) fn taken(hold: Hold, lane: (SendStream, RecvStream)) -> Result<Carrier, CarrierError> {
+    let peer = peer(&hold.connection, Side::Client)?;
+    Ok(carrier(hold, peer, lane, false, None))
+}
+
+/// The server's end: waits for the first lane. Of `peer` not all may be known yet.
 pub(crate) async fn accepted(
-    connection: Connection,
+    hold: Hold,
+    peer: Peer,
     noted: Option<Noted>,
 ) -> Result<Carrier, CarrierError> {
-    let hold = Hold::new(connection);
-    let peer = peer(&hold.connection, Side::Server)?;
     let late = |error: ConnectionError| handshake(&error, Side::Server, None);
     let (send, mut recv) = hold.connection.accept_bi().await.map_err(late)?;
     let send = mark(&hold.connection, send, Side::Server).await?;
@@ -72,7 +90,19 @@ fn late(connection: &Connection, side: Side) -> CarrierError {
     }
 }
 
-fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierError> {
+/// What is known of a client before the handshake is done.
+pub(crate) fn unknown(connection: &Connection) -> Peer {
+    Peer {
+        address: connection.remote_address(),
+        transport: Transport::Quic,
+        connection: None,
+        watch: None,
+        exporter: None,
+        certificate_name: None,
+    }
+}
+
+pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierError> {
     let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
     if data.and_then(|data| data.protocol).is_none_or(|agreed| agreed != ALPN) {
         return Err(other_protocol(side));

@@ -3,13 +3,16 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use quinn::{ClientConfig, ConnectError};
+use proto::greeting::EarlyBinding;
+use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
 use transport::tls::Side;
 use transport::udp::{Buffers, raise};
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
+use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
+use crate::early::EarlySecrets;
 use crate::ids::first_id_to;
+use crate::lane::Hold;
 use crate::refused::refused;
 use crate::session::Clients;
 use crate::settings::QuicSettings;
@@ -61,7 +64,12 @@ impl QuicDialer {
 
 impl Dialer for QuicDialer {
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
-        Box::pin(dial(self.clone(), address))
+        let dialled = dial(self.clone(), address, None);
+        Box::pin(async { dialled.await.map(|(carrier, _)| carrier) })
+    }
+
+    fn dial_early(&self, address: SocketAddr, say: Say) -> LocalFuture<'static, Dialled> {
+        Box::pin(dial(self.clone(), address, Some(say)))
     }
 
     fn transport(&self) -> Transport {
@@ -69,9 +77,15 @@ impl Dialer for QuicDialer {
     }
 }
 
-async fn dial(dialer: QuicDialer, address: SocketAddr) -> Result<Carrier, CarrierError> {
+async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dialled {
     let QuicDialer { clients, name, settings, buffers, steer } = dialer;
-    let crypto = clients.one(name.clone());
+    let (crypto, early) = match say {
+        Some(say) => {
+            let (crypto, secrets) = clients.early(name.clone());
+            (crypto, Some((secrets, say)))
+        }
+        None => (clients.one(name.clone()), None),
+    };
     let (fault, asked) = (crypto.fault(), clients.asked());
     let mut config = ClientConfig::new(Arc::new(crypto));
     config.transport_config(settings.transport(Side::Client, address));
@@ -86,14 +100,50 @@ async fn dial(dialer: QuicDialer, address: SocketAddr) -> Result<Carrier, Carrie
     let connecting = endpoint
         .connect_with(config, address, &name.to_str())
         .map_err(|error: ConnectError| CarrierError::Config(error.to_string()))?;
-    let connection = tokio::select! {
-        done = connecting => {
-            done.map_err(|error| error::handshake(&error, Side::Client, fault.take().as_ref()))?
+    let failed = |error| error::handshake(&error, Side::Client, fault.take().as_ref());
+    let shaken = async {
+        match early {
+            Some((secrets, say)) => shake_early(connecting, &secrets, &say).await,
+            None => Ok((Hold::new(connecting.await?), None)),
         }
+    };
+    let (hold, lane) = tokio::select! {
+        done = shaken => done.map_err(failed)?,
         error = refused(address) => return Err(error.into()),
     };
+    if let Some((lane, binding)) = lane {
+        return Ok((carrier::taken(hold, lane)?, Some(binding)));
+    }
     // Another dial of the same moment may have been asked instead, which costs this one a wait.
-    carrier::dialled(connection, clients.asked() > asked).await
+    Ok((carrier::dialled(hold, clients.asked() > asked).await?, None))
+}
+
+/// The first lane when what was said early on it was taken.
+type Taken = Option<((SendStream, RecvStream), EarlyBinding)>;
+
+/// Shakes hands, and says something at once if there is a ticket for it.
+async fn shake_early(
+    connecting: Connecting,
+    secrets: &EarlySecrets,
+    say: &Say,
+) -> Result<(Hold, Taken), ConnectionError> {
+    let (connection, done) = match connecting.into_0rtt() {
+        Ok(early) => early,
+        Err(connecting) => return Ok((Hold::new(connecting.await?), None)),
+    };
+    let hold = Hold::new(connection);
+    let said = secrets.client().and_then(|client| say(&client));
+    let lane = match said {
+        // A failure is of the connection, and told below.
+        Some(said) => carrier::say(&hold, said).await.ok(),
+        None => None,
+    };
+    let is_taken = done.await;
+    if let Some(error) = hold.connection.close_reason() {
+        return Err(error);
+    }
+    tracing::debug!(is_taken, "early data");
+    Ok((hold, lane.filter(|_| is_taken).zip(secrets.binding())))
 }
 
 /// Any address of the same family, any port.

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | which windows, limits and time-outs, and why | `settings.rs` |
 //! | how a carrier comes to be | `dialer.rs`, `listener.rs`, `carrier.rs` |
+//! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
 //! | what the socket is told | `socket.rs` |
@@ -22,6 +23,7 @@ mod bbr;
 mod carrier;
 mod datagrams;
 mod dialer;
+mod early;
 mod endpoint;
 mod error;
 mod ids;

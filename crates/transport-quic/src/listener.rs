@@ -10,9 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use quinn::{Endpoint, ServerConfig};
 use transport::tls::{Side, explain};
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Transport};
+use transport::{
+    Begun, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Transport,
+};
 
+use crate::early::EarlySecrets;
 use crate::ids::SteeringIds;
+use crate::lane::Hold;
 use crate::peers::{Known, Noted};
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
@@ -52,7 +56,7 @@ impl QuicListener {
         let local = socket.local_addr()?;
         let worker = u8::try_from(worker).map_err(io::Error::other)?;
         let ids = SteeringIds::new(worker, workers);
-        let (config, _) = config(server, local).map_err(io::Error::other)?;
+        let (config, ..) = config(server, local).map_err(io::Error::other)?;
         let settings = server.settings.get();
         let endpoint = endpoint::server(socket, config, &settings, &server.keys, &ids)?;
         let (accepting, handshakes) = (Waiting::default(), Handshakes::default());
@@ -136,10 +140,14 @@ impl Drop for Turn {
     }
 }
 
-/// What a connection with `peer` is to be like, and what keeps what TLS has against its handshake.
-fn config(server: &QuicServer, peer: SocketAddr) -> Result<(ServerConfig, Fault), rustls::Error> {
+/// What a connection with `peer` is to be like, what keeps what TLS has against its handshake, and
+/// what ties early data to it.
+fn config(
+    server: &QuicServer,
+    peer: SocketAddr,
+) -> Result<(ServerConfig, Fault, Arc<EarlySecrets>), rustls::Error> {
     let crypto = Server::new(server.tls.get(), server.tickets.get())?;
-    let fault = crypto.fault();
+    let (fault, secrets) = (crypto.fault(), crypto.secrets());
     let mut config = ServerConfig::new(Arc::new(crypto), server.keys.token_key());
     config
         .transport_config(server.settings.get().transport(Side::Server, peer))
@@ -147,7 +155,7 @@ fn config(server: &QuicServer, peer: SocketAddr) -> Result<(ServerConfig, Fault)
         .max_incoming(INCOMING)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_BYTES_ALL);
-    Ok((config, fault))
+    Ok((config, fault, secrets))
 }
 
 struct Accepted {
@@ -164,6 +172,49 @@ impl fmt::Debug for Accepted {
     }
 }
 
+/// A handshake that has begun.
+struct Shaking {
+    hold: Hold,
+    secrets: Arc<EarlySecrets>,
+    done: LocalFuture<'static, Result<Peer, CarrierError>>,
+    noted: Option<Noted>,
+}
+
+impl Accepted {
+    async fn begin(self) -> Result<Shaking, CarrierError> {
+        let Self { incoming, server, ids, port, turn } = self;
+        // One of its own, as it was configured last.
+        let (config, fault, secrets) =
+            config(&server, incoming.remote_address())
+                .map_err(|error| explain(&error, Side::Server, false))?;
+        let refused = move |error| error::handshake(&error, Side::Server, fault.take().as_ref());
+        let connecting = incoming.accept_with(Arc::new(config)).map_err(&refused)?;
+        // Made within that call.
+        let id = ids.last();
+        let (connection, done) = match connecting.into_0rtt() {
+            Ok((connection, done)) => (connection, Some(done)),
+            // Of a server it always is possible.
+            Err(connecting) => (connecting.await.map_err(&refused)?, None),
+        };
+        let noted = server.peers.zip(id).map(|(peers, id)| {
+            let known = Known { id, peer: connection.remote_address(), port };
+            Noted::new(peers, known)
+        });
+        let hold = Hold::new(connection.clone());
+        let done = Box::pin(async move {
+            if let Some(done) = done {
+                done.await;
+            }
+            drop(turn);
+            match connection.close_reason() {
+                Some(error) => Err(refused(error)),
+                None => carrier::peer(&connection, Side::Server),
+            }
+        });
+        Ok(Shaking { hold, secrets, done, noted })
+    }
+}
+
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
         self.incoming.remote_address()
@@ -171,20 +222,27 @@ impl Incoming for Accepted {
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {
         Box::pin(async move {
-            let Self { incoming, server, ids, port, turn: _turn } = *self;
-            // One of its own, as it was configured last.
-            let (config, fault) = config(&server, incoming.remote_address())
-                .map_err(|error| explain(&error, Side::Server, false))?;
-            let refused = |error| error::handshake(&error, Side::Server, fault.take().as_ref());
-            let connecting = incoming.accept_with(Arc::new(config)).map_err(refused)?;
-            // Made within that call.
-            let id = ids.last();
-            let connection = connecting.await.map_err(refused)?;
-            let noted = server.peers.zip(id).map(|(peers, id)| {
-                let known = Known { id, peer: connection.remote_address(), port };
-                Noted::new(peers, known)
-            });
-            carrier::accepted(connection, noted).await
+            let Shaking { hold, done, noted, .. } = self.begin().await?;
+            carrier::accepted(hold, done.await?, noted).await
+        })
+    }
+
+    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, Begun> {
+        Box::pin(async move {
+            let Shaking { hold, secrets, mut done, noted } = self.begin().await?;
+            let early = tokio::select! {
+                biased;
+                peer = &mut done => {
+                    return Ok((carrier::accepted(hold, peer?, noted).await?, None));
+                }
+                early = secrets.settled() => early,
+            };
+            let Some(binding) = early else {
+                return Ok((carrier::accepted(hold, done.await?, noted).await?, None));
+            };
+            let peer = carrier::unknown(&hold.connection);
+            let carrier = carrier::accepted(hold, peer, noted).await?;
+            Ok((carrier, Some(Early { binding, done })))
         })
     }
 }

@@ -25,6 +25,7 @@ use rustls::quic::{ClientConnection, Connection, KeyChange, Secrets, ServerConne
 use rustls::sign::CertifiedKey;
 use rustls::{AlertDescription, CipherSuite, ClientConfig, Error, ServerConfig, SignatureScheme};
 
+use crate::early::EarlySecrets;
 use crate::endpoint::VERSION;
 use crate::tickets::exchange::Passing;
 use crate::tickets::{Tickets, resuming};
@@ -82,6 +83,14 @@ impl Clients {
     pub(crate) fn one(&self, name: ServerName<'static>) -> Client {
         let (config, fault) = (Arc::clone(&self.config), Fault::default());
         Client { config, name, suite: self.suite, fault }
+    }
+
+    /// For one session that may send early data, and what that is tied to.
+    pub(crate) fn early(&self, name: ServerName<'static>) -> (Client, Arc<EarlySecrets>) {
+        let secrets = Arc::<EarlySecrets>::default();
+        let mut config = ClientConfig::clone(&self.config);
+        config.key_log = Arc::clone(&secrets) as _;
+        (Client { config: Arc::new(config), ..self.one(name) }, secrets)
     }
 
     /// How often servers asked for our certificate so far.
@@ -148,12 +157,18 @@ pub(crate) struct Server {
     tickets: Arc<Tickets>,
     suite: Suite,
     fault: Fault,
+    secrets: Arc<EarlySecrets>,
 }
 
 impl Server {
     pub(crate) fn new(config: Arc<ServerConfig>, tickets: Arc<Tickets>) -> Result<Self, Error> {
         let suite = initial_suite(config.crypto_provider()).ok_or_else(no_suite)?;
-        Ok(Self { config, tickets, suite, fault: Fault::default() })
+        let (fault, secrets) = Default::default();
+        Ok(Self { config, tickets, suite, fault, secrets })
+    }
+
+    pub(crate) fn secrets(&self) -> Arc<EarlySecrets> {
+        Arc::clone(&self.secrets)
     }
 
     pub(crate) fn fault(&self) -> Fault {
@@ -180,10 +195,13 @@ impl crypto::ServerConfig for Server {
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
         let passing = Passing::begin(&self.tickets, params);
-        let config = Arc::new(passing.configured(&self.config));
-        let made = ServerConnection::new(config, rustls::quic::Version::V1, bytes_of(params));
+        let mut config = passing.configured(&self.config);
+        config.key_log = Arc::clone(&self.secrets) as _;
+        let made =
+            ServerConnection::new(Arc::new(config), rustls::quic::Version::V1, bytes_of(params));
         let made = made.map(Connection::Server);
-        Session::start(made, self.suite, self.fault.clone(), Some(passing))
+        let ours = Some((passing, Arc::clone(&self.secrets)));
+        Session::start(made, self.suite, self.fault.clone(), ours)
     }
 }
 
@@ -198,8 +216,8 @@ struct Session {
     inner: Option<Connection>,
     suite: Suite,
     fault: Fault,
-    /// Of a server: its tickets.
-    passing: Option<Arc<Passing>>,
+    /// Of a server: its tickets, and what early data is tied to.
+    ours: Option<(Arc<Passing>, Arc<EarlySecrets>)>,
     told: bool,
     next: Option<Secrets>,
 }
@@ -209,10 +227,10 @@ impl Session {
         made: Result<Connection, Error>,
         suite: Suite,
         fault: Fault,
-        passing: Option<Arc<Passing>>,
+        ours: Option<(Arc<Passing>, Arc<EarlySecrets>)>,
     ) -> Box<dyn crypto::Session> {
         let inner = made.inspect_err(|error| fault.keep(error)).ok();
-        Box::new(Self { inner, suite, fault, passing, told: false, next: None })
+        Box::new(Self { inner, suite, fault, ours, told: false, next: None })
     }
 
     /// Whether what the handshake agreed on is known now: of a server with the ClientHello, of a
@@ -281,6 +299,9 @@ impl crypto::Session for Session {
             let alert = inner.alert().unwrap_or(AlertDescription::DecodeError);
             return Err(refused(alert, error.to_string()));
         }
+        if let Some((_, secrets)) = &self.ours {
+            secrets.read(inner.zero_rtt_keys().is_some());
+        }
         let first = !self.told && self.knows();
         self.told |= first;
         Ok(first)
@@ -299,7 +320,7 @@ impl crypto::Session for Session {
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
         let before = buf.len();
         let change = self.inner.as_mut()?.write_hs(buf);
-        if let Some(passing) = &self.passing {
+        if let Some((passing, _)) = &self.ours {
             passing.exchange(buf, before);
         }
         match change? {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::{CarrierError, Datagrams, Lane, Lanes};
+use crate::{Begun, CarrierError, Datagrams, Dialled, Lane, Lanes, Say};
 
 /// A future of one thread, boxed.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -161,12 +161,26 @@ pub trait Incoming: fmt::Debug {
     /// Shakes hands in a task of the caller, who sets the deadline. Dropping the future closes the
     /// connection. Reads a bounded number of bytes whatever the peer sends.
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
+
+    /// The same, but ready before the handshake is done where the client may have said something
+    /// early.
+    fn handshake_early(self: Box<Self>) -> LocalFuture<'static, Begun> {
+        let handshake = self.handshake();
+        Box::pin(async { Ok((handshake.await?, None)) })
+    }
 }
 
 /// Dials one configured path. Names are resolved by the caller, anew for each attempt.
 pub trait Dialer: fmt::Debug {
     /// Connects and shakes hands. The caller sets the deadline; dropping the future closes.
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
+
+    /// The same, but says something before the handshake is done, where the transport can and the
+    /// server has allowed it.
+    fn dial_early(&self, address: SocketAddr, _say: Say) -> LocalFuture<'static, Dialled> {
+        let dial = self.dial(address);
+        Box::pin(async { Ok((dial.await?, None)) })
+    }
 
     /// Over what.
     fn transport(&self) -> Transport;

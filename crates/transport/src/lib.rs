@@ -6,6 +6,7 @@
 
 mod carrier;
 mod current;
+mod early;
 mod error;
 pub mod gather;
 mod lane;
@@ -24,6 +25,7 @@ pub use carrier::{
     Peer, Transport, Watch,
 };
 pub use current::Current;
+pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use lane::{Death, Lane};
 pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};

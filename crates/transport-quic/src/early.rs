@@ -1,0 +1,99 @@
+//! What ties early data to its connection: MACs under two secrets of TLS.
+//!
+//! rustls exports nothing before a handshake is done, but tells its key log these secrets when it
+//! makes them: of the ClientHello, and of all up to the server's Finished (RFC 8446 section 7.1).
+//! Each connection has a key log of its own, which keeps no secret, only the MACs.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+use proto::greeting::EarlyBinding;
+use rustls::KeyLog;
+use tokio::sync::Notify;
+
+/// Labels of the key log, and what is MACed under their secrets.
+const CLIENT: (&str, &[u8]) = ("CLIENT_EARLY_TRAFFIC_SECRET", b"tunnel early client");
+const SERVER: (&str, &[u8]) = ("EXPORTER_SECRET", b"tunnel early server");
+
+/// The key log of one connection.
+#[derive(Default)]
+pub(crate) struct EarlySecrets {
+    known: Mutex<Known>,
+    settled: Notify,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Known {
+    client: Option<[u8; 32]>,
+    server: Option<[u8; 32]>,
+    /// Of a server: whether it takes early data.
+    takes: Option<bool>,
+}
+
+impl Known {
+    fn binding(self) -> Option<EarlyBinding> {
+        Some(EarlyBinding { client: self.client?, server: self.server? })
+    }
+}
+
+impl EarlySecrets {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Of the ClientHello; `None` when it offered no early data.
+    pub(crate) fn client(&self) -> Option<[u8; 32]> {
+        self.known().client
+    }
+
+    /// Of the handshake, when that was done with early data.
+    pub(crate) fn binding(&self) -> Option<EarlyBinding> {
+        self.known().binding()
+    }
+
+    /// TLS of a server has read something of the client's.
+    pub(crate) fn read(&self, takes_early_data: bool) {
+        let mut known = self.known();
+        if known.server.is_some() && known.takes.is_none() {
+            known.takes = Some(takes_early_data);
+            self.settled.notify_one();
+        }
+    }
+
+    /// Ready when a server has answered the ClientHello; `None` if it takes no early data.
+    pub(crate) async fn settled(&self) -> Option<EarlyBinding> {
+        loop {
+            let known = *self.known();
+            match known.takes {
+                Some(true) => return known.binding(),
+                Some(false) => return None,
+                None => self.settled.notified().await,
+            }
+        }
+    }
+}
+
+impl KeyLog for EarlySecrets {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mac = |text: &[u8]| {
+            let tag = sign(&Key::new(HMAC_SHA256, secret), text);
+            <[u8; 32]>::try_from(tag.as_ref()).ok()
+        };
+        if label == CLIENT.0 {
+            self.known().client = mac(CLIENT.1);
+        } else if label == SERVER.0 {
+            self.known().server = mac(SERVER.1);
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        [CLIENT.0, SERVER.0].contains(&label)
+    }
+}
+
+impl fmt::Debug for EarlySecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EarlySecrets(..)")
+    }
+}
