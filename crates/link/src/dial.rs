@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use transport::race::{ADDRESS_STAGGER, interleave};
-use transport::{Carrier, CarrierError, Dialer, LocalFuture};
+use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say};
 
 /// How long resolving, connecting and shaking hands may take together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,7 +45,12 @@ impl fmt::Debug for Path {
 /// # Errors
 /// What the best of its addresses failed by.
 pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
-    tokio::time::timeout(DIAL_TIMEOUT, twice(path)).await.unwrap_or_else(|_| {
+    dial_early(path, None).await.map(|(carrier, _)| carrier)
+}
+
+/// The same; with something to say early, where the transport can.
+pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
+    tokio::time::timeout(DIAL_TIMEOUT, twice(path, say)).await.unwrap_or_else(|_| {
         let seconds = DIAL_TIMEOUT.as_secs();
         let text = format!("no answer within {seconds} s");
         Err(io::Error::new(io::ErrorKind::TimedOut, text).into())
@@ -53,12 +58,12 @@ pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
 }
 
 /// A failure is final: trying again after one is the back-off's to decide.
-async fn twice(path: &Path) -> Result<Carrier, CarrierError> {
-    let mut first = pin!(race(path));
+async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
+    let mut first = pin!(race(path, say));
     if let Ok(outcome) = tokio::time::timeout(SECOND_TRY, &mut first).await {
         return outcome;
     }
-    let mut second = pin!(race(path));
+    let mut second = pin!(race(path, say));
     tokio::select! {
         outcome = &mut first => match outcome {
             Ok(carrier) => Ok(carrier),
@@ -71,7 +76,7 @@ async fn twice(path: &Path) -> Result<Carrier, CarrierError> {
     }
 }
 
-async fn race(path: &Path) -> Result<Carrier, CarrierError> {
+async fn race(path: &Path, say: Option<&Say>) -> Dialled {
     let host = &path.host;
     let found = tokio::net::lookup_host((host.as_str(), path.port))
         .await
@@ -79,7 +84,13 @@ async fn race(path: &Path) -> Result<Carrier, CarrierError> {
     let addresses = interleave(found.collect(), ADDRESSES_MAX);
     let start = |address: SocketAddr| -> LocalFuture<'static, _> {
         let dialer = Rc::clone(&path.dialer);
-        Box::pin(async move { dialer.dial(address).await })
+        let say = say.cloned();
+        Box::pin(async move {
+            match say {
+                Some(say) => dialer.dial_early(address, say).await,
+                None => dialer.dial(address).await.map(|carrier| (carrier, None)),
+            }
+        })
     };
     let outcome = transport::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
     outcome.unwrap_or_else(|| {

@@ -178,6 +178,7 @@ fn poll(
             Poll::Ready(Ok(Some(n))) => n,
             Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
         };
+        link.heard.set(link.heard.get() + 1);
         *size = if n < SPARE || is_tight(link) {
             BUSY
         } else if n + FULL > room {

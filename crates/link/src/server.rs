@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::greeting::{
-    AttachMode, Features, Grant, LinkSecret, NONCE_LENGTH, Name, Refusal, ServerAccepted,
-    ServerSetup, StoredCredential, Terms, Versions,
+    Attach as Claim, AttachMode, Features, Grant, LinkSecret, NONCE_LENGTH, Name, Refusal,
+    ServerAccepted, ServerSetup, StoredCredential, Terms, Versions,
 };
-use proto::{Attach, InstanceId, LinkId};
-use transport::{Carrier, Peer};
+use proto::{Attach, InstanceId, LinkId, Preview};
+use transport::{Carrier, Early, Peer};
 
 use crate::{GreetError, Link, greet};
 
 /// What a verifier says, or why it says nothing.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
+
+/// What a link is shown as before its client is known, with the terms it is told.
+pub type Shown<'a> = Pin<Box<dyn Future<Output = Option<(Terms, Preview)>> + 'a>>;
 
 /// Decides who may log in. Called on any worker.
 pub trait Verifier {
@@ -34,6 +37,11 @@ pub trait Verifier {
     fn certificate_suffices(&self, name: &Name) -> bool;
     /// The secret of a live link of this process of this client.
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
+    /// Somebody has shown the secret of this link before the handshake is done, maybe not for the
+    /// first time: what he may see, [`Link::preview`]. Nothing may change by it.
+    fn preview<'a>(&'a self, _name: &'a Name, _instance: InstanceId, _claim: Claim) -> Shown<'a> {
+        Box::pin(async { None })
+    }
     /// All is proved: may it come in? The terms carry a fresh link id.
     fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Answer<'a, Terms>;
     /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
@@ -52,13 +60,27 @@ pub struct Greeted {
     /// The connection.
     pub carrier: Carrier,
     leftover: BytesMut,
+    /// What was shown of the link on this very carrier.
+    preview: Option<Preview>,
 }
 
 /// Greets a client over a fresh carrier, within ten seconds and 4 KiB.
 ///
 /// # Errors
 /// What the greeting failed by. A refusal was sent to the client.
-pub async fn greet(mut carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted, GreetError> {
+pub async fn greet(carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted, GreetError> {
+    greet_early(carrier, None, verifier).await
+}
+
+/// The same over a carrier whose handshake may not be done.
+///
+/// # Errors
+/// As for [`greet`].
+pub async fn greet_early(
+    mut carrier: Carrier,
+    early: Option<Early>,
+    verifier: &dyn Verifier,
+) -> Result<Greeted, GreetError> {
     let setup = ServerSetup {
         binding: greet::binding(&carrier.peer),
         certificate_name: carrier.peer.certificate_name.clone(),
@@ -67,8 +89,9 @@ pub async fn greet(mut carrier: Carrier, verifier: &dyn Verifier) -> Result<Gree
         introductions: verifier.introductions(),
         nonce: crate::random::<NONCE_LENGTH>(),
     };
-    let (grant, accepted, leftover) = greet::greet_client(&mut carrier, verifier, setup).await?;
-    Ok(Greeted { grant, accepted, carrier, leftover })
+    let done = greet::greet_client(&mut carrier, early, verifier, setup).await?;
+    let greet::Done { grant, accepted, leftover, preview } = done;
+    Ok(Greeted { grant, accepted, carrier, leftover, preview })
 }
 
 impl Greeted {
@@ -88,9 +111,14 @@ impl Greeted {
         self.carrier.lane.attach()
     }
 
-    /// Becomes a carrier of its link. False: an older number than one the link has seen.
+    /// Becomes a carrier of its link. False: an older number than one the link has seen, or what was
+    /// shown of the link is void.
     #[must_use]
     pub fn attach_to(self, link: &Link) -> bool {
+        if let Some(preview) = &self.preview {
+            let number = self.accepted.carrier;
+            return link.attach_previewed(number, preview, self.carrier, self.leftover);
+        }
         let how = match self.grant.attach.map(|attach| attach.mode) {
             None => Attach::New,
             Some(AttachMode::Adds) => Attach::Adds,

@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use proto::greeting::{
-    Attach as Claim, AttachMode, ClientAccepted, ClientSetup, Features, LinkSecret, NONCE_LENGTH,
-    Refusal, Versions,
+    Attach as Claim, AttachMode, Binding, ClientAccepted, ClientSetup, Features, LinkSecret,
+    NONCE_LENGTH, Refusal, Versions,
 };
 use proto::{CarrierNumber, GOAWAY_CLOSED, Head, Kind, LinkId, StreamId};
-use transport::{Carrier, CarrierError, LocalFuture};
+use transport::{Carrier, CarrierError, LocalFuture, Say};
 
 use super::{Keeper, Report};
 use crate::backoff::Failure;
-use crate::dial::dial;
+use crate::dial::dial_early;
+use crate::handle::Standing;
 use crate::{GreetError, Link, greet};
 
 /// Head start of a path before the next one is tried beside it.
@@ -47,7 +48,9 @@ impl DialError {
                 Some(Refusal::UnknownLink | Refusal::Unavailable) => Failure::Network,
                 Some(_) => Failure::Refused,
                 None => match error {
-                    GreetError::Io(_) | GreetError::Timeout => Failure::Network,
+                    GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout => {
+                        Failure::Network
+                    }
                     GreetError::Greeting(_) => Failure::Refused,
                 },
             },
@@ -61,6 +64,8 @@ pub(super) struct Connected {
     pub(super) number: CarrierNumber,
     pub(super) carrier: Carrier,
     pub(super) accepted: ClientAccepted,
+    /// Of its link when it was dialled. What the server says early is of that time.
+    pub(super) since: Option<Standing>,
     pub(super) leftover: BytesMut,
 }
 
@@ -84,6 +89,9 @@ pub(super) struct Known {
     /// Highest carrier number that any attempt had. Each has its own, for the server may have
     /// greeted one that we gave up.
     pub(super) claimed: Cell<u32>,
+    /// Whether the next attempt may speak before its handshake is done. Taken by that attempt, given
+    /// back when a server has let a carrier in for good: who is refused early does not hear why.
+    pub(super) early: Cell<bool>,
 }
 
 impl Known {
@@ -147,6 +155,8 @@ impl Keeper {
         let path = self.client.paths.get(index).cloned();
         let client = self.client.clone();
         let report = Rc::clone(&self.report);
+        let since = link.map(|(link, ..)| link.standing());
+        let early = link.filter(|(_, known, _)| known.early.take()).map(|(link, ..)| link.clone());
         let claim = link.map(|(link, known, carrier)| {
             let mode = AttachMode::Replaces(link.last_carrier());
             (Claim { link: known.id, carrier, mode }, known.secret.clone())
@@ -157,9 +167,8 @@ impl Keeper {
             };
             let resumed = claim.is_some();
             let connected = async {
-                let mut carrier = dial(&path).await?;
-                let setup = ClientSetup {
-                    binding: greet::binding(&carrier.peer),
+                let mut setup = ClientSetup {
+                    binding: Binding::None,
                     name: client.name,
                     identity: client.identity,
                     instance: client.instance,
@@ -169,12 +178,24 @@ impl Keeper {
                     features: Features(0),
                     nonce: crate::random::<NONCE_LENGTH>(),
                 };
-                let (accepted, leftover) = greet::greet_server(&mut carrier, setup).await?;
+                let say = early.is_some().then(|| {
+                    let setup = setup.clone();
+                    let say: Say = Rc::new(move |client| setup.early_flight(client));
+                    say
+                });
+                let (mut carrier, mut said) = dial_early(&path, say.as_ref()).await?;
+                // The old carrier is not dead after all: the server's answer may be older than that.
+                if said.is_some() && early.is_some_and(|link| since != Some(link.standing())) {
+                    (carrier, said) = dial_early(&path, None).await?;
+                }
+                setup.binding = greet::binding(&carrier.peer);
+                let (accepted, leftover) =
+                    greet::greet_server(&mut carrier, setup, said.as_ref()).await?;
                 if resumed {
                     report(Report::Connected { path: &path, resumed });
                 }
                 let number = accepted.carrier;
-                Ok(Connected { path: index, number, carrier, accepted, leftover })
+                Ok(Connected { path: index, number, carrier, accepted, since, leftover })
             };
             match connected.await {
                 Ok(connected) => Ok(Answer::Greeted(Box::new(connected))),

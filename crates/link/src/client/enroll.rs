@@ -31,7 +31,7 @@ pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToke
         features: Features(0),
         nonce: crate::random::<NONCE_LENGTH>(),
     };
-    let (accepted, _) = greet::greet_server(&mut carrier, setup).await?;
+    let (accepted, _) = greet::greet_server(&mut carrier, setup, None).await?;
     // The server closes as well; whether it hears our end does not matter to it.
     poll_fn(|cx| carrier.lane.poll_close(cx)).await.ok();
     let token = accepted.token.ok_or(GreetingError::Answer("no token for the code"));

@@ -170,9 +170,14 @@ impl Keeper {
         trials: Vec<Attempt>,
         current: &OnLink,
     ) -> Option<Watch> {
-        let Connected { path, number, carrier, accepted, leftover } = connected;
+        let Connected { path, number, carrier, accepted, leftover, .. } = connected;
         let secret = accepted.secret?;
-        let known = Known { id: accepted.link, secret, claimed: Cell::new(number.0) };
+        let known = Known {
+            id: accepted.link,
+            secret,
+            claimed: Cell::new(number.0),
+            early: Cell::new(true),
+        };
         let mut config = self.client.link;
         config.resume_timeout = accepted.resume_timeout;
         config.keepalive = accepted.keepalive;

@@ -6,17 +6,21 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use proto::greeting::GREETING_TIMEOUT;
 use proto::{Attach, CarrierNumber};
 use tokio::time::Instant;
 
 use super::Keeper;
-use super::attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
+use super::attempt::{Answer, Attempt, Connected, DialError, Known, Won, dismiss, finished};
 use crate::Link;
 use crate::backoff::Backoff;
 use crate::owner::{End, Notice};
 
 /// How often a preferred path is tried while another one carries the link.
 const PREFER_EVERY: Duration = Duration::from_secs(60);
+
+/// A carrier that has lived for so long was let in, whatever was said early on it.
+const LET_IN: Duration = GREETING_TIMEOUT;
 
 /// One link and what is needed to keep it. Dropping it closes the link.
 pub(super) struct Watch {
@@ -51,6 +55,9 @@ impl Watch {
                     Notice::CarrierLost => {
                         // Later numbers win over whatever becomes of these.
                         self.trials.clear();
+                        if attached.elapsed() >= LET_IN {
+                            self.known.early.set(true);
+                        }
                         let pause = backoff.after(attached.elapsed());
                         let Some((answer, rest)) = self.reattach(pause).await else { return };
                         self.trials = rest;
@@ -79,6 +86,9 @@ impl Watch {
                     self.path = connected.path;
                     attached = Instant::now();
                     prefer_at = attached + PREFER_EVERY;
+                    if !connected.accepted.early {
+                        self.known.early.set(true);
+                    }
                     attach(&self.link, *connected);
                 }
             }
@@ -102,6 +112,9 @@ impl Watch {
             match while_alive(link, self.keeper.connect(Some((link, known)))).await? {
                 Ok(won) => return Some(won),
                 Err((path, error)) => {
+                    if let DialError::Carrier(_) = &error {
+                        known.early.set(true);
+                    }
                     let pause = backoff.failed(error.failure());
                     self.keeper.tell_failure(path, &error, pause);
                     while_alive(link, tokio::time::sleep(pause)).await?;
@@ -112,9 +125,11 @@ impl Watch {
 }
 
 fn attach(link: &Link, connected: Connected) {
-    let Connected { number, carrier, leftover, .. } = connected;
+    let Connected { number, carrier, accepted, since, leftover, .. } = connected;
     let last = CarrierNumber(number.0.saturating_sub(1));
-    if !link.attach(number, Attach::Replaces(last), carrier, leftover) {
+    // The server has shown the link as it was before whatever came since.
+    let is_stale = accepted.early && since != Some(link.standing());
+    if is_stale || !link.attach(number, Attach::Replaces(last), carrier, leftover) {
         tracing::debug!(link = link.serial(), carrier = number.0, "a late carrier is dropped");
     }
 }

@@ -175,7 +175,9 @@ async fn exchange(
             DialError::Greet(greet) if greet.refusal().is_some() => {
                 bail!("{}: {}", path.url, greet.refusal().map(advice).unwrap_or_default());
             }
-            DialError::Greet(GreetError::Io(_) | GreetError::Timeout) => {
+            DialError::Greet(
+                GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout,
+            ) => {
                 bail!(
                     "{}: {error}. The code may be used up by that: try it once more, and if it is \
                        refused, ask for another with `tunnel enroll`",

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use link::server::{Greeted, greet};
+use link::server::{Greeted, greet_early};
 use link::{GreetError, Link};
 use proto::greeting::Refusal;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
@@ -122,11 +122,11 @@ async fn welcome(
     auth: &Auth<'_>,
     incoming: Box<dyn Incoming>,
 ) -> anyhow::Result<()> {
-    let carrier = tokio::time::timeout(HANDSHAKE, incoming.handshake())
+    let (carrier, early) = tokio::time::timeout(HANDSHAKE, incoming.handshake_early())
         .await
         .map_err(|_| no_handshake())??;
     auth.note_peer(&carrier.peer);
-    let mut greeted = greet(carrier, auth).await?;
+    let mut greeted = greet_early(carrier, early, auth).await?;
     if greeted.grant.enrolled.is_some() {
         registry.brake().count(Outcome::Enrolled);
         // It has its token and comes again with it.

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::{Answer, Verifier};
-use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
+use link::server::{Answer, Shown, Verifier};
+use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
@@ -75,12 +75,16 @@ impl<'a> Auth<'a> {
         if grant.attach.is_none() && grant.enrolled.is_none() {
             self.registry.admit(grant)?;
         }
+        Ok(self.kept_terms())
+    }
+
+    fn kept_terms(&self) -> Terms {
         let config = self.registry.shared().link.get();
-        Ok(Terms {
+        Terms {
             new_link: self.registry.new_link_id(),
             resume_timeout: config.resume_timeout,
             keepalive: config.keepalive,
-        })
+        }
     }
 
     /// The code was right, so its client is one of ours from now on.
@@ -140,6 +144,13 @@ impl Verifier for Auth<'_> {
 
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret> {
         self.registry.link_secret(name.as_str(), instance, link)
+    }
+
+    fn preview<'b>(&'b self, name: &'b Name, instance: InstanceId, claim: Attach) -> Shown<'b> {
+        Box::pin(async move {
+            let preview = self.registry.preview(name.as_str(), instance, claim).await?;
+            Some((self.kept_terms(), preview))
+        })
     }
 
     fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Answer<'b, Terms> {

@@ -44,7 +44,7 @@ impl Kind {
         let greet: Option<&GreetError> = why.downcast_ref();
         let greeting = greet.and_then(|error| match error {
             GreetError::Greeting(error) => Some(error),
-            GreetError::Io(_) | GreetError::Timeout => None,
+            GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout => None,
         });
         Self(
             why.downcast_ref().map(discriminant),

@@ -6,12 +6,12 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use link::server::{Answer, Greeted, Verifier, greet};
+use link::server::{Answer, Greeted, Shown, Verifier, greet_early};
 use link::{GreetError, Link, Settings};
-use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
+use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
 use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
 use tokio::task::AbortHandle;
-use transport::{Carrier, Listener, Peer};
+use transport::{Carrier, Early, Listener, Peer};
 
 use super::{Party, TOKEN};
 
@@ -41,6 +41,8 @@ pub(crate) struct Keeper {
     newest: Cell<Option<InstanceId>>,
     ids: Cell<u64>,
     pub(crate) greeted: Cell<usize>,
+    /// How often a link was shown before its client was known.
+    pub(crate) shown: Cell<usize>,
     /// Drops each carrier at once when its greeting is done.
     pub(crate) drops_greeted: Cell<bool>,
     /// Tells each new link at once to go away.
@@ -58,6 +60,7 @@ impl Server {
             newest: Cell::new(None),
             ids: Cell::new(0),
             greeted: Cell::new(0),
+            shown: Cell::new(0),
             drops_greeted: Cell::new(false),
             sends_away: Cell::new(false),
             refused_carriers: Cell::new(0),
@@ -66,6 +69,12 @@ impl Server {
         let accept = |listener| tokio::task::spawn_local(accept(Rc::clone(&state), listener));
         let tasks = listeners.into_iter().map(|one| accept(one).abort_handle()).collect();
         Self { state, tasks }
+    }
+
+    /// Accepts from one more.
+    pub(crate) fn listen(&mut self, listener: Box<dyn Listener>) {
+        let task = tokio::task::spawn_local(accept(Rc::clone(&self.state), listener));
+        self.tasks.push(task.abort_handle());
     }
 
     pub(crate) fn owner(&self) -> Rc<Party> {
@@ -113,17 +122,17 @@ async fn accept(state: Rc<Keeper>, mut listener: Box<dyn Listener>) {
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
         let state = Rc::clone(&state);
         tokio::task::spawn_local(async move {
-            let shaken = tokio::time::timeout(Duration::from_secs(10), incoming.handshake());
-            if let Ok(Ok(carrier)) = shaken.await {
-                state.welcome(carrier).await;
+            let shaken = tokio::time::timeout(Duration::from_secs(10), incoming.handshake_early());
+            if let Ok(Ok((carrier, early))) = shaken.await {
+                state.welcome(carrier, early).await;
             }
         });
     }
 }
 
 impl Keeper {
-    async fn welcome(&self, carrier: Carrier) {
-        match greet(carrier, self).await {
+    async fn welcome(&self, carrier: Carrier, early: Option<Early>) {
+        match greet_early(carrier, early, self).await {
             Ok(greeted) => self.place(greeted),
             Err(error) => self.errors.borrow_mut().push(error),
         }
@@ -179,6 +188,15 @@ impl Verifier for Keeper {
         let links = self.links.borrow();
         let (link, secret, owner) = links.get(&link)?;
         (*owner == instance && !link.has_ended()).then(|| secret.clone())
+    }
+
+    fn preview<'a>(&'a self, _: &'a Name, _: InstanceId, claim: Attach) -> Shown<'a> {
+        self.shown.set(self.shown.get() + 1);
+        let preview =
+            self.links.borrow().get(&claim.link).and_then(|(link, ..)| link.preview(claim.carrier));
+        let second = Duration::from_secs(1);
+        let terms = Terms { new_link: claim.link, resume_timeout: second, keepalive: second };
+        Box::pin(std::future::ready(preview.map(|preview| (terms, preview))))
     }
 
     fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> Answer<'a, Terms> {

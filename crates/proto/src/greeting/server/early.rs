@@ -18,13 +18,6 @@ pub(super) struct Early {
     has_answered: bool,
 }
 
-impl Early {
-    /// Whether the handshake is done.
-    pub(super) const fn is_over(&self) -> bool {
-        self.is_over
-    }
-}
-
 /// What the client said early.
 #[derive(Debug)]
 pub(super) struct EarlyClaim {
@@ -46,6 +39,13 @@ impl ServerGreeting {
         let setup = ServerSetup { binding: Binding::None, ..setup };
         let early = Early { binding, said, is_over: false, has_answered: false };
         Self { early: Some(early), ..Self::new(setup) }
+    }
+
+    /// Whether nothing is read before the handshake is done.
+    #[must_use]
+    pub fn awaits_handshake(&self) -> bool {
+        self.early.as_ref().is_some_and(|early| !early.is_over)
+            && matches!(self.state, State::Proof(..))
     }
 
     /// The handshake is done: give the input again after this.

@@ -244,7 +244,7 @@ impl ServerGreeting {
         match self.state {
             State::Hello | State::Early(..) | State::Introduction(_) => true,
             // Nothing that is said early may count as proof.
-            State::Proof(..) => self.early.as_ref().is_none_or(Early::is_over),
+            State::Proof(..) => !self.awaits_handshake(),
             State::EarlyLink(_)
             | State::Preview(..)
             | State::Credentials(_)

@@ -2,14 +2,15 @@
 //! it is on the way of a byte: it is asked at log-ins and at the end of links.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::server::Greeted;
 use proto::control::{ControlMessage, Register, Registered};
-use proto::greeting::{Grant, LinkSecret, Name, Refusal, StoredCredential};
-use proto::{InstanceId, LinkId};
+use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
+use proto::{InstanceId, LinkId, Preview};
 
 use super::Shared;
 use super::brake::Brake;
@@ -17,7 +18,7 @@ use super::clients::{Changes, Client};
 use super::enrolments::Revoked;
 use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
-use crate::session::{Handle, Session};
+use crate::session::{Handle, Session, Worker};
 use crate::status;
 
 mod publish;
@@ -117,6 +118,26 @@ impl Registry {
         let entry = sessions.links.get(&link)?;
         let owns = entry.instance == instance && entry.session.name == name;
         owns.then(|| entry.secret.clone())
+    }
+
+    /// A link as it stands, for a client that says it is about to come back to it; see
+    /// [`link::Link::preview`].
+    pub(super) async fn preview(
+        &self,
+        name: &str,
+        instance: InstanceId,
+        claim: Attach,
+    ) -> Option<Preview> {
+        let (worker, serial, session) = {
+            let sessions = self.sessions();
+            let entry = sessions.links.get(&claim.link)?;
+            let owns = entry.instance == instance && entry.session.name == name;
+            owns.then(|| (entry.worker, entry.serial, Arc::clone(&entry.session)))?
+        };
+        let look = move |worker: &Rc<Worker>| {
+            worker.state.link(&session, serial).and_then(|link| link.preview(claim.carrier))
+        };
+        self.handles.get(worker)?.call(look).await.ok().flatten()
     }
 
     /// The session of a link by its serial.
