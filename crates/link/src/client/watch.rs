@@ -55,15 +55,14 @@ impl Watch {
                     Notice::CarrierLost => {
                         // Later numbers win over whatever becomes of these.
                         self.trials.clear();
-                        if attached.elapsed() >= LET_IN {
-                            self.known.early.set(true);
-                        }
+                        self.note_life(attached);
                         let pause = backoff.after(attached.elapsed());
                         let Some((answer, rest)) = self.reattach(pause).await else { return };
                         self.trials = rest;
                         answer
                     }
                     Notice::Probe => {
+                        self.note_life(attached);
                         // The present carrier may yet wake up: until another one is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
                         self.try_beside(next);
@@ -92,6 +91,13 @@ impl Watch {
                     attach(&self.link, *connected);
                 }
             }
+        }
+    }
+
+    /// The carrier that was attached then is silent or dead.
+    fn note_life(&self, attached: Instant) {
+        if attached.elapsed() >= LET_IN {
+            self.known.early.set(true);
         }
     }
 

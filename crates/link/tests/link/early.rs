@@ -28,6 +28,11 @@ impl Dialer for Late {
     }
 }
 
+/// Flights until the server has what a client says that comes back, and until the client has an answer:
+/// one round trip and a half and two, or two and a half and three.
+const EARLY: [u32; 2] = [3, 4];
+const LATE: [u32; 2] = [5, 6];
+
 struct Site {
     quic: Quic,
     server: Server,
@@ -85,14 +90,27 @@ impl Site {
 fn a_client_that_comes_back_with_a_ticket_is_heard_one_round_trip_earlier() {
     really(async {
         let site = Site::start(|quic| Rc::new(Late(quic.dialer()))).await;
-        assert_eq!(site.come_back().await, [5, 6], "two round trips and a half, and three");
+        assert_eq!(site.come_back().await, LATE);
         assert_eq!(site.server.state.shown.get(), 0);
     });
     really(async {
         let site = Site::start(|quic| Rc::new(quic.dialer())).await;
-        assert_eq!(site.come_back().await, [3, 4], "one round trip and a half, and two");
+        assert_eq!(site.come_back().await, EARLY);
         assert_eq!(site.server.state.shown.get(), 1);
         assert_eq!(site.client.links.get(), 1, "it is the same link");
+    });
+}
+
+#[test]
+fn who_came_early_speaks_late_until_a_carrier_was_let_in_for_good() {
+    really(async {
+        let site = Site::start(|quic| Rc::new(quic.dialer())).await;
+        assert_eq!(site.come_back().await, EARLY);
+        assert_eq!(site.come_back().await, LATE, "the first one may have been refused");
+        assert_eq!(site.come_back().await, EARLY, "an ordinary greeting went well");
+        tokio::time::sleep(proto::greeting::GREETING_TIMEOUT).await;
+        assert_eq!(site.come_back().await, EARLY, "nobody is refused any more after so long");
+        assert_eq!((site.server.state.shown.get(), site.client.links.get()), (3, 1));
     });
 }
 
