@@ -184,9 +184,8 @@ impl Accepted {
     async fn begin(self) -> Result<Shaking, CarrierError> {
         let Self { incoming, server, ids, port, turn } = self;
         // One of its own, as it was configured last.
-        let (config, fault, secrets) =
-            config(&server, incoming.remote_address())
-                .map_err(|error| explain(&error, Side::Server, false))?;
+        let (config, fault, secrets) = config(&server, incoming.remote_address())
+            .map_err(|error| explain(&error, Side::Server, false))?;
         let refused = move |error| error::handshake(&error, Side::Server, fault.take().as_ref());
         let connecting = incoming.accept_with(Arc::new(config)).map_err(&refused)?;
         // Made within that call.

@@ -3,7 +3,6 @@
 mod client;
 mod killer;
 mod owner;
-mod quic;
 mod server;
 mod tap;
 mod tls;
@@ -17,7 +16,6 @@ use transport::memory::{self, MemoryDialer};
 pub(crate) use client::{Client, Scripted, TOKEN, direct, path, plan};
 pub(crate) use killer::{Cut, Killer};
 pub(crate) use owner::{Behaviour, Party};
-pub(crate) use quic::{Flights, Quic};
 pub(crate) use server::{Rules, Server};
 pub(crate) use tap::{Appetite, Tap, open};
 pub(crate) use tls::{Tls, web_socket};

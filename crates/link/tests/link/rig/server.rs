@@ -71,12 +71,6 @@ impl Server {
         Self { state, tasks }
     }
 
-    /// Accepts from one more.
-    pub(crate) fn listen(&mut self, listener: Box<dyn Listener>) {
-        let task = tokio::task::spawn_local(accept(Rc::clone(&self.state), listener));
-        self.tasks.push(task.abort_handle());
-    }
-
     pub(crate) fn owner(&self) -> Rc<Party> {
         Rc::clone(&self.state.owner)
     }

@@ -1,8 +1,6 @@
 //! QUIC on loopback, and a path in front of it that is as long as it says: every packet takes its
 //! time, and is counted by how many flights lie behind it.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};

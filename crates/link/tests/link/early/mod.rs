@@ -1,6 +1,8 @@
 //! A client that comes back over QUIC speaks with its first packet: counted in flights over real
 //! sockets, and what somebody gets who sends that packet again.
 
+mod flights;
+
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,9 +12,8 @@ use testkit::origins::Pattern;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 use transport_quic::QuicDialer;
 
-use crate::rig::{
-    Appetite, Client, Flights, Quic, Rules, Server, Tap, open, path, plan, really, until,
-};
+use crate::rig::{Appetite, Client, Rules, Server, Tap, open, path, plan, really, until};
+use flights::{Flights, Quic};
 
 /// Says nothing before the handshake is done.
 #[derive(Debug)]
@@ -34,10 +35,11 @@ const EARLY: [u32; 2] = [3, 4];
 const LATE: [u32; 2] = [5, 6];
 
 struct Site {
-    quic: Quic,
     server: Server,
-    /// The server's.
+    /// The server's, and that of a process of the same keys which does not know the tickets that were
+    /// used: as it is after a restart.
     address: SocketAddr,
+    restarted: SocketAddr,
     client: Client,
     flights: Flights,
     /// A stream of the client, at its end and at the server's.
@@ -49,7 +51,8 @@ impl Site {
     async fn start(dialer: impl FnOnce(&Quic) -> Rc<dyn Dialer>) -> Self {
         let quic = Quic::new();
         let (listener, address) = quic.listen();
-        let server = Server::start(vec![listener], Rules::default());
+        let (other, restarted) = quic.listen();
+        let server = Server::start(vec![listener, other], Rules::default());
         let flights = Flights::to(address).await;
         let client = Client::start(plan(vec![path(dialer(&quic), flights.port)]));
         let link = client.live().await;
@@ -60,7 +63,7 @@ impl Site {
         until("the first bytes", || there.count() == 6).await;
         // Tickets come behind the handshake.
         tokio::time::sleep(Duration::from_millis(500)).await;
-        Self { quic, server, address, client, flights, here, there }
+        Self { server, address, restarted, client, flights, here, there }
     }
 
     /// The path dies silently under a client that has something to say. Flights of the connection
@@ -117,13 +120,11 @@ fn who_came_early_speaks_late_until_a_carrier_was_let_in_for_good() {
 #[test]
 fn the_first_flight_of_a_client_sent_again_changes_nothing_not_even_after_a_restart() {
     really(async {
-        let mut site = Site::start(|quic| Rc::new(quic.dialer())).await;
+        let site = Site::start(|quic| Rc::new(quic.dialer())).await;
         site.come_back().await;
         let flight = site.flights.first_flight();
         let before = site.state();
-        // A process that has the same keys and does not know which tickets were used.
-        let (listener, restarted) = site.quic.listen();
-        site.server.listen(listener);
+        let restarted = site.restarted;
         // Of a connection that it has, QUIC drops what it knows.
         for (server, shown, is_new) in
             [(site.address, 1, false), (restarted, 2, true), (restarted, 2, false)]
