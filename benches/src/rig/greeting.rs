@@ -69,7 +69,9 @@ impl Greeting {
                         server.credentials(std::slice::from_ref(&self.credential));
                     }
                     ServerEvent::Decide(_) => accepted = server.accept(&terms()).is_some(),
-                    ServerEvent::LinkSecret { .. } | ServerEvent::Failed(_) => return false,
+                    ServerEvent::LinkSecret { .. }
+                    | ServerEvent::Preview { .. }
+                    | ServerEvent::Failed(_) => return false,
                 }
             }
             while let Some(bytes) = server.poll_output() {
