@@ -23,11 +23,9 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
+use crate::settings::FIRST_FLIGHT;
 use samples::{Best, Deliveries};
 
-/// Packets of the first flight. RFC 9002 section 7.2 says 10; they leave paced over a round trip, as those of
-/// other QUIC stacks that start with 32.
-const FIRST: u64 = 32;
 /// Packets at least: two acknowledgements are on their way.
 const LEAST: u64 = 4;
 
@@ -116,7 +114,7 @@ impl Bbr {
             deliveries: Deliveries::new(now),
             best: Best::default(),
             mode: Mode::Startup,
-            window: FIRST * mtu,
+            window: FIRST_FLIGHT * mtu,
             in_flight: 0,
             is_limited: false,
             least: None,
@@ -220,7 +218,7 @@ impl Bbr {
         self.window = match self.mode {
             Mode::Startup => {
                 let grown = self.window + self.batch_bytes;
-                grown.min(self.fitting(START).max(self.window)).max(FIRST * self.mtu)
+                grown.min(self.fitting(START).max(self.window)).max(FIRST_FLIGHT * self.mtu)
             }
             Mode::Drain => self.fitting(REST),
             Mode::Cruise { phase: 0, .. } => self.fitting(PROBE),
@@ -319,7 +317,7 @@ impl Controller for Bbr {
     }
 
     fn initial_window(&self) -> u64 {
-        FIRST * self.mtu
+        FIRST_FLIGHT * self.mtu
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
