@@ -202,7 +202,7 @@ impl Wire {
         lock(&self.shared.flows).iter().try_for_each(|flow| flow.rebind(self.shared.target))
     }
 
-    /// Lets it happen. Returns how many connections it reached.
+    /// Lets it happen. Returns how many connections and conversations over UDP it reached.
     pub fn suffer(&self, trouble: Trouble) -> usize {
         self.shared.suffer(trouble)
     }
@@ -273,8 +273,8 @@ impl Shared {
 
     fn suffer(&self, trouble: Trouble) -> usize {
         let now = Instant::now();
-        self.suffer_datagrams(trouble);
-        match trouble {
+        let flows = self.suffer_datagrams(trouble);
+        let connections = match trouble {
             Trouble::Reset(reach) => {
                 self.kills.fetch_add(1, Ordering::SeqCst);
                 self.each(reach, |connection| connection.end(Death::Reset))
@@ -292,18 +292,22 @@ impl Shared {
                 lock(&self.weather).trickles = Some(now + time);
                 self.each(Reach::All, |_| ())
             }
-        }
+        };
+        connections + flows
     }
 
-    /// What happens to conversations over UDP; all of them, as a device holds their ways.
-    fn suffer_datagrams(&self, trouble: Trouble) {
+    /// What happens to conversations over UDP; all of them, as a device holds their ways. One that its
+    /// ends have given up counts as well: nobody tells a path.
+    fn suffer_datagrams(&self, trouble: Trouble) -> usize {
         let way = match trouble {
-            Trouble::Reset(_) | Trouble::Close(_) => Way::Both,
-            Trouble::Swallow(_, way) => way,
-            Trouble::Stall(_) | Trouble::Trickle(_) => return,
+            Trouble::Reset(_) | Trouble::Close(_) => Some(Way::Both),
+            Trouble::Swallow(_, way) => Some(way),
+            Trouble::Stall(_) | Trouble::Trickle(_) => None,
         };
         let flows: Vec<_> = lock(&self.flows).clone();
-        flows.iter().filter(|flow| flow.is_sound()).for_each(|flow| flow.swallow(way));
+        let sound: Vec<_> = flows.iter().filter(|flow| flow.is_sound()).collect();
+        way.into_iter().for_each(|way| sound.iter().for_each(|flow| flow.swallow(way)));
+        sound.len()
     }
 
     fn each(&self, reach: Reach, act: impl Fn(&Connection)) -> usize {

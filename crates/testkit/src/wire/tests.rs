@@ -170,3 +170,78 @@ fn a_seed_draws_the_same_troubles_again() {
     assert_ne!(draw(1), draw(2));
     assert!((0..1000).all(|seed| draw(seed)[2].lasts() < Duration::from_secs(9)));
 }
+
+/// A wire and the two sockets of a conversation over UDP.
+struct Talk {
+    wire: Wire,
+    near: UdpSocket,
+    far: UdpSocket,
+}
+
+impl Talk {
+    fn new() -> Self {
+        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let wire = Wire::to(far.local_addr().unwrap().port());
+        far.set_read_timeout(Some(QUIET)).unwrap();
+        let near = Self::near(&wire);
+        Self { wire, near, far }
+    }
+
+    fn near(wire: &Wire) -> UdpSocket {
+        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
+        near.connect(wire.address()).unwrap();
+        near.set_read_timeout(Some(QUIET)).unwrap();
+        near
+    }
+
+    /// Says so many bytes, and where they seemed to come from; nothing, if they did not arrive.
+    fn up(&self, bytes: usize) -> Option<SocketAddr> {
+        self.near.send(&vec![7; bytes]).unwrap();
+        let (n, from) = self.far.recv_from(&mut [0; 4096]).ok()?;
+        assert_eq!(n, bytes);
+        Some(from)
+    }
+
+    /// Answers with so many.
+    fn down(&self, to: SocketAddr, bytes: usize) -> bool {
+        self.far.send_to(&vec![8; bytes], to).unwrap();
+        self.near.recv(&mut [0; 4096]).is_ok_and(|n| n == bytes)
+    }
+}
+
+#[test]
+fn datagrams_pass_both_ways_and_from_another_port_when_a_nat_forgets() {
+    let talk = Talk::new();
+    let port = talk.up(100).unwrap();
+    assert!(talk.down(port, 50));
+    talk.wire.rebind().unwrap();
+    let other = talk.up(100).unwrap();
+    assert_ne!(other, port);
+    assert!(talk.down(other, 50));
+    assert!(!talk.down(port, 50), "the old port is nobody's");
+}
+
+#[test]
+fn long_datagrams_are_lost_both_ways_and_so_are_as_many_as_wanted() {
+    let talk = Talk::new();
+    let port = talk.up(1_500).unwrap();
+    talk.wire.longest_datagram(1_252);
+    assert!(talk.up(1_253).is_none() && talk.up(1_252).is_some());
+    assert!(!talk.down(port, 1_253) && talk.down(port, 1_252));
+    talk.wire.lose(1_000);
+    assert!(talk.up(1).is_none());
+}
+
+#[test]
+fn what_resets_a_connection_makes_a_conversation_vanish_and_the_next_passes() {
+    let mut talk = Talk::new();
+    let port = talk.up(1).unwrap();
+    assert_eq!(talk.wire.suffer(Trouble::Reset(Reach::All)), 1);
+    assert!(talk.up(1).is_none() && !talk.down(port, 1));
+    talk.near = Talk::near(&talk.wire);
+    assert!(talk.up(1).is_some());
+    talk.wire.entry(Entry::Silent);
+    assert!(talk.up(1).is_some(), "those that there are go on");
+    talk.near = Talk::near(&talk.wire);
+    assert!(talk.up(1).is_none());
+}

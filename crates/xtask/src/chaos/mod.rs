@@ -50,7 +50,7 @@ const TELL_LINES: Duration = Duration::from_secs(10);
 /// A run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Half of it over `tls://`, half over `tcp://`.
+    /// Shared by all transports.
     pub(crate) minutes: f64,
     /// Of the schedule of faults.
     pub(crate) seed: u64,

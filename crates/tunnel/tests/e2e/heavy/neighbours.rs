@@ -136,6 +136,7 @@ fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
         let origin = Origin::echo();
         let setup = Setup::alone(scheme).service("echo", origin.port());
         let mut running = setup.start_server();
+        let before = running.server.resident();
         let crowd = |port| (0..1000).map(|_| connect(port)).collect::<Vec<_>>();
         let carriers = match scheme {
             Scheme::Quic => Crowd::Udp(say_initials(&running, 1000)),
@@ -147,6 +148,9 @@ fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
         running.start_client();
         running.wait_ready();
         let took = start.elapsed();
+        let each = running.server.resident().saturating_sub(before) / 1000;
+        println!("{scheme:?}: {each} bytes for each silent peer");
+        assert!(each < 64 << 10, "{each} bytes");
         println!("{scheme:?}: process start, login and registration took {took:?}");
         // 100 ms is the bench's figure for the login; this is with the start of a process.
         assert!(took < Duration::from_secs(2), "took {took:?}");
