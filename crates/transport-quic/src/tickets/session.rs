@@ -1,20 +1,13 @@
 //! The TLS of quinn's two sides with resumption and 0-RTT, of what `transport::tls` sets up.
 
-use std::any::Any;
 use std::sync::Arc;
 
-use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
-use quinn::crypto::{
-    ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, ServerConfig, Session,
-    UnsupportedVersion,
-};
-use quinn::{ConnectionId, Side};
-use quinn_proto::TransportError;
-use quinn_proto::transport_parameters::TransportParameters;
+use quinn::crypto::ServerConfig;
+use quinn::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig};
 use rustls::client::Resumption;
 
 use super::Tickets;
-use super::exchange::Passing;
+use crate::session::Server;
 
 /// How many servers' tickets a client keeps; rustls keeps the last 8 of each. A path has one name.
 const SERVERS: usize = 4;
@@ -43,113 +36,15 @@ pub fn client_crypto(
 pub fn server_crypto(
     tls: &Arc<rustls::ServerConfig>,
     tickets: &Arc<Tickets>,
-) -> Result<Arc<dyn ServerConfig>, NoInitialCipherSuite> {
-    let plain = Arc::new(QuicServerConfig::try_from(Arc::clone(tls))?);
-    Ok(Arc::new(Resuming { tls: Arc::clone(tls), plain, tickets: Arc::clone(tickets) }))
-}
-
-/// A server whose sessions are resumed.
-struct Resuming {
-    tls: Arc<rustls::ServerConfig>,
-    /// The same without.
-    plain: Arc<QuicServerConfig>,
-    tickets: Arc<Tickets>,
-}
-
-impl ServerConfig for Resuming {
-    fn initial_keys(&self, version: u32, id: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        self.plain.initial_keys(version, id)
-    }
-
-    fn retry_tag(&self, version: u32, first_id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        self.plain.retry_tag(version, first_id, packet)
-    }
-
-    fn start_session(
-        self: Arc<Self>,
-        version: u32,
-        parameters: &TransportParameters,
-    ) -> Box<dyn Session> {
-        let passing = Passing::begin(&self.tickets, parameters);
-        let tls = passing.configured(&self.tls);
-        match QuicServerConfig::try_from(tls) {
-            Ok(config) => {
-                let inner = Arc::new(config).start_session(version, parameters);
-                Box::new(Exchanging { inner, passing })
-            }
-            // It was possible for `plain`, which has the same suites.
-            Err(_) => Arc::clone(&self.plain).start_session(version, parameters),
-        }
-    }
-}
-
-/// A TLS session whose tickets are exchanged on their way out.
-struct Exchanging {
-    inner: Box<dyn Session>,
-    passing: Arc<Passing>,
-}
-
-impl Session for Exchanging {
-    fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
-        let before = buf.len();
-        let keys = self.inner.write_handshake(buf);
-        self.passing.exchange(buf, before);
-        keys
-    }
-
-    fn initial_keys(&self, id: &ConnectionId, side: Side) -> Keys {
-        self.inner.initial_keys(id, side)
-    }
-
-    fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        self.inner.handshake_data()
-    }
-
-    fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        self.inner.peer_identity()
-    }
-
-    fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        self.inner.early_crypto()
-    }
-
-    fn early_data_accepted(&self) -> Option<bool> {
-        self.inner.early_data_accepted()
-    }
-
-    fn is_handshaking(&self) -> bool {
-        self.inner.is_handshaking()
-    }
-
-    fn read_handshake(&mut self, buf: &[u8]) -> Result<bool, TransportError> {
-        self.inner.read_handshake(buf)
-    }
-
-    fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.inner.transport_parameters()
-    }
-
-    fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        self.inner.next_1rtt_keys()
-    }
-
-    fn is_valid_retry(&self, first_id: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_valid_retry(first_id, header, payload)
-    }
-
-    fn export_keying_material(
-        &self,
-        output: &mut [u8],
-        label: &[u8],
-        context: &[u8],
-    ) -> Result<(), ExportKeyingMaterialError> {
-        self.inner.export_keying_material(output, label, context)
-    }
+) -> Result<Arc<dyn ServerConfig>, rustls::Error> {
+    Ok(Arc::new(Server::new(Arc::clone(tls), Arc::clone(tickets))?))
 }
 
 #[cfg(test)]
 mod tests {
-    use quinn::crypto::ClientConfig as _;
+    use quinn::Side;
+    use quinn::crypto::{ClientConfig as _, Session};
+    use quinn_proto::transport_parameters::TransportParameters;
     use rustls::time_provider::DefaultTimeProvider;
     use transport::tls::{self, Trust};
 
