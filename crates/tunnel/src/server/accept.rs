@@ -34,6 +34,11 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Wait after an error of the listener itself: out of descriptors, mostly.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
+/// Connections of a listener on one worker that have not logged in, where none of them holds a descriptor
+/// that would run short: some 60 KiB each over QUIC. A restart brings fewer back in the second that a
+/// log-in takes.
+const STRANGERS: usize = 1024;
+
 /// Held from the look for a free descriptor to the accept that takes it: two loops that see the same
 /// one would creep beyond the room, one connection at a time.
 static TABLE: Mutex<()> = Mutex::new(());
@@ -69,6 +74,9 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                         }
                     });
                     strangers.add(task.abort_handle());
+                    if listener.transport().stays() && strangers.are_more_than(STRANGERS) {
+                        strangers.oldest_leaves().await;
+                    }
                 }
                 Err(error) => {
                     if let Some(more) = complaints.pass((), Instant::now()) {
@@ -95,6 +103,13 @@ impl Strangers {
             self.0.retain(|task| !task.is_finished());
         }
         self.0.push_back(task);
+    }
+
+    fn are_more_than(&mut self, most: usize) -> bool {
+        if self.0.len() > most {
+            self.0.retain(|task| !task.is_finished());
+        }
+        self.0.len() > most
     }
 
     /// Whether somebody could leave: the newest stays, whoever it is.
@@ -314,8 +329,9 @@ mod tests {
         }
         let newest = spawn_local(pending::<()>());
         strangers.add(newest.abort_handle());
-        assert!(!strangers.are_several());
+        assert!(!strangers.are_several() && !strangers.are_more_than(1));
         strangers.add(spawn_local(pending::<()>()).abort_handle());
+        assert!(strangers.are_more_than(1) && !strangers.are_more_than(2));
         assert!(strangers.are_several() && strangers.oldest_leaves().await);
         assert!(newest.is_finished() && !strangers.are_several());
     }
