@@ -75,7 +75,7 @@ pub async fn greet(carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted,
 /// The same over a carrier whose handshake may not be done.
 ///
 /// # Errors
-/// As for [`greet`].
+/// As for [`greet()`].
 pub async fn greet_early(
     mut carrier: Carrier,
     early: Option<Early>,
