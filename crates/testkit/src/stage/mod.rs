@@ -36,7 +36,7 @@ pub use origin::Origin;
 pub use port::{free_port, is_listening, wait_listening};
 pub use running::{Running, connect, try_connect};
 pub use setup::{Scheme, Setup};
-pub use software::{Clock, Nginx, program, start_iperf3, start_iperf3_on, start_sshd};
+pub use software::{Clock, Iperf3, Nginx, program, start_sshd};
 
 /// For what takes well under a second on an idle machine.
 pub const SOON: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use super::{Daemon, SOON, free_port, run, wait_listening};
+use super::{Daemon, SOON, free_port, run, wait, wait_listening};
 
 /// Where a program is; daemons live in folders that are not on everyone's path.
 pub fn program(name: &str) -> PathBuf {
@@ -124,18 +124,41 @@ impl Clock {
 }
 
 /// `iperf3 -s` on a loopback port.
-pub fn start_iperf3(dir: &Path) -> (u16, Daemon) {
-    let port = free_port();
-    (port, start_iperf3_on(dir, port))
+#[derive(Debug)]
+pub struct Iperf3 {
+    /// Where it listens.
+    pub port: u16,
+    server: Daemon,
 }
 
-/// `iperf3 -s` on this loopback port.
-pub fn start_iperf3_on(dir: &Path, port: u16) -> Daemon {
-    let mut command = Command::new(program("iperf3"));
-    command.args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()]);
-    let server = Daemon::start("iperf3", dir, &mut command);
-    wait_listening(port, SOON);
-    server
+impl Iperf3 {
+    /// On a port that is free.
+    pub fn start(dir: &Path) -> Self {
+        Self::start_on(dir, free_port())
+    }
+
+    /// On this port.
+    pub fn start_on(dir: &Path, port: u16) -> Self {
+        let mut command = Command::new(program("iperf3"));
+        // It tells in its log what it does, and when it does it.
+        command.args(["-s", "--forceflush", "-B", "127.0.0.1", "-p", &port.to_string()]);
+        let server = Daemon::start("iperf3", dir, &mut command);
+        wait_listening(port, SOON);
+        Self { port, server }
+    }
+
+    /// Whether it would serve: it serves one client at a time, and its last one ends a little
+    /// before it does. A client that is refused ends with success; the report has an `error`.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let log = self.server.log();
+        log.rfind("Server listening") > log.rfind("Accepted connection")
+    }
+
+    /// Until it would serve.
+    pub fn wait_idle(&self) {
+        wait("iperf3 has ended its last test", SOON, || self.is_idle().then_some(()));
+    }
 }
 
 /// An sshd for whoever runs the test, with keys of its own. Returns its port and the options that

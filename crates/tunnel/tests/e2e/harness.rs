@@ -4,8 +4,8 @@
 use std::process::Command;
 
 pub(crate) use testkit::stage::{
-    Clock, Fence, LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port,
-    is_listening, program, run, start_iperf3, start_sshd, try_connect, wait, wait_listening,
+    Clock, Fence, Iperf3, LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port,
+    is_listening, program, run, start_sshd, try_connect, wait, wait_listening,
 };
 pub(crate) use testkit::wire::reset_on_drop;
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Output};
 
 use crate::harness::{
-    Nginx, Origin, Scheme, Setup, bytes, connect, program, run, start_iperf3, start_sshd,
+    Iperf3, Nginx, Origin, Scheme, Setup, bytes, connect, program, run, start_sshd,
 };
 
 const MB: u64 = 1_000_000;
@@ -77,14 +77,16 @@ fn curl_gets_chunked_and_kept_alive_answers() {
 #[test]
 fn iperf3_runs_both_ways_through_service_and_forward() {
     let setup = Setup::new(Scheme::Tls);
-    let (port, _iperf3) = start_iperf3(setup.dir());
-    let running = setup.service("iperf", port).forward(port).start();
+    let iperf3 = Iperf3::start(setup.dir());
+    let running = setup.service("iperf", iperf3.port).forward(iperf3.port).start();
     for port in [running.public("iperf"), running.local()] {
         for direction in [&[][..], &["-R"]] {
+            iperf3.wait_idle();
             let port = port.to_string();
             let mut command = Command::new(program("iperf3"));
             command.args(["-c", "127.0.0.1", "-p", &port, "-n", "300M", "-J"]).args(direction);
             let report: serde_json::Value = serde_json::from_str(&succeed(&mut command)).unwrap();
+            assert!(report.get("error").is_none(), "{report}");
             let received = &report["end"]["sum_received"];
             let (bytes, rate) = (&received["bytes"], received["bits_per_second"].as_f64());
             println!("port {port} {direction:?}: {:.2} Gbit/s", rate.unwrap() / 1e9);

@@ -13,8 +13,8 @@ use testkit::stage::Running;
 use testkit::wire::Entry;
 
 use crate::harness::{
-    LONG, Nginx, Origin, SOON, Scheme, Setup, connect, free_port, program, run, start_iperf3,
-    start_sshd, try_connect, tunnel, wait,
+    Iperf3, LONG, Nginx, Origin, SOON, Scheme, Setup, connect, free_port, program, run, start_sshd,
+    try_connect, tunnel, wait,
 };
 use crate::reload::{echo, outcome};
 
@@ -364,9 +364,10 @@ fn spawn(program_name: &str, args: &[&str]) -> Child {
 fn twenty_reloads_of_both_under_wrk_iperf3_and_ssh_fail_nothing() {
     let setup = Setup::new(Scheme::Tls);
     let nginx = Nginx::start(setup.dir(), "");
-    let (iperf, _iperf3) = start_iperf3(setup.dir());
+    let iperf3 = Iperf3::start(setup.dir());
     let (sshd, _sshd, options) = start_sshd(setup.dir());
-    let mut setup = setup.service("web", nginx.port).service("iperf", iperf).service("ssh", sshd);
+    let mut setup =
+        setup.service("web", nginx.port).service("iperf", iperf3.port).service("ssh", sshd);
     let port = free_port();
     setup.allow.push(port);
     let running = setup.start();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
-use testkit::stage::{Daemon, Nginx, SOON, free_port, start_iperf3_on, wait_listening};
+use testkit::stage::{Daemon, Iperf3, Nginx, SOON, free_port, wait_listening};
 
 use super::case::{Case, Load};
 use crate::systems::Origin;
@@ -14,7 +14,7 @@ use crate::systems::Origin;
 pub(crate) struct Origins {
     dir: PathBuf,
     web: Option<Nginx>,
-    iperf: Option<(u16, Daemon)>,
+    iperf: Option<Iperf3>,
     /// Name and port.
     ours: Vec<(&'static str, u16, Daemon)>,
 }
@@ -26,7 +26,7 @@ impl Origins {
         let wanted = |of: fn(Load) -> bool| cases.iter().any(|case| of(case.load));
         let web = wanted(|load| matches!(load, Load::Http(_)))
             .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; }"));
-        let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| start_iperf(dir));
+        let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| Iperf3::start(dir));
         let bulk = wanted(|load| load == Load::EchoBesideBulk);
         let echo = bulk
             || wanted(|load| matches!(load, Load::Connections | Load::Idle(_) | Load::Storm(_)));
@@ -46,7 +46,7 @@ impl Origins {
     /// For the systems.
     pub(crate) fn list(&self) -> Vec<Origin> {
         let web = self.web.as_ref().map(|nginx| ("web", nginx.port));
-        let iperf = self.iperf.as_ref().map(|(port, _)| ("iperf", *port));
+        let iperf = self.iperf.as_ref().map(|iperf| ("iperf", iperf.port));
         let ours = self.ours.iter().map(|(name, port, _)| (*name, *port));
         let all = web.into_iter().chain(iperf).chain(ours);
         all.map(|(name, port)| Origin { name, address: ([127, 0, 0, 1], port).into() }).collect()
@@ -55,15 +55,11 @@ impl Origins {
     /// After an error: iperf3 serves one client at a time, and one that was cut off can keep it from
     /// the next.
     pub(crate) fn mend(&mut self) {
-        if let Some((port, daemon)) = self.iperf.take() {
+        if let Some(iperf) = self.iperf.take() {
+            let port = iperf.port;
             // First ended, then started: they share the port.
-            drop(daemon);
-            self.iperf = Some((port, start_iperf3_on(&self.dir, port)));
+            drop(iperf);
+            self.iperf = Some(Iperf3::start_on(&self.dir, port));
         }
     }
-}
-
-fn start_iperf(dir: &Path) -> (u16, Daemon) {
-    let port = free_port();
-    (port, start_iperf3_on(dir, port))
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
 use testkit::stage::bytes::Complaint;
-use testkit::stage::{Daemon, free_port, program, run_within, start_iperf3_on};
+use testkit::stage::{Iperf3, program, run_within};
 
 use super::{DEADLINE, Job, job};
 
@@ -18,28 +18,34 @@ const BYTES: u64 = 24 << 20;
 pub(super) struct Iperf {
     dir: PathBuf,
     port: u16,
-    server: Option<Daemon>,
+    server: Option<Iperf3>,
 }
 
 impl Iperf {
     pub(super) fn start(dir: &Path) -> (u16, Self) {
-        let port = free_port();
-        let server = Some(start_iperf3_on(dir, port));
-        (port, Self { dir: dir.to_owned(), port, server })
+        let server = Iperf3::start(dir);
+        let port = server.port;
+        (port, Self { dir: dir.to_owned(), port, server: Some(server) })
     }
 
     fn start_again(&mut self) {
         // First ended, then started: they share the port.
         drop(self.server.take());
-        self.server = Some(start_iperf3_on(&self.dir, self.port));
+        self.server = Some(Iperf3::start_on(&self.dir, self.port));
+    }
+
+    fn wait_idle(&self) {
+        self.server.iter().for_each(Iperf3::wait_idle);
     }
 }
 
 pub(super) fn runs(port: u16, server: Arc<Mutex<Iperf>>) -> Job {
     let mut job = job("iperf3, 24 MiB", move |turn| {
+        let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+        server.wait_idle();
         let outcome = run_once(port, turn % 2 == 1);
         if outcome.is_err() {
-            server.lock().unwrap_or_else(PoisonError::into_inner).start_again();
+            server.start_again();
         }
         outcome
     });
