@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::control::{ControlDecoder, ControlMessage};
 use proto::{
-    Attach, Budget, CarrierNumber, Event, Open, Preview, ResetCode, StreamCounts, StreamId,
-    StreamKey, Violation,
+    Budget, CarrierNumber, Event, Open, ResetCode, StreamCounts, StreamId, StreamKey, Violation,
 };
 use proto::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 use tokio::sync::Notify;
@@ -28,13 +27,6 @@ pub struct Link {
     pub(crate) inner: Rc<Inner>,
 }
 
-/// How far a link has come; see [`Link::standing`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    carrier: CarrierNumber,
-    heard: u64,
-}
-
 pub(crate) struct Inner {
     pub(crate) serial: u64,
     pub(crate) machine: RefCell<proto::Link>,
@@ -45,7 +37,7 @@ pub(crate) struct Inner {
     control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<Running>>,
     /// Highest carrier number ever attached.
-    last_carrier: Cell<CarrierNumber>,
+    pub(crate) last_carrier: Cell<CarrierNumber>,
     /// Reads that brought something.
     pub(crate) heard: Cell<u64>,
     pub(crate) wakers: Wakers,
@@ -54,7 +46,7 @@ pub(crate) struct Inner {
     pub(crate) retirement: Retirement,
     /// Goodbye was said: the link ends with its carrier.
     pub(crate) closing: Cell<bool>,
-    notices: RefCell<Vec<Notice>>,
+    pub(crate) notices: RefCell<Vec<Notice>>,
     notify: Notify,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
@@ -178,71 +170,6 @@ impl Link {
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
-    /// The newest carrier so far.
-    pub(crate) fn last_carrier(&self) -> CarrierNumber {
-        self.inner.last_carrier.get()
-    }
-
-    /// What changes when a carrier is attached or the peer is heard.
-    pub(crate) fn standing(&self) -> Standing {
-        Standing { carrier: self.inner.last_carrier.get(), heard: self.inner.heard.get() }
-    }
-
-    /// What a client that is about to come back over this carrier may be shown of the link; nothing
-    /// changes by it. `None`: its number is not the highest so far, or the link is over.
-    #[must_use]
-    pub fn preview(&self, number: CarrierNumber) -> Option<Preview> {
-        let inner = &self.inner;
-        let is_next = number > inner.last_carrier.get() && inner.ended.get().is_none();
-        is_next.then(|| inner.machine.borrow().preview())
-    }
-
-    /// Adds a greeted carrier on which that was shown, in place of all others. False: as for
-    /// [`Link::attach`], or the preview is void.
-    pub fn attach_previewed(
-        &self,
-        number: CarrierNumber,
-        preview: &Preview,
-        carrier: transport::Carrier,
-        leftover: bytes::BytesMut,
-    ) -> bool {
-        let (inner, now) = (&self.inner, crate::now());
-        if number <= inner.last_carrier.get() || inner.ended.get().is_some() {
-            return false;
-        }
-        if !inner.machine.borrow_mut().attach_previewed(now, number, preview) {
-            return false;
-        }
-        inner.expect(number, true);
-        Running::start(inner, number, carrier, leftover);
-        inner.settle(now);
-        true
-    }
-
-    /// Adds a greeted carrier. `leftover` are bytes that arrived behind the greeting. False: its
-    /// number is not the highest so far, the carrier is dropped.
-    pub fn attach(
-        &self,
-        number: CarrierNumber,
-        how: Attach,
-        carrier: transport::Carrier,
-        leftover: bytes::BytesMut,
-    ) -> bool {
-        let inner = &self.inner;
-        if number <= inner.last_carrier.get() || inner.ended.get().is_some() {
-            return false;
-        }
-        // Closed before RESUME is built, their unread bytes with them.
-        inner.expect(number, matches!(how, Attach::Replaces(_)));
-        inner.machine.borrow_mut().attach(crate::now(), number, how);
-        Running::start(inner, number, carrier, leftover);
-        if how == Attach::New {
-            inner.owner.changed(self, State::Live);
-        }
-        inner.settle(crate::now());
-        true
-    }
-
     /// Sends a message on the control stream. False when it does not fit or the link is over.
     #[must_use]
     pub fn send_message(&self, message: &ControlMessage) -> bool {
@@ -302,16 +229,6 @@ impl Connector for Link {
 }
 
 impl Inner {
-    /// A new carrier makes the news of the old ones stale, and may replace them.
-    fn expect(&self, number: CarrierNumber, replaces: bool) {
-        self.last_carrier.set(number);
-        let stale = |notice: &Notice| matches!(notice, Notice::CarrierLost | Notice::Probe);
-        self.notices.borrow_mut().retain(|notice| !stale(notice));
-        if replaces {
-            self.drop_carriers(|_| true);
-        }
-    }
-
     fn put_outlet(&self, key: StreamKey, outlet: Rc<dyn Outlet>) {
         let mut outlets = self.outlets.borrow_mut();
         if outlets.len() <= key.index() {
@@ -477,7 +394,7 @@ impl Inner {
         self.wake();
     }
 
-    fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
+    pub(crate) fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
         let mut gone = Vec::new();
         self.carriers.borrow_mut().retain_mut(|running| {
             let matched = matches(running);

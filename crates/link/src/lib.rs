@@ -10,6 +10,7 @@
 //! [`Link`] is the handle of a link; [`client`] dials, greets and resumes for ever; [`server`]
 //! greets who comes in. Everything of a link lives on one worker.
 
+mod attach;
 mod backoff;
 mod budget;
 mod carrier;

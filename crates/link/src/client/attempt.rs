@@ -16,9 +16,9 @@ use proto::{CarrierNumber, GOAWAY_CLOSED, Head, Kind, LinkId, StreamId};
 use transport::{Carrier, CarrierError, LocalFuture, Say};
 
 use super::{Keeper, Report};
+use crate::attach::Standing;
 use crate::backoff::Failure;
 use crate::dial::dial_early;
-use crate::handle::Standing;
 use crate::{GreetError, Link, greet};
 
 /// Head start of a path before the next one is tried beside it.

@@ -2,17 +2,19 @@
 //!
 //! **Inputs** `handle_*`: [`Link::handle_input`] takes bytes from a carrier and gives back the next
 //! [`Event`], [`Link::handle_lane`] those of a stream's own lane, [`Link::handle_timeout`] takes the
-//! time. **Carriers** come and go by
-//! [`Link::attach`] and [`Link::detach`]. **Commands** are verbs: `open`, `send`, `finish`,
-//! `reset`, `stop`, `consume`. **Outputs** `poll_*`: [`Link::poll_transmit`] frames for a carrier,
-//! [`Link::poll_event`], [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`].
+//! time. **Carriers** come and go by [`Link::attach`] and [`Link::detach`]. **Commands** are verbs:
+//! `open`, `send`, `finish`, `reset`, `stop`, `consume`. **Outputs** `poll_*`:
+//! [`Link::poll_transmit`] frames for a carrier, [`Link::poll_event`], [`Link::poll_room`] streams
+//! that may send again, [`Link::poll_timeout`].
 //!
-//! The one rule for a driver: after any input or command, drain `poll_event`, `poll_room` and `poll_spent`, then
-//! `poll_transmit` when the carrier can take more, then arm a timer for `poll_timeout`.
+//! The one rule for a driver: after any input or command, drain `poll_event`, `poll_room` and
+//! `poll_spent`, then `poll_transmit` when the carrier can take more, then arm a timer for
+//! `poll_timeout`.
 //!
 //! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
-//! `carrier.rs`, decoding in `input.rs`, what may be on which lane in `lane.rs`, taking turns in `schedule.rs` and `output.rs`, what
-//! happens after a carrier died in `resume.rs`, what is said before the next one in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
+//! `carrier.rs`, decoding in `input.rs`, what may be on which lane in `lane.rs`, taking turns in
+//! `schedule.rs` and `output.rs`, what happens after a carrier died in `resume.rs`, what is said
+//! before the next one in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
