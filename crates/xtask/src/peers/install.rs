@@ -38,7 +38,7 @@ pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
             command.arg(folder).arg(name).env_remove("CARGO_TARGET_DIR");
             command
         }
-        Source::Go { package, modules } => {
+        Source::Go { package, modules, sums } => {
             let go = match go() {
                 Ok(go) => go,
                 Err(reason) => return Ok(Record::refused(peer.version, &reason)),
@@ -46,6 +46,7 @@ pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
             let dir = folder.join("go").join(peer.name);
             fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
             fs::write(dir.join("go.mod"), go_mod(modules, peer.version))?;
+            fs::write(dir.join("go.sum"), sums)?;
             let mut command = Command::new(go);
             command.current_dir(dir).env("GOWORK", "off").args(["build", "-mod=mod", "-o"]);
             command.arg(folder.join("bin").join(peer.name)).arg(package);

@@ -19,8 +19,9 @@ pub(super) enum Source {
     /// `cargo install` of this crate. Without `--locked`: rathole's lock file holds `time` 0.3.29,
     /// which no compiler since Rust 1.80 accepts. It builds with these packages of Debian.
     Crate { name: &'static str, packages: &'static [&'static str] },
-    /// A package of Go, of the first of these modules; all are of the peer's version.
-    Go { package: &'static str, modules: &'static [&'static str] },
+    /// A package of Go, of the first of these modules; all are of the peer's version. `sums` is its
+    /// `go.sum`: what stands there needs no database of checksums, which not every registry has.
+    Go { package: &'static str, modules: &'static [&'static str], sums: &'static str },
     /// A package of Debian.
     Debian(&'static str),
 }
@@ -51,6 +52,7 @@ pub(super) const PEERS: &[Peer] = &[
         source: Source::Go {
             package: "github.com/jpillora/chisel",
             modules: &["github.com/jpillora/chisel"],
+            sums: "",
         },
         programs: &["chisel"],
     },
@@ -60,6 +62,7 @@ pub(super) const PEERS: &[Peer] = &[
         source: Source::Go {
             package: "github.com/Mmx233/QMux",
             modules: &["github.com/Mmx233/QMux"],
+            sums: "",
         },
         programs: &["qmux"],
     },
@@ -69,12 +72,13 @@ pub(super) const PEERS: &[Peer] = &[
         source: Source::Go {
             package: "github.com/vincentwuo/evproxy/cmd/evproxy",
             modules: &["github.com/vincentwuo/evproxy"],
+            sums: "",
         },
         programs: &["evproxy"],
     },
     Peer {
         name: "hysteria",
-        version: "v2.12.1",
+        version: "v2.10.0",
         source: Source::Go {
             package: "github.com/apernet/hysteria/app/v2",
             modules: &[
@@ -82,6 +86,7 @@ pub(super) const PEERS: &[Peer] = &[
                 "github.com/apernet/hysteria/core/v2",
                 "github.com/apernet/hysteria/extras/v2",
             ],
+            sums: include_str!("hysteria.sum"),
         },
         programs: &["hysteria"],
     },
