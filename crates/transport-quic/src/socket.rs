@@ -8,6 +8,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
@@ -26,6 +27,9 @@ pub(crate) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
     /// Segments of the largest size that a received message can hold.
     receive: usize,
+    /// The size of the segments that were sent last: packets of one connection, mostly, so that the
+    /// next call of quinn's makes one call of the system's and not a full and a small one.
+    segment: AtomicUsize,
 }
 
 impl Socket {
@@ -34,7 +38,7 @@ impl Socket {
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
         // quinn makes a buffer of so many payloads for each of 32 messages.
         let receive = inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)));
-        Ok(Arc::new(Self { inner, receive }))
+        Ok(Arc::new(Self { inner, receive, segment: AtomicUsize::new(1) }))
     }
 }
 
@@ -44,6 +48,9 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        if let Some(segment) = transmit.segment_size {
+            self.segment.store(segment, Ordering::Relaxed);
+        }
         let Some(segment) = transmit.segment_size.filter(|_| transmit.contents.len() > CALL) else {
             return self.inner.try_send(transmit);
         };
@@ -74,7 +81,8 @@ impl AsyncUdpSocket for Socket {
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.inner.max_transmit_segments()
+        let fit = CALL / self.segment.load(Ordering::Relaxed).max(1);
+        self.inner.max_transmit_segments().min(fit.max(1))
     }
 
     fn max_receive_segments(&self) -> usize {
