@@ -11,11 +11,6 @@ use crate::child::{capture, cargo, find, run};
 use crate::site::Site;
 use crate::systems::System;
 
-/// The binary that is measured, at [`Site::tunnel`].
-pub(super) fn build_tunnel(site: &Site) -> Result<()> {
-    run(&mut cargo(&site.root, &["build", "--release", "--package", "tunnel"]))
-}
-
 /// The load programs. What they put on a system is the same without the long link.
 pub(crate) fn build_load(site: &Site) -> Result<PathBuf> {
     let args = ["build", "--profile", "e2e", "--package", "benches", "--bin", "load"];

@@ -51,8 +51,8 @@ use anyhow::{Context as _, Result, ensure};
 use crate::packages;
 use crate::site::Site;
 use crate::systems;
+use build::versions;
 pub(crate) use build::{build_load, load_program, prepare};
-use build::{build_tunnel, versions};
 pub(crate) use case::Case;
 pub(crate) use figure::number;
 use floors::Verdict;
@@ -123,7 +123,7 @@ fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
     if let Some(reason) = packages::lacking(&software) {
         anyhow::bail!("{reason}; `cargo xtask test packages` installs what these cases need");
     }
-    build_tunnel(site)?;
+    site.build_release()?;
     build_load(site)
 }
 

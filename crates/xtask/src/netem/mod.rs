@@ -34,7 +34,7 @@ use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::child::{cargo, run};
+use crate::child::cargo;
 use crate::site::Site;
 use wish::{Job, Wish};
 
@@ -87,8 +87,8 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
         (Some(binary), _) => binary.canonicalize().with_context(|| binary.display().to_string())?,
         (None, Job::Shell(_)) => PathBuf::new(),
         (None, Job::Matrix(_)) => {
-            run(&mut cargo(&site.root, &["build", "--release", "--package", "tunnel"]))?;
-            site.target.join("release/tunnel")
+            site.build_release()?;
+            site.tunnel.clone()
         }
     };
     let program = optimized(&site)?;

@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::bench::{self, Case, Origins};
 use crate::child::{cargo, run as run_program};
-use crate::site::Site;
+use crate::site::{SHIPPED, Site};
 use crate::systems::{self, System};
 use crate::{options, packages};
 use stacks::Stacks;
@@ -127,8 +127,8 @@ fn run(options: &Options) -> Result<()> {
 /// The release binary with its symbols and with frame pointers, in a folder of its own.
 fn build(site: &Site) -> Result<PathBuf> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    let args = ["build", "--profile", "perf", "--package", "tunnel"];
-    let mut command = cargo(&site.root, &args);
+    let mut command = cargo(&site.root, &["build", "--profile", "perf"]);
+    command.args(SHIPPED);
     run_program(command.env("RUSTFLAGS", format!("{flags} -C force-frame-pointers=yes")))?;
     Ok(site.target.join("perf/tunnel"))
 }

@@ -134,7 +134,7 @@ fn cores() -> usize {
 }
 
 fn release(site: &Site) -> Result<Verdict> {
-    run(&mut cargo(&site.root, &["build", "--release", "--package", "tunnel"]))?;
+    site.build_release()?;
     OK
 }
 
@@ -142,22 +142,22 @@ fn examples(site: &Site) -> Result<Verdict> {
     release(site)?;
     let files = files_with_extension(&site.root.join("examples"), "yaml")?;
     ensure!(!files.is_empty(), "examples/ holds no *.yaml");
-    let tunnel = site.target.join("release/tunnel");
+    let tunnel = &site.tunnel;
     // What the examples leave to whoever copies them lies beside the copies, made as they say.
     let copies = site.target.join("examples");
     if copies.exists() {
         fs::remove_dir_all(&copies)?;
     }
     fs::create_dir_all(&copies)?;
-    let (_, token) = capture(Command::new(&tunnel).args(["generate", "token"]))?;
+    let (_, token) = capture(Command::new(tunnel).args(["generate", "token"]))?;
     let token = token.trim();
     fs::write(copies.join("token"), token)?;
     let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
-    capture(Command::new(&tunnel).args(certs).arg(&copies))?;
+    capture(Command::new(tunnel).args(certs).arg(&copies))?;
     for file in &files {
         let copy = copies.join(file.file_name().context("an example without a name")?);
         fs::copy(file, &copy)?;
-        let mut check = Command::new(&tunnel);
+        let mut check = Command::new(tunnel);
         check.args(["check", "--config"]).arg(copy);
         run(check.env("TUNNEL_TOKEN", token).env("CREDENTIALS_DIRECTORY", &copies))?;
     }
