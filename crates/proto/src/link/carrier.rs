@@ -39,6 +39,8 @@ pub(super) struct Carrier {
     pub(super) pong: Option<u64>,
     /// Frames of our RESUME that are still to be sent.
     pub(super) resume: VecDeque<Bytes>,
+    /// Streams of the peer have lanes of their own on it.
+    pub(super) has_lanes: bool,
     /// Our RESUME was said by a preview, some time before the carrier was attached.
     pub(super) was_previewed: bool,
 }
@@ -52,6 +54,7 @@ impl Carrier {
             liveness: Liveness::new(now),
             pong: None,
             resume: VecDeque::new(),
+            has_lanes: false,
             was_previewed: false,
         }
     }

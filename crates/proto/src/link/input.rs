@@ -108,6 +108,7 @@ impl Link {
                 return Ok(None);
             };
             carrier.liveness.received(now);
+            carrier.has_lanes = true;
             let is_live = carrier.is_live();
             if let Decoder::Payload(_) = lane.decoder {
                 let event = self.handle_payload(now, &mut lane.decoder, buf);

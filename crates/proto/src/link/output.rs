@@ -121,7 +121,11 @@ impl Link {
             let credit = Credit { limit: Offset::ZERO, consumed: Offset::ZERO, ack_end: true };
             encode_credit(&mut self.scratch, id, credit);
         }
-        let pace = Pace { round_trip: self.round_trip(), is_shared: self.turns.are_shared(now) };
+        let pace = Pace {
+            round_trip: self.round_trip(),
+            is_shared: self.turns.are_shared(now),
+            is_apart: self.carriers.active().is_some_and(|carrier| carrier.has_lanes),
+        };
         for _ in 0..SIGNALS {
             let Some(key) = self.schedule.signals.pop_front() else { return true };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
