@@ -16,7 +16,12 @@ use crate::lane::Hold;
 use crate::refused::refused;
 use crate::session::Clients;
 use crate::settings::QuicSettings;
+use crate::socket::Receiving;
 use crate::{carrier, endpoint, error};
+
+/// Who wants a smaller receive buffer in the kernel, bytes, is to need less memory here as well, 0.3 MB
+/// instead of 2.3 for each connection: then datagrams are not joined on their way in.
+const JOINED_FROM: usize = 256 << 10;
 
 /// How a dialer knows the server.
 #[derive(Clone, Debug)]
@@ -96,7 +101,9 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     // The endpoint goes on without this handle for as long as it has a connection.
     let socket = UdpSocket::bind(unspecified(address))?;
     raise(&socket, buffers)?;
-    let endpoint = endpoint::client(socket, &settings)?;
+    let receiving =
+        if buffers.receive < JOINED_FROM { Receiving::OneByOne } else { Receiving::Joined };
+    let endpoint = endpoint::client(socket, &settings, receiving)?;
     let connecting = endpoint
         .connect_with(config, address, &name.to_str())
         .map_err(|error: ConnectError| CarrierError::Config(error.to_string()))?;

@@ -10,7 +10,7 @@ use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
 use crate::ids::SteeringIds;
 use crate::keys::Keys;
 use crate::settings::QuicSettings;
-use crate::socket::Socket;
+use crate::socket::{Receiving, Socket};
 
 /// QUIC version 1 (RFC 9000), the only one.
 pub(crate) const VERSION: u32 = 1;
@@ -20,7 +20,12 @@ pub(crate) const VERSION: u32 = 1;
 const RESETS: Duration = Duration::from_micros(100);
 
 /// Takes the socket of a client into the runtime of this thread.
-pub(crate) fn client(socket: UdpSocket, settings: &QuicSettings) -> io::Result<Endpoint> {
+pub(crate) fn client(
+    socket: UdpSocket,
+    settings: &QuicSettings,
+    receiving: Receiving,
+) -> io::Result<Endpoint> {
+    let socket = take(socket, settings, receiving)?;
     open(EndpointConfig::default(), socket, None, settings)
 }
 
@@ -35,18 +40,25 @@ pub(crate) fn server(
     let mut config = EndpointConfig::new(keys.reset_key());
     let ids = ids.clone();
     config.cid_generator(move || Box::new(ids.clone())).min_reset_interval(RESETS);
-    open(config, socket, Some(server), settings)
+    open(config, take(socket, settings, Receiving::Joined)?, Some(server), settings)
+}
+
+fn take(
+    socket: UdpSocket,
+    settings: &QuicSettings,
+    receiving: Receiving,
+) -> io::Result<Arc<Socket>> {
+    socket.set_nonblocking(true)?;
+    Socket::new(socket, settings.mtu(), receiving)
 }
 
 fn open(
     mut config: EndpointConfig,
-    socket: UdpSocket,
+    socket: Arc<Socket>,
     server: Option<ServerConfig>,
     settings: &QuicSettings,
 ) -> io::Result<Endpoint> {
-    socket.set_nonblocking(true)?;
     config.supported_versions(vec![VERSION]);
     config.max_udp_payload_size(settings.mtu()).map_err(io::Error::other)?;
-    let socket = Socket::new(socket, settings.mtu())?;
     Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
 }

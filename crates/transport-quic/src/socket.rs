@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+use transport::udp::take_one_by_one;
 
 /// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4 counts
 /// as well.
@@ -20,6 +21,15 @@ const CALL: usize = 65_535 - 48;
 
 /// Bytes that the kernel may join into one received message.
 const JOINED: usize = 65_535;
+
+/// How datagrams arrive that come together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Receiving {
+    /// As few messages of up to 64 KiB, for which quinn has a buffer of 2 MB.
+    Joined,
+    /// Each by itself; the buffer is that of 32.
+    OneByOne,
+}
 
 /// A UDP socket of this thread's runtime.
 #[derive(Debug)]
@@ -34,10 +44,23 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// `mtu` is the largest payload that is received.
-    pub(crate) fn new(socket: std::net::UdpSocket, mtu: u16) -> io::Result<Arc<Self>> {
+    pub(crate) fn new(
+        socket: std::net::UdpSocket,
+        mtu: u16,
+        receiving: Receiving,
+    ) -> io::Result<Arc<Self>> {
+        let same = socket.try_clone()?;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
         // quinn makes a buffer of so many payloads for each of 32 messages.
-        let receive = inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)));
+        let receive = match receiving {
+            Receiving::Joined => {
+                inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)))
+            }
+            Receiving::OneByOne => {
+                take_one_by_one(&same)?;
+                1
+            }
+        };
         Ok(Arc::new(Self { inner, receive, segment: AtomicUsize::new(1) }))
     }
 }
@@ -102,5 +125,73 @@ const fn transmit_of<'a>(transmit: &Transmit<'a>) -> Transmit<'a> {
         contents: transmit.contents,
         segment_size: None,
         src_ip: transmit.src_ip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    fn bound() -> UdpSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    async fn send(socket: &Arc<Socket>, transmit: &Transmit<'_>) {
+        let mut poller = Arc::clone(socket).create_io_poller();
+        poll_fn(|cx| poller.as_mut().poll_writable(cx)).await.unwrap();
+        socket.try_send(transmit).unwrap();
+    }
+
+    /// Four datagrams of one call, as they come in: so many messages at first, and the bytes of all.
+    async fn arrivals(receiving: Receiving) -> (usize, usize) {
+        let socket = bound();
+        let destination = socket.local_addr().unwrap();
+        let socket = Socket::new(socket, 1_000, receiving).unwrap();
+        let sender = Socket::new(bound(), 1_000, receiving).unwrap();
+        let contents = [7; 4_000];
+        let transmit = Transmit {
+            destination,
+            ecn: None,
+            contents: &contents,
+            segment_size: Some(1_000),
+            src_ip: None,
+        };
+        send(&sender, &transmit).await;
+        let mut space = vec![0; 1_000 * socket.max_receive_segments() * 4];
+        let mut buffers: Vec<_> =
+            space.chunks_mut(1_000 * socket.max_receive_segments()).map(IoSliceMut::new).collect();
+        let mut metas = [RecvMeta::default(); 4];
+        let messages = poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await.unwrap();
+        (messages, metas[..messages].iter().map(|meta| meta.len).sum())
+    }
+
+    #[tokio::test]
+    async fn datagrams_come_joined_or_one_by_one() {
+        assert_eq!(arrivals(Receiving::Joined).await, (1, 4_000));
+        assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
+    }
+
+    #[tokio::test]
+    async fn a_batch_is_no_longer_than_one_call_takes() {
+        let socket = Socket::new(bound(), 8_952, Receiving::Joined).unwrap();
+        let most = socket.max_transmit_segments();
+        let to = bound();
+        let transmit = Transmit {
+            destination: to.local_addr().unwrap(),
+            ecn: None,
+            contents: &[0; 8_952 * 10],
+            segment_size: Some(8_952),
+            src_ip: None,
+        };
+        send(&socket, &transmit).await;
+        assert_eq!(socket.max_transmit_segments(), 7.min(most), "64 KiB of these");
+        let transmit = Transmit { contents: &[0; 2_400], segment_size: Some(1_200), ..transmit };
+        send(&socket, &transmit).await;
+        assert_eq!(socket.max_transmit_segments(), 54.min(most));
     }
 }

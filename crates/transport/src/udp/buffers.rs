@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::UdpGroSegment;
 use rustix::net::sockopt::{
     set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, set_socket_send_buffer_size,
     set_socket_send_buffer_size_force, socket_recv_buffer_size, socket_send_buffer_size,
@@ -52,6 +54,11 @@ pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     drop(least);
     granted.warn(wanted);
     Ok(granted)
+}
+
+/// The kernel joins no datagrams any more that arrive at this socket (UDP_GRO, udp(7)).
+pub fn take_one_by_one(socket: &UdpSocket) -> io::Result<()> {
+    setsockopt(socket, UdpGroSegment, &false).map_err(io::Error::from)
 }
 
 impl Buffers {

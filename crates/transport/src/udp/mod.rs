@@ -11,7 +11,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use buffers::{Buffers, WANTED, granted, raise};
+pub use buffers::{Buffers, WANTED, granted, raise, take_one_by_one};
 
 /// The byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;

@@ -129,6 +129,28 @@ fn an_idle_client_that_is_not_called_back_learns_it_by_its_keep_alive() {
     assert!(!running.server.log().contains("called back"));
 }
 
+/// 0-RTT with daemons: the first packet of the new connection says whose it is. Of the flights that
+/// this saves, and of who sends such a packet again, tells `link/tests/link/early`.
+#[test]
+fn a_client_whose_path_died_comes_back_by_the_first_packet() {
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port()).wired();
+    setup.client_lines.push_str("keepalive: 1s\nlog: { level: debug }\n");
+    let mut running = setup.start();
+    let mut visitor = connect(running.public("echo"));
+    let mut expect_echo = |said: &[u8]| {
+        visitor.write_all(said).unwrap();
+        let mut heard = vec![0; said.len()];
+        visitor.read_exact(&mut heard).unwrap();
+        assert_eq!(heard, said);
+    };
+    expect_echo(b"before");
+    running.wire().kill();
+    expect_echo(b"while nobody knew of the loss");
+    running.client().wait_one_line(&["streams go on", "carrier=2 ", "early=true"], SOON);
+    expect_echo(b"after");
+}
+
 #[test]
 fn five_percent_of_loss_both_ways_cost_no_byte() {
     let origin = both_ways(10 * MB);
