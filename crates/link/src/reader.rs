@@ -40,6 +40,9 @@ pub(crate) enum Outcome {
 
 /// Where bytes come from, and which of the machine's inputs they are.
 pub(crate) trait Source {
+    /// Read size where memory is tight.
+    const TIGHT: usize;
+
     /// Whether what was read has to wait until the first lane has brought something.
     fn is_early(&self) -> bool {
         false
@@ -73,6 +76,8 @@ pub(crate) trait Source {
 pub(crate) struct First;
 
 impl Source for First {
+    const TIGHT: usize = BUSY;
+
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -104,15 +109,15 @@ impl Source for First {
 }
 
 /// Reads until the lane, the carrier or the link ends.
-pub(crate) async fn run(
+pub(crate) async fn run<S: Source>(
     link: &Rc<Inner>,
     io: &Io,
-    source: &mut impl Source,
+    source: &mut S,
     leftover: BytesMut,
 ) -> Outcome {
     let mut held = Held { io, bytes: 0 };
     let mut buf = leftover;
-    let mut size = BUSY;
+    let mut size = if is_tight(link) { S::TIGHT } else { BUSY };
     if let Err(violation) = process(link, io, source, &mut buf) {
         return Outcome::Violation(violation);
     }
@@ -144,11 +149,11 @@ impl Drop for Held<'_> {
     }
 }
 
-fn poll(
+fn poll<S: Source>(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
     io: &Io,
-    source: &mut impl Source,
+    source: &mut S,
     buf: &mut BytesMut,
     size: &mut usize,
 ) -> Poll<Outcome> {
@@ -179,7 +184,9 @@ fn poll(
             Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
         };
         link.heard.set(link.heard.get() + 1);
-        *size = if n < SPARE || is_tight(link) {
+        *size = if is_tight(link) {
+            S::TIGHT
+        } else if n < SPARE {
             BUSY
         } else if n + FULL > room {
             BULK

@@ -48,6 +48,9 @@ struct OwnLane {
 }
 
 impl Source for OwnLane {
+    /// There may be hundreds, each with a buffer: one that holds the least window of a stream.
+    const TIGHT: usize = 16 << 10;
+
     fn is_early(&self) -> bool {
         self.input.waits()
     }
