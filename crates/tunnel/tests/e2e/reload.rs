@@ -3,11 +3,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use testkit::stage::Running;
 
 use crate::harness::{
@@ -238,10 +238,10 @@ fn twenty_reloads_under_load_fail_no_request() {
     let nginx = Nginx::start(setup.dir(), "");
     let running = setup.service("web", nginx.port).start();
     let url = format!("http://127.0.0.1:{}/small", running.public("web"));
-    let load =
-        thread::spawn(
-            move || run(Command::new(program("wrk")).args(["-t1", "-c50", "-d5s", &url])),
-        );
+    // Longer than any machine needs for the rest; it is told when to stop.
+    let mut load = Command::new(program("wrk"));
+    load.args(["-t1", "-c50", "-d100s", &url]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut load = load.spawn().unwrap();
     let entry = guest(&token(), free_port());
     for round in 0..20 {
         if round % 2 == 0 {
@@ -253,8 +253,9 @@ fn twenty_reloads_under_load_fail_no_request() {
         }
         thread::sleep(Duration::from_millis(100));
     }
-    assert!(!load.is_finished(), "all of it was under load");
-    let output = load.join().unwrap();
+    assert!(load.try_wait().unwrap().is_none(), "all of it was under load");
+    kill_process(Pid::from_child(&load), Signal::INT).unwrap();
+    let output = load.wait_with_output().unwrap();
     let report = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && report.contains("requests in"), "{report}");
     // wrk prints these lines only when something went wrong.

@@ -374,15 +374,11 @@ fn twenty_reloads_of_both_under_wrk_iperf3_and_ssh_fail_nothing() {
     let url = format!("http://127.0.0.1:{}/small", running.public("web"));
     let [iperf, ssh] = ["iperf", "ssh"].map(|name| running.public(name).to_string());
     let mut ssh_args: Vec<&str> = options.iter().map(String::as_str).collect();
-    ssh_args.extend([
-        "-p",
-        &ssh,
-        "127.0.0.1",
-        "for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 1; done",
-    ]);
+    ssh_args.extend(["-p", &ssh, "127.0.0.1", "for n in $(seq 30); do echo $n; sleep 1; done"]);
+    // Five times what the reloads take.
     let mut load = [
-        spawn("wrk", &["-t1", "-c50", "-d8s", &url]),
-        spawn("iperf3", &["-c", "127.0.0.1", "-p", &iperf, "-t", "8", "-b", "200M"]),
+        spawn("wrk", &["-t1", "-c50", "-d30s", &url]),
+        spawn("iperf3", &["-c", "127.0.0.1", "-p", &iperf, "-t", "30", "-b", "200M"]),
         spawn("ssh", &ssh_args),
     ];
     let entry = format!(
