@@ -28,9 +28,10 @@ pub struct ServerSetup {
 /// What the driver is asked or told.
 #[derive(Debug)]
 pub enum ServerEvent {
-    /// Which credentials does this name have? Answer with [`ServerGreeting::credentials`], or with
-    /// [`ServerGreeting::certificate_suffices`] if `certificate`. An unknown name has none, and
-    /// takes the driver as long to say so.
+    /// Which credentials does this name have? Answer with
+    /// [`credentials`](super::ServerGreeting::credentials), or with
+    /// [`certificate_suffices`](super::ServerGreeting::certificate_suffices) if `certificate`. An
+    /// unknown name has none, and takes the driver as long to say so.
     Credentials {
         /// The name that the client gave; nothing is proved yet.
         name: Name,
@@ -40,7 +41,7 @@ pub enum ServerEvent {
         /// be the answer.
         enrolls: bool,
     },
-    /// What is the secret of this link of this client? Answer with [`ServerGreeting::link_secret`];
+    /// What is the secret of this link of this client? Answer with [`link_secret`](super::ServerGreeting::link_secret);
     /// a link of another name or instance is as good as none.
     LinkSecret {
         /// The client, authenticated; not so before the handshake is done.
@@ -51,7 +52,7 @@ pub enum ServerEvent {
         link: LinkId,
     },
     /// The client has lost its carrier, has shown the link's secret before the handshake is done, and
-    /// asks for the link's RESUME. Answer with [`ServerGreeting::preview`]. Anybody may have sent
+    /// asks for the link's RESUME. Answer with [`preview`](super::ServerGreeting::preview). Anybody may have sent
     /// again what it said: nothing may change by it.
     Preview {
         /// The client.
@@ -61,9 +62,10 @@ pub enum ServerEvent {
         /// What it will ask for once the handshake is done.
         attach: Attach,
     },
-    /// All is proved. Answer with [`ServerGreeting::accept`] or [`ServerGreeting::refuse`].
+    /// All is proved. Answer with [`accept`](super::ServerGreeting::accept) or
+    /// [`refuse`](super::ServerGreeting::refuse).
     Decide(Grant),
-    /// It is over: send what is in [`ServerGreeting::poll_output`] and close.
+    /// It is over: send what is in [`poll_output`](super::ServerGreeting::poll_output) and close.
     Failed(GreetingError),
 }
 
