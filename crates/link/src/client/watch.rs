@@ -135,11 +135,11 @@ fn attach(link: &Link, connected: Connected) {
     let last = CarrierNumber(number.0.saturating_sub(1));
     // The server has shown the link as it was before whatever came since.
     let is_stale = accepted.early && since != Some(link.standing());
-    let (serial, number) = (link.serial(), number.0);
-    if is_stale || !link.attach(CarrierNumber(number), Attach::Replaces(last), carrier, leftover) {
-        tracing::debug!(link = serial, carrier = number, "a late carrier is dropped");
+    let (serial, early) = (link.serial(), accepted.early);
+    if is_stale || !link.attach(number, Attach::Replaces(last), carrier, leftover) {
+        tracing::debug!(link = serial, carrier = number.0, "a late carrier is dropped");
     } else {
-        tracing::debug!(link = serial, carrier = number, early = accepted.early, "streams go on");
+        tracing::debug!(link = serial, carrier = number.0, early, "streams go on");
     }
 }
 
