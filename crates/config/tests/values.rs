@@ -128,8 +128,8 @@ fn quic_sends_by_bbr_and_finds_the_size_of_packets_unless_told_otherwise() {
         receive_buffer: Size::from_bytes(receive),
         send_buffer: Size::from_bytes(send),
     };
-    let usual = quic(Congestion::Bbr, 8952, 4 << 20, 4 << 20);
-    for none in ["", "quic:", "quic: {}", "quic: {mtu: 8952}"] {
+    let usual = quic(Congestion::Bbr, 16336, 4 << 20, 4 << 20);
+    for none in ["", "quic:", "quic: {}", "quic: {mtu: 16336}"] {
         assert_eq!(read(none), usual, "{none}");
     }
     let all = "quic: {congestion: cubic, mtu: 1200, receive_buffer: 64KiB, send_buffer: 64MiB}";

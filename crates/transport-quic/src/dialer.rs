@@ -1,13 +1,13 @@
 //! Dials carriers.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
 use transport::tls::Side;
-use transport::udp::{Buffers, raise};
+use transport::udp::{Buffers, raise, unspecified};
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
 use crate::early::EarlySecrets;
@@ -84,6 +84,10 @@ impl Dialer for QuicDialer {
 
 async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dialled {
     let QuicDialer { clients, name, settings, buffers, steer } = dialer;
+    let receiving =
+        if buffers.receive < JOINED_FROM { Receiving::OneByOne } else { Receiving::Joined };
+    let mut settings = settings.on_route_to(address);
+    settings.mtu = settings.mtu.min(receiving.largest());
     let (crypto, early) = match say {
         Some(say) => {
             let (crypto, secrets) = clients.early(name.clone());
@@ -101,8 +105,6 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     // The endpoint goes on without this handle for as long as it has a connection.
     let socket = UdpSocket::bind(unspecified(address))?;
     raise(&socket, buffers)?;
-    let receiving =
-        if buffers.receive < JOINED_FROM { Receiving::OneByOne } else { Receiving::Joined };
     let endpoint = endpoint::client(socket, &settings, receiving)?;
     let connecting = endpoint
         .connect_with(config, address, &name.to_str())
@@ -151,12 +153,4 @@ async fn shake_early(
     }
     tracing::debug!(is_taken, "early data");
     Ok((hold, lane.filter(|_| is_taken).zip(secrets.binding())))
-}
-
-/// Any address of the same family, any port.
-pub(crate) fn unspecified(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    }
 }

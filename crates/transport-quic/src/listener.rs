@@ -20,6 +20,7 @@ use crate::lane::Hold;
 use crate::peers::{Known, Noted};
 use crate::server::QuicServer;
 use crate::session::{Fault, Server};
+use crate::settings::QuicSettings;
 use crate::waiting::Waiting;
 use crate::{carrier, endpoint, error};
 
@@ -148,9 +149,10 @@ fn config(
 ) -> Result<(ServerConfig, Fault, Arc<EarlySecrets>), rustls::Error> {
     let crypto = Server::new(server.tls.get(), server.tickets.get())?;
     let (fault, secrets) = (crypto.fault(), crypto.secrets());
+    let settings = QuicSettings::clone(&server.settings.get()).on_route_to(peer);
     let mut config = ServerConfig::new(Arc::new(crypto), server.keys.token_key());
     config
-        .transport_config(server.settings.get().transport(Side::Server, peer))
+        .transport_config(settings.transport(Side::Server, peer))
         .migration(true)
         .max_incoming(INCOMING)
         .incoming_buffer_size(INCOMING_BYTES)

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
-use transport::udp::take_one_by_one;
+use transport::udp::{keep_joining, take_one_by_one};
 
 /// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4 counts
 /// as well.
@@ -29,6 +29,17 @@ pub(crate) enum Receiving {
     Joined,
     /// Each by itself; the buffer is that of 32.
     OneByOne,
+}
+
+impl Receiving {
+    /// The largest payload that is worth its buffers, bytes.
+    pub(crate) const fn largest(self) -> u16 {
+        match self {
+            Self::Joined => u16::MAX,
+            // As a jumbo frame carries.
+            Self::OneByOne => 8_952,
+        }
+    }
 }
 
 /// A UDP socket of this thread's runtime.
@@ -49,6 +60,7 @@ impl Socket {
         mtu: u16,
         receiving: Receiving,
     ) -> io::Result<Arc<Self>> {
+        keep_joining();
         let same = socket.try_clone()?;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
         // quinn makes a buffer of so many payloads for each of 32 messages.

@@ -1,9 +1,11 @@
 //! UDP sockets of a server: one per worker on one address, as `listen_group` makes them of TCP, and
 //! each datagram at the worker that its connection lives on.
 //!
-//! `steer` tells the kernel where a datagram belongs, `buffers` how much may wait for a worker.
+//! `steer` tells the kernel where a datagram belongs, `buffers` how much may wait for a worker, `route` how
+//! large a datagram may be.
 
 mod buffers;
+mod route;
 mod steer;
 
 use std::io;
@@ -11,7 +13,8 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use buffers::{Buffers, WANTED, granted, raise, take_one_by_one};
+pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one};
+pub use route::{payload_of_route, unspecified};
 
 /// The byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;

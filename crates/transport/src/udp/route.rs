@@ -1,0 +1,62 @@
+//! What fits into one packet on the way to a peer, as far as this machine knows.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::IpMtu;
+
+/// The head of an IPv4 packet without options (RFC 791), and that of IPv6 without extensions (RFC 8200).
+const IPV4: u16 = 20;
+const IPV6: u16 = 40;
+
+/// The head of a UDP datagram (RFC 768).
+const UDP: u16 = 8;
+
+/// Any address of the same family, any port.
+#[must_use]
+pub const fn unspecified(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        SocketAddr::V6(_) => SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+    }
+}
+
+/// The largest UDP payload that the route to `peer` takes in one packet: by the interface's MTU, or by
+/// a smaller one that ICMP has told of (ip(7), `IP_MTU`). The path beyond may take less.
+///
+/// # Errors
+/// There is no route, or no descriptor for the socket that asks; nothing is sent.
+pub fn payload_of_route(peer: SocketAddr) -> io::Result<u16> {
+    // An IPv4 peer of a socket that takes both families.
+    let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let socket = UdpSocket::bind(unspecified(peer))?;
+    socket.connect(peer)?;
+    let mtu = u16::try_from(getsockopt(&socket, IpMtu)?).unwrap_or(u16::MAX);
+    Ok(mtu.saturating_sub(UDP + if peer.is_ipv4() { IPV4 } else { IPV6 }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_takes_what_its_interface_takes() {
+        let text = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+        let mtu = text.trim().parse::<u32>().unwrap().min(u32::from(u16::MAX));
+        for (peer, heads) in [("127.0.0.1:9", 28), ("[::ffff:127.0.0.1]:9", 28), ("[::1]:9", 48)] {
+            let payload = payload_of_route(peer.parse().unwrap());
+            // A machine may be without IPv6.
+            match payload {
+                Err(error) if peer.starts_with("[::1]") => println!("{peer}: {error}"),
+                payload => assert_eq!(u32::from(payload.unwrap()), mtu - heads, "{peer}"),
+            }
+        }
+    }
+
+    #[test]
+    fn no_route_is_an_error() {
+        // Scope 0 of a link-local address names no interface.
+        assert!(payload_of_route("[fe80::1]:9".parse().unwrap()).is_err());
+    }
+}
