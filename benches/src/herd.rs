@@ -16,6 +16,7 @@ use tokio::task::AbortHandle;
 use transport::{Inlet, Outlet};
 
 use crate::server::Server;
+use crate::turns::taking_turns;
 
 /// Clients that run until this is dropped.
 #[derive(Debug)]
@@ -36,7 +37,9 @@ impl Herd {
     #[must_use]
     pub fn start(server: &Server, token: &Token, names: impl IntoIterator<Item = Name>) -> Self {
         let told = Rc::<Told>::default();
-        let keepers = names.into_iter().map(|name| keep(server, token, name, &told)).collect();
+        let dialer = taking_turns(&server.dialer);
+        let server = Server { dialer, ..server.clone() };
+        let keepers = names.into_iter().map(|name| keep(&server, token, name, &told)).collect();
         Self { told, keepers }
     }
 

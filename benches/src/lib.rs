@@ -47,5 +47,6 @@ mod run;
 pub mod server;
 pub mod sources;
 pub mod storm;
+mod turns;
 
 pub use run::runtime;

@@ -77,6 +77,9 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     if listener.transport().stays() && strangers.are_more_than(STRANGERS) {
                         strangers.oldest_leaves().await;
                     }
+                    // Who is let in goes before who comes: a handshake that was begun is lost when its
+                    // client's patience ends before its turn comes again, and what waits here is not.
+                    yield_now().await;
                 }
                 Err(error) => {
                     if let Some(more) = complaints.pass((), Instant::now()) {

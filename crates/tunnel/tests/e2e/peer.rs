@@ -37,7 +37,8 @@ pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
     let name = server_name("127.0.0.1").unwrap();
     if is_quic {
         let tls = transport_quic::TlsClient { config: config.unwrap(), name };
-        return Rc::new(QuicDialer::new(&tls, QuicSettings::default(), SMALL).unwrap());
+        let settings = QuicSettings { mtu: 1_452, ..QuicSettings::default() };
+        return Rc::new(QuicDialer::new(&tls, settings, SMALL).unwrap());
     }
     let tls = config.map(|config| TlsClient { config, name });
     let dialer = TcpDialer::new(tls).speaking(speech);

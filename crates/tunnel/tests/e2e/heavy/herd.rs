@@ -21,16 +21,8 @@ const CLIENTS: usize = 5000;
 /// machine has other work.
 const BACK: Duration = Duration::from_secs(300);
 
-/// The same of `quic://`. All clients are one thread here, and a QUIC handshake with a path's discovery
-/// costs it several times as much as one of TCP: of 5,000 the attempts come when the thread gets to them,
-/// which says nothing of when clients make them.
-const QUIC_CLIENTS: usize = 1000;
-
 /// Raises the limit, and says how many clients fit.
-fn clients(scheme: Scheme) -> usize {
-    if scheme == Scheme::Quic {
-        return QUIC_CLIENTS;
-    }
+fn clients() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();
@@ -51,7 +43,7 @@ async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Dur
 #[test]
 fn five_thousand_clients_come_back_to_a_server_that_was_restarted() {
     for scheme in Scheme::ALL {
-        let count = clients(scheme);
+        let count = clients();
         let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
         let token = token.trim();
         let mut setup = Setup::alone(scheme);
