@@ -50,6 +50,9 @@ const CYCLE: u32 = 8;
 const AGED: Duration = Duration::from_secs(10);
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
+/// A round trip that is longer by less than this part of the least one counts as the same: what is kept
+/// under way exceeds what fits by more. After a probe's rest there mostly is one.
+const SAME: u32 = 32;
 
 /// With more of a round lost, the path is not what it was, and older rounds say nothing of it.
 const UPHEAVAL: f64 = 0.3;
@@ -171,11 +174,11 @@ impl Bbr {
 
     fn note_round_trip(&mut self, now: Instant) {
         let Some(rtt) = self.batch.take() else { return };
-        let is_less = self.least.is_none_or(|(least, _)| rtt <= least);
-        if is_less {
-            self.least = Some((rtt, now));
+        // One that is hardly longer shows that the path has not become longer.
+        let least = self.least.map_or(rtt, |(least, _)| least.min(rtt));
+        if self.least.is_none() || rtt <= least + least / SAME {
+            self.least = Some((least, now));
         }
-        let Some((least, _)) = self.least else { return };
         let is_late = rtt > least + least / 4 + Duration::from_millis(4);
         self.late = if is_late { self.late + 1 } else { 0 };
     }
