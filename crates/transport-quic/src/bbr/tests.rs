@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use quinn::congestion::Controller;
 use testkit::netem::{Datagrams, Weather};
 
-use super::Bbr;
+use super::{Bbr, Mode};
 
 const MTU: u64 = 1_452;
 
@@ -176,4 +176,33 @@ fn a_shallow_queue_is_not_flooded() {
     let outcome = run(path(100, 60, 5, 0.0), 15);
     println!("{outcome:?}");
     assert!(outcome.used > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
+}
+
+/// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after one of
+/// 100, and what is believed of the path at the end.
+fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
+    let begin = Instant::now();
+    let mut bbr = Bbr::new(begin, 1_452);
+    let mut see = |now: Instant, milliseconds: u64| {
+        bbr.batch = Some(Duration::from_millis(milliseconds));
+        bbr.note_round_trip(now);
+        bbr.mode = match bbr.mode {
+            Mode::Startup => Mode::Cruise { phase: 2, since: now },
+            mode => mode,
+        };
+        bbr.advance(now);
+        (matches!(bbr.mode, Mode::ProbeRtt { .. }), bbr.least.unwrap().0)
+    };
+    let first = see(begin, 100);
+    (1..=300).fold(first, |(looked, _), turn| {
+        let (looks, least) = see(begin + Duration::from_millis(turn * 100), milliseconds);
+        (looked || looks, least)
+    })
+}
+
+#[test]
+fn the_least_round_trip_is_looked_for_when_all_were_longer_for_ten_seconds() {
+    assert_eq!(looks_for_the_least(103), (false, Duration::from_millis(100)));
+    assert_eq!(looks_for_the_least(104), (true, Duration::from_millis(104)));
+    assert_eq!(looks_for_the_least(150), (true, Duration::from_millis(150)));
 }
