@@ -79,6 +79,8 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     }
                     // Who is let in goes before who comes: a handshake that was begun is lost when its
                     // client's patience ends before its turn comes again, and what waits here is not.
+                    // (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580 attempts in
+                    // vain; without this 13-24 s and 900-10,500.)
                     yield_now().await;
                 }
                 Err(error) => {
