@@ -63,7 +63,7 @@ static JOINS: OnceLock<Option<Socket>> = OnceLock::new();
 /// Lets this process have one socket that takes joined datagrams (UDP_GRO, udp(7)), from now on: with
 /// the first of the machine and when the last is closed the kernel patches its code and stops all
 /// cores for it. quinn makes and closes one for each endpoint to see whether there is such a thing; on
-/// two busy shared cores that took 3 ms of each dial, ten times what else a client does for it.
+/// two busy shared cores that was 80 % of a client's time in 2,000 dials.
 pub fn keep_joining() {
     JOINS.get_or_init(|| {
         // One of IPv6 counts for both. It is bound to no port and gets nothing.

@@ -36,7 +36,7 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 
 /// Connections of a listener on one worker that have not logged in, where none of them holds a descriptor
 /// that would run short: some 60 KiB each over QUIC. Those that are let in go on before others come, so
-/// honest ones are here for their round trips, a few hundred at a time when thousands come back.
+/// honest ones are here for their round trips, and not while others are let in.
 const STRANGERS: usize = 1024;
 
 /// Held from the look for a free descriptor to the accept that takes it: two loops that see the same
