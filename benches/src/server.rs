@@ -55,7 +55,11 @@ fn trust(pin: Option<&str>, authority: Option<String>) -> Result<Option<Trust>, 
     }
 }
 
-fn dialer(
+/// How to connect over `scheme`: `path` is that of a WebSocket, else empty; `trust` is for those with TLS.
+///
+/// # Errors
+/// They do not go together, or there is no such scheme.
+pub fn dialer(
     scheme: &str,
     address: SocketAddr,
     path: &str,

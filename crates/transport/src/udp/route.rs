@@ -1,7 +1,7 @@
 //! What fits into one packet on the way to a peer, as far as this machine knows.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::IpMtu;
@@ -17,8 +17,8 @@ const UDP: u16 = 8;
 #[must_use]
 pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     match address {
-        SocketAddr::V4(_) => SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-        SocketAddr::V6(_) => SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
+        SocketAddr::V4(_) => SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        SocketAddr::V6(_) => SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0),
     }
 }
 

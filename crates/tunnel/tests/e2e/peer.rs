@@ -5,7 +5,6 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use proto::greeting::{
@@ -13,40 +12,21 @@ use proto::greeting::{
 };
 use proto::{HEAD, Head, InstanceId, Kind, StreamId};
 use testkit::stage::Running;
-use transport::tls::{Trust, client_config, server_name};
-use transport::udp::Buffers;
+use transport::tls::Trust;
 use transport::{Carrier, Dialer};
-use transport_quic::{QuicDialer, QuicSettings};
-use transport_tcp::{Speech, TcpDialer, TlsClient};
-use transport_ws::{Request, WsDialer};
-
-/// Of thousands of sockets, each with hardly anything to say.
-const SMALL: Buffers = Buffers { receive: 64 << 10, send: 64 << 10 };
 
 /// How to connect to the server of a stage.
 pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
     let file = std::fs::read_to_string(running.file("client.yaml")).unwrap();
-    let is_http = file.contains("\"wss://") || file.contains("\"ws://");
-    let is_quic = file.contains("\"quic://");
-    let speech = if is_http { Speech::Http } else { Speech::Tunnel };
+    // Last the one that a service's target may have as well.
+    let schemes = ["tls", "quic", "wss", "ws", "tcp"];
+    let has = |scheme: &&str| file.contains(&format!("\"{scheme}://"));
+    let scheme = schemes.into_iter().find(has).unwrap();
+    let path = if scheme.starts_with("ws") { "/tunnel" } else { "" };
     let pin = file.split("pin: \"").nth(1).and_then(|rest| rest.split('"').next());
-    let config = pin.map(|pin| {
-        let trust = Trust::Pins(vec![pin.parse().unwrap()]);
-        client_config(&trust, None, &[speech.alpn()]).unwrap()
-    });
-    let name = server_name("127.0.0.1").unwrap();
-    if is_quic {
-        let tls = transport_quic::TlsClient { config: config.unwrap(), name };
-        let settings = QuicSettings { mtu: 1_452, ..QuicSettings::default() };
-        return Rc::new(QuicDialer::new(&tls, settings, SMALL).unwrap());
-    }
-    let tls = config.map(|config| TlsClient { config, name });
-    let dialer = TcpDialer::new(tls).speaking(speech);
-    if !is_http {
-        return Rc::new(dialer);
-    }
-    let request = Request::new("/tunnel", "127.0.0.1", &[]).unwrap();
-    Rc::new(WsDialer::new(dialer, request, Duration::from_secs(25)))
+    let trust = pin.map(|pin| Trust::Pins(vec![pin.parse().unwrap()]));
+    let address = ([127, 0, 0, 1], running.server_port()).into();
+    benches::server::dialer(scheme, address, path, trust).unwrap()
 }
 
 /// A frame of any kind.
