@@ -145,7 +145,21 @@ mod tests {
     use std::future::poll_fn;
     use std::net::UdpSocket;
 
+    use nix::libc;
+    use nix::sys::socket::setsockopt;
+
     use super::*;
+
+    /// To send without checksums; then the kernel segments nothing.
+    #[derive(Clone, Debug)]
+    struct NoCheck;
+    nix::setsockopt_impl!(
+        NoCheck,
+        libc::SOL_SOCKET,
+        libc::SO_NO_CHECK,
+        bool,
+        nix::sys::socket::sockopt::SetBool
+    );
 
     fn bound() -> UdpSocket {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -186,6 +200,37 @@ mod tests {
     async fn datagrams_come_joined_or_one_by_one() {
         assert_eq!(arrivals(Receiving::Joined).await, (1, 4_000));
         assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
+    }
+
+    /// A device without checksums, or a tunnel of IPsec, refuses batches in the same way, with EIO.
+    #[tokio::test]
+    async fn where_the_kernel_refuses_a_batch_packets_leave_one_by_one() {
+        let to = bound();
+        let from = bound();
+        setsockopt(&from, NoCheck, &true).unwrap();
+        let socket = Socket::new(from, 1_000, Receiving::Joined).unwrap();
+        assert!(socket.max_transmit_segments() > 1, "the kernel segments");
+        let batch = Transmit {
+            destination: to.local_addr().unwrap(),
+            ecn: None,
+            contents: &[7; 4_000],
+            segment_size: Some(1_000),
+            src_ip: None,
+        };
+        send(&socket, &batch).await;
+        let arrived = to.recv(&mut [0; 4_000]).unwrap_err();
+        assert_eq!(
+            arrived.kind(),
+            io::ErrorKind::WouldBlock,
+            "the batch is lost, as packets may be"
+        );
+
+        assert_eq!(socket.max_transmit_segments(), 1);
+        for _ in 0..4 {
+            let contents = &batch.contents[..1_000];
+            send(&socket, &Transmit { contents, segment_size: None, ..transmit_of(&batch) }).await;
+            assert_eq!(to.recv(&mut [0; 4_000]).unwrap(), 1_000);
+        }
     }
 
     #[tokio::test]
