@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use quinn_proto::RandomConnectionIdGenerator;
 
 use crate::ids::SteeringIds;
 use crate::keys::Keys;
@@ -26,7 +27,11 @@ pub(crate) fn client(
     receiving: Receiving,
 ) -> io::Result<Endpoint> {
     let socket = take(socket, settings, receiving)?;
-    open(EndpointConfig::default(), socket, None, settings)
+    let mut config = EndpointConfig::default();
+    // The socket has one connection, which needs no id to be told from others (RFC 9000 section 5.1):
+    // eight bytes more for the user in every packet that comes in.
+    config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(0)));
+    open(config, socket, None, settings)
 }
 
 /// Takes the socket of a worker of a server into the runtime of this thread.

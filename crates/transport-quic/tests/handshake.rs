@@ -50,6 +50,12 @@ fn id(packet: &[u8]) -> &[u8] {
     &packet[6..6 + usize::from(packet[5])]
 }
 
+/// The source connection id, which is what the other side will call this one.
+fn own_id(packet: &[u8]) -> &[u8] {
+    let rest = &packet[6 + id(packet).len()..];
+    &rest[1..1 + usize::from(rest[0])]
+}
+
 /// Retry packets are of type 3 (RFC 9000 section 17.2.5).
 fn is_retry(packet: &[u8]) -> bool {
     packet[0] & 0xf0 == 0xf0
@@ -99,6 +105,14 @@ fn a_thousand_silent_peers_cost_nobody_else() {
         println!("{retries} retries; an honest handshake took {:?}", start.elapsed());
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
         assert!(handshakes.try_join_next().is_none(), "the silent ones wait for their deadline");
+    });
+}
+
+#[test]
+fn packets_to_a_client_need_no_id() {
+    run(async {
+        let packets = first_packets(&Setup::new().dialer(), 1).await;
+        assert_eq!(own_id(&packets[0]), [0; 0]);
     });
 }
 
