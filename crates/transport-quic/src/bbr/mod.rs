@@ -29,8 +29,13 @@ use samples::{Best, Deliveries};
 /// Packets at least: two acknowledgements are on their way.
 const LEAST: u64 = 4;
 
-/// What doubles the rate in each round of the start (draft section 4.3.1.1).
-const START: f64 = 2.885;
+/// Of what fits into the path by the rate so far: the most that is kept under way in a start. The draft's
+/// 2.885 (section 4.3.1.1) is of the pace, which here is 1.25 windows a round trip.
+const START: f64 = 2.6;
+/// The window grows by so much for each byte that arrived. As 1.25 windows leave over a round trip while it
+/// grows, with 1 it takes 1.06 of them to double, with this 0.82. In the simulation both numbers make a
+/// faster start than 1 and 2.885, and fewer packets are dropped at its end.
+const START_STEP: f64 = 1.5;
 /// A start is over after so many rounds without a quarter more.
 const PLATEAU: u32 = 3;
 const GROWTH: f64 = 1.25;
@@ -198,7 +203,8 @@ impl Bbr {
                 }
             }
             Mode::Cruise { phase, since } => {
-                let rested = phase == 1 && self.in_flight <= self.fitting(REST);
+                // No deeper: a tenth of the path left idle once a cycle was 1.3 % of everything.
+                let rested = phase == 1 && self.in_flight <= self.fitting(1.0);
                 if rested || now.saturating_duration_since(since) >= least {
                     self.mode = Mode::Cruise { phase: (phase + 1) % CYCLE, since: now };
                 }
@@ -220,7 +226,7 @@ impl Bbr {
     fn set_window(&mut self) {
         self.window = match self.mode {
             Mode::Startup => {
-                let grown = self.window + self.batch_bytes;
+                let grown = self.window + (self.batch_bytes as f64 * START_STEP) as u64;
                 grown.min(self.fitting(START).max(self.window)).max(FIRST_FLIGHT * self.mtu)
             }
             Mode::Drain => self.fitting(REST),
