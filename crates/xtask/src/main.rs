@@ -30,8 +30,8 @@ cargo xtask test [--fast] [STEP…]   everything that has to hold before a merge
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
 
-cargo xtask soak [--minutes N]   churn, and whether memory, descriptors and tasks stay flat;
-                                 20 minutes. Plots are in target/soak/
+cargo xtask soak [--minutes N] [--transport NAME]   churn, and whether memory, descriptors and tasks
+                                 stay flat; 20 minutes, tls. Plots are in target/soak/
 
 cargo xtask bench [--rounds N] [--seconds S] [--only CASE,…] [--systems NAME,…] [--quick] [--check]
                   [--congestion NAME]

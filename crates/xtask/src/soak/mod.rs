@@ -53,17 +53,33 @@ const TELL: Duration = Duration::from_secs(10);
 pub(crate) struct Options {
     /// How long; 20 make the counts of the reliability list.
     pub(crate) minutes: f64,
+    /// What the tunnel runs over.
+    pub(crate) scheme: Scheme,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { minutes: 20.0, scheme: Scheme::Tls }
+    }
 }
 
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
-    let mut options = Options { minutes: 20.0 };
+    let mut options = Options::default();
     let parsed = options::parse(args, |name, value| {
-        if name == "--minutes" {
-            options.minutes = options::minutes(name, value)?;
+        match name {
+            "--minutes" => options.minutes = options::minutes(name, value)?,
+            "--transport" => options.scheme = scheme(value)?,
+            _ => return Ok(false),
         }
-        Ok(name == "--minutes")
+        Ok(true)
     });
     options::then(parsed, || run(&Site::here()?, &options))
+}
+
+fn scheme(name: &str) -> Result<Scheme> {
+    let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
+    let names = Scheme::ALL.map(Scheme::name).join(", ");
+    found.with_context(|| format!("no such transport: {name}; there are {names}"))
 }
 
 /// The error says what did not stay flat or failed. Plot and logs stay in `target/soak/`.
@@ -76,7 +92,7 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
     let source = Origin::start(churn::endless);
     let echo = Origin::echo();
     let closed = free_port();
-    let mut setup = Setup::kept(&binary, Scheme::Tls, &dir);
+    let mut setup = Setup::kept(&binary, options.scheme, &dir);
     setup.client_lines.push_str("connections: 2\n");
     for env in [&mut setup.server_env, &mut setup.client_env] {
         env.extend(ALLOCATOR.map(|(name, value)| (name, value.into())));
@@ -89,7 +105,8 @@ pub(crate) fn run(site: &Site, options: &Options) -> Result<()> {
         closed: [running.public("closed"), running.local()],
     };
     let time = Duration::from_secs_f64(options.minutes * 60.0);
-    println!("\nsoak for {} s over tls, in {}", time.as_secs(), dir.display());
+    let scheme = options.scheme.name();
+    println!("\nsoak for {} s over {scheme}, in {}", time.as_secs(), dir.display());
 
     churn::warm_up(&places)?;
     println!("warming up for {} s", WARM_UP.as_secs());
@@ -153,7 +170,7 @@ fn draw(dir: &Path, options: &Options, samples: &[Both]) -> Result<()> {
         chart("streams", "open", |sample| sample.streams as f64),
     ];
     let file = dir.join("soak.svg");
-    let title = format!("Churn over tls, {} min", options.minutes);
+    let title = format!("Churn over {}, {} min", options.scheme.name(), options.minutes);
     fs::write(&file, plot::svg(&title, &charts)).context("writing the plot")?;
     println!("plot: {}", file.display());
     Ok(())

@@ -221,7 +221,7 @@ fn faults(site: &Site) -> Result<Verdict> {
         return Ok(Verdict::Skipped(reason));
     }
     chaos::run(site, &chaos::Options { minutes: 2.0, seed: 1 })?;
-    soak::run(site, &soak::Options { minutes: 1.0 })?;
+    soak::run(site, &soak::Options { minutes: 1.0, ..soak::Options::default() })?;
     OK
 }
 
