@@ -14,10 +14,12 @@
 //! | `systems` | what is measured: TCP straight over the path, and through the tunnel |
 //! | `stream` | one iperf3 stream, as its receiver sees it |
 //! | `matrix` | which measurements there are |
+//! | `floors` | what `quic://` is to make of some paths |
 //! | `report` | the tables and the JSON file |
 
 mod cage;
 mod ends;
+mod floors;
 mod lateness;
 mod matrix;
 mod path;

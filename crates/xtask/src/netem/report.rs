@@ -31,13 +31,17 @@ pub(super) struct Figures {
 impl Figures {
     /// Of all seconds.
     fn mean(&self) -> f64 {
-        self.rates.iter().sum::<f64>() / self.rates.len().max(1) as f64
+        mean(&self.rates)
     }
 
     /// The first second, from 1, in which the case's share of its rate arrived.
     fn reached(&self) -> Option<usize> {
         self.rates.iter().position(|rate| *rate >= CASE_FLOOR * CASE_RATE).map(|index| index + 1)
     }
+}
+
+fn mean(rates: &[f64]) -> f64 {
+    rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
 /// A measurement and what it gave, or why it gave nothing.
@@ -54,6 +58,17 @@ impl Measured {
             Ok(figures)
         });
         Self { cell: cell.clone(), figures: figures.map_err(|error| format!("{error:#}")) }
+    }
+
+    pub(super) const fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// Mbit/s, the mean of all seconds but the first so many; 0 where there was none.
+    pub(super) fn mean_from(&self, second: usize) -> f64 {
+        self.figures
+            .as_ref()
+            .map_or(0.0, |figures| mean(figures.rates.get(second..).unwrap_or(&[])))
     }
 
     fn json(&self) -> Value {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use super::matrix::Plan;
+use super::matrix::{MATRIX_RATE, Plan};
 use super::path::Path;
 use super::shell::Shell;
 use crate::options;
@@ -27,7 +27,7 @@ pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
   --rtt MS,… --loss %,…   instead of 20,60,150,300 and 0,0.1,1,5,10,20
-  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss
+  --systems NAME,…        direct,tunnel-tcp,tunnel-tls; or tunnel-ws, tunnel-wss, tunnel-quic
   --seconds N             each measurement [5]
   --binary FILE           measured instead of a new release build
   --minutes N             of run: its end [60]
@@ -89,7 +89,7 @@ impl Wish {
         let flag = |name: &str| words.iter().any(|word| word == name);
         let mut plan = Plan::new(flag("--quick"), only_case);
         plan.check = flag("--check");
-        let mut path = Path { rate: Some(100.0), ..Path::default() };
+        let mut path = Path { rate: Some(MATRIX_RATE), ..Path::default() };
         let mut binary = None;
         let pairs = words.iter().filter(|word| *word != "--quick" && *word != "--check").cloned();
         options::parse(pairs, |name, value| {

@@ -1,0 +1,125 @@
+//! What `quic://` is to make of a path: shares of what `tls://` made of it in the same run, or of its rate.
+
+use testkit::stage::Scheme;
+
+use super::matrix::{Cell, MATRIX_RATE};
+use super::report::Measured;
+use super::systems::System;
+
+/// A share of what is measured against something.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    /// Of the path, in ms and percent.
+    rtt: f64,
+    loss: f64,
+    of: Of,
+    least: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Of {
+    /// `tls://` over the kernel's TCP, all seconds of both.
+    Tls,
+    /// The bottleneck's rate, after the start.
+    Rate,
+}
+
+const FLOORS: [Floor; 4] = [
+    Floor { rtt: 60.0, loss: 0.0, of: Of::Tls, least: 1.0 },
+    Floor { rtt: 60.0, loss: 1.0, of: Of::Tls, least: 1.0 },
+    Floor { rtt: 60.0, loss: 5.0, of: Of::Tls, least: 1.4 },
+    Floor { rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.85 },
+];
+
+/// Seconds that a start may take.
+const START: usize = 2;
+
+const QUIC: System = System::Tunnel(Scheme::Quic);
+const TLS: System = System::Tunnel(Scheme::Tls);
+
+/// A line for each floor of which all was measured; whether all of those are held.
+pub(super) fn print(matrix: &[Measured]) -> bool {
+    let mut are_held = true;
+    for floor in FLOORS {
+        let Some(share) = floor.share(matrix) else { continue };
+        let Floor { rtt, loss, of, least } = floor;
+        let of = match of {
+            Of::Tls => "of tunnel-tls",
+            Of::Rate => "of the rate, after the start",
+        };
+        let is_held = share >= least;
+        let verdict = if is_held { "held" } else { "missed" };
+        println!("{rtt} ms, {loss} %: tunnel-quic {share:.3} {of}; floor {least}: {verdict}");
+        are_held &= is_held;
+    }
+    are_held
+}
+
+impl Floor {
+    /// Both ways together. `None` without such a measurement.
+    fn share(self, matrix: &[Measured]) -> Option<f64> {
+        match self.of {
+            Of::Tls => Some(self.mean(matrix, QUIC, 0)? / self.mean(matrix, TLS, 0)?),
+            Of::Rate => Some(self.mean(matrix, QUIC, START)? / MATRIX_RATE),
+        }
+    }
+
+    /// Mbit/s of a system from that second on. One that failed made nothing.
+    fn mean(self, matrix: &[Measured], of: System, from: usize) -> Option<f64> {
+        let is_meant = |Cell { system, path, .. }: &Cell| {
+            let (rtt, loss, rate) = (self.rtt, self.loss, Some(MATRIX_RATE));
+            *system == of && (path.rtt, path.loss, path.rate) == (rtt, loss, rate)
+        };
+        let means = matrix.iter().filter(|measured| is_meant(measured.cell()));
+        let means: Vec<f64> = means.map(|measured| measured.mean_from(from)).collect();
+        (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::super::path::Path;
+    use super::super::report::Figures;
+    use super::super::stream::Way;
+    use super::super::wire::Report;
+    use super::*;
+
+    fn measured(system: System, [rtt, loss]: [f64; 2], way: Way, rates: &[f64]) -> Measured {
+        let path = Path { rtt, loss, rate: Some(MATRIX_RATE), ..Path::default() };
+        let cell = Cell { system, way, path, seconds: 5 };
+        let wire = Report::default();
+        let figures = Figures { rates: rates.to_vec(), cpu: 0.0, wire, overruns: 0, resent: 0 };
+        Measured::new(&cell, Ok(figures))
+    }
+
+    #[test]
+    fn both_ways_together_are_held_against_tls_with_the_start() {
+        let path = [60.0, 0.0];
+        let tls = || Way::BOTH.map(|way| measured(TLS, path, way, &[60.0, 96.0]));
+        for (up, down, is_held) in [(97.0, 95.0, true), (96.0, 95.0, false), (95.0, 98.0, true)] {
+            let quic = [(Way::Up, up), (Way::Down, down)]
+                .map(|(way, rate)| measured(QUIC, path, way, &[60.0, rate]));
+            let matrix: Vec<_> = tls().into_iter().chain(quic).collect();
+            assert_eq!(print(&matrix), is_held);
+        }
+    }
+
+    #[test]
+    fn of_the_rate_counts_what_comes_after_the_start() {
+        let path = [100.0, 5.0];
+        assert!(print(&[measured(QUIC, path, Way::Up, &[1.0, 2.0, 84.0, 86.0])]));
+        assert!(!print(&[measured(QUIC, path, Way::Up, &[90.0, 90.0, 84.0, 85.0])]));
+        assert!(!print(&[measured(QUIC, path, Way::Up, &[90.0])]), "nothing after it");
+    }
+
+    #[test]
+    fn what_failed_made_nothing_and_what_was_not_measured_is_not_judged() {
+        let good = measured(QUIC, [100.0, 5.0], Way::Up, &[90.0; 5]);
+        let failed = Measured::new(&good.cell().clone(), Err(anyhow!("no way")));
+        assert!(!print(&[good, failed]));
+        assert!(print(&[measured(QUIC, [60.0, 0.0], Way::Up, &[90.0])]), "no tls to compare");
+        assert!(print(&[measured(QUIC, [20.0, 0.0], Way::Up, &[1.0])]), "no floor");
+    }
+}
