@@ -5,13 +5,14 @@ use std::net::UdpSocket;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use quinn::{Endpoint, EndpointConfig, ServerConfig};
 use quinn_proto::RandomConnectionIdGenerator;
 
 use crate::ids::SteeringIds;
 use crate::keys::Keys;
 use crate::settings::QuicSettings;
 use crate::socket::{Receiving, Socket};
+use crate::timer::EarlyRuntime;
 
 /// QUIC version 1 (RFC 9000), the only one.
 pub(crate) const VERSION: u32 = 1;
@@ -65,5 +66,5 @@ fn open(
 ) -> io::Result<Endpoint> {
     config.supported_versions(vec![VERSION]);
     config.max_udp_payload_size(settings.mtu()).map_err(io::Error::other)?;
-    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime))
+    Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(EarlyRuntime))
 }

@@ -40,6 +40,7 @@ mod session;
 mod settings;
 mod socket;
 mod tickets;
+mod timer;
 mod waiting;
 mod watched;
 
