@@ -11,11 +11,13 @@ pub(crate) struct Watched(pub(crate) Connection);
 impl Watch for Watched {
     fn fares(&self) -> Fares {
         let path = self.0.stats().path;
+        // Not that of `path`: the controller's own is what it says to the pacer.
+        let congestion = self.0.congestion_state().metrics();
         Fares {
             sent_packets: path.sent_packets,
             lost_packets: path.lost_packets,
             lost_bytes: path.lost_bytes,
-            window_bytes: path.cwnd,
+            window_bytes: congestion.congestion_window,
             mtu: path.current_mtu,
             round_trip: path.rtt,
         }

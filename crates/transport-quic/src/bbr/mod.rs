@@ -1,18 +1,26 @@
 //! Congestion control by a model of the path, after BBR (draft-cardwell-iccrg-bbr-congestion-control):
-//! the best rate at which bytes arrived lately and the least round trip give what fits into the path;
-//! a little more than that is kept under way, and loss alone changes nothing.
+//! the best rate at which bytes arrived lately and the round trip without a queue give what fits into the
+//! path; a little more than that is kept under way, and loss alone changes nothing.
 //!
 //! quinn has a BBR as well. Its pacer sends at 1.25 windows per smoothed round trip, whatever the
 //! controller thinks, and BBR's window is two of what fits: on a path with a queue of 100 ms more packets
 //! were dropped by the queue than arrived. So this one steers by the window alone: 1.2 of what fits makes
 //! a pace of 1.5 when the queue is empty, and never more than a fifth of the path's own bytes in queues.
 //!
+//! What fits is more where round trips vary ([`round_trips`]) or acknowledgements come in lumps
+//! ([`lumps`]), and what the pacer slept through is made up for ([`arrears`]).
+//!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
-//!   any --least round trip 10 s old--> ProbeRtt --200 ms--> Cruise
+//!   any --least round trip 5 s old--> ProbeRtt --200 ms--> Cruise
 //! ```
 
+mod arrears;
+mod lumps;
+mod round_trips;
 mod samples;
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +32,9 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
 use crate::settings::FIRST_FLIGHT;
+use arrears::Arrears;
+use lumps::Lumps;
+use round_trips::RoundTrips;
 use samples::{Best, Deliveries};
 
 /// Packets at least: two acknowledgements are on their way.
@@ -33,34 +44,40 @@ const LEAST: u64 = 4;
 /// 2.885 (section 4.3.1.1) is of the pace, which here is 1.25 windows a round trip.
 const START: f64 = 2.6;
 /// The window grows by so much for each byte that arrived. As 1.25 windows leave over a round trip while it
-/// grows, with 1 it takes 1.06 of them to double, with this 0.82. In the simulation both numbers make a
+/// grows, with 1 it takes 1.06 of them to double, with this 0.84. In the simulation both numbers make a
 /// faster start than 1 and 2.885, and fewer packets are dropped at its end.
 const START_STEP: f64 = 1.5;
 /// A start is over after so many rounds without a quarter more.
 const PLATEAU: u32 = 3;
 const GROWTH: f64 = 1.25;
 
-/// Of what fits into the path: kept under way; while more is asked for; while the queue of that drains.
+/// Of what fits into the path: kept under way; while more is asked for; while the queue of that drains, no
+/// deeper, as a tenth of the path left idle once a cycle was 1.3 % of everything.
 const CRUISE: f64 = 1.2;
 const PROBE: f64 = 1.5;
-const REST: f64 = 0.9;
-/// Kept under way where more than this share is lost: if it is lost by a short queue, that is what the
-/// queue cannot hold, and if by chance, it costs little.
+const REST: f64 = 1.0;
+/// Kept under way where more than this share is lost, and only of what fits at the least round trip: if it
+/// is lost by a short queue, that is what the queue cannot hold, and if by chance, it costs little.
 const LOSSY: f64 = 0.02;
 const CRUISE_LOSSY: f64 = 1.05;
-/// Round trips of a cycle: one probes, one rests.
+/// Round trips of a cycle: the first probes, the second rests, and of what arrives until the end of
+/// [`RESTED`] something met no queue of our own.
 const CYCLE: u32 = 8;
+const RESTED: u32 = 3;
 
-/// So old may the least round trip become; to see it again, half of the path is left empty for a moment.
-const AGED: Duration = Duration::from_secs(10);
+/// Half of the path is left empty for so long, or a round trip, to see the least one again.
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
-/// A round trip that is longer by less than this part of the least one counts as the same: what is kept
-/// under way exceeds what fits by more. After a probe's rest there mostly is one.
-const SAME: u32 = 32;
 
-/// With more of a round lost, the path is not what it was, and older rounds say nothing of it.
+/// Packets that quinn makes at once at most.
+const BATCH: u64 = 10;
+/// A window that quinn does not pace.
+const UNPACED: u64 = 1 << 33;
+
+/// With more of a round lost, of at least so many packets, the path is not what it was, and older rounds
+/// say nothing of it.
 const UPHEAVAL: f64 = 0.3;
+const UPHEAVAL_PACKETS: u64 = 16;
 
 /// Makes them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -95,10 +112,12 @@ pub(crate) struct Bbr {
     window: u64,
     in_flight: u64,
     is_limited: bool,
-    /// The least round trip, and when it was seen.
-    least: Option<(Duration, Instant)>,
-    /// The least of the batch of acknowledgements that is being read.
-    batch: Option<Duration>,
+    round_trips: RoundTrips,
+    lumps: Lumps,
+    arrears: Arrears,
+    /// The round trip that quinn paces by.
+    smoothed: Duration,
+    /// Of the batch of acknowledgements that is being read.
     batch_bytes: u64,
     round: u64,
     /// The round ends with the acknowledgement of a packet beyond this one.
@@ -125,8 +144,10 @@ impl Bbr {
             window: FIRST_FLIGHT * mtu,
             in_flight: 0,
             is_limited: false,
-            least: None,
-            batch: None,
+            round_trips: RoundTrips::default(),
+            lumps: Lumps::new(now),
+            arrears: Arrears::new(now),
+            smoothed: Duration::ZERO,
             batch_bytes: 0,
             round: 0,
             round_end: 0,
@@ -144,52 +165,69 @@ impl Bbr {
         self.deliveries.acknowledged(now, sent, bytes);
         self.batch_bytes += bytes;
         self.round_acked += bytes;
-        let took = now.saturating_duration_since(sent);
-        self.batch = Some(self.batch.map_or(took, |least| least.min(took)));
+        self.round_trips.acknowledged(now.saturating_duration_since(sent));
     }
 
-    /// Bytes that fit into the path, times `gain`.
+    /// Bytes that fit into the path when it is at its best, times `gain`.
     fn fitting(&self, gain: f64) -> u64 {
-        let least = self.least.map_or(0.0, |(rtt, _)| rtt.as_secs_f64());
+        self.carried(self.round_trips.least(), gain)
+    }
+
+    /// Bytes that fit into the path as it usually is, times `gain`, and at least the next lump.
+    fn fitting_usually(&self, gain: f64) -> u64 {
+        let round_trip =
+            if self.loss > LOSSY { self.round_trips.least() } else { self.round_trips.usual() };
+        let lump = self.lumps.largest(self.best.get()) as u64;
+        self.carried(round_trip, gain).max(self.carried(round_trip, 1.0) + lump)
+    }
+
+    /// Bytes that arrive at the best rate within a round trip, times `gain`.
+    fn carried(&self, round_trip: Duration, gain: f64) -> u64 {
         // Rates and gains are small enough for every bit of this to be exact.
-        let bytes = (self.best.rate() * least * gain) as u64;
+        let bytes = (self.best.get() * round_trip.as_secs_f64() * gain) as u64;
         bytes.max(LEAST * self.mtu)
     }
 
+    const fn is_full(&self) -> bool {
+        self.in_flight + self.mtu >= self.window
+    }
+
     /// A round trip has passed since the last time. Whether a start has come to its end is seen here.
-    fn end_round(&mut self) {
+    fn end_round(&mut self, now: Instant) {
         self.round += 1;
         self.round_end = self.last_sent;
         let all = self.round_acked + self.round_lost;
         if all > 0 {
             let loss = self.round_lost as f64 / all as f64;
             self.loss = (self.loss * 7.0 + loss) / 8.0;
-            if loss > UPHEAVAL {
+            if loss > UPHEAVAL && all >= UPHEAVAL_PACKETS * self.mtu {
                 self.best.forget_before(self.round.saturating_sub(1));
+                self.lumps = Lumps::new(now);
             }
         }
         (self.round_acked, self.round_lost) = (0, 0);
         let (before, rounds) = self.plateau;
-        self.plateau = if self.best.rate() >= before * GROWTH {
-            (self.best.rate(), 0)
+        self.plateau = if self.best.get() >= before * GROWTH {
+            (self.best.get(), 0)
         } else {
             (before, rounds + u32::from(!self.is_limited))
         };
     }
 
+    /// The batch is read: whether it came late, by more than lumps explain. Of a path that is not full,
+    /// lateness says nothing.
     fn note_round_trip(&mut self, now: Instant) {
-        let Some(rtt) = self.batch.take() else { return };
-        // One that is hardly longer shows that the path has not become longer.
-        let least = self.least.map_or(rtt, |(least, _)| least.min(rtt));
-        if self.least.is_none() || rtt <= least + least / SAME {
-            self.least = Some((least, now));
-        }
-        let is_late = rtt > least + least / 4 + Duration::from_millis(4);
-        self.late = if is_late { self.late + 1 } else { 0 };
+        let Some(took) = self.round_trips.end_batch(now) else { return };
+        let usual = self.round_trips.usual();
+        let rate = self.best.get();
+        let lump = self.lumps.largest(rate) / rate;
+        let lump = Duration::try_from_secs_f64(lump).unwrap_or_default();
+        let is_late = took > usual + lump.max(usual / 4 + Duration::from_millis(4));
+        self.late = if is_late && !self.is_limited { self.late + 1 } else { 0 };
     }
 
     fn advance(&mut self, now: Instant) {
-        let Some((least, seen)) = self.least else { return };
+        let round_trip = self.round_trips.usual();
         match self.mode {
             Mode::Startup => {
                 if self.plateau.1 >= PLATEAU || self.late >= 8 {
@@ -197,30 +235,46 @@ impl Bbr {
                 }
             }
             Mode::Drain => {
-                if self.in_flight <= self.fitting(1.0) {
-                    // In the middle of a cycle: what the start has found holds for a while.
-                    self.mode = Mode::Cruise { phase: 2, since: now };
+                if self.in_flight <= self.fitting(REST) {
+                    self.cruise_on(now);
                 }
             }
             Mode::Cruise { phase, since } => {
-                // No deeper: a tenth of the path left idle once a cycle was 1.3 % of everything.
-                let rested = phase == 1 && self.in_flight <= self.fitting(1.0);
-                if rested || now.saturating_duration_since(since) >= least {
-                    self.mode = Mode::Cruise { phase: (phase + 1) % CYCLE, since: now };
+                let rested = phase == 1 && self.in_flight <= self.fitting(REST);
+                if rested || now.saturating_duration_since(since) >= round_trip {
+                    if phase == RESTED {
+                        self.round_trips.rest_ends();
+                    }
+                    match phase {
+                        0 => self.rest(now),
+                        _ => self.mode = Mode::Cruise { phase: (phase + 1) % CYCLE, since: now },
+                    }
                 }
             }
             Mode::ProbeRtt { until } => {
                 if now >= until {
-                    self.mode = Mode::Cruise { phase: 2, since: now };
+                    self.round_trips.search_ends(now);
+                    self.cruise_on(now);
                 }
             }
         }
         let may_age = !matches!(self.mode, Mode::ProbeRtt { .. } | Mode::Startup);
-        if may_age && now.saturating_duration_since(seen) > AGED {
-            // What is seen from now on counts.
-            self.least = self.least.map(|(rtt, _)| (rtt + rtt / 4, now));
-            self.mode = Mode::ProbeRtt { until: now + PROBE_RTT.max(least) };
+        if may_age && self.round_trips.is_aged(now) {
+            self.round_trips.search_begins();
+            self.mode = Mode::ProbeRtt { until: now + PROBE_RTT.max(round_trip) };
         }
+    }
+
+    /// The queue of a probe drains.
+    const fn rest(&mut self, now: Instant) {
+        self.round_trips.rest_begins();
+        self.mode = Mode::Cruise { phase: 1, since: now };
+    }
+
+    /// In the middle of a cycle, when there is no queue: what has been found holds for a while.
+    const fn cruise_on(&mut self, now: Instant) {
+        self.round_trips.rest_begins();
+        self.mode = Mode::Cruise { phase: 2, since: now };
     }
 
     fn set_window(&mut self) {
@@ -230,11 +284,11 @@ impl Bbr {
                 grown.min(self.fitting(START).max(self.window)).max(FIRST_FLIGHT * self.mtu)
             }
             Mode::Drain => self.fitting(REST),
-            Mode::Cruise { phase: 0, .. } => self.fitting(PROBE),
+            Mode::Cruise { phase: 0, .. } => self.fitting_usually(PROBE),
             Mode::Cruise { phase: 1, .. } => self.fitting(REST),
             Mode::Cruise { .. } => {
                 let gain = if self.loss > LOSSY { CRUISE_LOSSY } else { CRUISE };
-                self.fitting(gain) + LEAST * self.mtu
+                self.fitting_usually(gain) + LEAST * self.mtu
             }
             Mode::ProbeRtt { .. } => self.fitting(PROBE_RTT_SHARE),
         };
@@ -245,8 +299,13 @@ impl Bbr {
 impl Controller for Bbr {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.deliveries.sent(now, self.in_flight == 0, self.is_limited);
+        self.arrears.pass(now, self.window, self.smoothed);
+        self.arrears.sent(bytes);
         self.in_flight += bytes;
         self.last_sent = last_packet_number;
+        if self.is_full() {
+            self.arrears.hold(true);
+        }
     }
 
     fn on_ack(
@@ -255,8 +314,9 @@ impl Controller for Bbr {
         sent: Instant,
         bytes: u64,
         app_limited: bool,
-        _rtt: &RttEstimator,
+        rtt: &RttEstimator,
     ) {
+        self.smoothed = rtt.get();
         self.acknowledged(now, sent, bytes, app_limited);
     }
 
@@ -267,19 +327,22 @@ impl Controller for Bbr {
         app_limited: bool,
         largest_packet_num_acked: Option<u64>,
     ) {
+        self.arrears.pass(now, self.window, self.smoothed);
         self.in_flight = in_flight;
         self.is_limited = app_limited;
         if let Some(sample) = self.deliveries.sample(now)
-            && (!sample.is_limited || sample.rate > self.best.rate())
+            && (!sample.is_limited || sample.rate > self.best.get())
         {
             self.best.add(self.round, sample.rate);
         }
         if largest_packet_num_acked.is_some_and(|acked| acked > self.round_end) {
-            self.end_round();
+            self.end_round(now);
         }
+        self.lumps.acknowledged(now, self.batch_bytes, self.best.get(), self.round);
         self.note_round_trip(now);
         self.advance(now);
         self.set_window();
+        self.arrears.hold(app_limited || self.is_full());
     }
 
     fn on_congestion_event(
@@ -297,11 +360,9 @@ impl Controller for Bbr {
             *self = Self { last_sent: self.last_sent, ..Self::new(now, mtu) };
             self.round_end = self.last_sent;
             self.window = LEAST * self.mtu;
-        } else if lost_bytes == 0
-            && let Mode::Cruise { phase: 0, since } = self.mode
-        {
+        } else if lost_bytes == 0 && matches!(self.mode, Mode::Cruise { phase: 0, .. }) {
             // A queue marks instead of dropping (RFC 3168): that was enough.
-            self.mode = Mode::Cruise { phase: 1, since };
+            self.rest(now);
         }
     }
 
@@ -311,13 +372,19 @@ impl Controller for Bbr {
     }
 
     fn window(&self) -> u64 {
-        self.window
+        // quinn asks for each packet of a batch and tells of them when the batch is full.
+        let has_room = self.in_flight + BATCH * self.mtu < self.window;
+        if has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu) {
+            UNPACED
+        } else {
+            self.window
+        }
     }
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = ControllerMetrics::default();
         metrics.congestion_window = self.window;
-        metrics.pacing_rate = Some((self.best.rate() * 8.0) as u64);
+        metrics.pacing_rate = Some((self.best.get() * 8.0) as u64);
         metrics
     }
 

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Rounds that the best rate is remembered for: a probe of each cycle is in it.
+/// Rounds that the best is remembered for: a probe of each cycle is in it.
 const ROUNDS: u64 = 10;
 
 /// Packets that left at one moment, and what had been delivered until then.
@@ -95,31 +95,41 @@ impl Deliveries {
     }
 }
 
-/// The best rate of the last [`ROUNDS`] rounds.
+/// The greatest of what was measured in the last [`ROUNDS`] rounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Best {
-    /// Falling rates with the rounds they are of.
-    rates: VecDeque<(u64, f64)>,
+    /// Falling, with the rounds they are of.
+    values: VecDeque<(u64, f64)>,
 }
 
 impl Best {
-    pub(super) fn add(&mut self, round: u64, rate: f64) {
-        while self.rates.back().is_some_and(|&(_, less)| less <= rate) {
-            self.rates.pop_back();
+    pub(super) fn add(&mut self, round: u64, value: f64) {
+        while self.values.back().is_some_and(|&(_, less)| less <= value) {
+            self.values.pop_back();
         }
-        self.rates.push_back((round, rate));
-        while self.rates.front().is_some_and(|&(of, _)| of + ROUNDS < round) {
-            self.rates.pop_front();
+        // The greater one of the same round will be remembered as long.
+        if self.values.back().is_none_or(|&(of, _)| of != round) {
+            self.values.push_back((round, value));
+        }
+        while self.values.front().is_some_and(|&(of, _)| of + ROUNDS < round) {
+            self.values.pop_front();
         }
     }
 
-    /// Bytes per second; 0 before the first sample.
-    pub(super) fn rate(&self) -> f64 {
-        self.rates.front().map_or(0.0, |&(_, rate)| rate)
+    /// 0 before the first.
+    pub(super) fn get(&self) -> f64 {
+        self.values.front().map_or(0.0, |&(_, value)| value)
     }
 
-    /// Forgets all rounds before this one.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Forgets all rounds before this one, but not the last one that there is.
     pub(super) fn forget_before(&mut self, round: u64) {
-        self.rates.retain(|&(of, _)| of >= round);
+        while self.values.len() > 1 && self.values.front().is_some_and(|&(of, _)| of < round) {
+            self.values.pop_front();
+        }
     }
 }

@@ -1,149 +1,16 @@
-//! A sender with quinn's pacer and loss detection over an emulated path, in virtual time.
+//! What the controller makes of emulated paths, and of single acknowledgements.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use quinn::congestion::Controller;
-use testkit::netem::{Datagrams, Weather};
+use quinn::congestion::Controller as _;
+use testkit::netem::{Rng, Weather};
 
+use super::arrears::Arrears;
+use super::lumps::Lumps;
+use super::round_trips::RoundTrips;
+use super::samples::Best;
+use super::simulation::{Wait, path, run, run_many, run_stopped, run_waiting};
 use super::{Bbr, Mode};
-
-const MTU: u64 = 1_452;
-
-/// What a run came to.
-#[derive(Debug)]
-struct Outcome {
-    /// Share of the bottleneck's rate that arrived, after the first two seconds.
-    used: f64,
-    /// The same of those two seconds.
-    start: f64,
-    /// Of all packets, those that the queue dropped.
-    dropped: f64,
-    /// Mean of what the round trip was above its least, after the start.
-    waited: Duration,
-}
-
-struct Sender {
-    bbr: Bbr,
-    now: Instant,
-    next: u64,
-    flight: BTreeMap<u64, Instant>,
-    smoothed: Duration,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Sender {
-    fn in_flight(&self) -> u64 {
-        self.flight.len() as u64 * MTU
-    }
-
-    /// As quinn paces: when the next packet may leave.
-    fn pace(&mut self) -> Instant {
-        let rate = self.bbr.window() as f64 * 1.25 / self.smoothed.as_secs_f64();
-        let capacity = (self.bbr.window() as f64 * 0.002 / self.smoothed.as_secs_f64())
-            .clamp(10.0 * MTU as f64, 256.0 * MTU as f64);
-        let elapsed = self.now.duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + rate * elapsed).min(capacity);
-        self.filled = self.now;
-        let lacking = (MTU as f64 - self.tokens).max(0.0);
-        self.now + Duration::from_secs_f64(lacking / rate)
-    }
-
-    fn acknowledge(&mut self, number: u64) -> Option<Duration> {
-        let sent = self.flight.remove(&number)?;
-        let rtt = self.now.duration_since(sent);
-        self.smoothed = (self.smoothed * 7 + rtt) / 8;
-        self.bbr.acknowledged(self.now, sent, MTU, false);
-        // Three later ones arrived (RFC 9002 section 6.1.1).
-        let lost: Vec<u64> =
-            self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
-        for number in &lost {
-            self.flight.remove(number);
-        }
-        if !lost.is_empty() {
-            self.bbr.on_congestion_event(self.now, sent, false, lost.len() as u64 * MTU);
-        }
-        let in_flight = self.in_flight();
-        self.bbr.on_end_acks(self.now, in_flight, false, Some(number));
-        Some(rtt)
-    }
-}
-
-fn run(weather: Weather, seconds: u64) -> Outcome {
-    let begin = Instant::now();
-    let round_trip = weather.delay * 2;
-    let rate = weather.rate.unwrap() as f64;
-    let mut path = Datagrams::new(weather, 7);
-    let mut acks: VecDeque<(Instant, u64)> = VecDeque::new();
-    let mut sender = Sender {
-        bbr: Bbr::new(begin, 1_452),
-        now: begin,
-        next: 0,
-        flight: BTreeMap::new(),
-        smoothed: round_trip,
-        tokens: 10.0 * MTU as f64,
-        filled: begin,
-    };
-    let (end, settled) = (begin + Duration::from_secs(seconds), begin + Duration::from_secs(2));
-    let (mut early, mut late, mut waited, mut waits) = (0u64, 0u64, Duration::ZERO, 0u32);
-    while sender.now < end {
-        while let Some(number) = path.read(sender.now) {
-            acks.push_back((sender.now + round_trip / 2, number));
-            *(if sender.now < settled { &mut early } else { &mut late }) += MTU;
-        }
-        while let Some((_, number)) = acks.pop_front_if(|(at, _)| *at <= sender.now) {
-            if let Some(rtt) = sender.acknowledge(number)
-                && sender.now > settled
-            {
-                waited += rtt - round_trip;
-                waits += 1;
-            }
-        }
-        let mut paced = sender.pace();
-        while paced <= sender.now && sender.in_flight() + MTU <= sender.bbr.window() {
-            let number = sender.next;
-            sender.bbr.on_sent(sender.now, MTU, number);
-            sender.flight.insert(number, sender.now);
-            sender.next += 1;
-            sender.tokens -= MTU as f64;
-            path.write(sender.now, MTU as usize, || number);
-            paced = sender.pace();
-        }
-        let may_send = sender.in_flight() + MTU <= sender.bbr.window();
-        let moments = [
-            may_send.then_some(paced),
-            path.next_arrival(),
-            acks.front().map(|&(at, _)| at),
-            // A probe, where everything under way was lost.
-            Some(sender.now + Duration::from_secs(1)),
-        ];
-        let next = moments.into_iter().flatten().min().unwrap();
-        if next >= sender.now + Duration::from_secs(1) {
-            sender.flight.clear();
-        }
-        sender.now = next.max(sender.now + Duration::from_nanos(1));
-    }
-    let counts = path.counts();
-    Outcome {
-        used: late as f64 / (rate * (seconds - 2) as f64),
-        start: early as f64 / (rate * 2.0),
-        dropped: counts.dropped as f64 / counts.written as f64,
-        waited: waited / waits.max(1),
-    }
-}
-
-/// Megabits per second, milliseconds there and back, milliseconds of queue, loss.
-fn path(megabits: u64, round_trip: u64, queue: u64, loss: f64) -> Weather {
-    let rate = megabits * 125_000;
-    Weather {
-        delay: Duration::from_millis(round_trip) / 2,
-        loss,
-        rate: Some(rate),
-        queue: usize::try_from(rate * queue / 1000).unwrap(),
-        ..Weather::default()
-    }
-}
 
 #[test]
 fn a_path_is_filled_at_any_loss_that_is_no_congestion() {
@@ -154,7 +21,7 @@ fn a_path_is_filled_at_any_loss_that_is_no_congestion() {
             let outcome = run(weather, seconds);
             println!("{megabits} Mbit/s {round_trip} ms {loss}: {outcome:?}");
             assert!(
-                outcome.used > least,
+                outcome.used() > least,
                 "{megabits} Mbit/s, {round_trip} ms, {loss}: {outcome:?}"
             );
         }
@@ -175,7 +42,7 @@ fn queues_stay_short_and_hardly_drop_anything() {
 fn a_shallow_queue_is_not_flooded() {
     let outcome = run(path(100, 60, 5, 0.0), 15);
     println!("{outcome:?}");
-    assert!(outcome.used > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
+    assert!(outcome.used() > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
 }
 
 /// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after one of
@@ -184,13 +51,13 @@ fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
     let begin = Instant::now();
     let mut bbr = Bbr::new(begin, 1_452);
     let mut see = |now: Instant, milliseconds: u64| {
-        bbr.batch = Some(Duration::from_millis(milliseconds));
+        bbr.round_trips.acknowledged(Duration::from_millis(milliseconds));
         bbr.note_round_trip(now);
         if matches!(bbr.mode, Mode::Startup) {
             bbr.mode = Mode::Cruise { phase: 2, since: now };
         }
         bbr.advance(now);
-        (matches!(bbr.mode, Mode::ProbeRtt { .. }), bbr.least.unwrap().0)
+        (matches!(bbr.mode, Mode::ProbeRtt { .. }), bbr.round_trips.least())
     };
     let first = see(begin, 100);
     (1..=300).fold(first, |(looked, _), turn| {
@@ -200,8 +67,220 @@ fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
 }
 
 #[test]
-fn the_least_round_trip_is_looked_for_when_all_were_longer_for_ten_seconds() {
+fn the_least_round_trip_is_looked_for_when_all_were_longer_for_five_seconds() {
     assert_eq!(looks_for_the_least(103), (false, Duration::from_millis(100)));
     assert_eq!(looks_for_the_least(104), (true, Duration::from_millis(104)));
     assert_eq!(looks_for_the_least(150), (true, Duration::from_millis(150)));
+}
+
+/// What its first packets see is the least of a path with jitter, and later ones never see it again.
+#[test]
+fn jitter_is_no_queue() {
+    for (megabits, round_trip, jitter) in
+        [(100, 60, 5), (100, 60, 10), (100, 60, 20), (100, 40, 20), (20, 20, 10), (10, 20, 25)]
+    {
+        let jitter = Duration::from_millis(jitter);
+        let outcome = run(Weather { jitter, ..path(megabits, round_trip, 100, 0.0) }, 15);
+        println!("{megabits} Mbit/s {round_trip} ms, jitter {jitter:?}: {outcome:?}");
+        assert!(outcome.used() > 0.85, "{megabits}, {round_trip} ms, {jitter:?}: {outcome:?}");
+    }
+}
+
+/// Until the next full so many milliseconds.
+const fn until_the_next(milliseconds: u128, at: Duration) -> Duration {
+    Duration::from_millis((milliseconds - at.as_millis() % milliseconds) as u64)
+}
+
+#[test]
+fn acknowledgements_that_come_in_lumps_do_not_slow_it_down() {
+    const WAITS: [(&str, Wait); 5] = [
+        ("each 10 ms", |at| until_the_next(10, at)),
+        ("each 30 ms", |at| until_the_next(30, at)),
+        ("each 100 ms", |at| until_the_next(100, at)),
+        // A radio that looks for other stations.
+        ("50 ms of 200", |at| {
+            Duration::from_millis(50_u64.saturating_sub(at.as_millis() as u64 % 200))
+        }),
+        ("other 0 to 40 each 30 ms", |at| {
+            let mut rng = Rng::new(at.as_millis() as u64 / 30);
+            rng.bits();
+            Duration::from_millis(rng.below(41))
+        }),
+    ];
+    for (name, wait) in WAITS {
+        for (megabits, round_trip) in [(100, 60), (20, 20), (10, 5)] {
+            let outcome = run_waiting(path(megabits, round_trip, 100, 0.0), 15, wait);
+            println!("{name}, {megabits} Mbit/s {round_trip} ms: {outcome:?}");
+            assert!(outcome.used() > 0.85, "{name}, {megabits}, {round_trip} ms: {outcome:?}");
+        }
+    }
+}
+
+/// Cores that a busy host takes away, each time for longer than quinn's pacer remembers.
+#[test]
+fn a_machine_that_is_stopped_again_and_again_catches_up() {
+    const STOPPED: [(&str, f64, Wait); 3] = [
+        ("5 of 10 ms", 0.85, |at| {
+            Duration::from_millis(5_u64.saturating_sub(at.as_millis() as u64 % 10))
+        }),
+        ("20 of 25 ms", 0.85, |at| {
+            Duration::from_millis(20_u64.saturating_sub(at.as_millis() as u64 % 25))
+        }),
+        ("40 of 50 ms", 0.75, |at| {
+            Duration::from_millis(40_u64.saturating_sub(at.as_millis() as u64 % 50))
+        }),
+    ];
+    for (name, least, stopped) in STOPPED {
+        for (megabits, round_trip) in [(100, 100), (100, 60), (20, 20)] {
+            let outcome = run_stopped(path(megabits, round_trip, 100, 0.0), 15, stopped);
+            println!("{name}, {megabits} Mbit/s {round_trip} ms: {outcome:?}");
+            assert!(outcome.used() > least, "{name}, {megabits}, {round_trip} ms: {outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_becomes_longer_is_believed_after_a_while() {
+    for (megabits, round_trip, least) in [(100, 60, 0.85), (20, 20, 0.5)] {
+        let wait: Wait = |at| Duration::from_millis(if at.as_secs() < 5 { 0 } else { 80 });
+        let outcome = run_waiting(path(megabits, round_trip, 100, 0.0), 60, wait);
+        println!("{megabits} Mbit/s {round_trip} ms: {outcome:?}");
+        assert!(outcome.used() > least, "{megabits} Mbit/s {round_trip} ms: {outcome:?}");
+    }
+}
+
+/// What the last one gets of six is a matter of chance, but it is never crowded out.
+#[test]
+fn several_at_one_bottleneck_share_it() {
+    for (senders, fairness, dropped) in [(2, 0.85, 0.0), (3, 0.7, 0.001), (6, 0.35, 0.01)] {
+        for (megabits, round_trip) in [(100, 60), (100, 20), (50, 5)] {
+            let outcome = run_many(path(megabits, round_trip, 200, 0.0), 60, senders);
+            println!("{senders} at {megabits} Mbit/s {round_trip} ms: {outcome:?}");
+            assert!(outcome.used() > 0.97, "{senders} at {megabits}, {round_trip} ms: {outcome:?}");
+            assert!(outcome.fairness() > fairness, "{senders}, {round_trip} ms: {outcome:?}");
+            assert!(outcome.dropped <= dropped, "{senders}, {round_trip} ms: {outcome:?}");
+        }
+    }
+}
+
+/// Each would take the queue of the others for the path, and the more, the longer it is.
+#[test]
+fn several_at_a_deep_queue_do_not_fill_it() {
+    for (megabits, round_trip, senders) in [(30, 60, 4), (30, 60, 6), (100, 20, 6)] {
+        let outcome = run_many(path(megabits, round_trip, 2_000, 0.0), 50, senders);
+        println!("{senders} at {megabits} Mbit/s {round_trip} ms: {outcome:?}");
+        assert!(outcome.waited < Duration::from_millis(300), "{senders}: {outcome:?}");
+        assert!(outcome.fairness() > 0.25, "{senders}, {round_trip} ms: {outcome:?}");
+    }
+}
+
+/// A round of an almost idle connection is a few packets.
+#[test]
+fn a_packet_that_idle_connections_lose_says_nothing_of_the_path() {
+    let rate_after_loss = |packets: u64| {
+        let begin = Instant::now();
+        let mut bbr = Bbr::new(begin, 1_000);
+        bbr.round = 5;
+        bbr.best.add(0, 1_000_000.0);
+        bbr.best.add(5, 1_000.0);
+        (bbr.round_acked, bbr.round_lost) = (packets / 2 * 1_000, packets / 2 * 1_000);
+        bbr.end_round(begin);
+        bbr.best.get()
+    };
+    assert_eq!(rate_after_loss(2), 1_000_000.0);
+    assert_eq!(rate_after_loss(40), 1_000.0);
+}
+
+/// Where queues mark, every probe may end by a mark.
+#[test]
+fn a_mark_ends_a_probe_as_its_time_does() {
+    let begin = Instant::now();
+    let after = |milliseconds| begin + Duration::from_millis(milliseconds);
+    let mut bbr = Bbr::new(begin, 1_000);
+    bbr.mode = Mode::Cruise { phase: 0, since: begin };
+    bbr.round_trips.acknowledged(Duration::from_millis(20));
+    bbr.round_trips.end_batch(begin);
+    bbr.on_congestion_event(after(15), begin, false, 0);
+    assert_eq!(bbr.mode, Mode::Cruise { phase: 1, since: after(15) });
+    bbr.round_trips.acknowledged(Duration::from_millis(30));
+    bbr.round_trips.end_batch(after(20));
+    bbr.round_trips.rest_ends();
+    assert_eq!(bbr.round_trips.usual(), Duration::from_millis(30), "of the rest alone");
+}
+
+#[test]
+fn the_best_of_ten_rounds_is_kept_in_an_entry_a_round() {
+    let mut best = Best::default();
+    for round in 0..100 {
+        for sample in 0..50 {
+            best.add(round, f64::from(1_000 - sample) - round as f64);
+        }
+    }
+    assert_eq!((best.get(), best.len()), (1_000.0 - 89.0, 11));
+    for round in [99, 200] {
+        best.forget_before(round);
+        assert_eq!((best.get(), best.len()), (1_000.0 - 99.0, 1), "the last one stays");
+    }
+}
+
+#[test]
+fn a_lump_is_what_the_rate_does_not_explain_and_at_most_a_tenth_of_a_second_of_it() {
+    let begin = Instant::now();
+    let rate = 1_000_000.0;
+    let mut lumps = Lumps::new(begin);
+    for turn in 1..=10 {
+        lumps.acknowledged(begin + Duration::from_millis(turn), 1_000, rate, 0);
+    }
+    assert_eq!(lumps.largest(rate), 1_000.0, "what was acknowledged at once");
+    for _ in 0..20 {
+        lumps.acknowledged(begin + Duration::from_millis(30), 1_000, rate, 0);
+    }
+    assert_eq!(lumps.largest(rate), 20_000.0);
+    lumps.acknowledged(begin + Duration::from_millis(30), 1_000_000, rate, 0);
+    assert_eq!(lumps.largest(rate), 100_000.0);
+    assert_eq!(lumps.largest(rate / 100.0), 1_000.0, "a path that has become slow");
+}
+
+#[test]
+fn arrears_are_what_might_have_left_while_neither_window_nor_user_kept_it() {
+    let begin = Instant::now();
+    let after = |milliseconds| begin + Duration::from_millis(milliseconds);
+    let (window, round_trip, mtu) = (1_000_000, Duration::from_millis(100), 1_000);
+    let are_due = |arrears: &Arrears| arrears.are_due(window, round_trip, mtu);
+    let mut arrears = Arrears::new(begin);
+    arrears.pass(after(20), window, round_trip);
+    assert!(!are_due(&arrears), "nothing was to be sent");
+
+    // 12.5 MB/s: 250 kB in 20 ms, of which the pacer gives 20 kB.
+    arrears.hold(false);
+    arrears.pass(after(40), window, round_trip);
+    assert!(are_due(&arrears));
+    arrears.sent(229_000);
+    assert!(are_due(&arrears));
+    arrears.sent(2_000);
+    assert!(!are_due(&arrears));
+
+    arrears.pass(after(60), window, round_trip);
+    arrears.hold(true);
+    assert!(!are_due(&arrears), "the window is full");
+}
+
+#[test]
+fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
+    let begin = Instant::now();
+    let mut round_trips = RoundTrips::default();
+    let see = |round_trips: &mut RoundTrips, milliseconds: u64| {
+        round_trips.acknowledged(Duration::from_millis(milliseconds));
+        round_trips.end_batch(begin);
+    };
+    see(&mut round_trips, 50);
+    for (rested, usual) in [([70, 60, 80], 60), ([300, 200, 250], 100), ([50, 60, 70], 50)] {
+        round_trips.rest_begins();
+        for milliseconds in rested {
+            see(&mut round_trips, milliseconds);
+        }
+        round_trips.rest_ends();
+        assert_eq!(round_trips.usual(), Duration::from_millis(usual), "{rested:?}");
+    }
+    assert_eq!(round_trips.least(), Duration::from_millis(50));
 }

@@ -1,0 +1,63 @@
+//! What quinn's pacer could not send in time, because nobody woke it.
+//!
+//! The pacer sends at 1.25 windows per round trip, in bursts of 1.6 ms, and forgets what it might have sent
+//! while it was not asked. A machine whose cores are taken away for 20 ms at a time, as a busy host does
+//! with its guests, so sends a tenth of what it may, and a lower rate measured makes for a smaller window.
+//! quinn paces no window above 4 GiB, so that is what it is told until it has caught up.
+
+use std::time::{Duration, Instant};
+
+/// Longer than this has nobody been asleep who wants to send.
+const MOST: Duration = Duration::from_millis(50);
+
+/// Of quinn: windows per round trip, seconds of a burst, packets of the least and the largest.
+const PACE: f64 = 1.25;
+const BURST: f64 = 0.002;
+const BURST_PACKETS: [f64; 2] = [10.0, 256.0];
+
+/// A bucket like quinn's, only larger.
+#[derive(Clone, Debug)]
+pub(super) struct Arrears {
+    /// Might have left and did not.
+    bytes: f64,
+    since: Instant,
+    /// It was the window, or the user, that kept them from leaving.
+    is_held: bool,
+}
+
+impl Arrears {
+    pub(super) const fn new(now: Instant) -> Self {
+        Self { bytes: 0.0, since: now, is_held: true }
+    }
+
+    /// Packets left or were acknowledged, while the pacer went by this window and round trip.
+    pub(super) fn pass(&mut self, now: Instant, window: u64, round_trip: Duration) {
+        let passed = now.saturating_duration_since(self.since).min(MOST);
+        self.since = now;
+        if !self.is_held && !round_trip.is_zero() {
+            let rate = PACE * window as f64 / round_trip.as_secs_f64();
+            let most = rate * MOST.as_secs_f64();
+            self.bytes = (self.bytes + rate * passed.as_secs_f64()).min(most);
+        }
+    }
+
+    /// Bytes left.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.bytes = (self.bytes - bytes as f64).max(0.0);
+    }
+
+    /// `is_held`: for now no more may leave, or there is no more. Then nothing is in arrears.
+    pub(super) const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+        if is_held {
+            self.bytes = 0.0;
+        }
+    }
+
+    /// More is missing than the pacer gives by itself.
+    pub(super) fn are_due(&self, window: u64, round_trip: Duration, mtu: u64) -> bool {
+        let burst = window as f64 * BURST / round_trip.as_secs_f64();
+        let [least, most] = BURST_PACKETS.map(|packets| packets * mtu as f64);
+        self.bytes > burst.clamp(least, most)
+    }
+}

@@ -1,0 +1,42 @@
+//! Acknowledgements that come in lumps: a radio link or a busy machine holds them back and then lets many
+//! go at once. What is under way must last until the next lump, or the path falls idle in between.
+//!
+//! After "Data and ACK aggregation" of the draft: a lump is what was acknowledged since some moment beyond
+//! what the best rate explains.
+
+use std::time::Instant;
+
+use super::samples::Best;
+
+/// Seconds of the best rate that a lump counts for at most, as in Linux's `tcp_bbr`.
+const MOST: f64 = 0.1;
+
+/// The largest lump of the last rounds.
+#[derive(Clone, Debug)]
+pub(super) struct Lumps {
+    since: Instant,
+    /// Were acknowledged since then.
+    bytes: u64,
+    best: Best,
+}
+
+impl Lumps {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { since: now, bytes: 0, best: Best::default() }
+    }
+
+    /// So many bytes were acknowledged at once. `rate`: the best, in bytes per second.
+    pub(super) fn acknowledged(&mut self, now: Instant, bytes: u64, rate: f64, round: u64) {
+        let mut expected = rate * now.saturating_duration_since(self.since).as_secs_f64();
+        if self.bytes as f64 <= expected {
+            (self.since, self.bytes, expected) = (now, 0, 0.0);
+        }
+        self.bytes += bytes;
+        self.best.add(round, self.bytes as f64 - expected);
+    }
+
+    /// Bytes. `rate`: the best as it is now, which may be much less than when the lump was seen.
+    pub(super) fn largest(&self, rate: f64) -> f64 {
+        self.best.get().min(rate * MOST)
+    }
+}

@@ -1,0 +1,284 @@
+//! Senders with quinn's pacer and loss detection over an emulated path, in virtual time.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use quinn::congestion::Controller;
+use testkit::netem::{Datagrams, Rng, Weather};
+
+use super::Bbr;
+
+const MTU: u64 = 1_452;
+const MS: Duration = Duration::from_millis(1);
+
+/// Seconds that a start may take, and what is told of it apart.
+const START: u64 = 2;
+
+/// What acknowledgements wait for beside the path's delay, by the time since the begin; they keep their
+/// order.
+pub(super) type Wait = fn(Duration) -> Duration;
+
+/// What a run came to.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// Share of the bottleneck's rate that arrived after the start, of each sender.
+    shares: Vec<f64>,
+    /// The same of the start, of all.
+    pub(super) start: f64,
+    /// Of all packets, those that the queue dropped.
+    pub(super) dropped: f64,
+    /// Mean of what the round trip was above its least, after the start.
+    pub(super) waited: Duration,
+}
+
+impl Outcome {
+    /// Share of the bottleneck's rate that arrived after the start.
+    pub(super) fn used(&self) -> f64 {
+        self.shares.iter().sum()
+    }
+
+    /// What the sender that got least got of what is fair.
+    pub(super) fn fairness(&self) -> f64 {
+        self.shares.iter().copied().fold(1.0, f64::min) * self.shares.len() as f64
+    }
+}
+
+/// Megabits per second, milliseconds there and back, milliseconds of queue, loss.
+pub(super) fn path(megabits: u64, round_trip: u64, queue: u64, loss: f64) -> Weather {
+    let rate = megabits * 125_000;
+    Weather {
+        delay: Duration::from_millis(round_trip) / 2,
+        loss,
+        rate: Some(rate),
+        queue: usize::try_from(rate * queue / 1000).unwrap(),
+        ..Weather::default()
+    }
+}
+
+/// One sender for so many seconds.
+pub(super) fn run(weather: Weather, seconds: u64) -> Outcome {
+    World::new(weather, 1, |_| Duration::ZERO).run(seconds)
+}
+
+/// One sender on a machine that is stopped for as long as `stopped` says, by the time since the begin.
+pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
+    World { stopped, ..World::new(weather, 1, |_| Duration::ZERO) }.run(seconds)
+}
+
+/// One sender whose acknowledgements wait.
+pub(super) fn run_waiting(weather: Weather, seconds: u64, wait: Wait) -> Outcome {
+    World::new(weather, 1, wait).run(seconds)
+}
+
+/// So many senders at one bottleneck, each a quarter of a second after the one before.
+pub(super) fn run_many(weather: Weather, seconds: u64, senders: u32) -> Outcome {
+    World::new(weather, senders, |_| Duration::ZERO).run(seconds)
+}
+
+struct Sender {
+    bbr: Bbr,
+    next: u64,
+    flight: BTreeMap<u64, Instant>,
+    smoothed: Duration,
+    tokens: f64,
+    filled: Instant,
+    /// It looks for something to send when acknowledgements come, and then.
+    wakes: Instant,
+    early_bytes: u64,
+    late_bytes: u64,
+}
+
+impl Sender {
+    fn new(starts: Instant, round_trip: Duration) -> Self {
+        Self {
+            bbr: Bbr::new(starts, 1_452),
+            next: 0,
+            flight: BTreeMap::new(),
+            smoothed: round_trip,
+            tokens: 10.0 * MTU as f64,
+            filled: starts,
+            wakes: starts,
+            early_bytes: 0,
+            late_bytes: 0,
+        }
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.flight.len() as u64 * MTU
+    }
+
+    fn may_send(&self) -> bool {
+        self.in_flight() + MTU <= self.bbr.window()
+    }
+
+    /// As quinn paces: how long to wait for the next packet. Until a whole burst may leave, by a timer that
+    /// fires at the last full millisecond before (`crate::timer`).
+    fn pace(&mut self, now: Instant, begin: Instant) -> Option<Instant> {
+        let round_trip = self.smoothed.as_secs_f64();
+        let window = self.bbr.window() as f64;
+        let rate = window * 1.25 / round_trip;
+        let capacity = (window * 0.002 / round_trip).clamp(10.0 * MTU as f64, 256.0 * MTU as f64);
+        let elapsed = now.duration_since(self.filled).as_secs_f64();
+        self.tokens = (self.tokens + rate * elapsed).min(capacity);
+        self.filled = now;
+        if self.tokens >= MTU as f64 || self.bbr.window() > u64::from(u32::MAX) {
+            return None;
+        }
+        let wait = Duration::from_secs_f64((capacity - self.tokens) / rate);
+        let exact = now.duration_since(begin) + wait;
+        let fires = if wait > MS { exact - MS } else { exact };
+        let ticks = fires.as_micros().div_ceil(1000);
+        Some(begin + MS * u32::try_from(ticks).unwrap())
+    }
+
+    fn acknowledge(&mut self, now: Instant, number: u64) -> Option<Duration> {
+        self.wakes = now;
+        let sent = self.flight.remove(&number)?;
+        let took = now.duration_since(sent);
+        self.smoothed = (self.smoothed * 7 + took) / 8;
+        self.bbr.smoothed = self.smoothed;
+        self.bbr.acknowledged(now, sent, MTU, false);
+        // Three later ones arrived (RFC 9002 section 6.1.1).
+        let lost: Vec<u64> =
+            self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
+        for number in &lost {
+            self.flight.remove(number);
+        }
+        if !lost.is_empty() {
+            self.bbr.on_congestion_event(now, sent, false, lost.len() as u64 * MTU);
+        }
+        let in_flight = self.in_flight();
+        self.bbr.on_end_acks(now, in_flight, false, Some(number));
+        Some(took)
+    }
+
+    /// The number of a packet that leaves now.
+    fn send(&mut self, now: Instant) -> u64 {
+        let number = self.next;
+        self.bbr.on_sent(now, MTU, number);
+        self.flight.insert(number, now);
+        self.next += 1;
+        self.tokens = (self.tokens - MTU as f64).max(0.0);
+        number
+    }
+}
+
+struct World {
+    weather: Weather,
+    wait: Wait,
+    stopped: Wait,
+    begin: Instant,
+    senders: Vec<Sender>,
+    path: Datagrams<(usize, u64)>,
+    /// On their way back: when they arrive, whose they are, of which packet.
+    acks: VecDeque<(Instant, usize, u64)>,
+    rng: Rng,
+    waited: Duration,
+    waits: u32,
+}
+
+impl World {
+    fn new(weather: Weather, senders: u32, wait: Wait) -> Self {
+        let begin = Instant::now();
+        let sender = |n| Sender::new(begin + 250 * MS * n, weather.delay * 2);
+        Self {
+            weather,
+            wait,
+            stopped: |_| Duration::ZERO,
+            begin,
+            senders: (0..senders).map(sender).collect(),
+            path: Datagrams::new(weather, 7),
+            acks: VecDeque::new(),
+            rng: Rng::new(3),
+            waited: Duration::ZERO,
+            waits: 0,
+        }
+    }
+
+    fn run(mut self, seconds: u64) -> Outcome {
+        let end = self.begin + Duration::from_secs(seconds);
+        let mut now = self.begin;
+        while now < end {
+            self.arrive(now);
+            let stopped = (self.stopped)(now - self.begin);
+            if !stopped.is_zero() {
+                let arrives = self.path.next_arrival();
+                now = arrives.map_or(now + stopped, |at| at.min(now + stopped));
+                continue;
+            }
+            self.acknowledge(now);
+            let wakes = self.send(now);
+            let acked = self.acks.front().map(|&(at, ..)| at);
+            // A probe, where everything under way was lost.
+            let probe = now + Duration::from_secs(1);
+            let next = [wakes, acked, self.path.next_arrival()].into_iter().flatten().min();
+            if next.is_none_or(|next| next >= probe) {
+                self.senders.iter_mut().for_each(|sender| sender.flight.clear());
+                self.senders.iter_mut().for_each(|sender| sender.wakes = sender.wakes.min(probe));
+            }
+            now = next.map_or(probe, |next| next.min(probe)).max(now + Duration::from_nanos(1));
+        }
+        self.outcome(seconds)
+    }
+
+    fn is_started(&self, now: Instant) -> bool {
+        now >= self.begin + Duration::from_secs(START)
+    }
+
+    /// Packets reach the far end, which acknowledges each.
+    fn arrive(&mut self, now: Instant) {
+        while let Some((of, number)) = self.path.read(now) {
+            let is_started = self.is_started(now);
+            let sender = &mut self.senders[of];
+            *(if is_started { &mut sender.late_bytes } else { &mut sender.early_bytes }) += MTU;
+            let jitter = u64::try_from(self.weather.jitter.as_micros()).unwrap();
+            let jitter = Duration::from_micros(self.rng.below(jitter + 1));
+            let at = now + self.weather.delay + jitter + (self.wait)(now - self.begin);
+            let at = self.acks.back().map_or(at, |&(last, ..)| last.max(at));
+            self.acks.push_back((at, of, number));
+        }
+    }
+
+    fn acknowledge(&mut self, now: Instant) {
+        while let Some((_, of, number)) = self.acks.pop_front_if(|(at, ..)| *at <= now) {
+            let took = self.senders[of].acknowledge(now, number);
+            if let Some(took) = took
+                && self.is_started(now)
+            {
+                self.waited += took - self.weather.delay * 2;
+                self.waits += 1;
+            }
+        }
+    }
+
+    /// Whoever is awake sends what it may. When the next one wakes.
+    fn send(&mut self, now: Instant) -> Option<Instant> {
+        for (of, sender) in self.senders.iter_mut().enumerate() {
+            while sender.wakes <= now {
+                if !sender.may_send() {
+                    // Acknowledgements wake it.
+                    sender.wakes = now + Duration::from_secs(3600);
+                } else if let Some(at) = sender.pace(now, self.begin) {
+                    sender.wakes = at.max(now + Duration::from_nanos(1));
+                } else {
+                    let number = sender.send(now);
+                    self.path.write(now, MTU as usize, || (of, number));
+                }
+            }
+        }
+        self.senders.iter().map(|sender| sender.wakes).min()
+    }
+
+    fn outcome(&self, seconds: u64) -> Outcome {
+        let rate = self.weather.rate.unwrap() as f64;
+        let share = |sender: &Sender| sender.late_bytes as f64 / (rate * (seconds - START) as f64);
+        let early: u64 = self.senders.iter().map(|sender| sender.early_bytes).sum();
+        let counts = self.path.counts();
+        Outcome {
+            shares: self.senders.iter().map(share).collect(),
+            start: early as f64 / (rate * START as f64),
+            dropped: counts.dropped as f64 / counts.written as f64,
+            waited: self.waited / self.waits.max(1),
+        }
+    }
+}
