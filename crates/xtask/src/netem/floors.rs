@@ -56,24 +56,30 @@ pub(super) fn print(matrix: &[Measured]) -> bool {
 }
 
 impl Floor {
-    /// Both ways together. `None` without such a measurement.
+    /// Both ways together. `None` without such a measurement; 0 where there is nothing to compare with, as
+    /// what tls:// failed at would make for a floor that is always held.
     fn share(self, matrix: &[Measured]) -> Option<f64> {
-        match self.of {
-            Of::Tls => Some(self.mean(matrix, QUIC, 0)? / self.mean(matrix, TLS, 0)?),
-            Of::Rate => Some(self.mean(matrix, QUIC, START)? / MATRIX_RATE),
-        }
+        let (quic, against) = match self.of {
+            Of::Tls => (self.means(matrix, QUIC, 0), self.means(matrix, TLS, 0)),
+            Of::Rate => (self.means(matrix, QUIC, START), vec![MATRIX_RATE]),
+        };
+        let share = mean(&quic)? / mean(&against)?;
+        Some(if against.contains(&0.0) { 0.0 } else { share })
     }
 
     /// Mbit/s of a system from that second on. One that failed made nothing.
-    fn mean(self, matrix: &[Measured], of: System, from: usize) -> Option<f64> {
+    fn means(self, matrix: &[Measured], of: System, from: usize) -> Vec<f64> {
         let is_meant = |Cell { system, path, .. }: &Cell| {
             let (rtt, loss, rate) = (self.rtt, self.loss, Some(MATRIX_RATE));
             *system == of && (path.rtt, path.loss, path.rate) == (rtt, loss, rate)
         };
-        let means = matrix.iter().filter(|measured| is_meant(measured.cell()));
-        let means: Vec<f64> = means.map(|measured| measured.mean_from(from)).collect();
-        (!means.is_empty()).then(|| means.iter().sum::<f64>() / means.len() as f64)
+        let meant = matrix.iter().filter(|measured| is_meant(measured.cell()));
+        meant.map(|measured| measured.mean_from(from)).collect()
     }
+}
+
+fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
 #[cfg(test)]
@@ -120,6 +126,9 @@ mod tests {
         let failed = Measured::new(&good.cell().clone(), Err(anyhow!("no way")));
         assert!(!print(&[good, failed]));
         assert!(print(&[measured(QUIC, [60.0, 0.0], Way::Up, &[90.0])]), "no tls to compare");
+        let [tls, quic] = [TLS, QUIC].map(|of| measured(of, [60.0, 0.0], Way::Up, &[90.0]));
+        let failed = Measured::new(&tls.cell().clone(), Err(anyhow!("no way")));
+        assert!(!print(&[quic, tls, failed]), "tls failed, which proves nothing");
         assert!(print(&[measured(QUIC, [20.0, 0.0], Way::Up, &[1.0])]), "no floor");
     }
 }
