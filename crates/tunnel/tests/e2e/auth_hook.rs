@@ -4,16 +4,13 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use testkit::certs::Authority;
-use testkit::stage::{Daemon, Running};
+use testkit::stage::{Nginx, Running};
 
-use crate::harness::{
-    Origin, SOON, Scheme, Setup, connect, free_port, program, try_connect, wait, wait_listening,
-};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, try_connect, wait};
 use crate::reload::{echo, outcome};
 
 const TOKEN: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3uKq";
@@ -158,18 +155,14 @@ fn who_is_asked_is_believed_by_his_certificate_only() {
     authority.save(&dir).unwrap();
     let (at, answer) = (dir.display(), entry(running.public("echo")));
     let conf = format!(
-        "daemon off; pid {at}/nginx.pid; error_log stderr; events {{}}\n\
+        "error_log stderr; events {{}}\n\
          http {{ access_log off; client_body_temp_path {at}/b; proxy_temp_path {at}/p;\n\
          fastcgi_temp_path {at}/f; uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;\n\
          server {{ listen 127.0.0.1:{port} ssl; ssl_protocols TLSv1.3; ssl_certificate {at}/hook.crt;\n\
          ssl_certificate_key {at}/hook.key;\n\
          location = /who {{ default_type application/json; return 200 '{answer}'; }} }} }}\n"
     );
-    fs::write(dir.join("nginx.conf"), conf).unwrap();
-    let mut command = Command::new(program("nginx"));
-    command.arg("-p").arg(&dir).arg("-c").arg(dir.join("nginx.conf"));
-    let _nginx = Daemon::start("nginx", &dir, &mut command);
-    wait_listening(port, SOON);
+    let _nginx = Nginx::start_with(&dir, &conf, port);
 
     running.start_client();
     running.server.wait_line(&["auth.http", &url, "authority"], SOON);
