@@ -138,7 +138,8 @@ fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
         let (mine, not_mine) = (publish(public), publish(other));
         let args = ["--publish", mine.as_str(), "--publish", &not_mine];
         let client = Daemon::start("client", dir.path(), &mut redeem(dir.path(), &code, &args));
-        client.wait_line(&["is not published", "not allowed to client `away`"], SOON);
+        let advice = format!("add `{other}` to `allow.tcp`");
+        client.wait_line(&["is not published", "not allowed to client `away`", &advice], SOON);
         wait("the service", SOON, || try_connect(public).ok());
         echo(&connect(public), 1);
         assert!(try_connect(other).is_err());

@@ -171,14 +171,18 @@ impl Published {
             return self.open_any(to, spec, bind).await;
         }
         if !to.client.tcp.permits(bind, port) {
-            return Err(error(
-                ServiceErrorCode::NotAllowed,
-                format!(
-                    "{text} is not allowed to client `{}`: add the port to `allow.tcp` of this \
-                     client on the server",
-                    to.session.name
-                ),
-            ));
+            // A port alone is about `public_bind` only.
+            let right = if bind == to.public_bind {
+                port.to_string()
+            } else {
+                SocketAddr::new(bind, port).to_string()
+            };
+            let name = &to.session.name;
+            let text = format!(
+                "{text} is not allowed to client `{name}`: add `{right}` to `allow.tcp` of this client on \
+                 the server"
+            );
+            return Err(error(ServiceErrorCode::NotAllowed, text));
         }
         let address = SocketAddr::new(bind, port);
         if let Some(entry) = self.entrances.get_mut(&address) {
