@@ -31,6 +31,7 @@ mod keys;
 mod lane;
 mod lanes;
 mod listener;
+mod loopback;
 mod peers;
 mod pipe;
 mod refused;

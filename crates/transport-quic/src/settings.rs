@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quinn::congestion::CubicConfig;
+use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use transport::tls::Side;
 use transport::udp::payload_of_route;
 
 use crate::bbr::BbrConfig;
+use crate::loopback::LoopbackConfig;
 
 /// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100 ms
 /// is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room for
@@ -55,7 +56,8 @@ pub enum Congestion {
 pub struct QuicSettings {
     /// How this end sends.
     pub congestion: Congestion,
-    /// The same on a path that does not leave the machine.
+    /// The same on a path that does not leave the machine. CUBIC only where round trips show that it does
+    /// not, and keeps little under way there.
     pub loopback: Congestion,
     /// The largest UDP payload that is tried and taken, bytes, 1,200 to 65,527, where the route from
     /// this machine takes it. Discovery begins at 1,200, and with that here there is none.
@@ -123,19 +125,20 @@ impl QuicSettings {
             .min_mtu(MTU_LEAST)
             .mtu_discovery_config(self.discovery())
             .max_idle_timeout(Some(self.idle_timeout()));
-        match self.towards(peer) {
-            Congestion::Cubic => {
-                let mut cubic = CubicConfig::default();
-                cubic.initial_window(FIRST_FLIGHT * u64::from(MTU_LEAST));
-                config.congestion_controller_factory(Arc::new(cubic))
-            }
-            Congestion::Bbr => config.congestion_controller_factory(Arc::new(BbrConfig)),
+        let mut cubic = CubicConfig::default();
+        cubic.initial_window(FIRST_FLIGHT * u64::from(MTU_LEAST));
+        let far: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
+            Congestion::Bbr => Arc::new(BbrConfig),
+            Congestion::Cubic => Arc::new(cubic.clone()),
         };
+        config.congestion_controller_factory(
+            match (peer.ip().to_canonical().is_loopback(), self.loopback) {
+                (false, _) => far,
+                (true, Congestion::Bbr) => Arc::new(BbrConfig),
+                (true, Congestion::Cubic) => Arc::new(LoopbackConfig { far, near: cubic }),
+            },
+        );
         Arc::new(config)
-    }
-
-    fn towards(&self, peer: SocketAddr) -> Congestion {
-        if peer.ip().to_canonical().is_loopback() { self.loopback } else { self.congestion }
     }
 
     fn discovery(&self) -> Option<MtuDiscoveryConfig> {

@@ -114,6 +114,31 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
     });
 }
 
+/// What is under way waits in a socket's buffer, and with it whatever comes next. Not so where a relay on
+/// this machine carries the packets elsewhere: there it is BBR as on any path, which loss does not slow down.
+#[test]
+fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
+    const MOST: u64 = 384 << 10;
+    let window = |sender: &Carrier| {
+        let window = sender.peer.watch.as_ref().unwrap().fares().window_bytes;
+        println!("a window of {window} bytes");
+        window
+    };
+    run(async move {
+        let mut pair = Setup::new().pair(|server| server).await.welcome();
+        transfer(&mut pair.dialled, &mut pair.accepted, 1, 8 << 20).await;
+        assert!(window(&pair.dialled) <= MOST);
+        let mut dice = Dice(7);
+        let relay = move |_, _: &[u8]| match dice.percent() {
+            0 => Fate::Lost,
+            _ => Fate::Late(Duration::from_millis(20)),
+        };
+        let (mut pair, _path) = over(&Setup::new(), relay).await;
+        transfer(&mut pair.dialled, &mut pair.accepted, 1, 8 << 20).await;
+        assert!(window(&pair.dialled) > MOST);
+    });
+}
+
 /// Payload of a path of 1,280 bytes over IPv4.
 const NARROW: usize = 1_280 - 28;
 

@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::udp::WANTED;
+use transport::udp::{WANTED, raise};
 use transport::{ALPN, Carrier, CarrierError, Current, Dialer, Listener, RecvLane, SendLane};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 
@@ -91,9 +91,15 @@ pub(crate) fn server(tls: Current<ServerConfig>, settings: &QuicSettings) -> Qui
     QuicServer::new(tls, None, settings.clone(), keys, None).unwrap()
 }
 
-pub(crate) fn listener(config: Arc<ServerConfig>, settings: &QuicSettings) -> QuicListener {
+/// With buffers as those of a daemon.
+pub(crate) fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(LOOPBACK).unwrap();
-    QuicListener::new(socket, 0, 1, &server(Current::from(config), settings)).unwrap()
+    raise(&socket, WANTED).unwrap();
+    socket
+}
+
+pub(crate) fn listener(config: Arc<ServerConfig>, settings: &QuicSettings) -> QuicListener {
+    QuicListener::new(socket(), 0, 1, &server(Current::from(config), settings)).unwrap()
 }
 
 pub(crate) fn dialer(config: Arc<ClientConfig>, name: &str, settings: &QuicSettings) -> QuicDialer {

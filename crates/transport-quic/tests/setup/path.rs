@@ -14,7 +14,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, spawn_local};
 
-use super::LOOPBACK;
+use super::socket;
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +55,12 @@ pub(crate) struct Path {
 impl Path {
     /// A path to `server` on which `judge` decides about each packet.
     pub(crate) fn new(server: SocketAddr, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> Self {
-        let front = std::net::UdpSocket::bind(LOOPBACK).unwrap();
-        front.set_nonblocking(true).unwrap();
+        let front = bound();
         let address = front.local_addr().unwrap();
         let (rebind, to_server, to_client) =
             (Rc::<Notify>::default(), Rc::<Count>::default(), Rc::<Count>::default());
         let forwarding = forward(
-            UdpSocket::from_std(front).unwrap(),
+            front,
             server,
             Rc::clone(&rebind),
             [Rc::clone(&to_server), Rc::clone(&to_client)],
@@ -88,8 +87,10 @@ impl Drop for Path {
     }
 }
 
-async fn outside() -> Rc<UdpSocket> {
-    Rc::new(UdpSocket::bind(LOOPBACK).await.unwrap())
+fn bound() -> UdpSocket {
+    let socket = socket();
+    socket.set_nonblocking(true).unwrap();
+    UdpSocket::from_std(socket).unwrap()
 }
 
 async fn forward(
@@ -100,7 +101,7 @@ async fn forward(
     mut judge: impl FnMut(Way, &[u8]) -> Fate,
 ) {
     let front = Rc::new(front);
-    let mut back = outside().await;
+    let mut back = Rc::new(bound());
     let mut client = None;
     let (mut there, mut here) = (vec![0; 65_536], vec![0; 65_536]);
     loop {
@@ -116,7 +117,7 @@ async fn forward(
                 let fate = judge(Way::ToClient, &here[..n]);
                 carry(fate, &here[..n], &front, client.unwrap(), &counts[1]).await;
             }
-            () = rebind.notified() => back = outside().await,
+            () = rebind.notified() => back = Rc::new(bound()),
         }
     }
 }
