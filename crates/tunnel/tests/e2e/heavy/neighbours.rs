@@ -104,17 +104,25 @@ fn an_echo_beside_bulk_streams_is_quick() {
                 wait("the bulk stream flows", SOON, || {
                     (passed.load(Ordering::Relaxed) > 50 * MB).then_some(())
                 });
-                let mut took: Vec<_> = (0..300).map(|_| round_trip(&mut visitor)).collect();
+                let echo = |_| {
+                    let before = passed.load(Ordering::Relaxed);
+                    let took = round_trip(&mut visitor);
+                    (took, passed.load(Ordering::Relaxed) - before)
+                };
+                let (mut took, mut overtook): (Vec<_>, Vec<_>) = (0..300).map(echo).unzip();
                 bulk.shutdown(Shutdown::Both).unwrap();
                 took.sort();
-                let (half, p99, worst) = (took[150], took[297], took[299]);
+                overtook.sort();
+                let (half, p99, worst, before) = (took[150], took[297], took[299], overtook[150]);
                 println!(
-                    "{scheme:?} beside a {kind}: median {half:?}, p99 {p99:?}, worst {worst:?}"
+                    "{scheme:?} beside a {kind}: median {half:?}, p99 {p99:?}, worst {worst:?}; \
+                     {before} bytes meanwhile"
                 );
-                // A p99 of 5 ms is the bench's figure. Here four busy processes share two cores,
-                // and a queue of one window (16 MiB) in front of an echo would still be seen.
-                assert!(p99 < Duration::from_millis(100), "{took:?}");
-                assert!(worst < Duration::from_secs(1), "{took:?}");
+                // A p99 of 5 ms is the bench's figure, and four busy processes on two cores that others want
+                // as well have no such thing. Whoever waits behind a window (16 MiB) waits for all of it at
+                // any speed; what the kernel's buffers hold is half of that.
+                assert!(before < 14 * MB, "{overtook:?}");
+                assert!(worst < LONG, "{took:?}");
             });
             assert!(passed.into_inner() > 100 * MB, "the bulk stream went on");
         }
