@@ -88,19 +88,21 @@ fn three_links_come_back_after_the_server_was_killed() {
 
 #[test]
 fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
-    let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
-    setup.client_lines.push_str("connections: 3\n");
-    let mut running = setup.start();
-    let port = running.public("echo");
-    for _ in 0..3 {
-        running.wait_links(3);
-        running.client().kill();
-        running.start_client();
-        running.wait_echo(port);
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", origin.port());
+        setup.client_lines.push_str("connections: 3\n");
+        let mut running = setup.start();
+        let port = running.public("echo");
+        for _ in 0..3 {
+            running.wait_links(3);
+            running.client().kill();
+            running.start_client();
+            running.wait_echo(port);
+        }
+        let logs = running.server.log() + &running.client().log();
+        assert!(!logs.to_lowercase().contains("in use"), "{logs}");
     }
-    let logs = running.server.log() + &running.client().log();
-    assert!(!logs.to_lowercase().contains("in use"), "{logs}");
 }
 
 #[test]

@@ -57,42 +57,47 @@ fn one_byte_at_a_time_is_as_good_as_any() {
 /// missed ping.
 #[test]
 fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
-    let origin = swallow_then_send(100 * MB);
-    let mut setup = Setup::new(Scheme::Tls).service("bulk", origin.port()).wired();
-    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
-        lines.push_str("keepalive: 2s\n");
+    for scheme in [Scheme::Tls, Scheme::Quic] {
+        let origin = swallow_then_send(100 * MB);
+        let mut setup = Setup::new(scheme).service("bulk", origin.port()).wired();
+        for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+            lines.push_str("keepalive: 2s\n");
+        }
+        let running = setup.start();
+        let visitor = connect(running.public("bulk"));
+        // The way up: the client's side waits for what never comes.
+        let sender = {
+            let visitor = visitor.try_clone().unwrap();
+            std::thread::spawn(move || bytes::send(&visitor, 100 * MB))
+        };
+        let start = Instant::now();
+        running.wire().freeze();
+        sender.join().unwrap();
+        // The way down: the server's side waits.
+        running.wire().freeze();
+        bytes::expect(&visitor, 100 * MB);
+        bytes::expect_end(&visitor);
+        drop(visitor);
+        origin.wait_one(LONG);
+        let took = start.elapsed();
+        println!("{scheme:?}: two frozen paths took {took:?}");
+        assert!(took.as_secs() < 75, "two frozen paths took {took:?}");
     }
-    let running = setup.start();
-    let visitor = connect(running.public("bulk"));
-    // The way up: the client's side waits for what never comes.
-    let sender = {
-        let visitor = visitor.try_clone().unwrap();
-        std::thread::spawn(move || bytes::send(&visitor, 100 * MB))
-    };
-    let start = Instant::now();
-    running.wire().freeze();
-    sender.join().unwrap();
-    // The way down: the server's side waits.
-    running.wire().freeze();
-    bytes::expect(&visitor, 100 * MB);
-    bytes::expect_end(&visitor);
-    drop(visitor);
-    origin.wait_one(LONG);
-    let took = start.elapsed();
-    assert!(took.as_secs() < 75, "two frozen paths took {took:?}");
 }
 
 /// The server still believes in the old link: its path is silent, not closed.
 #[test]
 fn a_new_client_process_takes_over_the_ports_of_a_silent_one() {
-    let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).wired().start();
-    let port = running.public("echo");
-    running.wait_echo(port);
-    running.wire().freeze();
-    running.client().kill();
-    running.start_client();
-    running.wait_echo(port);
+    for scheme in [Scheme::Tls, Scheme::Quic] {
+        let origin = Origin::echo();
+        let mut running = Setup::new(scheme).service("echo", origin.port()).wired().start();
+        let port = running.public("echo");
+        running.wait_echo(port);
+        running.wire().freeze();
+        running.client().kill();
+        running.start_client();
+        running.wait_echo(port);
+    }
 }
 
 #[test]
@@ -117,19 +122,21 @@ fn the_same_client_process_serves_again_after_the_server_was_killed() {
 
 #[test]
 fn a_client_killed_and_started_again_finds_its_port_free() {
-    let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
-    let port = running.public("echo");
-    for _ in 0..3 {
-        let mut held = connect(port);
-        held.write_all(b"?").unwrap();
-        held.read_exact(&mut [0]).unwrap();
-        running.client().kill();
-        running.start_client();
-        running.wait_echo(port);
+    for scheme in Scheme::ALL {
+        let origin = Origin::echo();
+        let mut running = Setup::new(scheme).service("echo", origin.port()).start();
+        let port = running.public("echo");
+        for _ in 0..3 {
+            let mut held = connect(port);
+            held.write_all(b"?").unwrap();
+            held.read_exact(&mut [0]).unwrap();
+            running.client().kill();
+            running.start_client();
+            running.wait_echo(port);
+        }
+        let logs = running.server.log() + &running.client().log();
+        assert!(!logs.to_lowercase().contains("in use"), "{logs}");
     }
-    let logs = running.server.log() + &running.client().log();
-    assert!(!logs.to_lowercase().contains("in use"), "{logs}");
 }
 
 #[test]
@@ -232,12 +239,14 @@ fn a_reset_by_the_service_is_a_reset_at_the_visitor() {
 
 #[test]
 fn a_refused_dial_is_a_reset_and_delays_nobody() {
-    let (nobody, echo) = (free_port(), Origin::echo());
-    let setup = Setup::new(Scheme::Tls).service("closed", nobody).service("echo", echo.port());
-    let running = setup.forward(nobody).start();
-    for port in [running.public("closed"), running.local()] {
-        let visitors: Vec<_> = (0..20).map(|_| try_connect(port)).collect();
-        running.wait_echo(running.public("echo"));
-        visitors.into_iter().for_each(bytes::expect_refused);
+    for scheme in Scheme::ALL {
+        let (nobody, echo) = (free_port(), Origin::echo());
+        let setup = Setup::new(scheme).service("closed", nobody).service("echo", echo.port());
+        let running = setup.forward(nobody).start();
+        for port in [running.public("closed"), running.local()] {
+            let visitors: Vec<_> = (0..20).map(|_| try_connect(port)).collect();
+            running.wait_echo(running.public("echo"));
+            visitors.into_iter().for_each(bytes::expect_refused);
+        }
     }
 }
