@@ -4,6 +4,8 @@ use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use testkit::stage::Running;
+
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, try_connect, wait, wait_listening};
 
 /// Answers each connection with this byte.
@@ -60,13 +62,17 @@ fn a_visitor_of_a_port_that_opens_just_now_is_served() {
     }
 }
 
+fn of_three_links(mut setup: Setup) -> Running {
+    setup.client_lines.push_str("connections: 3\n");
+    setup.start()
+}
+
 #[test]
 fn three_links_come_back_after_the_server_was_killed() {
     for scheme in Scheme::ALL {
         let (echo, other) = (Origin::echo(), Origin::echo());
-        let mut setup = Setup::new(scheme).service("echo", echo.port()).forward(other.port());
-        setup.client_lines.push_str("connections: 3\n");
-        let mut running = setup.start();
+        let setup = Setup::new(scheme).service("echo", echo.port()).forward(other.port());
+        let mut running = of_three_links(setup);
         let port = running.public("echo");
         running.wait_links(3);
         for _ in 0..2 {
@@ -90,9 +96,7 @@ fn three_links_come_back_after_the_server_was_killed() {
 fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
     for scheme in Scheme::ALL {
         let origin = Origin::echo();
-        let mut setup = Setup::new(scheme).service("echo", origin.port());
-        setup.client_lines.push_str("connections: 3\n");
-        let mut running = setup.start();
+        let mut running = of_three_links(Setup::new(scheme).service("echo", origin.port()));
         let port = running.public("echo");
         for _ in 0..3 {
             running.wait_links(3);
@@ -109,9 +113,7 @@ fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
 fn a_client_reconnects_to_a_server_that_was_told_to_end() {
     for scheme in Scheme::ALL {
         let origin = Origin::echo();
-        let mut setup = Setup::new(scheme).service("echo", origin.port());
-        setup.client_lines.push_str("connections: 3\n");
-        let mut running = setup.start();
+        let mut running = of_three_links(Setup::new(scheme).service("echo", origin.port()));
         let port = running.public("echo");
         for _ in 0..2 {
             running.wait_echo(port);
