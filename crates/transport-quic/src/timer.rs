@@ -56,7 +56,22 @@ impl AsyncTimer for EarlyTimer {
 
 /// The tick that ends before the deadline; what is nearer than a tick gets the one after it, or whoever
 /// waits would turn in circles until then.
-fn fires(now: Instant, deadline: Instant) -> Instant {
+pub(crate) fn fires(now: Instant, deadline: Instant) -> Instant {
     let early = deadline.checked_sub(TICK).filter(|early| *early > now);
     early.unwrap_or(deadline)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_fires_a_tick_before_its_deadline_unless_that_is_now() {
+        let now = Instant::now();
+        let (far, near) = (now + 10 * TICK, now + TICK / 2);
+        assert_eq!(fires(now, far), far - TICK);
+        assert_eq!(fires(far - TICK, far), far);
+        assert_eq!(fires(now, near), near);
+        assert_eq!(fires(far, now), now);
+    }
 }

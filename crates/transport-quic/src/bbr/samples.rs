@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 /// Rounds that the best is remembered for: a probe of each cycle is in it.
 const ROUNDS: u64 = 10;
 
+/// Bursts that are remembered at most. quinn tells of packets that are never acknowledged as well, those with
+/// nothing but acknowledgements, and a peer may acknowledge nothing for ever. 1 Gbit/s at 100 ms are 1,000.
+const BURSTS: usize = 4096;
+
 /// Packets that left at one moment, and what had been delivered until then.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
@@ -55,7 +59,9 @@ impl Deliveries {
             self.delivered_at = now;
             self.first_sent = now;
         }
-        if self.bursts.back().is_none_or(|last| last.at < now) {
+        let is_new = self.bursts.back().is_none_or(|last| last.at < now);
+        // Without the newest there are fewer samples; without the oldest there would be none.
+        if is_new && self.bursts.len() < BURSTS {
             let Self { delivered, delivered_at, first_sent, .. } = *self;
             self.bursts.push_back(Burst {
                 at: now,
@@ -65,6 +71,11 @@ impl Deliveries {
                 is_limited,
             });
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.bursts.len()
     }
 
     /// A packet that left at `sent` was acknowledged.

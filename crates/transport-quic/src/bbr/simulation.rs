@@ -7,6 +7,7 @@ use quinn::congestion::Controller;
 use testkit::netem::{Datagrams, Rng, Weather};
 
 use super::Bbr;
+use crate::timer::fires;
 
 const MTU: u64 = 1_452;
 const MS: Duration = Duration::from_millis(1);
@@ -125,8 +126,7 @@ impl Sender {
             return None;
         }
         let wait = Duration::from_secs_f64((capacity - self.tokens) / rate);
-        let exact = now.duration_since(begin) + wait;
-        let fires = if wait > MS { exact - MS } else { exact };
+        let fires = fires(now, now + wait).duration_since(begin);
         let ticks = fires.as_micros().div_ceil(1000);
         Some(begin + MS * u32::try_from(ticks).unwrap())
     }

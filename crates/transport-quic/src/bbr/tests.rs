@@ -8,7 +8,7 @@ use testkit::netem::{Rng, Weather};
 use super::arrears::Arrears;
 use super::lumps::Lumps;
 use super::round_trips::RoundTrips;
-use super::samples::Best;
+use super::samples::{Best, Deliveries};
 use super::simulation::{Wait, path, run, run_many, run_stopped, run_waiting};
 use super::{Bbr, Mode};
 
@@ -283,4 +283,21 @@ fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
         assert_eq!(round_trips.usual(), Duration::from_millis(usual), "{rested:?}");
     }
     assert_eq!(round_trips.least(), Duration::from_millis(50));
+}
+
+/// Acknowledgements are sent and not acknowledged; somebody who only sends PINGs makes us send no more.
+#[test]
+fn what_nobody_acknowledges_is_not_remembered_without_end() {
+    let begin = Instant::now();
+    let mut deliveries = Deliveries::new(begin);
+    let at = |number: u32| begin + Duration::from_micros(100) * number;
+    for number in 0..100_000 {
+        deliveries.sent(at(number), number == 0, false);
+    }
+    assert!(deliveries.remembered() <= 4096);
+    deliveries.acknowledged(at(100_000), at(1_000), 1_200);
+    assert!(deliveries.sample(at(100_000)).is_some(), "what is remembered still counts");
+    deliveries.sent(at(100_001), false, false);
+    deliveries.acknowledged(at(100_002), at(100_001), 1_200);
+    assert!(deliveries.sample(at(100_002)).is_some(), "and so does what comes next");
 }
