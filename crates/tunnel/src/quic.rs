@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use config::{Congestion, ServerConfig};
@@ -11,6 +12,9 @@ use transport::udp::{self, Buffers};
 use transport_quic::{Keys, Known, Peers, QuicServer, QuicSettings};
 
 use crate::transports::bind_advice;
+
+/// For so long the link goes on asking somebody who does not answer its keepalive.
+const ANSWER: Duration = Duration::from_secs(30);
 
 /// What the listeners of a server have in common.
 #[derive(Clone, Debug)]
@@ -87,5 +91,23 @@ pub(crate) fn settings(common: &config::Common) -> QuicSettings {
         Congestion::Bbr => transport_quic::Congestion::Bbr,
         Congestion::Cubic => transport_quic::Congestion::Cubic,
     };
-    QuicSettings { congestion, mtu: common.quic.mtu, ..QuicSettings::default() }
+    let idle = idle(common.keepalive.duration());
+    QuicSettings { congestion, mtu: common.quic.mtu, idle, ..QuicSettings::default() }
+}
+
+/// The pings of `proto` come before the end, however rarely somebody wants them.
+fn idle(keepalive: Duration) -> Duration {
+    QuicSettings::default().idle.max(keepalive + ANSWER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_outlives_any_keepalive() {
+        for (keepalive, least) in [(1, 45), (15, 45), (60, 90), (600, 630)] {
+            assert_eq!(idle(Duration::from_secs(keepalive)), Duration::from_secs(least));
+        }
+    }
 }
