@@ -73,7 +73,8 @@ impl Running {
         leftover: BytesMut,
     ) {
         let lanes = carrier.lanes;
-        let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &*link.budget)));
+        let streams = link.machine.borrow().stream_count();
+        let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &*link.budget, streams)));
         let io = Rc::new(Io {
             number,
             lane: RefCell::new(carrier.lane),

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -34,8 +34,6 @@ const fn priority(class: Priority) -> i32 {
 /// What the lanes of a connection share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Lanes of the peer that were accepted and are held.
-    held: AtomicU32,
     /// [`QuicLanes`] was dropped.
     gone: AtomicBool,
 }
@@ -65,16 +63,6 @@ impl QuicLanes {
         let (accepting, shared) = (Waiting::default(), Arc::default());
         Self { connection, accepting, shared, allowed: LANES, noted }
     }
-
-    /// Counts one more, and allows twice as many when half of them are in use: before the peer runs
-    /// out of them, and only as many entries in quinn's tables as there is use for.
-    fn note_accepted(&mut self) {
-        let held = self.shared.held.fetch_add(1, Ordering::Relaxed) + 1;
-        if held > self.allowed / 2 && self.allowed < LANES_MOST {
-            self.allowed *= 2;
-            self.connection.set_max_concurrent_uni_streams(self.allowed.into());
-        }
-    }
 }
 
 impl Lanes for QuicLanes {
@@ -95,7 +83,6 @@ impl Lanes for QuicLanes {
             async move { connection.accept_uni().await }
         }));
         let stream = accepted.map_err(|error| of_connection(&error))?;
-        self.note_accepted();
         if let Some(noted) = &mut self.noted {
             noted.at(self.connection.remote_address());
         }
@@ -107,6 +94,17 @@ impl Lanes for QuicLanes {
         let bytes = VarInt::from_u64(bytes).unwrap_or(VarInt::MAX);
         self.connection.set_receive_window(bytes);
         self.noted.iter_mut().for_each(Noted::welcome);
+    }
+
+    /// quinn makes an entry of a table for each.
+    fn allow(&mut self, streams: usize) {
+        let wanted = u32::try_from(streams.saturating_mul(2)).unwrap_or(LANES_MOST);
+        let wanted = wanted.clamp(LANES, LANES_MOST).next_power_of_two();
+        // A quarter, so that few streams more or less change nothing.
+        if wanted > self.allowed || wanted <= self.allowed / 4 {
+            self.allowed = wanted;
+            self.connection.set_max_concurrent_uni_streams(wanted.into());
+        }
     }
 }
 
@@ -195,7 +193,6 @@ impl RecvLane for QuicRecvLane {
 
 impl Drop for QuicRecvLane {
     fn drop(&mut self) {
-        self.shared.held.fetch_sub(1, Ordering::Relaxed);
         // Fails on one that has ended, of which there is nothing to stop.
         let _ = self.stream.stop(GIVEN_UP);
     }
@@ -205,7 +202,6 @@ impl fmt::Debug for QuicLanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuicLanes")
             .field("connection", &self.connection.stable_id())
-            .field("held", &self.shared.held)
             .field("allowed", &self.allowed)
             .finish_non_exhaustive()
     }

@@ -22,7 +22,7 @@ pub(crate) const WINDOW: u32 = 32 << 20;
 pub(crate) const WINDOW_BEFORE: u32 = 64 << 10;
 
 /// Lanes that the peer may have open at first, and at most. quinn makes an entry of a table for each
-/// that is allowed, so the number follows the need (`lanes.rs`).
+/// that is allowed, so the number follows the streams there are (`lanes.rs`).
 pub(crate) const LANES: u32 = 256;
 pub(crate) const LANES_MOST: u32 = 65_536;
 

@@ -143,6 +143,7 @@ fn ten_thousand_lanes_are_open_at_once() {
         let accepting = async {
             let mut held = Vec::new();
             while held.len() < COUNT {
+                to.lanes.as_mut().unwrap().allow(held.len());
                 let mut lane =
                     poll_fn(|cx| to.lanes.as_mut().unwrap().poll_accept(cx)).await.unwrap();
                 let number = read_exact(&mut *lane, 4).await.unwrap();
@@ -158,6 +159,41 @@ fn ten_thousand_lanes_are_open_at_once() {
         }
         for mut lane in held {
             assert!(read_all(&mut *lane).await.unwrap().is_empty());
+        }
+    });
+}
+
+/// Whoever opens lanes of no stream gets no more of them, also where there were many streams once.
+#[test]
+fn without_streams_there_are_few_lanes() {
+    run(async {
+        let mut pair = pair().await;
+        for (streams, least, most) in [(0, 256, 256), (5_000, 10_000, 20_000), (0, 256, 512)] {
+            pair.accepted.lanes.as_mut().unwrap().allow(streams);
+            let (mut open, mut held, mut quiet) = (Vec::new(), Vec::new(), 0);
+            while quiet < 100 {
+                quiet += 1;
+                while let Some(mut lane) =
+                    pair.dialled.lanes.as_mut().unwrap().open(Priority::Normal).unwrap()
+                {
+                    write_all(&mut *lane, Bytes::from_static(b"?")).await.unwrap();
+                    open.push(lane);
+                    quiet = 0;
+                }
+                let lanes = pair.accepted.lanes.as_mut().unwrap();
+                while let Poll::Ready(lane) = poll_fn(|cx| Poll::Ready(lanes.poll_accept(cx))).await
+                {
+                    held.push(lane.unwrap());
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            println!("{streams} streams: {} lanes", held.len());
+            assert!((least..=most).contains(&held.len()), "{streams}: {}", held.len());
+            // What has been allowed cannot be taken back, so this comes before the ends.
+            pair.accepted.lanes.as_mut().unwrap().allow(0);
+            drop((open, held));
+            // What was given up has to be heard of by both.
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
 }

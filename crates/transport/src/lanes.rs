@@ -28,6 +28,10 @@ pub trait Lanes: Send + fmt::Debug {
     /// The peer is known now: up to `bytes` of it may wait unread on all lanes together. Before, the
     /// transport takes what a greeting needs.
     fn welcome(&mut self, bytes: u64);
+
+    /// So many streams are open: the peer may open a lane for each, and as many for those that come. Where
+    /// nobody says so, it may open some hundred.
+    fn allow(&mut self, streams: usize);
 }
 
 /// The writing end of a lane. Dropped before [`SendLane::finish`], what the peer has not got yet is

@@ -7,11 +7,11 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::BytesMut;
-use proto::{CarrierNumber, Event, LaneInput, Violation};
+use proto::{CarrierNumber, Event, LaneInput, Side, Violation};
 use tokio::task::JoinSet;
 use transport::RecvLane;
 
-use super::Beside;
+use super::{Beside, Early};
 use crate::carrier::{Io, guarded};
 use crate::handle::Inner;
 use crate::reader::{self, Outcome, Source};
@@ -19,6 +19,8 @@ use crate::reader::{self, Outcome, Source};
 /// Accepts lanes until the carrier is lost. Dropping it ends their tasks.
 pub(crate) async fn accept(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> Outcome {
     let mut tasks = JoinSet::new();
+    let mut count = 0;
+    let side = link.machine.borrow().side();
     poll_fn(|cx| {
         while let Poll::Ready(Some(_)) = tasks.poll_join_next(cx) {}
         loop {
@@ -29,8 +31,10 @@ pub(crate) async fn accept(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -
                 Poll::Ready(Ok(lane)) => lane,
             };
             let (inner, io, beside) = (Rc::clone(link), Rc::clone(io), Rc::clone(beside));
+            count += 1;
             let work = async move {
-                let mut source = OwnLane { lane, input: LaneInput::new(), beside };
+                let mut source =
+                    OwnLane { lane, input: LaneInput::new(), beside, number: count, side };
                 let outcome = reader::run(&inner, &io, &mut source, BytesMut::new()).await;
                 reader::report(&inner, &io, outcome);
             };
@@ -45,9 +49,15 @@ struct OwnLane {
     lane: Box<dyn RecvLane>,
     input: LaneInput,
     beside: Rc<Beside>,
+    /// Of the carrier's lanes.
+    number: u64,
+    /// Ours.
+    side: Side,
 }
 
 impl Source for OwnLane {
+    /// What belongs to no stream yet, and perhaps never will, costs no more.
+    const FIRST: usize = 2 << 10;
     /// There may be hundreds, each with a buffer: one that holds the least window of a stream.
     const TIGHT: usize = 16 << 10;
 
@@ -56,7 +66,9 @@ impl Source for OwnLane {
     }
 
     fn wait(&self, cx: &Context<'_>) {
-        self.beside.wait(cx);
+        let stream = self.input.stream().unwrap_or_default();
+        let is_peers = stream.opener() != Some(self.side);
+        self.beside.wait(cx, Early { is_peers, stream, lane: self.number });
     }
 
     /// Its end says nothing: the stream has said FIN on it before, or says RESET on the first lane.

@@ -11,12 +11,13 @@ mod incoming;
 mod outgoing;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::task::{Context, Waker};
 
 pub(crate) use incoming::accept;
 use outgoing::Outlanes;
-use proto::Budget;
+use proto::{Budget, CarrierNumber, Link, StreamId};
 use transport::Lanes;
 
 /// Bytes of a peer that may wait unread on all lanes of a carrier together, of this part of the
@@ -31,7 +32,16 @@ pub(crate) struct Beside {
     lanes: RefCell<Box<dyn Lanes>>,
     outgoing: RefCell<Outlanes>,
     /// Of lanes that are ahead of the first one.
-    early: RefCell<Vec<Waker>>,
+    early: RefCell<BTreeMap<Early, Waker>>,
+}
+
+/// Lanes in the order in which their turns come: those of streams that are ours, then the peer's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Early {
+    is_peers: bool,
+    stream: StreamId,
+    /// Which of the carrier's, as several may claim one stream.
+    lane: u64,
 }
 
 impl fmt::Debug for Beside {
@@ -41,21 +51,28 @@ impl fmt::Debug for Beside {
 }
 
 impl Beside {
-    /// The peer has been greeted.
-    pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &dyn Budget) -> Self {
+    /// The peer has been greeted, and has `streams` open: it may have lanes for all at once.
+    pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &dyn Budget, streams: usize) -> Self {
         lanes.welcome((budget.total() / UNREAD_PART).clamp(UNREAD_LEAST, UNREAD_MAX));
+        lanes.allow(streams);
         Self { lanes: RefCell::new(lanes), outgoing: RefCell::default(), early: RefCell::default() }
     }
 
-    /// The first lane has brought something.
-    pub(crate) fn go_on(&self) {
-        // Whoever is still ahead waits anew.
-        let early = std::mem::take(&mut *self.early.borrow_mut());
-        early.into_iter().for_each(Waker::wake);
+    /// The first lane has brought something: those whose turn has come go on, and no others, of which a
+    /// peer may have many.
+    pub(crate) fn go_on(&self, machine: &Link, number: CarrierNumber) {
+        self.lanes.borrow_mut().allow(machine.stream_count());
+        let mut early = self.early.borrow_mut();
+        while let Some(first) = early.first_entry() {
+            if machine.is_early(number, first.key().stream) {
+                break;
+            }
+            first.remove().wake();
+        }
     }
 
-    /// Wakes the task of `cx` once the first lane has brought something.
-    fn wait(&self, cx: &Context<'_>) {
-        self.early.borrow_mut().push(cx.waker().clone());
+    /// Wakes the task of `cx` once it is the turn of that lane.
+    fn wait(&self, cx: &Context<'_>, early: Early) {
+        self.early.borrow_mut().insert(early, cx.waker().clone());
     }
 }

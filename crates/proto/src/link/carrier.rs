@@ -82,6 +82,10 @@ impl Carriers {
         self.all.iter().find(|carrier| carrier.phase != Phase::Standby)
     }
 
+    pub(super) fn get(&self, number: CarrierNumber) -> Option<&Carrier> {
+        self.all.iter().find(|carrier| carrier.number == number)
+    }
+
     pub(super) fn find(&mut self, number: CarrierNumber) -> Option<&mut Carrier> {
         self.all.iter_mut().find(|carrier| carrier.number == number)
     }

@@ -75,10 +75,16 @@ impl LaneInput {
         Self::default()
     }
 
-    /// Whether the lane is ahead of the first one: nothing more is read from it until that has
-    /// brought something, then [`super::Link::handle_lane`] is called again.
+    /// Whether the lane is ahead of the first one: nothing more is read from it until
+    /// [`super::Link::is_early`] denies it, then [`super::Link::handle_lane`] is called again.
     #[must_use]
     pub const fn waits(&self) -> bool {
         self.waits
+    }
+
+    /// Whose lane it is, once it has said so.
+    #[must_use]
+    pub const fn stream(&self) -> Option<StreamId> {
+        self.stream
     }
 }

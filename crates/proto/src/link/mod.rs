@@ -193,6 +193,14 @@ impl Link {
         self.carriers.active().is_some_and(carrier::Carrier::is_live)
     }
 
+    /// Whether a lane of this stream is ahead of the first one of its carrier: of all that the peer opens, those up
+    /// to some id are not.
+    #[must_use]
+    pub fn is_early(&self, number: CarrierNumber, stream: StreamId) -> bool {
+        let is_live = self.carriers.get(number).is_none_or(carrier::Carrier::is_live);
+        !is_live || !self.was_opened(stream)
+    }
+
     /// The carrier that frames leave by.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {

@@ -151,6 +151,8 @@ impl Lanes for MemoryLanes {
     }
 
     fn welcome(&mut self, _bytes: u64) {}
+
+    fn allow(&mut self, _streams: usize) {}
 }
 
 /// What a lane's error is: the connection's, or its own.

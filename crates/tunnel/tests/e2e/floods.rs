@@ -118,6 +118,37 @@ fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
     }
 }
 
+/// Lanes of streams that are never opened, some with a byte of a head only: there are no more of them than
+/// of a peer with no stream, each is small, and what comes on the first lane wakes none.
+#[test]
+fn lanes_that_belong_to_no_stream_are_few_and_small() {
+    let (running, token, _echo) = stage(Scheme::Quic, 1);
+    let mut watch = Watch::begin(&running);
+    really(async {
+        // The newest takes the place of the one before.
+        for _ in 0..3 {
+            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let (mut lanes, mut stream) = (Vec::new(), 1_000_001);
+            // Longer than a server needs to allow more.
+            for _ in 0..50 {
+                let claim = || {
+                    stream += 2;
+                    let frame = Bytes::from(frame(Kind::Data, stream, &[7; 40_000]));
+                    if stream % 4 == 1 { frame.slice(..1) } else { frame }
+                };
+                lanes.extend(peer.open_lanes(claim).await);
+                breathe().await;
+            }
+            println!("{} lanes of one connection", lanes.len());
+            assert!(lanes.len() <= 1_000, "{} lanes without a stream", lanes.len());
+            watch.look(&running, "lanes without a stream");
+            let pings: Bytes = frame(Kind::Ping, 0, &[7; 8]).repeat(10_000).into();
+            peer.write(pings, true).await.unwrap();
+            watch.look(&running, "pings beside them");
+        }
+    });
+}
+
 #[test]
 fn a_flood_of_pings_is_answered_as_they_can_be_read() {
     for scheme in Scheme::ALL {

@@ -10,10 +10,10 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use proto::greeting::{
     Binding, ClientGreeting, ClientSetup, Features, Identity, NONCE_LENGTH, Name, Token, Versions,
 };
-use proto::{HEAD, Head, InstanceId, Kind, StreamId};
+use proto::{HEAD, Head, InstanceId, Kind, Priority, StreamId};
 use testkit::stage::Running;
 use transport::tls::Trust;
-use transport::{Carrier, Dialer};
+use transport::{Carrier, Dialer, SendLane};
 
 /// How to connect to the server of a stage.
 pub(crate) fn dialer(running: &Running) -> Rc<dyn Dialer> {
@@ -74,6 +74,21 @@ impl Peer {
             assert!(peer.read().await.unwrap() > 0, "the greeting is cut off");
             greeting.handle_input(&mut peer.input);
         }
+    }
+
+    /// Opens lanes with these bytes on them until the server allows no more for now.
+    pub(crate) async fn open_lanes(
+        &mut self,
+        mut bytes: impl FnMut() -> Bytes,
+    ) -> Vec<Box<dyn SendLane>> {
+        let mut open = Vec::new();
+        let lanes = self.carrier.lanes.as_mut().unwrap();
+        while let Some(mut lane) = lanes.open(Priority::Normal).unwrap() {
+            let mut queue = VecDeque::from([bytes()]);
+            poll_fn(|cx| lane.poll_write(cx, &mut queue)).await.unwrap();
+            open.push(lane);
+        }
+        open
     }
 
     async fn read(&mut self) -> io::Result<usize> {
