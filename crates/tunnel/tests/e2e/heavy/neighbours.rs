@@ -105,6 +105,8 @@ fn an_echo_beside_bulk_streams_is_quick() {
                     (passed.load(Ordering::Relaxed) > 50 * MB).then_some(())
                 });
                 let echo = |_| {
+                    // A moment in which the bulk stream has the path for itself.
+                    std::thread::sleep(Duration::from_millis(3));
                     let before = passed.load(Ordering::Relaxed);
                     let took = round_trip(&mut visitor);
                     (took, passed.load(Ordering::Relaxed) - before)
@@ -113,25 +115,25 @@ fn an_echo_beside_bulk_streams_is_quick() {
                 bulk.shutdown(Shutdown::Both).unwrap();
                 took.sort();
                 overtook.sort();
-                let (half, p99, worst, before) = (took[150], took[297], took[299], overtook[150]);
+                let times = [150, 297, 299].map(|at| took[at]);
+                let before = [150, 297, 299].map(|at| overtook[at]);
                 println!(
-                    "{scheme:?} beside a {kind}: median {half:?}, p99 {p99:?}, worst {worst:?}; \
-                     {before} bytes meanwhile"
+                    "{scheme:?} beside a {kind}: median, p99, worst {times:?}; meanwhile {before:?} bytes"
                 );
                 // A p99 of 5 ms is the bench's figure, and four busy processes on two cores that others want
                 // as well have no such thing. Whoever waits behind a window (16 MiB) waits for all of it at
-                // any speed; what the kernel's buffers hold is half of that.
-                assert!(before < 14 * MB, "{overtook:?}");
-                assert!(worst < LONG, "{took:?}");
+                // any speed. TCP's own buffers hold up to half of that.
+                let most = if scheme == Scheme::Quic { 6 * MB } else { 12 * MB };
+                assert!(before[0] < most && before[1] < 3 * most, "{overtook:?}");
+                assert!(times[2] < SOON, "{took:?}");
             });
             assert!(passed.into_inner() > 100 * MB, "the bulk stream went on");
         }
     }
 }
 
-/// One byte there and back, after a moment in which the bulk stream has the path for itself.
+/// One byte there and back.
 fn round_trip(visitor: &mut TcpStream) -> Duration {
-    std::thread::sleep(Duration::from_millis(3));
     let start = Instant::now();
     visitor.write_all(b"?").unwrap();
     visitor.read_exact(&mut [0]).unwrap();
