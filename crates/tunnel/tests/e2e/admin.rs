@@ -232,6 +232,40 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
     }
 }
 
+/// What the kernel tells of TCP, QUIC tells itself; and what the kernel granted.
+#[test]
+fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
+    let origin = Origin::echo();
+    let (running, server, client) =
+        started(Setup::new(Scheme::Quic).service("echo", origin.port()).wired());
+    running.wire().lose(100);
+    let visitor = connect(running.public("echo"));
+    bytes::send(&visitor, 4_000_000);
+    bytes::expect(&visitor, 4_000_000);
+    for (api, peer) in [(&server, "home"), (&client, "127.0.0.1")] {
+        let told = api.get("/api/v1/status");
+        let quic = &told["sessions"][0]["links"][0]["carriers"][0]["quic"];
+        let of = |name: &str| quic[name].as_u64().unwrap();
+        let (sent, lost) = (of("sent_packets"), of("lost_packets"));
+        // A tenth is lost on the way.
+        assert!(lost > 0 && lost < sent / 2 && of("lost_bytes") > lost, "{quic}");
+        assert!(of("window_bytes") >= 4 * of("mtu") && of("mtu") >= 1_200, "{quic}");
+        assert!((1..10_000_000).contains(&of("rtt_micros")), "{quic}");
+        let found = api.metrics();
+        let labels = format!("{{peer=\"{peer}\",transport=\"quic\"}}");
+        assert!(found[&format!("{SENT}{labels}")] >= sent as f64, "{found:?}");
+        let again = format!("tunnel_carrier_retransmitted_segments_total{labels}");
+        assert!(found[&again] >= lost as f64, "{found:?}");
+        for (direction, name) in
+            [("receive", "receive_buffer_bytes"), ("send", "send_buffer_bytes")]
+        {
+            let granted = told["udp"][name].as_u64().unwrap();
+            let series = format!("tunnel_udp_buffer_bytes{{direction=\"{direction}\"}}");
+            assert!(granted > 0 && found[&series] == granted as f64, "{found:?}");
+        }
+    }
+}
+
 #[test]
 fn counters_of_carriers_do_not_fall_when_carriers_die() {
     let origin = Origin::echo();

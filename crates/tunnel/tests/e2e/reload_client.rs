@@ -275,19 +275,36 @@ fn the_level_of_the_log_changes_and_other_keys_wait_for_a_restart() {
 #[test]
 fn how_quic_sends_counts_for_new_links_and_its_buffers_wait_for_a_restart() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::Quic).service("echo", origin.port()).start();
     running.wait_links(2);
+    // Of all connections, as both ends found them out.
+    let wait_mtus = |what, are_so: &dyn Fn(u64) -> bool| {
+        wait(what, SOON, || {
+            let mtus = ["server", "client"].map(|role| mtus(&running, role)).concat();
+            (mtus.len() == 4 && mtus.into_iter().all(are_so)).then_some(())
+        });
+    };
+    wait_mtus("packets as large as the route takes", &|mtu| mtu > 1_400);
     let quic = "quic: { congestion: cubic, mtu: 1400, send_buffer: 1MiB }\n";
     running.edit_client(|text| format!("{quic}{text}"));
     running.edit_server(|text| format!("{quic}{text}"));
     let changed =
         "quic.congestion changed for new connections\nquic.mtu changed for new connections\n";
-    for role in ["client", "server"] {
+    for role in ["server", "client"] {
         let (code, said, complaint) = outcome(running.reload(role));
         assert_eq!((code, said.as_str()), (Some(0), changed), "{role}: {complaint}");
         assert!(complaint.contains("restart: quic.send_buffer"), "{role}: {complaint}");
     }
     running.wait_echo(running.public("echo"));
+    wait_mtus("packets as large as they may be now", &|mtu| (1_300..=1_400).contains(&mtu));
+}
+
+/// The largest payloads of a role's connections over QUIC.
+fn mtus(running: &Running, role: &str) -> Vec<u64> {
+    let status = running.status(role).unwrap();
+    let links = status["sessions"][0]["links"].as_array().into_iter().flatten();
+    let carriers = links.flat_map(|link| link["carriers"].as_array().into_iter().flatten());
+    carriers.filter_map(|carrier| carrier["quic"]["mtu"].as_u64()).collect()
 }
 
 #[test]
