@@ -3,9 +3,10 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::late::Late;
 use super::{Shared, Way, lock};
 
 /// The longest datagram.
@@ -25,6 +26,8 @@ pub(super) struct Flow {
     swallows: [AtomicBool; 2],
     last: Mutex<Option<Instant>>,
     seen: AtomicU64,
+    /// Up and down, once the path is long.
+    late: OnceLock<[Late; 2]>,
 }
 
 impl Flow {
@@ -40,6 +43,7 @@ impl Flow {
             swallows: [AtomicBool::new(false), AtomicBool::new(false)],
             last: Mutex::default(),
             seen: AtomicU64::new(0),
+            late: OnceLock::new(),
         })
     }
 
@@ -68,22 +72,45 @@ impl Flow {
     }
 
     /// A datagram from the client.
-    pub(super) fn up(&self, datagram: &[u8], shared: &Shared) {
+    pub(super) fn up(self: &Arc<Self>, datagram: &[u8], shared: &Shared) {
         if self.passes(0, datagram.len(), shared) {
-            let far = Arc::clone(&lock(&self.far));
-            // A path loses what it cannot send.
-            let _ = far.send(datagram);
+            self.deliver(0, datagram, shared);
         }
     }
 
+    /// At once or after the path's delay.
+    fn deliver(self: &Arc<Self>, way: usize, datagram: &[u8], shared: &Shared) {
+        let delay = shared.delay();
+        if delay.is_zero() {
+            return self.arrive(way, datagram);
+        }
+        let late = self.late.get_or_init(|| {
+            [0, 1].map(|way| {
+                let flow = Arc::downgrade(self);
+                Late::new(move |datagram| {
+                    flow.upgrade().iter().for_each(|flow| flow.arrive(way, datagram));
+                })
+            })
+        });
+        late[way].send(datagram, delay);
+    }
+
+    fn arrive(&self, way: usize, datagram: &[u8]) {
+        // A path loses what it cannot send.
+        let _ = match way {
+            0 => Arc::clone(&lock(&self.far)).send(datagram),
+            _ => self.near.send_to(datagram, self.client),
+        };
+    }
+
     /// Carries what the target says, as long as the process lives.
-    pub(super) fn carry_down(&self, shared: &Shared) {
+    pub(super) fn carry_down(self: &Arc<Self>, shared: &Shared) {
         let mut buf = vec![0; LONGEST];
         loop {
             let far = Arc::clone(&lock(&self.far));
             let Ok(n) = far.recv(&mut buf) else { continue };
             if self.passes(1, n, shared) {
-                let _ = self.near.send_to(&buf[..n], self.client);
+                self.deliver(1, &buf[..n], shared);
             }
         }
     }

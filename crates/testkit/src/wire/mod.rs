@@ -7,6 +7,7 @@
 
 mod connection;
 mod flow;
+mod late;
 mod trouble;
 
 use std::io;
@@ -53,6 +54,8 @@ struct Shared {
     flows: Mutex<Vec<Arc<Flow>>>,
     /// Of a thousand datagrams so many are lost.
     loss: AtomicU64,
+    /// Of datagrams, each way, microseconds.
+    delay: AtomicU64,
     /// Longer datagrams are lost.
     longest: AtomicUsize,
     /// New connections that are kept in silence.
@@ -104,6 +107,7 @@ impl Wire {
             connections: Mutex::default(),
             flows: Mutex::default(),
             loss: AtomicU64::new(0),
+            delay: AtomicU64::new(0),
             longest: AtomicUsize::new(usize::MAX),
             silent: Mutex::default(),
             weather: Mutex::default(),
@@ -188,6 +192,12 @@ impl Wire {
         self.shared.loss.store(of_a_thousand, Ordering::SeqCst);
     }
 
+    /// From now on datagrams take so long each way, as they do where a path leaves the machine.
+    pub fn delay(&self, time: Duration) {
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.shared.delay.store(micros, Ordering::SeqCst);
+    }
+
     /// From now on longer datagrams are lost, and nobody is told: a black hole of path MTU discovery.
     pub fn longest_datagram(&self, bytes: usize) {
         self.shared.longest.store(bytes, Ordering::SeqCst);
@@ -259,6 +269,10 @@ impl Shared {
     /// Whether datagrams get through just now.
     fn is_sound_for_datagrams(&self) -> bool {
         self.weather().stalled.is_none_or(|until| Instant::now() >= until)
+    }
+
+    fn delay(&self) -> Duration {
+        Duration::from_micros(self.delay.load(Ordering::Relaxed))
     }
 
     fn trickles(&self) -> bool {

@@ -233,6 +233,23 @@ fn long_datagrams_are_lost_both_ways_and_so_are_as_many_as_wanted() {
 }
 
 #[test]
+fn datagrams_of_a_long_path_are_late_and_in_order() {
+    const DELAY: Duration = Duration::from_millis(20);
+    let talk = Talk::new();
+    talk.wire.delay(DELAY);
+    let begin = Instant::now();
+    (1..=100).for_each(|bytes| drop(talk.near.send(&vec![7; bytes])));
+    let mut port = None;
+    for bytes in 1..=100 {
+        let (n, from) = talk.far.recv_from(&mut [0; 4096]).unwrap();
+        assert_eq!(n, bytes);
+        port = Some(from);
+    }
+    assert!(begin.elapsed() >= DELAY);
+    assert!(talk.down(port.unwrap(), 50) && begin.elapsed() >= 2 * DELAY);
+}
+
+#[test]
 fn what_resets_a_connection_makes_a_conversation_vanish_and_the_next_passes() {
     let mut talk = Talk::new();
     let port = talk.up(1).unwrap();
