@@ -1,9 +1,11 @@
 //! `quic://` alone: what UDP paths do, and what a server that was killed owes its clients. What all
 //! transports promise is told where it is told for all.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ use testkit::stage::Running;
 use testkit::wire::Entry;
 
 use crate::harness::{
-    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening, wait,
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening, run, wait,
     wait_listening,
 };
 
@@ -251,6 +253,29 @@ fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
     download.join().unwrap();
     println!("all had come after {:?}", start.elapsed());
     origin.wait_one(LONG);
+}
+
+/// By a user who may not go beyond the system's limits: two sockets each, and one line that says what to do.
+#[test]
+fn smaller_buffers_than_wanted_are_told_once_with_the_command_that_helps() {
+    let words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];
+    let granted = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    assert!(granted.trim().parse::<u64>().unwrap() < 64 << 20, "this machine grants everything");
+    // Who may not give rights away has not got this one.
+    let may = run(Command::new(words[0]).args(&words[1..]).arg("true")).status.success();
+    let starter: Vec<OsString> = words.map(Into::into).into_iter().filter(|_| may).collect();
+    let origin = Origin::echo();
+    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    (setup.server_starter, setup.client_starter) = (starter.clone(), starter);
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("workers: 2\nquic: { receive_buffer: 64MiB }\n");
+    }
+    let mut running = setup.start();
+    running.wait_links(2);
+    let told = ["UDP sockets got smaller buffers", "sysctl -w net.core.rmem_max=67108864"];
+    running.server.wait_one_line(&told, SOON);
+    running.client().wait_one_line(&told, SOON);
+    running.wait_echo(running.public("echo"));
 }
 
 #[test]
