@@ -109,7 +109,6 @@ impl Link {
             };
             carrier.liveness.received(now);
             carrier.has_lanes = true;
-            let is_live = carrier.is_live();
             if let Decoder::Payload(_) = lane.decoder {
                 let event = self.handle_payload(now, &mut lane.decoder, buf);
                 if event.is_some() {
@@ -120,7 +119,7 @@ impl Link {
             let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok(None) };
             let head = Head::decode(*raw);
             self.check_lane(lane, head)?;
-            lane.waits = !is_live || !self.was_opened(head.stream);
+            lane.waits = self.is_early(number, head.stream);
             if lane.waits || !self.handle_lane_frame(head, &mut lane.decoder, buf)? {
                 return Ok(None);
             }
