@@ -97,7 +97,7 @@ pub(crate) fn settings(common: &config::Common) -> QuicSettings {
 
 /// The pings of `proto` come before the end, however rarely somebody wants them.
 fn idle(keepalive: Duration) -> Duration {
-    QuicSettings::default().idle.max(keepalive + ANSWER)
+    QuicSettings::default().idle.max(keepalive.saturating_add(ANSWER))
 }
 
 #[cfg(test)]
@@ -109,5 +109,6 @@ mod tests {
         for (keepalive, least) in [(1, 45), (15, 45), (60, 90), (600, 630)] {
             assert_eq!(idle(Duration::from_secs(keepalive)), Duration::from_secs(least));
         }
+        assert_eq!(idle(Duration::MAX), Duration::MAX);
     }
 }
