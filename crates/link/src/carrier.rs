@@ -74,7 +74,7 @@ impl Running {
     ) {
         let lanes = carrier.lanes;
         let streams = link.machine.borrow().stream_count();
-        let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &*link.budget, streams)));
+        let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &link.budget, streams)));
         let io = Rc::new(Io {
             number,
             lane: RefCell::new(carrier.lane),

@@ -192,10 +192,18 @@ fn poll<S: Source>(
             Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
         };
         link.heard.set(link.heard.get() + 1);
+        if let Some(beside) = &io.beside {
+            beside.has_read(n, &link.machine.borrow());
+        }
         let payloads = match process(link, io, source, buf) {
             Ok(payloads) => payloads,
             Err(violation) => return Poll::Ready(Outcome::Violation(violation)),
         };
+        if is_tight(link) && io.beside.as_ref().is_some_and(|beside| beside.is_hoarding()) {
+            // Nothing is lost by it: the link goes on over the next carrier, which is promised little.
+            let text = "memory that was promised to it is wanted elsewhere";
+            return Poll::Ready(Outcome::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
+        }
         let are_small = n >= SPARE && n < payloads.max(1) * SMALL;
         *size = if is_tight(link) {
             S::TIGHT

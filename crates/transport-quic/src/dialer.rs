@@ -106,14 +106,15 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     let socket = UdpSocket::bind(unspecified(address))?;
     raise(&socket, buffers)?;
     let endpoint = endpoint::client(socket, &settings, receiving)?;
+    let buffers = receiving.buffers(settings.mtu());
     let connecting = endpoint
         .connect_with(config, address, &name.to_str())
         .map_err(|error: ConnectError| CarrierError::Config(error.to_string()))?;
     let failed = |error| error::handshake(&error, Side::Client, fault.take().as_ref());
     let shaken = async {
         match early {
-            Some((secrets, say)) => shake_early(connecting, &secrets, &say).await,
-            None => Ok((Hold::new(connecting.await?), None)),
+            Some((secrets, say)) => shake_early(connecting, buffers, &secrets, &say).await,
+            None => Ok((Hold::alone(connecting.await?, buffers), None)),
         }
     };
     let (hold, lane) = tokio::select! {
@@ -133,14 +134,15 @@ type Taken = Option<((SendStream, RecvStream), EarlyBinding)>;
 /// Shakes hands, and says something at once if there is a ticket for it.
 async fn shake_early(
     connecting: Connecting,
+    buffers: usize,
     secrets: &EarlySecrets,
     say: &Say,
 ) -> Result<(Hold, Taken), ConnectionError> {
     let (connection, done) = match connecting.into_0rtt() {
         Ok(early) => early,
-        Err(connecting) => return Ok((Hold::new(connecting.await?), None)),
+        Err(connecting) => return Ok((Hold::alone(connecting.await?, buffers), None)),
     };
-    let hold = Hold::new(connection);
+    let hold = Hold::alone(connection, buffers);
     let said = secrets.client().and_then(|client| say(&client));
     let lane = match said {
         // A failure is of the connection, and told below.

@@ -91,9 +91,12 @@ impl Lanes for QuicLanes {
     }
 
     fn welcome(&mut self, bytes: u64) {
-        let bytes = VarInt::from_u64(bytes).unwrap_or(VarInt::MAX);
-        self.connection.set_receive_window(bytes);
+        self.limit_unread(bytes);
         self.noted.iter_mut().for_each(Noted::welcome);
+    }
+
+    fn limit_unread(&mut self, bytes: u64) {
+        self.connection.set_receive_window(VarInt::from_u64(bytes).unwrap_or(VarInt::MAX));
     }
 
     /// quinn makes an entry of a table for each.

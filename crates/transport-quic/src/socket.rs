@@ -32,6 +32,15 @@ pub(crate) enum Receiving {
 }
 
 impl Receiving {
+    /// What quinn keeps for messages that come in, bytes, of an endpoint for payloads of this size.
+    pub(crate) fn buffers(self, mtu: u16) -> usize {
+        let each = match self {
+            Self::Joined => JOINED.next_multiple_of(usize::from(mtu)),
+            Self::OneByOne => usize::from(mtu),
+        };
+        quinn::udp::BATCH_SIZE * each
+    }
+
     /// The largest payload that is worth its buffers, bytes.
     pub(crate) const fn largest(self) -> u16 {
         match self {

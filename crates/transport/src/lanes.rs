@@ -29,6 +29,9 @@ pub trait Lanes: Send + fmt::Debug {
     /// transport takes what a greeting needs.
     fn welcome(&mut self, bytes: u64);
 
+    /// From now on so many may wait unread. What was promised holds: fewer only as the peer uses it up.
+    fn limit_unread(&mut self, bytes: u64);
+
     /// So many streams are open: the peer may open a lane for each, and as many for those that come. Where
     /// nobody says so, it may open some hundred.
     fn allow(&mut self, streams: usize);

@@ -9,23 +9,19 @@
 
 mod incoming;
 mod outgoing;
+mod unread;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 use std::task::{Context, Waker};
 
 pub(crate) use incoming::accept;
 use outgoing::Outlanes;
 use proto::{Budget, CarrierNumber, Link, StreamId};
 use transport::Lanes;
-
-/// Bytes of a peer that may wait unread on all lanes of a carrier together, of this part of the
-/// memory budget at most. A reader takes what arrives, so that they are those behind a gap in a lane:
-/// 32 MiB are a second of 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
-const UNREAD_MAX: u64 = 32 << 20;
-const UNREAD_LEAST: u64 = 256 << 10;
-const UNREAD_PART: u64 = 8;
+use unread::Unread;
 
 /// What a carrier has beside its first lane.
 pub(crate) struct Beside {
@@ -33,6 +29,7 @@ pub(crate) struct Beside {
     outgoing: RefCell<Outlanes>,
     /// Of lanes that are ahead of the first one.
     early: RefCell<BTreeMap<Early, Waker>>,
+    unread: Unread,
 }
 
 /// Lanes in the order in which their turns come: those of streams that are ours, then the peer's.
@@ -52,10 +49,28 @@ impl fmt::Debug for Beside {
 
 impl Beside {
     /// The peer has been greeted, and has `streams` open: it may have lanes for all at once.
-    pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &dyn Budget, streams: usize) -> Self {
-        lanes.welcome((budget.total() / UNREAD_PART).clamp(UNREAD_LEAST, UNREAD_MAX));
+    pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &Rc<dyn Budget>, streams: usize) -> Self {
+        lanes.welcome(unread::LEAST);
         lanes.allow(streams);
-        Self { lanes: RefCell::new(lanes), outgoing: RefCell::default(), early: RefCell::default() }
+        Self {
+            lanes: RefCell::new(lanes),
+            outgoing: RefCell::default(),
+            early: RefCell::default(),
+            unread: Unread::new(Rc::clone(budget)),
+        }
+    }
+
+    /// So many bytes were read, of whichever lane.
+    pub(crate) fn has_read(&self, bytes: usize, machine: &Link) {
+        let (bytes, now) = (bytes as u64, crate::now());
+        if let Some(window) = self.unread.has_read(bytes, now, machine.round_trip()) {
+            self.lanes.borrow_mut().limit_unread(window);
+        }
+    }
+
+    /// Whether the peer was promised much memory that it has not used for long.
+    pub(crate) fn is_hoarding(&self) -> bool {
+        self.unread.is_hoarding(crate::now())
     }
 
     /// The first lane has brought something: those whose turn has come go on, and no others, of which a

@@ -152,6 +152,8 @@ impl Lanes for MemoryLanes {
 
     fn welcome(&mut self, _bytes: u64) {}
 
+    fn limit_unread(&mut self, _bytes: u64) {}
+
     fn allow(&mut self, _streams: usize) {}
 }
 

@@ -90,6 +90,12 @@ fn five_hundred_never_readers_cost_the_budget_and_stop_nobody() {
 /// Each daemon has 64 MiB, enforced by the kernel, and takes a quarter of it by itself.
 #[test]
 fn both_daemons_serve_everybody_within_64_mib() {
+    for scheme in [Scheme::Tls, Scheme::Quic] {
+        within_64_mib(scheme);
+    }
+}
+
+fn within_64_mib(scheme: Scheme) {
     let fences = match (Fence::new(64 * MIB), Fence::new(64 * MIB)) {
         (Ok(server), Ok(client)) => [server, client],
         (Err(reason), _) | (_, Err(reason)) => {
@@ -100,7 +106,7 @@ fn both_daemons_serve_everybody_within_64_mib() {
     };
     let (endless, deaf) = (endless(), deaf());
     let good = Origin::start(|stream| bytes::send(&stream, 200 * MB));
-    let mut setup = Setup::alone(Scheme::Tls);
+    let mut setup = Setup::alone(scheme);
     setup.server_starter = fences[0].starter();
     setup.client_starter = fences[1].starter();
     let nginx = Nginx::start(setup.dir(), "");
@@ -123,7 +129,7 @@ fn both_daemons_serve_everybody_within_64_mib() {
     assert!(!answer.contains("Socket errors") && !answer.contains("Non-2xx"), "{answer}");
 
     for fence in &fences {
-        println!("peak {:?}, killed {:?}", fence.peak(), fence.kills());
+        println!("{scheme:?}: peak {:?}, killed {:?}", fence.peak(), fence.kills());
         assert_eq!(fence.kills().unwrap_or(0), 0);
     }
     assert!(running.server.is_running() && running.client().is_running());

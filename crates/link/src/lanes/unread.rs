@@ -1,0 +1,240 @@
+//! How much of a peer may wait unread on a carrier with lanes: what is behind gaps, for a reader takes what
+//! arrives. Such a promise cannot be taken back, so it is drawn from the memory budget before it is given,
+//! and given back as the peer uses it up.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use proto::Budget;
+
+/// What every carrier may leave unread; needs no budget, as the implicit windows of streams do not. It is
+/// what a transport takes of a peer that it does not know.
+pub(super) const LEAST: u64 = 64 << 10;
+
+/// The most: a second of 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
+const MOST: u64 = 32 << 20;
+
+/// A carrier holds at most this part of what it leaves of the budget's upper half. So carriers alone do not
+/// make memory tight, however many there are, and there is a part for those that come next.
+const PART: u64 = 4;
+
+/// A window is doubled when this part of it was read within a few round trips: earlier than that of a
+/// stream, so that it holds up none.
+const USED: u64 = 4;
+
+/// Few and many round trips; no round trip counts as shorter than a turn of the other side.
+const SHORT: u32 = 4;
+const LONG: u32 = 16;
+const TURN: Duration = Duration::from_micros(250);
+
+/// A window that is not used for so long, or [`LONG`], is halved.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Who has used his window so long ago may lose it to others, ...
+const IDLE: Duration = Duration::from_secs(10);
+
+/// ... if it is larger than this.
+const HOARD: u64 = 256 << 10;
+
+/// The window of a carrier, and what it holds of the budget for it.
+pub(super) struct Unread {
+    budget: Rc<dyn Budget>,
+    window: Cell<u64>,
+    /// Promised beyond the window when that was larger. What is read pays for it.
+    debt: Cell<u64>,
+    /// When the present window began to be used, and what was read since.
+    since: Cell<Option<Instant>>,
+    read: Cell<u64>,
+    /// When a part of it was used last.
+    used: Cell<Option<Instant>>,
+}
+
+impl Unread {
+    pub(super) fn new(budget: Rc<dyn Budget>) -> Self {
+        Self {
+            budget,
+            window: Cell::new(LEAST),
+            debt: Cell::default(),
+            since: Cell::default(),
+            read: Cell::default(),
+            used: Cell::default(),
+        }
+    }
+
+    /// So much was read. Returns the window to be set from now on, if it changes.
+    pub(super) fn has_read(
+        &self,
+        bytes: u64,
+        now: Instant,
+        round_trip: Option<Duration>,
+    ) -> Option<u64> {
+        let paid = self.debt.get().min(bytes);
+        self.debt.set(self.debt.get() - paid);
+        self.budget.release(paid);
+        self.read.set(self.read.get() + bytes);
+        let Some(since) = self.since.get() else {
+            self.begin(now);
+            return None;
+        };
+        let window = self.window.get();
+        let took = now.saturating_duration_since(since);
+        let is_used = self.read.get() >= window / USED;
+        let trips = |count| round_trip.map(|rtt| rtt.saturating_mul(count).max(TURN * count));
+        let long = trips(LONG).unwrap_or(QUIET);
+        if is_used {
+            self.used.set(Some(now));
+        }
+        let next = if took > (if is_used { long } else { long.max(QUIET) }) {
+            (window / 2).max(LEAST)
+        } else if !is_used {
+            return None;
+        } else if trips(SHORT).is_some_and(|short| took <= short) {
+            self.larger()
+        } else {
+            window
+        };
+        self.begin(now);
+        self.window.set(next);
+        self.debt.set(self.debt.get() + window.saturating_sub(next));
+        (next != window).then_some(next)
+    }
+
+    /// Whether it has promised much that nobody used for long.
+    pub(super) fn is_hoarding(&self, now: Instant) -> bool {
+        let used = self.used.get().map(|used| now.saturating_duration_since(used));
+        self.drawn() > HOARD && used.is_none_or(|used| used > IDLE)
+    }
+
+    /// Twice the window, if the budget has it.
+    fn larger(&self) -> u64 {
+        let window = self.window.get();
+        let more = window.min(MOST - window);
+        let upper = self.budget.left().saturating_sub(self.budget.total() / 2);
+        let is_fair = self.drawn() + more <= upper / PART;
+        if is_fair && self.budget.draw(more) { window + more } else { window }
+    }
+
+    fn drawn(&self) -> u64 {
+        self.window.get() - LEAST + self.debt.get()
+    }
+
+    fn begin(&self, now: Instant) {
+        self.since.set(Some(now));
+        self.read.set(0);
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.budget.release(self.drawn());
+    }
+}
+
+impl fmt::Debug for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unread({} + {})", self.window.get(), self.debt.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::pair::Purse;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const TRIP: Duration = Duration::from_millis(100);
+
+    struct Carrier {
+        unread: Unread,
+        now: Instant,
+        window: u64,
+    }
+
+    impl Carrier {
+        fn with(purse: &Purse) -> Self {
+            let unread = Unread::new(Rc::new(purse.clone()));
+            Self { unread, now: Instant::now(), window: LEAST }
+        }
+
+        /// Reads in pieces of 16 KiB, evenly over the time.
+        fn read(&mut self, bytes: u64, over: Duration) {
+            let pieces = bytes.div_ceil(16 << 10).max(1);
+            for _ in 0..pieces {
+                self.now += over / u32::try_from(pieces).unwrap();
+                let next = self.unread.has_read(bytes / pieces, self.now, Some(TRIP));
+                self.window = next.unwrap_or(self.window);
+            }
+        }
+
+        /// As a sender that doubles its rate with every round trip, up to this one in a trip.
+        fn start(&mut self, most: u64) {
+            let mut flight = 32 << 10;
+            while flight < most {
+                flight *= 2;
+                self.read(flight, TRIP);
+                assert!(self.window >= 2 * flight, "{} for {flight}", self.window);
+            }
+        }
+    }
+
+    #[test]
+    fn a_sender_that_doubles_with_every_round_trip_is_never_held_up() {
+        let purse = Purse::new(1 << 30);
+        let mut carrier = Carrier::with(&purse);
+        carrier.start(16 * MIB);
+        assert_eq!(carrier.window, MOST);
+        carrier.read(64 * MIB, TRIP);
+        assert_eq!((carrier.window, purse.used()), (MOST, MOST - LEAST));
+        drop(carrier);
+        assert_eq!(purse.used(), 0);
+    }
+
+    #[test]
+    fn many_carriers_that_want_all_leave_half_of_the_budget() {
+        let purse = Purse::new(64 * MIB);
+        let mut carriers: Vec<_> = (0..50).map(|_| Carrier::with(&purse)).collect();
+        for _ in 0..20 {
+            carriers.iter_mut().for_each(|carrier| carrier.read(4 * MIB, TRIP));
+        }
+        assert!(purse.used() <= 32 * MIB, "{}", purse.used());
+        assert!(purse.used() >= 16 * MIB, "and use the other: {}", purse.used());
+        assert!(carriers[0].window <= 8 * MIB, "{}", carriers[0].window);
+        drop(carriers);
+        assert_eq!(purse.used(), 0);
+    }
+
+    #[test]
+    fn what_is_promised_is_given_back_only_as_it_is_used() {
+        let purse = Purse::new(1 << 30);
+        let mut carrier = Carrier::with(&purse);
+        carrier.start(4 * MIB);
+        let promised = purse.used();
+        assert!(promised >= 8 * MIB - LEAST, "{promised}");
+        // A minute without a byte, and then a trickle: the window is small, the promise is not.
+        carrier.now += Duration::from_secs(60);
+        (0..20).for_each(|_| carrier.read(10, QUIET * 2));
+        assert_eq!(carrier.window, LEAST);
+        // The first of them made the window smaller, the others paid.
+        assert_eq!(purse.used(), promised - 190);
+        carrier.read(MIB, QUIET * 60);
+        assert_eq!(purse.used(), promised - 190 - MIB);
+        carrier.read(promised, QUIET * 600);
+        assert_eq!((carrier.window, purse.used()), (LEAST, 0));
+    }
+
+    #[test]
+    fn who_uses_a_window_does_not_hoard_it() {
+        let purse = Purse::new(1 << 30);
+        let mut carrier = Carrier::with(&purse);
+        assert!(!carrier.unread.is_hoarding(carrier.now), "there is nothing to be had of it");
+        carrier.start(4 * MIB);
+        assert!(!carrier.unread.is_hoarding(carrier.now));
+        carrier.read(10, IDLE * 2);
+        assert!(carrier.unread.is_hoarding(carrier.now));
+        carrier.start(4 * MIB);
+        assert!(!carrier.unread.is_hoarding(carrier.now));
+    }
+}
