@@ -29,11 +29,7 @@ pub(crate) struct LoopbackConfig {
 
 impl ControllerFactory for LoopbackConfig {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Loopback {
-            controller: Arc::clone(&self.far).build(now, current_mtu),
-            near: Some(Arc::new(self.near.clone())),
-            mtu: current_mtu,
-        })
+        Box::new(Loopback::new(&self, now, current_mtu))
     }
 }
 
@@ -45,6 +41,23 @@ struct Loopback {
 }
 
 impl Loopback {
+    fn new(config: &LoopbackConfig, now: Instant, mtu: u16) -> Self {
+        Self {
+            controller: Arc::clone(&config.far).build(now, mtu),
+            near: Some(Arc::new(config.near.clone())),
+            mtu,
+        }
+    }
+
+    /// A packet took so long to be acknowledged.
+    fn measured(&mut self, now: Instant, round_trip: Duration) {
+        if let Some(near) = self.near.take_if(|_| round_trip < NEAR) {
+            self.controller = near.build(now, self.mtu);
+            // A window smaller than a packet would let nothing leave, and then nothing makes it grow.
+            self.controller.on_mtu_update(self.mtu);
+        }
+    }
+
     fn most(&self) -> u64 {
         if self.near.is_none() { MOST } else { u64::MAX }
     }
@@ -63,10 +76,7 @@ impl Controller for Loopback {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        let is_near = now.saturating_duration_since(sent) < NEAR;
-        if let Some(near) = self.near.take_if(|_| is_near) {
-            self.controller = near.build(now, self.mtu);
-        }
+        self.measured(now, now.saturating_duration_since(sent));
         // What lies beyond the most would keep a loss from making the window smaller.
         if self.controller.window() < self.most() {
             self.controller.on_ack(now, sent, bytes, app_limited, rtt);
@@ -122,5 +132,24 @@ impl Controller for Loopback {
 
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bbr::BbrConfig;
+
+    #[test]
+    fn the_largest_packets_fit_when_a_path_is_found_to_be_short() {
+        let mut near = CubicConfig::default();
+        near.initial_window(38_400);
+        let now = Instant::now();
+        let config = LoopbackConfig { far: Arc::new(BbrConfig), near };
+        let mut loopback = Loopback::new(&config, now, 1_200);
+        loopback.on_mtu_update(65_507);
+        loopback.measured(now, NEAR / 2);
+        assert!(loopback.window() > 65_507, "quinn asks for more than a packet");
+        assert!(loopback.window() < MOST, "the controller of short paths");
     }
 }
