@@ -27,6 +27,9 @@ const CHUNK: usize = 64 << 10;
 /// How long an accept that failed (no descriptors) is left alone.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
+/// Ports that the kernel may choose before there is none free.
+const CHOICES: usize = 64;
+
 /// What becomes of new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Entry {
@@ -99,9 +102,8 @@ impl Wire {
     ///
     /// The address cannot be bound, or no thread started.
     pub fn between(listen: SocketAddr, target: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(listen)?;
+        let (listener, datagrams) = bind_both(listen)?;
         let address = listener.local_addr()?;
-        let datagrams = Arc::new(UdpSocket::bind(address)?);
         let shared = Arc::new(Shared {
             target,
             connections: Mutex::default(),
@@ -350,6 +352,23 @@ impl Shared {
         if every > 0 && self.until_kill.fetch_sub(bytes, Ordering::SeqCst) <= bytes {
             self.until_kill.store(every, Ordering::SeqCst);
             self.suffer(Trouble::Reset(Reach::All));
+        }
+    }
+}
+
+/// Listens for connections and datagrams at one address. What port the kernel chooses for the one may
+/// be taken for the other; then it chooses again.
+fn bind_both(listen: SocketAddr) -> io::Result<(TcpListener, Arc<UdpSocket>)> {
+    let mut turns = 0;
+    loop {
+        turns += 1;
+        let listener = TcpListener::bind(listen)?;
+        match UdpSocket::bind(listener.local_addr()?) {
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse
+                    && listen.port() == 0
+                    && turns < CHOICES => {}
+            datagrams => return Ok((listener, Arc::new(datagrams?))),
         }
     }
 }
