@@ -130,6 +130,9 @@ impl Flow {
             }
             *last = Some(Instant::now());
         }
+        if !shared.policers[way].passes(bytes) {
+            return false;
+        }
         shared.count(bytes);
         // What was counted may have been what kills.
         !self.swallows[way].load(Ordering::SeqCst)

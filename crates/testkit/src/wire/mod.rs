@@ -8,6 +8,7 @@
 mod connection;
 mod flow;
 mod late;
+mod policer;
 mod trouble;
 
 use std::io;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use connection::{Connection, Death};
 use flow::Flow;
+use policer::Policer;
 
 pub use trouble::{Reach, Trouble, Way};
 
@@ -61,6 +63,8 @@ struct Shared {
     delay: AtomicU64,
     /// Longer datagrams are lost.
     longest: AtomicUsize,
+    /// Up and down: datagrams beyond a rate are lost.
+    policers: [Policer; 2],
     /// New connections that are kept in silence.
     silent: Mutex<Vec<TcpStream>>,
     weather: Mutex<Weather>,
@@ -111,6 +115,7 @@ impl Wire {
             loss: AtomicU64::new(0),
             delay: AtomicU64::new(0),
             longest: AtomicUsize::new(usize::MAX),
+            policers: Default::default(),
             silent: Mutex::default(),
             weather: Mutex::default(),
             chunk: AtomicUsize::new(CHUNK),
@@ -198,6 +203,12 @@ impl Wire {
     pub fn delay(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.shared.delay.store(micros, Ordering::SeqCst);
+    }
+
+    /// From now on datagrams beyond so many bytes a second are lost, each way, as where a network limits UDP;
+    /// 0: as many as come pass.
+    pub fn police(&self, bytes_a_second: u64) {
+        self.shared.policers.iter().for_each(|policer| policer.set(bytes_a_second));
     }
 
     /// From now on longer datagrams are lost, and nobody is told: a black hole of path MTU discovery.
