@@ -21,6 +21,7 @@
 
 mod bbr;
 mod carrier;
+mod counted;
 mod datagrams;
 mod dialer;
 mod early;

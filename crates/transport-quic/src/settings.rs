@@ -11,6 +11,7 @@ use transport::tls::Side;
 use transport::udp::payload_of_route;
 
 use crate::bbr::BbrConfig;
+use crate::counted::CountedConfig;
 use crate::loopback::LoopbackConfig;
 
 /// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100 ms
@@ -131,13 +132,12 @@ impl QuicSettings {
             Congestion::Bbr => Arc::new(BbrConfig),
             Congestion::Cubic => Arc::new(cubic.clone()),
         };
-        config.congestion_controller_factory(
-            match (peer.ip().to_canonical().is_loopback(), self.loopback) {
-                (false, _) => far,
-                (true, Congestion::Bbr) => Arc::new(BbrConfig),
-                (true, Congestion::Cubic) => Arc::new(LoopbackConfig { far, near: cubic }),
-            },
-        );
+        let controller = match (peer.ip().to_canonical().is_loopback(), self.loopback) {
+            (false, _) => far,
+            (true, Congestion::Bbr) => Arc::new(BbrConfig),
+            (true, Congestion::Cubic) => Arc::new(LoopbackConfig { far, near: cubic }),
+        };
+        config.congestion_controller_factory(Arc::new(CountedConfig(controller)));
         Arc::new(config)
     }
 

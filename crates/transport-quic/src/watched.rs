@@ -5,6 +5,8 @@ use std::fmt;
 use quinn::Connection;
 use transport::{Fares, Watch};
 
+use crate::counted::Counted;
+
 /// The first lane closes the connection, whoever still looks at it.
 pub(crate) struct Watched(pub(crate) Connection);
 
@@ -12,11 +14,17 @@ impl Watch for Watched {
     fn fares(&self) -> Fares {
         let path = self.0.stats().path;
         // Not that of `path`: the controller's own is what it says to the pacer.
-        let congestion = self.0.congestion_state().metrics();
+        let controller = self.0.congestion_state();
+        let congestion = controller.metrics();
+        let counted = controller.into_any().downcast::<Counted>().ok();
+        let (acked_bytes, limited_bytes) =
+            counted.map_or((0, 0), |counted| (counted.acked, counted.limited));
         Fares {
             sent_packets: path.sent_packets,
             lost_packets: path.lost_packets,
             lost_bytes: path.lost_bytes,
+            acked_bytes,
+            limited_bytes,
             window_bytes: congestion.congestion_window,
             mtu: path.current_mtu,
             round_trip: path.rtt,

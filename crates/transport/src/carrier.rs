@@ -104,6 +104,10 @@ pub struct Fares {
     pub lost_packets: u64,
     /// Bytes in them, which were sent again.
     pub lost_bytes: u64,
+    /// Bytes that have arrived, as acknowledgements say.
+    pub acked_bytes: u64,
+    /// Of those, while there was more to send than the path took.
+    pub limited_bytes: u64,
     /// Congestion window, bytes.
     pub window_bytes: u64,
     /// Largest UDP payload that the path takes, bytes.

@@ -112,6 +112,8 @@ pub(crate) struct Bbr {
     window: u64,
     in_flight: u64,
     is_limited: bool,
+    /// The last round was an [`UPHEAVAL`]: the path is the limit, however little there is to send.
+    is_upheaval: bool,
     round_trips: RoundTrips,
     lumps: Lumps,
     arrears: Arrears,
@@ -144,6 +146,7 @@ impl Bbr {
             window: FIRST_FLIGHT * mtu,
             in_flight: 0,
             is_limited: false,
+            is_upheaval: false,
             round_trips: RoundTrips::default(),
             lumps: Lumps::new(now),
             arrears: Arrears::new(now),
@@ -161,7 +164,7 @@ impl Bbr {
     }
 
     fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64, is_limited: bool) {
-        self.is_limited = is_limited;
+        self.is_limited = is_limited && !self.is_upheaval;
         self.deliveries.acknowledged(now, sent, bytes);
         self.batch_bytes += bytes;
         self.round_acked += bytes;
@@ -200,7 +203,9 @@ impl Bbr {
         if all > 0 {
             let loss = self.round_lost as f64 / all as f64;
             self.loss = (self.loss * 7.0 + loss) / 8.0;
-            if loss > UPHEAVAL && all >= UPHEAVAL_PACKETS * self.mtu {
+            self.is_upheaval = loss > UPHEAVAL && all >= UPHEAVAL_PACKETS * self.mtu;
+            if self.is_upheaval {
+                self.is_limited = false;
                 self.best.forget_before(self.round.saturating_sub(1));
                 self.lumps = Lumps::new(now);
             }
@@ -329,7 +334,7 @@ impl Controller for Bbr {
     ) {
         self.arrears.pass(now, self.window, self.smoothed);
         self.in_flight = in_flight;
-        self.is_limited = app_limited;
+        self.is_limited = app_limited && !self.is_upheaval;
         if let Some(sample) = self.deliveries.sample(now)
             && (!sample.is_limited || sample.rate > self.best.get())
         {
