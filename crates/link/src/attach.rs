@@ -89,7 +89,9 @@ impl Inner {
     /// A new carrier makes the news of the old ones stale, and may replace them.
     fn expect(&self, number: CarrierNumber, replaces: bool) {
         self.last_carrier.set(number);
-        let stale = |notice: &Notice| matches!(notice, Notice::CarrierLost | Notice::Probe);
+        let stale = |notice: &Notice| {
+            matches!(notice, Notice::CarrierLost | Notice::Probe | Notice::Strained)
+        };
         self.notices.borrow_mut().retain(|notice| !stale(notice));
         if replaces {
             self.drop_carriers(|_| true);

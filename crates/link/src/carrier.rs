@@ -20,6 +20,7 @@ use crate::handle::Inner;
 use crate::lanes::{self, Beside};
 use crate::owner::End;
 use crate::reader::{self, First, Run};
+use crate::strain::Strain;
 use crate::writer;
 
 /// How long the last frame may take on its way out before the connection is closed all the same.
@@ -38,12 +39,20 @@ pub(crate) struct Io {
     /// Capacity of the readers' buffers.
     pub(crate) reading: Cell<usize>,
     charge: Charge,
+    strain: Strain,
 }
 
 impl Io {
     /// Tells the budget what the buffers of this carrier take. At the end of a turn of its tasks.
     pub(crate) fn account(&self) {
         self.charge.set(self.reading.get() + self.lane.borrow().held());
+    }
+
+    /// Tells the link if the carrier takes little. At the end of a turn of its tasks.
+    pub(crate) fn look(&self, link: &Rc<Inner>) {
+        if let Some(rate) = self.strain.look(crate::now) {
+            link.strained(rate);
+        }
     }
 }
 
@@ -83,6 +92,7 @@ impl Running {
             run: Cell::default(),
             reading: Cell::new(0),
             charge: Charge::new(Rc::clone(&link.budget)),
+            strain: Strain::new(carrier.peer.watch.clone()),
         });
         let reading = {
             let (inner, io) = (Rc::clone(link), Rc::clone(&io));

@@ -7,15 +7,17 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use proto::control::{ControlDecoder, ControlMessage};
+use proto::control::{ControlDecoder, ControlMessage, Strained};
 use proto::{
-    Budget, CarrierNumber, Event, Open, ResetCode, StreamCounts, StreamId, StreamKey, Violation,
+    Budget, CarrierNumber, Event, Open, ResetCode, Side, StreamCounts, StreamId, StreamKey,
+    Violation,
 };
 use proto::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 use tokio::sync::Notify;
 use transport::{Connector, Inlet, OpenError, Outlet};
 
 use crate::carrier::{Running, Wakers};
+use crate::client::{Little, Way};
 use crate::inlet::StreamInlet;
 use crate::owner::{End, Notice, Owner, Settings, State};
 use crate::retire::Retirement;
@@ -47,6 +49,8 @@ pub(crate) struct Inner {
     /// Goodbye was said: the link ends with its carrier.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: RefCell<Vec<Notice>>,
+    /// What [`Notice::Strained`] is about.
+    pub(crate) little: Cell<Option<Little>>,
     notify: Notify,
     /// Received and sent payload bytes over all streams.
     pub(crate) received: Cell<u64>,
@@ -82,6 +86,7 @@ impl Link {
             retirement: Retirement::default(),
             closing: Cell::new(false),
             notices: RefCell::default(),
+            little: Cell::default(),
             notify: Notify::new(),
             received: Cell::new(0),
             sent: Cell::new(0),
@@ -366,6 +371,9 @@ impl Inner {
         loop {
             let decoded = self.control.borrow_mut().decode(&mut bytes);
             match decoded {
+                Ok(Some(ControlMessage::Strained(strained))) => {
+                    self.carries_little(Little { way: Way::Down, rate: strained.rate });
+                }
                 Ok(Some(message)) => self.owner.message(&self.handle(), message),
                 Ok(None) => return,
                 Err(_) => {
@@ -373,6 +381,26 @@ impl Inner {
                     return self.end(End::Violation(violation));
                 }
             }
+        }
+    }
+
+    /// The active carrier takes so few bytes a second of what there is to send here.
+    pub(crate) fn strained(self: &Rc<Self>, rate: u64) {
+        let side = self.machine.borrow().side();
+        match side {
+            Side::Client => self.carries_little(Little { way: Way::Up, rate }),
+            // Where there is no room for it nothing is lost.
+            Side::Server => {
+                let _ = self.handle().send_message(&ControlMessage::Strained(Strained { rate }));
+            }
+        }
+    }
+
+    /// Only a client has other paths.
+    fn carries_little(&self, little: Little) {
+        if self.machine.borrow().side() == Side::Client {
+            self.little.set(Some(little));
+            self.tell(Notice::Strained);
         }
     }
 

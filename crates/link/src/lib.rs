@@ -25,6 +25,7 @@ mod owner;
 mod reader;
 mod retire;
 pub mod server;
+mod strain;
 mod timer;
 mod writer;
 

@@ -82,6 +82,8 @@ pub(crate) enum Notice {
     CarrierLost,
     /// Long silence: try the next path beside the present one.
     Probe,
+    /// The active carrier takes little of what there is to send: `Inner::little`.
+    Strained,
     /// The link is over.
     Ended(End),
 }

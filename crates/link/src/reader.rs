@@ -132,6 +132,7 @@ pub(crate) async fn run<S: Source>(
     poll_fn(|cx| {
         let polled = poll(cx, link, io, source, &mut buf, &mut size);
         held.set(buf.capacity());
+        io.look(link);
         polled
     })
     .await

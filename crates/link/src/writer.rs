@@ -19,6 +19,7 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
         link.wakers.enter(io.number, cx);
         let polled = turn(cx, link, io, &mut limit);
         io.account();
+        io.look(link);
         polled
     })
     .await

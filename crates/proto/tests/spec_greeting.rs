@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use proto::control::{
     ControlDecoder, ControlMessage, Register, Registered, ServiceError, ServiceErrorCode,
-    ServiceResult, ServiceSpec,
+    ServiceResult, ServiceSpec, Strained,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -252,12 +252,19 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ServiceResult { name: name("web"), outcome: Err(taken) },
         ],
     });
+    let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
     assert_examples(
         "control-",
-        &[("control-register", bytes(&register)), ("control-registered", bytes(&registered))],
+        &[
+            ("control-register", bytes(&register)),
+            ("control-registered", bytes(&registered)),
+            ("control-strained", bytes(&strained)),
+        ],
     );
-    for (example, message) in examples("control-").into_values().zip([register, registered]) {
+    for (example, message) in
+        examples("control-").into_values().zip([register, registered, strained])
+    {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));
     }

@@ -6,6 +6,7 @@
 //!      ^                             |  ^------------------------------------------- +
 //!      +--ended, expired, forgotten--+  |--silence of 3 s: the next path replaces it
 //!      |                             |  +--every 60 s: a preferred path replaces it
+//!      |                             |  +--little carried: the next path is tried, the quicker one kept
 //!      +--told to go away------------+
 //!           the old link is watched on, until its last stream ends
 //! ```
@@ -14,6 +15,7 @@
 
 mod attempt;
 mod enroll;
+mod rates;
 mod watch;
 
 use std::cell::Cell;
@@ -34,7 +36,10 @@ use crate::backoff::{Backoff, Failure};
 use crate::carrier::guarded;
 use crate::owner::End;
 use crate::{Link, Owner, Path, Retry, Settings};
+pub(crate) use rates::{Little, Way};
+
 use attempt::{Answer, Attempt, Connected, Known, dismiss};
+use rates::Rates;
 use watch::Watch;
 
 /// Links of one keeper that live at a time: the one in use and those whose last streams have not
@@ -185,7 +190,14 @@ impl Keeper {
         let serial = self.client.serials.fetch_add(1, Ordering::Relaxed);
         let settings = Settings { side: Side::Client, config, budget, serial };
         let link = Link::new(settings, Rc::clone(&self.owner));
-        let watch = Watch { keeper: Rc::clone(self), link: link.clone(), known, path, trials };
+        let watch = Watch {
+            keeper: Rc::clone(self),
+            link: link.clone(),
+            known,
+            path,
+            trials,
+            rates: Rates::default(),
+        };
         current(Some(&link));
         if let Some(path) = self.client.paths.get(path) {
             // Not before: the owner tells it with the link.

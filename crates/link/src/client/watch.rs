@@ -12,12 +12,13 @@ use tokio::time::Instant;
 
 use super::Keeper;
 use super::attempt::{Answer, Attempt, Connected, DialError, Known, Won, dismiss, finished};
+use super::rates::{Rates, Shown};
 use crate::Link;
 use crate::backoff::Backoff;
 use crate::owner::{End, Notice};
 
 /// How often a preferred path is tried while another one carries the link.
-const PREFER_EVERY: Duration = Duration::from_secs(60);
+pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
 
 /// A carrier that has lived for so long was let in, whatever was said early on it.
 const LET_IN: Duration = GREETING_TIMEOUT;
@@ -31,6 +32,7 @@ pub(super) struct Watch {
     pub(super) path: usize,
     /// Attempts that may still be answered.
     pub(super) trials: Vec<Attempt>,
+    pub(super) rates: Rates,
 }
 
 impl Drop for Watch {
@@ -68,7 +70,19 @@ impl Watch {
                         self.try_beside(next);
                         continue;
                     }
+                    Notice::Strained => {
+                        self.try_quicker();
+                        continue;
+                    }
                 },
+                () = until(self.rates.next()) => {
+                    match self.rates.look(&self.link, Instant::now()) {
+                        Some(Shown::Quicker(kept)) => prefer_at = Instant::now() + kept,
+                        Some(Shown::NotQuicker(path)) => self.try_beside(path),
+                        Some(Shown::Nothing) | None => {}
+                    }
+                    continue;
+                }
                 Ok(answer) = finished(&mut self.trials), if !self.trials.is_empty() => answer,
                 () = tokio::time::sleep_until(prefer_at), if self.path > 0 => {
                     prefer_at = Instant::now() + PREFER_EVERY;
@@ -89,6 +103,7 @@ impl Watch {
                         self.known.early.set(true);
                     }
                     attach(&self.link, *connected);
+                    self.rates.moved(self.path, &self.link, attached);
                 }
             }
         }
@@ -106,6 +121,22 @@ impl Watch {
             let (link, known) = (&self.link, &self.known);
             let claim = known.claim(1).next().map(|number| (link, known, number));
             self.trials.push(self.keeper.try_path(path, claim));
+        }
+    }
+
+    /// The carrier takes little of what there is: perhaps another path takes more.
+    fn try_quicker(&mut self) {
+        let count = self.keeper.client.paths.len();
+        let Some(little) = self.link.inner.little.take().filter(|_| count > 1) else { return };
+        if self.trials.is_empty() && self.rates.should_try(self.path, little, Instant::now()) {
+            let (link, way, bytes_a_second) = (self.link.serial(), little.way, little.rate);
+            tracing::info!(
+                link,
+                ?way,
+                bytes_a_second,
+                "the path carries little: trying the next one"
+            );
+            self.try_beside((self.path + 1) % count);
         }
     }
 
@@ -143,6 +174,14 @@ fn attach(link: &Link, connected: Connected) {
     }
 }
 
+/// Sleeps; for ever without an end.
+async fn until(end: Option<Instant>) {
+    match end {
+        Some(end) => tokio::time::sleep_until(end).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Works on until the link is over; then `None`.
 async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
@@ -151,7 +190,7 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
             done = &mut work => return (!link.has_ended()).then_some(done),
             notice = link.notice() => match notice {
                 Notice::Ended(_) => return None,
-                Notice::CarrierLost | Notice::Probe => {}
+                Notice::CarrierLost | Notice::Probe | Notice::Strained => {}
             },
         }
     }

@@ -17,6 +17,7 @@ mod replay;
 mod rig;
 mod silence;
 mod storm;
+mod strained;
 mod streams;
 mod succession;
 mod weather;

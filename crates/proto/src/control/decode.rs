@@ -6,7 +6,7 @@ use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
     ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
-    ServiceSpec,
+    ServiceSpec, Strained,
 };
 use crate::Priority;
 use crate::greeting::Name;
@@ -104,7 +104,7 @@ impl ControlDecoder {
             return Err(ControlError::TooLong(length));
         }
         match kind {
-            message::REGISTER | message::REGISTERED => {}
+            message::REGISTER | message::REGISTERED | message::STRAINED => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
             _ => {
                 self.skip = length;
@@ -132,8 +132,21 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
             let (generation, results) = decode_set(body, decode_result)?;
             Ok(ControlMessage::Registered(Registered { generation, results }))
         }
+        message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
         kind => Err(ControlError::UnknownKind(kind)),
     }
+}
+
+fn decode_strained(body: &[u8]) -> Result<Strained, ControlError> {
+    let mut body = Reader::new(body);
+    let mut rate = None;
+    while let Some((kind, mut value)) = body.tlv()? {
+        if kind == field::RATE {
+            once(&mut rate, value.u64()?)?;
+            value.finish()?;
+        }
+    }
+    Ok(Strained { rate: rate.ok_or(ControlError::Malformed("no rate"))? })
 }
 
 fn decode_set<T>(

@@ -49,6 +49,9 @@ impl ControlMessage {
                     put_tlv(out, field::SERVICE, |out| put_result(result, out));
                 }
             }),
+            Self::Strained(strained) => put_tlv(&mut out, message::STRAINED, |out| {
+                put_tlv(out, field::RATE, |out| out.put_u64(strained.rate));
+            }),
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length());
         Ok(out.freeze())
@@ -59,6 +62,7 @@ impl ControlMessage {
         let count = match self {
             Self::Register(register) => register.services.len(),
             Self::Registered(registered) => registered.results.len(),
+            Self::Strained(_) => 0,
         };
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
@@ -88,6 +92,7 @@ impl ControlMessage {
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
+            Self::Strained(_) => Vec::new(),
         }
     }
 
@@ -109,6 +114,7 @@ impl ControlMessage {
                 .filter_map(|result| result.outcome.as_ref().err())
                 .map(|error| tlv(2 + cut(&error.text).len()))
                 .sum(),
+            Self::Strained(_) => 0,
         };
         tlv(8) + common + own
     }

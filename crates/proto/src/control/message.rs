@@ -2,16 +2,19 @@
 
 use std::fmt;
 
+use super::IGNORABLE;
 use crate::Priority;
 use crate::greeting::Name;
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
+pub(super) const STRAINED: u8 = IGNORABLE | 1;
 
 /// TLV kinds of a message body.
 pub(super) mod field {
     pub(in crate::control) const GENERATION: u8 = 1;
     pub(in crate::control) const SERVICE: u8 = 2;
+    pub(in crate::control) const RATE: u8 = 1;
 }
 
 /// TLV kinds inside a service, asked for or answered.
@@ -33,6 +36,16 @@ pub enum ControlMessage {
     Register(Register),
     /// Server to client.
     Registered(Registered),
+    /// Server to client.
+    Strained(Strained),
+}
+
+/// The carrier takes less of what the server has to send than there is, and takes little: another path may
+/// be quicker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Strained {
+    /// What it takes, bytes a second.
+    pub rate: u64,
 }
 
 /// The complete service set of a client. It replaces the one before it; of two links that say

@@ -17,7 +17,7 @@ pub use encode::EncodeError;
 pub use fuzz::fuzz;
 pub use message::{
     ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
-    ServiceSpec,
+    ServiceSpec, Strained,
 };
 
 /// Body of a message in bytes, at most: 4096 services of 256 bytes each.

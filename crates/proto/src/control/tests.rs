@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, field, service};
+use super::message::{REGISTER, STRAINED, field, service};
 use super::*;
 use crate::Priority;
 use crate::greeting::Name;
@@ -44,6 +44,7 @@ fn examples() -> Vec<ControlMessage> {
                 ServiceResult { name: name("b"), outcome: Err(error) },
             ],
         }),
+        ControlMessage::Strained(Strained { rate: 125_000 }),
     ]
 }
 
@@ -163,6 +164,16 @@ fn malformed_messages_are_refused() {
     ];
     for (what, write) in whole {
         assert!(matches!(one(&body(write)), Err(ControlError::Malformed(_))), "{what}");
+    }
+    let strained: &[(&str, Write)] = &[
+        ("no rate", |_| {}),
+        ("short rate", |out| text(out, field::RATE, b"1234567")),
+        ("two rates", |out| (generation(out), generation(out)).1),
+    ];
+    for (what, write) in strained {
+        let mut message = BytesMut::new();
+        put_tlv(&mut message, STRAINED, write);
+        assert!(matches!(one(&message), Err(ControlError::Malformed(_))), "{what}");
     }
 }
 

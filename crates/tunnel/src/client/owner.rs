@@ -170,6 +170,8 @@ impl Owner for ClientOwner {
             }
             // Only servers are registered at.
             ControlMessage::Register(_) => {}
+            // The link's own business, which it does not pass on.
+            ControlMessage::Strained(_) => {}
         }
     }
 

@@ -129,7 +129,7 @@ impl Owner for ServerOwner {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
             // Nobody asked for it; of no consequence.
-            ControlMessage::Registered(_) => {}
+            ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -253,6 +253,71 @@ fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
     download.join().unwrap();
     println!("all had come after {:?}", start.elapsed());
     origin.wait_one(LONG);
+}
+
+/// A network that lets a megabit a second of UDP through, both ways, while a user downloads or uploads.
+#[test]
+fn where_udp_is_policed_tls_carries_until_udp_is_free_again() {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            policed(
+                "download",
+                |stream| bytes::send(stream, 40 * MB),
+                |stream| {
+                    bytes::expect(stream, 40 * MB);
+                },
+            )
+        });
+        scope.spawn(|| {
+            policed(
+                "upload",
+                |stream| bytes::expect(stream, 40 * MB),
+                |stream| {
+                    bytes::send(stream, 40 * MB);
+                },
+            )
+        });
+    });
+}
+
+type Half = fn(&TcpStream);
+
+fn policed(what: &str, serve: Half, visit: Half) {
+    const POLICED: u64 = 125_000;
+    let origin = Origin::start(move |mut stream| {
+        stream.read_exact(&mut [0]).unwrap();
+        serve(&stream);
+    });
+    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    let second = format!("tls://127.0.0.1:{}", free_port());
+    setup.more_listen.push(second.clone());
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        // As over Ethernet: four packets of loopback would be more than the path carries in half a second.
+        lines.push_str("quic: { mtu: 1472 }\n");
+    }
+    let mut running = setup.start_server();
+    running.edit_client(|text| text.replacen("\"]", &format!("\", \"{second}\"]"), 1));
+    running.wire().delay(FAR);
+    running.start_client();
+    running.client().wait_line(&["connected to quic://"], CARRIES);
+    running.wait_ready();
+    running.wire().police(POLICED);
+    let mut visitor = connect(running.public("bulk"));
+    visitor.set_read_timeout(Some(TAKEN_BACK)).unwrap();
+    let start = Instant::now();
+    visitor.write_all(b"1").unwrap();
+    let transfer = thread::spawn(move || {
+        visit(&visitor);
+        bytes::expect_end(&visitor);
+    });
+    running.client().wait_line(&["resumed over tls://"], CARRIES);
+    println!("{what}: tls carries after {:?}", start.elapsed());
+    transfer.join().unwrap();
+    origin.wait_one(LONG);
+    println!("{what}: all had come after {:?}", start.elapsed());
+    running.wire().police(0);
+    running.client().wait_line(&["resumed over quic://"], TAKEN_BACK);
+    println!("{what}: taken back after {:?}", start.elapsed());
 }
 
 /// By a user who may not go beyond the system's limits: two sockets each, and one line that says what to do.

@@ -14,7 +14,7 @@ use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Unlimited};
 use tokio::task::AbortHandle;
 use transport::memory::{Faults, MemoryDialer};
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
+use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport, Watch};
 
 use super::{Party, until};
 
@@ -64,6 +64,8 @@ pub(crate) struct Scripted {
     /// So many dials that nobody answers, before the others.
     pub(crate) silent: Cell<u32>,
     pub(crate) dials: Cell<usize>,
+    /// How its connections fare, where they know.
+    pub(crate) watch: RefCell<Option<Arc<dyn Watch>>>,
 }
 
 impl Scripted {
@@ -76,6 +78,7 @@ impl Scripted {
             is_down: Cell::new(false),
             silent: Cell::new(0),
             dials: Cell::new(0),
+            watch: RefCell::default(),
         })
     }
 }
@@ -93,12 +96,15 @@ impl Dialer for Scripted {
         }
         let faults = self.faults.borrow_mut().pop_front().unwrap_or_else(|| self.others.get());
         let (inner, delay) = (self.inner.clone(), self.delay.get());
+        let watch = self.watch.borrow().clone();
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
             inner.set_faults(faults);
-            inner.dial(address).await
+            let mut carrier = inner.dial(address).await?;
+            carrier.peer.watch = watch;
+            Ok(carrier)
         })
     }
 
