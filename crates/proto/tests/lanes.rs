@@ -73,6 +73,9 @@ struct Sent {
     first: Vec<u8>,
     own: Vec<(StreamKey, &'static str, Bytes)>,
     refuses_payload: bool,
+    /// Whether streams are held back until nothing of them is under way, and what was said of it.
+    holds: bool,
+    asked: Vec<(StreamKey, u64)>,
 }
 
 impl Outgoing for Sent {
@@ -92,6 +95,11 @@ impl Outgoing for Sent {
 
     fn abort(&mut self, key: StreamKey) {
         self.own.push((key, "abort", Bytes::new()));
+    }
+
+    fn holds_back(&mut self, key: StreamKey, _priority: Priority, under_way: u64) -> bool {
+        self.asked.push((key, under_way));
+        self.holds && under_way > 0
     }
 
     fn takes_payload(&self) -> bool {
@@ -224,4 +232,58 @@ fn payload_fin_and_abort_name_their_stream_and_the_rest_leaves_by_the_first_lane
     link.poll_transmit(epoch(), FIRST, &mut sent);
     assert_eq!(sent.own.last().map(|(key, what, _)| (*key, *what)), Some((b, "abort")));
     assert_eq!(kinds(&sent.first).last(), Some(&4), "RESET by the first lane");
+}
+
+/// CREDIT for a stream: all it may send, and what of it was consumed.
+fn credit(stream: u32, consumed: u32) -> Vec<u8> {
+    frame(
+        6,
+        stream,
+        &[&(1u64 << 20).to_be_bytes()[..], &u64::from(consumed).to_be_bytes()].concat(),
+    )
+}
+
+#[test]
+fn a_stream_that_is_held_back_goes_on_when_nothing_of_it_is_under_way() {
+    let mut link = link(Side::Client);
+    let mut sent = Sent::default();
+    let mut transmit = |link: &mut Link, holds: bool| {
+        sent.holds = holds;
+        while link.poll_transmit(epoch(), FIRST, &mut sent) > 0 {}
+        (std::mem::take(&mut sent.asked), sent.own.len())
+    };
+    let key = link.open(&open("a")).expect("it opens");
+    assert!(link.send_slice(key, b"first"));
+    assert_eq!(transmit(&mut link, true), (vec![(key, 0)], 1));
+    assert!(link.send_slice(key, b"second"));
+    assert_eq!(transmit(&mut link, true), (vec![(key, 5)], 1), "held back");
+    assert!(!link.has_output(FIRST), "and nobody asks for it");
+    read(&mut link, FIRST, &credit(1, 3));
+    assert_eq!(transmit(&mut link, true), (vec![(key, 2)], 1), "not all has arrived");
+    read(&mut link, FIRST, &credit(1, 5));
+    assert!(link.has_output(FIRST));
+    assert_eq!(transmit(&mut link, true), (vec![(key, 0)], 2));
+    // An end without payload before it waits for nothing.
+    link.finish(key);
+    assert_eq!(transmit(&mut link, true), (vec![], 3));
+}
+
+#[test]
+fn a_stream_that_is_held_back_goes_on_over_the_next_carrier() {
+    let mut link = link(Side::Client);
+    let mut sent = Sent { holds: true, ..Sent::default() };
+    let key = link.open(&open("a")).expect("it opens");
+    for part in [&b"first"[..], b"second"] {
+        assert!(link.send_slice(key, part));
+        while link.poll_transmit(epoch(), FIRST, &mut sent) > 0 {}
+    }
+    assert_eq!(sent.own.len(), 1, "the second is held back");
+    link.attach(epoch(), SECOND, Attach::Replaces(FIRST));
+    let entry =
+        |id: u32| [&id.to_be_bytes()[..], &[0], &[0; 16], &(1u64 << 20).to_be_bytes()].concat();
+    let resume = [1u32.to_be_bytes().to_vec(), entry(0), entry(1)].concat();
+    let events = read(&mut link, SECOND, &frame(10, 0, &resume));
+    assert!(events.contains(&Event::Resumed), "{events:?}");
+    while link.poll_transmit(epoch(), SECOND, &mut sent) > 0 {}
+    assert_eq!(sent.own.len(), 3, "both, as nothing is under way there");
 }

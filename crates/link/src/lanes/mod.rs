@@ -2,7 +2,7 @@
 //! is of, and no other.
 //!
 //! ```text
-//!   writer --frames by stream--> outgoing.rs --a lane per stream--> peer
+//!   writer --frames by stream--> outgoing/ --a lane per stream--> peer
 //!   peer --> incoming.rs: a small task per lane --> reader.rs --> proto::Link
 //! ```
 //! What may be on which lane is the business of `proto`.

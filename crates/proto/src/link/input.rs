@@ -426,6 +426,8 @@ impl Link {
         }
         stream.account(&*self.budget);
         self.store.account(&*self.budget);
+        // It may have been held back until this.
+        self.schedule.make_ready(key, stream);
         self.tell_room(key);
         self.try_forget(key);
         Ok(())

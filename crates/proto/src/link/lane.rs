@@ -4,7 +4,8 @@
 //! What keeps its order on one lane needs no rule: DATA and FIN of a direction. What can overtake is
 //! made harmless here. A stream's lane may bring bytes before the first lane brings its OPEN, or
 //! RESUME: then the lane waits. A RESET overtakes bytes, which it makes worthless. CREDIT and STOP
-//! speak of the other direction. A lane says by its first frame whose it is.
+//! speak of the other direction. A lane says by its first frame whose it is. A stream that found no
+//! lane goes by the first one, and changes to its own later, when nothing of it is under way.
 
 use std::collections::VecDeque;
 
@@ -33,6 +34,10 @@ pub trait Outgoing {
     /// The stream was aborted: its lane is worth nothing any more. RESET goes by the first lane.
     fn abort(&mut self, key: StreamKey);
 
+    /// Whether payload of a stream is to stay here for now: so many bytes of it are under way on the first
+    /// lane, and once there are none it goes by its own.
+    fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool;
+
     /// Whether payload is wanted. Without, only frames for the first lane are made.
     fn takes_payload(&self) -> bool;
 }
@@ -53,6 +58,10 @@ impl Outgoing for VecDeque<Bytes> {
     }
 
     fn abort(&mut self, _key: StreamKey) {}
+
+    fn holds_back(&mut self, _key: StreamKey, _priority: Priority, _under_way: u64) -> bool {
+        false
+    }
 
     fn takes_payload(&self) -> bool {
         true

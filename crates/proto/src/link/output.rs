@@ -162,6 +162,13 @@ impl Link {
             let Some(key) = self.schedule.next() else { return };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             stream.is_ready = false;
+            if O::LANES
+                && stream.send.unsent() > 0
+                && batch.out.holds_back(key, stream.priority, stream.send.under_way())
+            {
+                // The next CREDIT makes it ready again.
+                continue;
+            }
             let end_of_turn = batch.bytes + TURN;
             while batch.frames < BATCH && batch.bytes < end_of_turn {
                 let Some(frame) = stream.send.pop() else { break };

@@ -76,6 +76,11 @@ impl Send {
         self.written.since(self.consumed)
     }
 
+    /// Payload bytes sent and not yet consumed by the peer.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.sent().since(self.consumed)
+    }
+
     /// Bytes of memory that the frames keep.
     pub(crate) const fn memory(&self) -> u64 {
         self.frames.memory()

@@ -10,8 +10,9 @@ use proto::{CarrierNumber, LaneInput, Outgoing, Priority, Side, StreamKey};
 use super::{End, place};
 use crate::netem::{Conditions, Pipe};
 
-/// Lanes that an end may have open at once; the payload of further streams goes by the first one.
-const LANES_MAX: usize = 4;
+/// Lanes that an end may have open at once, by turns of the carriers; the payload of further streams goes by
+/// the first one until one of these is over.
+const LANES_MAX: [usize; 2] = [4, 1];
 
 #[derive(Debug)]
 pub(super) struct Wire {
@@ -29,12 +30,20 @@ pub(super) struct Wire {
 }
 
 /// Those of one end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lanes {
     open: Vec<OwnLane>,
-    /// Streams that found no lane to be had.
+    /// Streams that found no lane to be had, until one is and nothing of them is under way.
     without: Vec<StreamKey>,
     made: u64,
+    most: usize,
+}
+
+impl Lanes {
+    fn new(carrier: CarrierNumber) -> Self {
+        let most = LANES_MAX[usize::from(carrier.0.is_multiple_of(2))];
+        Self { open: Vec::new(), without: Vec::new(), made: 0, most }
+    }
 }
 
 #[derive(Debug)]
@@ -59,7 +68,7 @@ impl Wire {
             pipes: [Pipe::new(conditions, seed), Pipe::new(conditions, !seed)],
             inbox: [BytesMut::new(), BytesMut::new()],
             left: [false; 2],
-            lanes: laned.then(Default::default),
+            lanes: laned.then(|| [Lanes::new(number), Lanes::new(number)]),
             conditions,
             seed,
         }
@@ -161,12 +170,12 @@ struct Batch<'a> {
 impl Batch<'_> {
     /// The pipe of a stream, made if it may be.
     fn lane(&mut self, key: StreamKey) -> Option<&mut OwnLane> {
-        let Lanes { open, without, made } = &mut *self.lanes;
+        let Lanes { open, without, made, most } = &mut *self.lanes;
         if without.contains(&key) {
             return None;
         }
         let place = open.iter().position(|lane| lane.key == key);
-        if place.is_none() && open.len() >= LANES_MAX {
+        if place.is_none() && open.len() >= *most {
             without.push(key);
             return None;
         }
@@ -206,6 +215,19 @@ impl Outgoing for Batch<'_> {
     fn abort(&mut self, key: StreamKey) {
         // What is under way may arrive or not; here it does not.
         self.lanes.open.retain(|lane| lane.key != key);
+    }
+
+    fn holds_back(&mut self, key: StreamKey, _priority: Priority, under_way: u64) -> bool {
+        let Lanes { open, without, most, .. } = &mut *self.lanes;
+        let Some(place) = without.iter().position(|waiting| *waiting == key) else { return false };
+        if open.len() >= *most {
+            return false;
+        }
+        if under_way == 0 {
+            without.swap_remove(place);
+        }
+        // Every other one waits for that; the rest change only if it happens to be so.
+        under_way > 0 && (key.id().raw() / 2).is_multiple_of(2)
     }
 
     fn takes_payload(&self) -> bool {

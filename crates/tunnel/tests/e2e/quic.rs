@@ -172,6 +172,53 @@ fn five_percent_of_loss_both_ways_cost_no_byte() {
     origin.wait_one(LONG);
 }
 
+/// There are lanes for 256 at first, and who opens streams learns a round trip later that there are more: the
+/// others begin without and change to one amid their upload.
+#[test]
+fn streams_for_which_there_are_no_lanes_at_first_lose_no_byte_when_these_come() {
+    const VISITORS: usize = 600;
+    const FARTHER: Duration = Duration::from_millis(100);
+    const EACH: u64 = MB / 4;
+    let origin = Origin::start(|mut stream| {
+        stream.read_exact(&mut [0]).unwrap();
+        bytes::expect(&stream, EACH);
+        bytes::send(&stream, EACH);
+        stream.shutdown(Shutdown::Write).unwrap();
+        bytes::expect_end(&stream);
+    });
+    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
+        lines.push_str("workers: 1\n");
+    }
+    let mut running = setup.start_server();
+    running.wire().delay(FARTHER);
+    running.wire().lose(10);
+    running.start_client();
+    running.wait_ready();
+    let start = Instant::now();
+    // All say something before any of them says more.
+    let greet = |_| {
+        let mut visitor = connect(running.public("bulk"));
+        visitor.write_all(b"1").unwrap();
+        visitor
+    };
+    let visitors: Vec<_> = (0..VISITORS).map(greet).collect();
+    println!("{VISITORS} greeted in {:?}", start.elapsed());
+    thread::scope(|scope| {
+        for visitor in visitors {
+            scope.spawn(move || {
+                bytes::send(&visitor, EACH);
+                bytes::expect(&visitor, EACH);
+                bytes::expect_end(&visitor);
+            });
+        }
+    });
+    println!("all served after {:?}", start.elapsed());
+    for _ in 0..VISITORS {
+        origin.wait_one(LONG);
+    }
+}
+
 /// UDP payload of a path of 1,280 bytes over IPv4: longer ones vanish, and nobody is told.
 const NARROW: usize = 1_280 - 28;
 

@@ -1,5 +1,8 @@
 //! Frames on their way to the lanes of their streams.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -17,6 +20,10 @@ use crate::handle::Inner;
 /// Bytes that lanes did not take: with more of them no payload is asked for, so that what is handed
 /// out and can be overtaken no more stays small.
 const WAITING_MAX: usize = 256 << 10;
+
+/// A stream that sent so much by the first lane waits until that has arrived, when there is a lane for it; one
+/// that sent less changes when it happens to have nothing under way.
+const HELD_BACK_AFTER: u64 = 64 << 10;
 
 /// The lanes on which this end writes.
 #[derive(Default)]
@@ -45,8 +52,12 @@ struct Slot {
 }
 
 enum Route {
-    /// There was no lane to be had, so it goes by the first one, for good.
-    First,
+    /// There was no lane to be had, so it goes by the first one, of which it has `sent` so many bytes.
+    First {
+        sent: u64,
+        /// Is to be had now.
+        lane: Option<Box<dyn SendLane>>,
+    },
     /// The peer reads it no more: it has said STOP, or will.
     Nowhere,
     Own {
@@ -79,9 +90,14 @@ impl Beside {
                 let mut first = io.out.borrow_mut();
                 let mut lanes = self.lanes.borrow_mut();
                 let mut outgoing = self.outgoing.borrow_mut();
+                let further = Further { lanes: &mut **lanes, has_none: false };
                 let mut batch =
-                    Batch { first: &mut first, lanes: &mut **lanes, outgoing: &mut outgoing };
-                link.machine.borrow_mut().poll_transmit(now, io.number, &mut batch)
+                    Batch { first: &mut first, lanes: further, outgoing: &mut outgoing };
+                let mut machine = link.machine.borrow_mut();
+                let filled = machine.poll_transmit(now, io.number, &mut batch);
+                // Those that are opened here are answered by lanes of the peer's.
+                lanes.allow(machine.stream_count());
+                filled
             };
             if filled > 0 {
                 link.tell_all(now);
@@ -217,8 +233,27 @@ impl Outlanes {
 /// A batch of frames, sorted by lane.
 struct Batch<'a> {
     first: &'a mut VecDeque<Bytes>,
-    lanes: &'a mut dyn Lanes,
+    lanes: Further<'a>,
     outgoing: &'a mut Outlanes,
+}
+
+/// Lanes that may be had.
+struct Further<'a> {
+    lanes: &'a mut dyn Lanes,
+    /// None is; asked once a batch.
+    has_none: bool,
+}
+
+impl Further<'_> {
+    fn open(&mut self, priority: Priority) -> Option<Box<dyn SendLane>> {
+        if self.has_none {
+            return None;
+        }
+        // The first lane will tell of an error.
+        let lane = self.lanes.open(priority).ok().flatten();
+        self.has_none = lane.is_none();
+        lane
+    }
 }
 
 impl Batch<'_> {
@@ -228,13 +263,12 @@ impl Batch<'_> {
         if slot.as_ref().is_none_or(|slot| slot.id != key.id()) {
             let Some(priority) = opens else { return false };
             let route = match self.lanes.open(priority) {
-                Ok(Some(lane)) => Route::Own { lane, waiting: VecDeque::new(), finishes: false },
-                // The first lane will tell of the error.
-                Ok(None) | Err(_) => Route::First,
+                Some(lane) => Route::Own { lane, waiting: VecDeque::new(), finishes: false },
+                None => Route::First { sent: 0, lane: None },
             };
             *slot = Some(Slot { id: key.id(), route });
         }
-        !matches!(slot, Some(Slot { route: Route::First, .. }))
+        !matches!(slot, Some(Slot { route: Route::First { .. }, .. }))
     }
 }
 
@@ -249,6 +283,9 @@ impl Outgoing for Batch<'_> {
         if self.has_lane(key, Some(priority)) {
             self.outgoing.batch.push_back((key, frame, Last::No));
         } else {
+            if let Some(Slot { route: Route::First { sent, .. }, .. }) = self.outgoing.slot(key) {
+                *sent += frame.len() as u64;
+            }
             self.first.push_back(frame);
         }
     }
@@ -265,6 +302,24 @@ impl Outgoing for Batch<'_> {
 
     fn abort(&mut self, key: StreamKey) {
         self.outgoing.remove(key);
+    }
+
+    fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool {
+        let Some(Slot { id, route }) = self.outgoing.slot(key) else { return false };
+        let Route::First { sent, lane } = route else { return false };
+        if *id != key.id() {
+            return false;
+        }
+        if lane.is_none() {
+            *lane = self.lanes.open(priority);
+        }
+        match lane.take_if(|_| under_way == 0) {
+            Some(lane) => {
+                *route = Route::Own { lane, waiting: VecDeque::new(), finishes: false };
+                false
+            }
+            None => lane.is_some() && *sent >= HELD_BACK_AFTER,
+        }
     }
 
     fn takes_payload(&self) -> bool {

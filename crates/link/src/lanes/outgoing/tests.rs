@@ -1,0 +1,155 @@
+//! Which lane a stream's payload takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{BufMut, BytesMut};
+use proto::{Attach, CarrierNumber, Link, LinkConfig, Side, Unlimited};
+use testkit::pair::open;
+use transport::RecvLane;
+
+use super::*;
+
+const CARRIER: CarrierNumber = CarrierNumber(1);
+
+/// The peer allows so many more.
+#[derive(Clone, Debug, Default)]
+struct Allowed(Arc<AtomicUsize>);
+
+impl Lanes for Allowed {
+    fn open(&mut self, _priority: Priority) -> io::Result<Option<Box<dyn SendLane>>> {
+        let less = |count: usize| count.checked_sub(1);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        Ok(taken.ok().map(|_| Box::new(Silent) as Box<dyn SendLane>))
+    }
+
+    fn poll_accept(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn RecvLane>>> {
+        Poll::Pending
+    }
+
+    fn welcome(&mut self, _bytes: u64) {}
+
+    fn limit_unread(&mut self, _bytes: u64) {}
+
+    fn allow(&mut self, _streams: usize) {}
+}
+
+/// A lane that takes nothing.
+#[derive(Debug)]
+struct Silent;
+
+impl SendLane for Silent {
+    fn poll_write(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _frames: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Pending
+    }
+
+    fn finish(&mut self) {}
+}
+
+/// A client's link, whose frames go to a carrier of such a peer.
+struct Rig {
+    link: Link,
+    outgoing: Outlanes,
+    allowed: Allowed,
+}
+
+impl Rig {
+    fn new(lanes: usize) -> Self {
+        let unlimited = Rc::new(Unlimited);
+        let mut link = Link::new(Side::Client, LinkConfig::default(), unlimited, crate::now());
+        link.attach(crate::now(), CARRIER, Attach::New);
+        let rig = Self { link, outgoing: Outlanes::default(), allowed: Allowed::default() };
+        rig.allow(lanes);
+        rig
+    }
+
+    fn allow(&self, more: usize) {
+        self.allowed.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// A stream that may send all that a test sends.
+    fn open(&mut self) -> StreamKey {
+        let key = self.link.open(&open("a")).unwrap();
+        self.credit(key, 0);
+        key
+    }
+
+    fn credit(&mut self, key: StreamKey, consumed: u64) {
+        let mut frame = BytesMut::new();
+        frame.put_slice(&[6, 0, 0, 16]);
+        frame.put_u32(key.id().raw());
+        frame.put_u64(1 << 24);
+        frame.put_u64(consumed);
+        assert_eq!(self.link.handle_input(crate::now(), CARRIER, &mut frame), Ok(None));
+    }
+
+    /// Payload of a stream: how many of its bytes left by the first lane, and by its own.
+    fn send(&mut self, key: StreamKey, bytes: usize) -> (usize, usize) {
+        for start in (0..bytes).step_by(1 << 10) {
+            assert!(self.link.send_slice(key, &vec![7; (bytes - start).min(1 << 10)]));
+        }
+        self.transmit(key)
+    }
+
+    fn transmit(&mut self, key: StreamKey) -> (usize, usize) {
+        let mut first = VecDeque::new();
+        loop {
+            let mut allowed = self.allowed.clone();
+            let lanes = Further { lanes: &mut allowed, has_none: false };
+            let outgoing = &mut self.outgoing;
+            let mut batch = Batch { first: &mut first, lanes, outgoing };
+            if self.link.poll_transmit(crate::now(), CARRIER, &mut batch) == 0 {
+                break;
+            }
+        }
+        let head = |frame: &Bytes| (frame[0] & 0x1f, frame[4..8].to_vec());
+        let is_data = |frame: &&Bytes| head(frame) == (2, key.id().raw().to_be_bytes().into());
+        let payload = |frame: &Bytes| frame.len() - proto::HEAD_ROOM;
+        let own = self.outgoing.batch.drain(..).filter(|(of, ..)| *of == key);
+        let own = own.map(|(_, frame, _)| payload(&frame)).sum();
+        (first.iter().filter(is_data).map(payload).sum(), own)
+    }
+}
+
+#[test]
+fn a_stream_without_a_lane_has_one_as_soon_as_there_is_one_and_nothing_is_under_way() {
+    let mut rig = Rig::new(1);
+    let (a, b) = (rig.open(), rig.open());
+    assert_eq!((rig.send(a, 10), rig.send(b, 10)), ((0, 10), (10, 0)), "there is one lane");
+    rig.credit(b, 10);
+    assert_eq!(rig.send(b, 10), (10, 0), "and still no other");
+    rig.allow(1);
+    assert_eq!(rig.send(b, 10), (10, 0), "now there is, but bytes are under way");
+    rig.credit(b, 30);
+    assert_eq!(rig.send(b, 10), (0, 10));
+    assert_eq!(rig.send(b, 10), (0, 10), "from then on");
+}
+
+#[test]
+fn a_stream_that_sends_without_pause_waits_once_for_its_lane() {
+    let mut rig = Rig::new(0);
+    let key = rig.open();
+    let much = HELD_BACK_AFTER as usize;
+    assert_eq!(rig.send(key, much), (much, 0));
+    rig.allow(1);
+    assert_eq!(rig.send(key, 10), (0, 0), "held back");
+    rig.credit(key, HELD_BACK_AFTER - 1);
+    assert_eq!(rig.transmit(key), (0, 0), "not all has arrived");
+    rig.credit(key, HELD_BACK_AFTER);
+    assert_eq!(rig.transmit(key), (0, 10));
+}
+
+#[test]
+fn who_needs_no_lane_any_more_leaves_it_to_others() {
+    let mut rig = Rig::new(0);
+    let (a, b) = (rig.open(), rig.open());
+    assert_eq!((rig.send(a, 10), rig.send(b, 10)), ((10, 0), (10, 0)));
+    rig.link.finish(a);
+    rig.credit(b, 10);
+    rig.allow(1);
+    assert_eq!((rig.transmit(a), rig.send(b, 10)), ((0, 0), (0, 10)));
+}
