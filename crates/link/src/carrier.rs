@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use pin_project_lite::pin_project;
 use proto::CarrierNumber;
 use tokio::task::AbortHandle;
 use transport::{Lane, Peer};
@@ -48,11 +49,13 @@ impl Io {
         self.charge.set(self.reading.get() + self.lane.borrow().held());
     }
 
-    /// Tells the link if the carrier takes little. At the end of a turn of its tasks.
-    pub(crate) fn look(&self, link: &Rc<Inner>) {
+    /// Tells the link if the carrier takes little, and puts lanes to rest. At the end of a turn of its tasks;
+    /// true if there is to be another one soon.
+    pub(crate) fn look(&self, link: &Rc<Inner>) -> bool {
         if let Some(rate) = self.strain.look(crate::now) {
             link.strained(rate);
         }
+        self.beside.as_ref().is_some_and(|beside| beside.rest(&mut link.machine.borrow_mut()))
     }
 }
 
@@ -162,19 +165,38 @@ async fn until_ended<T>(link: &Inner, work: impl Future<Output = T>) -> Option<T
     .await
 }
 
-/// A panicking task ends its link, and nothing else. It does so after unwinding: whoever is told
-/// of the end may have the same defect.
-pub(crate) async fn guarded(link: Weak<Inner>, work: impl Future<Output = ()>) {
-    let mut work = pin!(work);
-    let outcome = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-        Ok(polled) => polled.map(Ok),
-        Err(panic) => Poll::Ready(Err(panic)),
-    })
-    .await;
-    if outcome.is_err()
-        && let Some(link) = link.upgrade()
-    {
-        link.end(End::Panicked);
+pin_project! {
+    /// A panicking task ends its link, and nothing else. It does so after unwinding: whoever is told
+    /// of the end may have the same defect.
+    ///
+    /// An `async fn` would keep the work twice, as what it was given and as what it polls; every lane of a
+    /// stream has such a task.
+    struct Guarded<F> {
+        link: Weak<Inner>,
+        #[pin]
+        work: F,
+    }
+}
+
+pub(crate) fn guarded(
+    link: Weak<Inner>,
+    work: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
+    Guarded { link, work }
+}
+
+impl<F: Future<Output = ()>> Future for Guarded<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let polled = catch_unwind(AssertUnwindSafe(|| this.work.poll(cx)));
+        polled.unwrap_or_else(|_| {
+            if let Some(link) = this.link.upgrade() {
+                link.end(End::Panicked);
+            }
+            Poll::Ready(())
+        })
     }
 }
 

@@ -132,7 +132,9 @@ pub(crate) async fn run<S: Source>(
     poll_fn(|cx| {
         let polled = poll(cx, link, io, source, &mut buf, &mut size);
         held.set(buf.capacity());
-        io.look(link);
+        if io.look(link) {
+            cx.waker().wake_by_ref();
+        }
         polled
     })
     .await

@@ -19,7 +19,9 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
         link.wakers.enter(io.number, cx);
         let polled = turn(cx, link, io, &mut limit);
         io.account();
-        io.look(link);
+        if io.look(link) {
+            cx.waker().wake_by_ref();
+        }
         polled
     })
     .await

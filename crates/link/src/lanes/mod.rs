@@ -73,6 +73,11 @@ impl Beside {
         self.unread.is_hoarding(crate::now())
     }
 
+    /// Ends lanes of streams that rest. True: there are more to be looked at, in another turn.
+    pub(crate) fn rest(&self, machine: &mut Link) -> bool {
+        self.outgoing.borrow_mut().rest(machine, crate::now())
+    }
+
     /// The first lane has brought something: those whose turn has come go on, and no others, of which a
     /// peer may have many.
     pub(crate) fn go_on(&self, machine: &Link, number: CarrierNumber) {

@@ -40,6 +40,11 @@ impl Link {
         Some(key)
     }
 
+    /// Payload bytes of a stream that were sent and that the peer has not consumed.
+    pub fn under_way(&mut self, key: StreamKey) -> u64 {
+        lookup(&mut self.streams, key).map_or(0, |stream| stream.send.under_way())
+    }
+
     /// Payload bytes that the next [`Link::send`] may bring. After a 0 the stream is named by
     /// [`Link::poll_room`] when there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {

@@ -4,8 +4,9 @@
 //! What keeps its order on one lane needs no rule: DATA and FIN of a direction. What can overtake is
 //! made harmless here. A stream's lane may bring bytes before the first lane brings its OPEN, or
 //! RESUME: then the lane waits. A RESET overtakes bytes, which it makes worthless. CREDIT and STOP
-//! speak of the other direction. A lane says by its first frame whose it is. A stream that found no
-//! lane goes by the first one, and changes to its own later, when nothing of it is under way.
+//! speak of the other direction. A lane says by its first frame whose it is. A stream may
+//! change its lane when nothing of it is under way: from the first one, where it found none, to its own,
+//! or after a rest to another.
 
 use std::collections::VecDeque;
 

@@ -174,7 +174,7 @@ impl Batch<'_> {
         if without.contains(&key) {
             return None;
         }
-        let place = open.iter().position(|lane| lane.key == key);
+        let place = open.iter().position(|lane| lane.key == key && !lane.ended);
         if place.is_none() && open.len() >= *most {
             without.push(key);
             return None;
@@ -218,7 +218,12 @@ impl Outgoing for Batch<'_> {
     }
 
     fn holds_back(&mut self, key: StreamKey, _priority: Priority, under_way: u64) -> bool {
-        let Lanes { open, without, most, .. } = &mut *self.lanes;
+        let Lanes { open, without, most, made } = &mut *self.lanes;
+        // As if it had been silent for long: a lane ends, and the next payload opens another.
+        if under_way == 0 && made.is_multiple_of(3) {
+            let own = open.iter_mut().find(|lane| lane.key == key && !lane.ended);
+            own.into_iter().for_each(|lane| lane.ended = true);
+        }
         let Some(place) = without.iter().position(|waiting| *waiting == key) else { return false };
         if open.len() >= *most {
             return false;

@@ -8,9 +8,10 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use proto::{Outgoing, Priority, StreamId, StreamKey};
+use proto::{Link, Outgoing, Priority, StreamKey};
 use transport::{Lanes, SendLane};
 
 use super::Beside;
@@ -25,10 +26,15 @@ const WAITING_MAX: usize = 256 << 10;
 /// that sent less changes when it happens to have nothing under way.
 const HELD_BACK_AFTER: u64 = 64 << 10;
 
+/// Lanes are looked at so often, and so many in one turn: more would be felt beside them, here and at the other
+/// end.
+const ROUND: Duration = Duration::from_secs(10);
+const PER_TURN: usize = 1 << 10;
+
 /// The lanes on which this end writes.
 #[derive(Default)]
 pub(super) struct Outlanes {
-    /// By the index of the stream's key; the id tells it from a later one in its place.
+    /// By the index of the stream's key; the rest of the key tells it from a later one in its place.
     slots: Vec<Option<Slot>>,
     /// Payload of the batch in the making, in order.
     batch: VecDeque<(StreamKey, Bytes, Last)>,
@@ -37,6 +43,15 @@ pub(super) struct Outlanes {
     /// Streams whose lane did not take everything.
     blocked: VecDeque<StreamKey>,
     waiting: usize,
+    rest: Rest,
+}
+
+/// The round in which lanes are looked at that may rest.
+#[derive(Default)]
+struct Rest {
+    /// Slots before this one were looked at; 0 between rounds.
+    next: usize,
+    ended: Option<Instant>,
 }
 
 /// Whether a frame is the last of its stream.
@@ -47,7 +62,9 @@ enum Last {
 }
 
 struct Slot {
-    id: StreamId,
+    key: StreamKey,
+    /// Something was sent since the last round of [`Rest`].
+    is_used: bool,
     route: Route,
 }
 
@@ -144,9 +161,9 @@ impl Outlanes {
             }
             let run = &mut self.run;
             match self.slots.get_mut(key.index()) {
-                Some(Some(Slot { id, route: Route::Own { waiting, finishes, .. } }))
-                    if *id == key.id() =>
-                {
+                Some(Some(Slot {
+                    key: of, route: Route::Own { waiting, finishes, .. }, ..
+                })) if *of == key => {
                     self.waiting += run.iter().map(Bytes::len).sum::<usize>();
                     *finishes |= ends;
                     if waiting.is_empty() {
@@ -165,10 +182,10 @@ impl Outlanes {
     /// Writes what waits for a lane as far as it takes it.
     fn offer(&mut self, cx: &mut Context<'_>, key: StreamKey) -> io::Result<usize> {
         let Some(slot) = self.slots.get_mut(key.index()) else { return Ok(0) };
-        let Some(Slot { id, route: Route::Own { lane, waiting, finishes } }) = slot else {
+        let Some(Slot { key: of, route: Route::Own { lane, waiting, finishes }, .. }) = slot else {
             return Ok(0);
         };
-        if *id != key.id() {
+        if *of != key {
             return Ok(0);
         }
         let mut written = 0;
@@ -216,10 +233,38 @@ impl Outlanes {
         self.batch.retain(|(queued, ..)| *queued != key);
         let Some(slot) = self.slots.get_mut(key.index()) else { return };
         if let Some(Slot { route: Route::Own { waiting, .. }, .. }) =
-            slot.take_if(|slot| slot.id == key.id())
+            slot.take_if(|slot| slot.key == key)
         {
             self.waiting -= waiting.iter().map(Bytes::len).sum::<usize>();
         }
+    }
+
+    /// Ends the lanes of streams that were silent for a round and of which nothing is under way: a lane costs
+    /// either end twice what an idle stream does. Whoever speaks again gets another one, and nothing can
+    /// overtake anything. True: the round goes on.
+    pub(super) fn rest(&mut self, machine: &mut Link, now: Instant) -> bool {
+        let Rest { next, ended } = &mut self.rest;
+        if *next == 0 && ended.is_some_and(|ended| now < ended + ROUND) {
+            return false;
+        }
+        let end = self.slots.len().min(*next + PER_TURN);
+        for slot in self.slots.get_mut(*next..end).into_iter().flatten() {
+            let Some(Slot { key, is_used, route: Route::Own { lane, waiting, finishes: false } }) =
+                slot
+            else {
+                continue;
+            };
+            let was_used = std::mem::take(is_used);
+            if !was_used && waiting.is_empty() && machine.under_way(*key) == 0 {
+                lane.finish();
+                *slot = None;
+            }
+        }
+        *next = end;
+        if end == self.slots.len() {
+            self.rest = Rest { next: 0, ended: Some(now) };
+        }
+        self.rest.next > 0
     }
 
     fn slot(&mut self, key: StreamKey) -> &mut Option<Slot> {
@@ -260,15 +305,17 @@ impl Batch<'_> {
     /// Whether the stream has a lane of its own. If it is new it gets one of this class.
     fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
         let slot = self.outgoing.slot(key);
-        if slot.as_ref().is_none_or(|slot| slot.id != key.id()) {
+        if slot.as_ref().is_none_or(|slot| slot.key != key) {
             let Some(priority) = opens else { return false };
             let route = match self.lanes.open(priority) {
                 Some(lane) => Route::Own { lane, waiting: VecDeque::new(), finishes: false },
                 None => Route::First { sent: 0, lane: None },
             };
-            *slot = Some(Slot { id: key.id(), route });
+            *slot = Some(Slot { key, is_used: true, route });
         }
-        !matches!(slot, Some(Slot { route: Route::First { .. }, .. }))
+        let Some(Slot { is_used, route, .. }) = slot else { return false };
+        *is_used = true;
+        !matches!(route, Route::First { .. })
     }
 }
 
@@ -305,9 +352,9 @@ impl Outgoing for Batch<'_> {
     }
 
     fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool {
-        let Some(Slot { id, route }) = self.outgoing.slot(key) else { return false };
+        let Some(Slot { key: of, route, .. }) = self.outgoing.slot(key) else { return false };
         let Route::First { sent, lane } = route else { return false };
-        if *id != key.id() {
+        if *of != key {
             return false;
         }
         if lane.is_none() {

@@ -153,3 +153,52 @@ fn who_needs_no_lane_any_more_leaves_it_to_others() {
     rig.allow(1);
     assert_eq!((rig.transmit(a), rig.send(b, 10)), ((0, 0), (0, 10)));
 }
+
+#[test]
+fn the_lane_of_a_stream_that_rests_ends_and_it_gets_another_when_it_speaks() {
+    let mut rig = Rig::new(1);
+    let key = rig.open();
+    assert_eq!(rig.send(key, 10), (0, 10));
+    let begun = crate::now();
+    let mut round = 0;
+    let mut rest = |rig: &mut Rig| {
+        round += 1;
+        assert!(!rig.outgoing.rest(&mut rig.link, begun + ROUND * round));
+        rig.outgoing.slots[key.index()].is_none()
+    };
+    assert!(!rest(&mut rig), "it has just spoken");
+    assert!(!rest(&mut rig), "and nobody has said that it was heard");
+    rig.credit(key, 10);
+    assert!(rest(&mut rig));
+    assert_eq!(rig.send(key, 10), (10, 0), "this peer allows no other");
+    rig.credit(key, 20);
+    rig.allow(1);
+    assert_eq!(rig.send(key, 10), (0, 10));
+    rig.credit(key, 30);
+    assert!(!rest(&mut rig), "it has just spoken");
+    assert!(rest(&mut rig));
+    // What ends then ends by the first lane.
+    rig.link.finish(key);
+    assert_eq!(rig.transmit(key), (0, 0));
+    assert!(rig.outgoing.batch.is_empty());
+}
+
+#[test]
+fn many_lanes_are_put_to_rest_in_several_turns() {
+    let count = 2 * PER_TURN + 1;
+    let mut rig = Rig::new(count);
+    for _ in 0..count {
+        let key = rig.open();
+        rig.send(key, 1);
+        rig.credit(key, 1);
+    }
+    // The first slot is that of the control stream, which never has one.
+    let rests = |rig: &Rig| rig.outgoing.slots.iter().filter(|slot| slot.is_none()).count();
+    let begun = crate::now();
+    let turn = |rig: &mut Rig, at| (rig.outgoing.rest(&mut rig.link, at), rests(rig));
+    let goes_on = [true, true, false];
+    assert_eq!(goes_on.map(|_| turn(&mut rig, begun)), goes_on.map(|more| (more, 1)));
+    assert_eq!(turn(&mut rig, begun + ROUND / 2), (false, 1), "too early for the next round");
+    let expected = [(true, PER_TURN), (true, 2 * PER_TURN), (false, 1 + count)];
+    assert_eq!(expected.map(|_| turn(&mut rig, begun + ROUND)), expected);
+}
