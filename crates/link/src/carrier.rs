@@ -52,10 +52,14 @@ impl Io {
     /// Tells the link if the carrier takes little, and puts lanes to rest. At the end of a turn of its tasks;
     /// true if there is to be another one soon.
     pub(crate) fn look(&self, link: &Rc<Inner>) -> bool {
-        if let Some(rate) = self.strain.look(crate::now) {
+        if self.beside.is_none() && self.strain.is_blind() {
+            return false;
+        }
+        let now = crate::now();
+        if let Some(rate) = self.strain.look(now) {
             link.strained(rate);
         }
-        self.beside.as_ref().is_some_and(|beside| beside.rest(&mut link.machine.borrow_mut()))
+        self.beside.as_ref().is_some_and(|beside| beside.rest(&mut link.machine.borrow_mut(), now))
     }
 }
 

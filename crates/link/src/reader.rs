@@ -50,6 +50,9 @@ pub(crate) trait Source {
     /// Read size where memory is tight.
     const TIGHT: usize;
 
+    /// Whether its turns are those of the carrier, in which all of it is looked after.
+    const IS_FIRST: bool = false;
+
     /// Whether what was read has to wait for its turn, which comes by the first lane.
     fn is_early(&self) -> bool {
         false
@@ -85,6 +88,7 @@ pub(crate) struct First;
 impl Source for First {
     const FIRST: usize = BUSY;
     const TIGHT: usize = BUSY;
+    const IS_FIRST: bool = true;
 
     fn poll_read(
         &mut self,
@@ -132,7 +136,7 @@ pub(crate) async fn run<S: Source>(
     poll_fn(|cx| {
         let polled = poll(cx, link, io, source, &mut buf, &mut size);
         held.set(buf.capacity());
-        if io.look(link) {
+        if S::IS_FIRST && io.look(link) {
             cx.waker().wake_by_ref();
         }
         polled

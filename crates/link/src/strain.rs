@@ -41,10 +41,15 @@ impl Strain {
         Self { watch, last: Cell::default(), run: Cell::default() }
     }
 
+    /// Whether the transport tells nothing of its path.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.watch.is_none()
+    }
+
     /// The bytes a second that it takes, if they are few and were so for [`LASTS`]; said again after as
     /// long.
-    pub(crate) fn look(&self, now: impl Fn() -> Instant) -> Option<u64> {
-        let (watch, now) = (self.watch.as_ref()?, now());
+    pub(crate) fn look(&self, now: Instant) -> Option<u64> {
+        let watch = self.watch.as_ref()?;
         let last = self.last.get();
         if last.is_some_and(|(at, _)| now.saturating_duration_since(at) < EVERY) {
             return None;
@@ -115,7 +120,7 @@ mod tests {
             path.acked.fetch_add(bytes, Ordering::Relaxed);
             path.limited.fetch_add(if is_limited { bytes } else { 0 }, Ordering::Relaxed);
             now += Duration::from_millis(100);
-            if let Some(rate) = strain.look(|| now) {
+            if let Some(rate) = strain.look(now) {
                 said = (said.0 + 1, Some(rate));
             }
         }

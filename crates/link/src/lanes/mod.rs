@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::time::Instant;
 
 pub(crate) use incoming::accept;
 use outgoing::Outlanes;
@@ -74,8 +75,8 @@ impl Beside {
     }
 
     /// Ends lanes of streams that rest. True: there are more to be looked at, in another turn.
-    pub(crate) fn rest(&self, machine: &mut Link) -> bool {
-        self.outgoing.borrow_mut().rest(machine, crate::now())
+    pub(crate) fn rest(&self, machine: &mut Link, now: Instant) -> bool {
+        self.outgoing.borrow_mut().rest(machine, now)
     }
 
     /// The first lane has brought something: those whose turn has come go on, and no others, of which a
