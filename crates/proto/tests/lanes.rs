@@ -5,8 +5,8 @@ use std::rc::Rc;
 use bytes::{Bytes, BytesMut};
 use proto::ViolationCode as Code;
 use proto::{
-    Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, Outgoing, Priority, ResetCode, Side,
-    StreamKey, Unlimited, Violation,
+    Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, Open, Outgoing, Priority, ResetCode,
+    Side, StreamKey, Unlimited, Violation,
 };
 use testkit::pair::{epoch, open};
 
@@ -286,4 +286,19 @@ fn a_stream_that_is_held_back_goes_on_over_the_next_carrier() {
     assert!(events.contains(&Event::Resumed), "{events:?}");
     while link.poll_transmit(epoch(), SECOND, &mut sent) > 0 {}
     assert_eq!(sent.own.len(), 3, "both, as nothing is under way there");
+}
+
+#[test]
+fn a_stream_that_is_held_back_is_in_no_other_s_way() {
+    let mut link = link(Side::Client);
+    let mut sent = Sent { holds: true, ..Sent::default() };
+    let opened = [Priority::Interactive, Priority::Bulk]
+        .map(|priority| link.open(&Open { priority, ..open("a") }).expect("it opens"));
+    let [urgent, bulk] = opened;
+    assert!(link.send_slice(urgent, b"first"));
+    while link.poll_transmit(epoch(), FIRST, &mut sent) > 0 {}
+    assert!(link.send_slice(urgent, b"second") && link.send_slice(bulk, b"bulk"));
+    assert!(link.poll_transmit(epoch(), FIRST, &mut sent) > 0, "who writes stops at 0");
+    let own: Vec<_> = sent.own.iter().map(|(key, ..)| *key).collect();
+    assert_eq!(own, [urgent, bulk]);
 }

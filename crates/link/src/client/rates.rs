@@ -3,8 +3,10 @@
 //!
 //! ```text
 //!   strained --> next path --greeted--> 3 s --quicker--> stays; the preferred one is tried after 1 min, 2, ... 32
-//!                                           |--not-----> back; no other trial for 10 min, 20, ... 320
-//!                                           +--nothing moved: as after any other change
+//!                    |                      |--not-----> back; then the path after it, and once all were
+//!                    |                      |            tried no other trial for 10 min, 20, ... 320
+//!                    |                      +--nothing moved: as after any other change
+//!                    +--no answer: the path after it; once all were tried, after 1 min, 2, ... 32
 //! ```
 
 use std::time::Duration;
@@ -65,7 +67,7 @@ pub(super) enum Shown {
     Quicker(Duration),
     /// The path from which it was tried is as quick.
     NotQuicker(usize),
-    /// Nothing moved.
+    /// Nothing moved: there was nothing to carry any more.
     Nothing,
 }
 
@@ -75,9 +77,12 @@ pub(super) struct Rates {
     trial: Option<Trial>,
     /// No trial before.
     patient_until: Option<Instant>,
-    /// Trials in sequence that showed a quicker path, and that did not.
+    /// Trials in sequence that showed a quicker path; rounds that did not, or found none that answers.
     quicker: u32,
     in_vain: u32,
+    unanswered: u32,
+    /// Which of the other paths is next.
+    next: usize,
     /// When the path that was left counts as good again, unless it is strained before.
     good_at: Option<Instant>,
 }
@@ -85,6 +90,7 @@ pub(super) struct Rates {
 #[derive(Debug)]
 struct Trial {
     from: usize,
+    to: usize,
     little: Little,
     begun: Instant,
     /// Since when the other path carries.
@@ -94,24 +100,57 @@ struct Trial {
 }
 
 impl Rates {
-    /// Whether to try another path than `from`, which carries little; then it is noted that one is tried.
-    pub(super) fn should_try(&mut self, from: usize, little: Little, now: Instant) -> bool {
-        let is_late = |trial: &Trial| trial.looked_at.is_none() && now - trial.begun >= ANSWERS;
-        if self.trial.as_ref().is_some_and(is_late) {
-            self.trial = None;
+    /// Which path to try beside `from`, one of `count`, which carries little; then it is noted that it is tried.
+    pub(super) fn choose(
+        &mut self,
+        from: usize,
+        count: usize,
+        little: Little,
+        now: Instant,
+    ) -> Option<usize> {
+        let others = count.checked_sub(1).filter(|others| *others > 0)?;
+        if self.trial.as_ref().is_some_and(|trial| trial.is_late(now)) {
+            self.unanswered(others, now);
         }
         if self.trial.is_some() || self.patient_until.is_some_and(|until| now < until) {
-            return false;
+            return None;
         }
+        let to = (from + 1 + self.next % others) % count;
         let (looked_at, last) = (None, (now, 0));
-        self.trial = Some(Trial { from, little, begun: now, looked_at, last, best: 0 });
-        true
+        self.trial = Some(Trial { from, to, little, begun: now, looked_at, last, best: 0 });
+        Some(to)
+    }
+
+    /// Whether a path was tried and has not answered.
+    pub(super) fn is_asking(&self) -> bool {
+        self.trial.as_ref().is_some_and(|trial| trial.looked_at.is_none())
+    }
+
+    /// The carrier is silent or dead: what answers now is no answer to a trial.
+    pub(super) fn forget_trial(&mut self) {
+        self.trial = None;
+    }
+
+    /// The path that was tried is none.
+    pub(super) fn unanswered(&mut self, others: usize, now: Instant) {
+        self.trial = None;
+        if self.advance(others) {
+            self.patient_until = Some(now + doubled(PREFER_EVERY, self.unanswered));
+            self.unanswered += 1;
+        }
+    }
+
+    /// The next of the other paths. True when all were tried.
+    fn advance(&mut self, others: usize) -> bool {
+        self.next = (self.next + 1) % others.max(1);
+        self.next == 0
     }
 
     /// The link goes on over this path.
     pub(super) fn moved(&mut self, path: usize, link: &Link, now: Instant) {
         let Some(trial) = &mut self.trial else { return };
-        if path == trial.from || trial.looked_at.is_some() {
+        // Another attempt than this trial's, or one more change amid it.
+        if path != trial.to || trial.looked_at.is_some() || trial.is_late(now) {
             self.trial = None;
             return;
         }
@@ -126,7 +165,7 @@ impl Rates {
     }
 
     /// Looks; what was shown once that is clear.
-    pub(super) fn look(&mut self, link: &Link, now: Instant) -> Option<Shown> {
+    pub(super) fn look(&mut self, link: &Link, count: usize, now: Instant) -> Option<Shown> {
         let trial = self.trial.as_mut()?;
         let since = trial.looked_at?;
         let carried = trial.little.way.carried(link);
@@ -138,16 +177,22 @@ impl Rates {
         }
         let Trial { from, little, best, .. } = self.trial.take()?;
         tracing::debug!(link = link.serial(), before = little.rate, after = best, "rates compared");
-        Some(self.judge(from, little.rate, best, now))
+        Some(self.judge(from, count.saturating_sub(1), [little.rate, best], now))
     }
 
-    fn judge(&mut self, from: usize, before: u64, after: u64, now: Instant) -> Shown {
-        if after < before / 2 {
+    /// `rates` before and now.
+    fn judge(&mut self, from: usize, others: usize, rates: [u64; 2], now: Instant) -> Shown {
+        let [before, after] = rates;
+        self.unanswered = 0;
+        if after == 0 {
+            self.patient_until = Some(now + PREFER_EVERY);
             return Shown::Nothing;
         }
-        if after < before / 2 * 3 {
-            self.patient_until = Some(now + doubled(PATIENCE, self.in_vain));
-            self.in_vain += 1;
+        if after < before.saturating_add(before / 2) {
+            if self.advance(others) {
+                self.patient_until = Some(now + doubled(PATIENCE, self.in_vain));
+                self.in_vain += 1;
+            }
             return Shown::NotQuicker(from);
         }
         self.in_vain = 0;
@@ -158,6 +203,12 @@ impl Rates {
         self.quicker += 1;
         self.good_at = Some(now + kept + GOOD);
         Shown::Quicker(kept)
+    }
+}
+
+impl Trial {
+    fn is_late(&self, now: Instant) -> bool {
+        self.looked_at.is_none() && now - self.begun >= ANSWERS
     }
 }
 
@@ -176,35 +227,57 @@ mod tests {
         let (mut rates, mut now) = (Rates::default(), Instant::now());
         let mut minutes = Vec::new();
         for _ in 0..7 {
-            let Shown::Quicker(kept) = rates.judge(0, 100_000, 150_000, now) else { panic!() };
+            let shown = rates.judge(0, 1, [100_000, 150_000], now);
+            let Shown::Quicker(kept) = shown else { panic!() };
             minutes.push(kept.as_secs() / 60);
             now += kept + Duration::from_secs(5);
         }
         assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 32]);
         now += GOOD;
-        assert_eq!(
-            rates.judge(0, 100_000, 150_000, now),
-            Shown::Quicker(PREFER_EVERY),
-            "it was good"
-        );
+        let shown = rates.judge(0, 1, [100_000, 150_000], now);
+        assert_eq!(shown, Shown::Quicker(PREFER_EVERY), "it was good");
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_no_path_is_quicker_trials_become_rare() {
         let (mut rates, start) = (Rates::default(), Instant::now());
-        assert!(rates.should_try(0, LITTLE, start));
-        assert!(!rates.should_try(0, LITTLE, start + PIECE), "one at a time");
-        assert!(rates.should_try(0, LITTLE, start + ANSWERS), "that one does not answer");
-        rates.trial = None;
+        assert_eq!(rates.choose(0, 2, LITTLE, start), Some(1));
+        assert_eq!(rates.choose(0, 2, LITTLE, start + PIECE), None, "one at a time");
         let mut now = start;
-        for minutes in [10, 20, 40, 80, 160, 320, 320] {
-            assert_eq!(rates.judge(0, 100_000, 149_999, now), Shown::NotQuicker(0));
-            let pause = Duration::from_mins(minutes);
-            assert!(!rates.should_try(0, LITTLE, now + pause - PIECE), "{minutes}");
-            now += pause;
-            assert!(rates.should_try(0, LITTLE, now), "{minutes}");
+        // As quick, or a tenth of it.
+        for (minutes, after) in
+            [10, 20, 40, 80, 160, 320, 320].into_iter().zip([149_999, 10_000].into_iter().cycle())
+        {
             rates.trial = None;
+            assert_eq!(rates.judge(0, 1, [100_000, after], now), Shown::NotQuicker(0));
+            let pause = Duration::from_mins(minutes);
+            assert_eq!(rates.choose(0, 2, LITTLE, now + pause - PIECE), None, "{minutes}");
+            now += pause;
+            assert_eq!(rates.choose(0, 2, LITTLE, now), Some(1), "{minutes}");
         }
-        assert_eq!(rates.judge(0, 100_000, 49_999, now), Shown::Nothing);
+        rates.trial = None;
+        assert_eq!(rates.judge(0, 1, [100_000, 0], now), Shown::Nothing);
+        assert_eq!(rates.choose(0, 2, LITTLE, now + PREFER_EVERY - PIECE), None);
+        assert_eq!(rates.choose(0, 2, LITTLE, now + PREFER_EVERY), Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_of_the_other_paths_is_tried_before_there_is_a_pause() {
+        let (mut rates, mut now) = (Rates::default(), Instant::now());
+        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(2));
+        assert!(rates.is_asking());
+        now += ANSWERS;
+        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(3), "that one does not answer");
+        rates.trial = None;
+        assert_eq!(rates.judge(1, 3, [100_000, 100_000], now), Shown::NotQuicker(1));
+        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(0));
+        rates.unanswered(3, now);
+        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY - PIECE), None, "these were all");
+        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY), Some(2));
+        // What is quick stays the first to be tried.
+        rates.trial = None;
+        assert!(matches!(rates.judge(1, 3, [100_000, 900_000], now), Shown::Quicker(_)));
+        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY), Some(2));
+        assert_eq!(rates.choose(0, 1, LITTLE, now + PATIENCE), None, "there is no other");
     }
 }

@@ -57,6 +57,7 @@ impl Watch {
                     Notice::CarrierLost => {
                         // Later numbers win over whatever becomes of these.
                         self.trials.clear();
+                        self.rates.forget_trial();
                         self.note_life(attached);
                         let pause = backoff.after(attached.elapsed());
                         let Some((answer, rest)) = self.reattach(pause).await else { return };
@@ -64,6 +65,7 @@ impl Watch {
                         answer
                     }
                     Notice::Probe => {
+                        self.rates.forget_trial();
                         self.note_life(attached);
                         // The present carrier may yet wake up: until another one is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
@@ -76,7 +78,8 @@ impl Watch {
                     }
                 },
                 () = until(self.rates.next()) => {
-                    match self.rates.look(&self.link, Instant::now()) {
+                    let count = self.keeper.client.paths.len();
+                    match self.rates.look(&self.link, count, Instant::now()) {
                         Some(Shown::Quicker(kept)) => prefer_at = Instant::now() + kept,
                         Some(Shown::NotQuicker(path)) => self.try_beside(path),
                         Some(Shown::Nothing) | None => {}
@@ -91,6 +94,11 @@ impl Watch {
                 }
             };
             match answer {
+                // Beside a carrier that is alive: whoever answers there does not know the link.
+                Answer::Forgotten if self.rates.is_asking() => {
+                    let others = self.keeper.client.paths.len().saturating_sub(1);
+                    self.rates.unanswered(others, Instant::now());
+                }
                 Answer::Forgotten => return self.link.inner.end(End::Forgotten),
                 Answer::Greeted(connected) if connected.accepted.link != self.known.id => {
                     dismiss(*connected).await;
@@ -127,16 +135,19 @@ impl Watch {
     /// The carrier takes little of what there is: perhaps another path takes more.
     fn try_quicker(&mut self) {
         let count = self.keeper.client.paths.len();
-        let Some(little) = self.link.inner.little.take().filter(|_| count > 1) else { return };
-        if self.trials.is_empty() && self.rates.should_try(self.path, little, Instant::now()) {
+        let Some(little) = self.link.inner.little.take() else { return };
+        if !self.trials.is_empty() {
+            return;
+        }
+        if let Some(path) = self.rates.choose(self.path, count, little, Instant::now()) {
             let (link, way, bytes_a_second) = (self.link.serial(), little.way, little.rate);
             tracing::info!(
                 link,
                 ?way,
                 bytes_a_second,
-                "the path carries little: trying the next one"
+                "the path carries little: trying another one"
             );
-            self.try_beside((self.path + 1) % count);
+            self.try_beside(path);
         }
     }
 

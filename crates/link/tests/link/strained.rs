@@ -68,9 +68,19 @@ fn the_next_path_is_kept_where_it_is_quicker_and_left_later() {
 
 #[test]
 fn the_preferred_path_is_taken_back_at_once_where_the_other_is_no_quicker() {
+    taken_back(100_000);
+}
+
+#[test]
+fn the_preferred_path_is_taken_back_at_once_where_the_other_is_slower() {
+    taken_back(10_000);
+}
+
+/// Where the other path carries so many bytes a second.
+fn taken_back(bytes_a_second: usize) {
     virtually(async {
         let (_server, client, second, near, _far) = two_paths(100_000).await;
-        trickle(&near, 100_000);
+        trickle(&near, bytes_a_second);
         until("the other path", || client.connected.borrow().last() == Some(&(2, true))).await;
         let begin = Instant::now();
         until("back", || client.connected.borrow().last() == Some(&(1, true))).await;

@@ -157,7 +157,8 @@ impl Link {
         let most = self.rate.frame_limit().max(BATCH_BYTES);
         // One class a batch: between batches those who have room again bring more, and a lower
         // class is not to take what a higher one is about to use.
-        let class = self.schedule.class();
+        let mut class = self.schedule.class();
+        let before = batch.frames;
         while batch.frames < BATCH && batch.bytes < most && self.schedule.class() == class {
             let Some(key) = self.schedule.next() else { return };
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
@@ -166,7 +167,10 @@ impl Link {
                 && stream.send.unsent() > 0
                 && batch.out.holds_back(key, stream.priority, stream.send.under_way())
             {
-                // The next CREDIT makes it ready again.
+                // The next CREDIT makes it ready again. Until then it is in no other's way.
+                if batch.frames == before {
+                    class = self.schedule.class();
+                }
                 continue;
             }
             let end_of_turn = batch.bytes + TURN;

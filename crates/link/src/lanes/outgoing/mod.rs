@@ -243,6 +243,10 @@ impl Outlanes {
     /// either end twice what an idle stream does. Whoever speaks again gets another one, and nothing can
     /// overtake anything. True: the round goes on.
     pub(super) fn rest(&mut self, machine: &mut Link, now: Instant) -> bool {
+        // An end that waits there needs its lane.
+        if !self.batch.is_empty() {
+            return false;
+        }
         let Rest { next, ended } = &mut self.rest;
         if *next == 0 && ended.is_some_and(|ended| now < ended + ROUND) {
             return false;

@@ -202,3 +202,20 @@ fn many_lanes_are_put_to_rest_in_several_turns() {
     let expected = [(true, PER_TURN), (true, 2 * PER_TURN), (false, 1 + count)];
     assert_eq!(expected.map(|_| turn(&mut rig, begun + ROUND)), expected);
 }
+
+#[test]
+fn an_end_that_waits_to_be_written_keeps_its_lane() {
+    let mut rig = Rig::new(1);
+    let key = rig.open();
+    rig.send(key, 10);
+    rig.credit(key, 10);
+    rig.link.finish(key);
+    let mut first = VecDeque::new();
+    let lanes = Further { lanes: &mut rig.allowed.clone(), has_none: false };
+    let mut batch = Batch { first: &mut first, lanes, outgoing: &mut rig.outgoing };
+    assert!(rig.link.poll_transmit(crate::now(), CARRIER, &mut batch) > 0);
+    for round in 1..4 {
+        rig.outgoing.rest(&mut rig.link, crate::now() + ROUND * round);
+    }
+    assert!(rig.outgoing.slots[key.index()].is_some());
+}
