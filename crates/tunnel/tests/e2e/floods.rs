@@ -133,7 +133,9 @@ fn lanes_that_belong_to_no_stream_are_few_and_small() {
             for _ in 0..50 {
                 let claim = || {
                     stream += 2;
-                    let frame = Bytes::from(frame(Kind::Data, stream, &[7; 40_000]));
+                    // As much as is read ahead of an OPEN: with more a peer soon has used up what it may leave
+                    // unread, and shut itself up.
+                    let frame = Bytes::from(frame(Kind::Data, stream, &[7; 2_000]));
                     if stream % 4 == 1 { frame.slice(..1) } else { frame }
                 };
                 lanes.extend(peer.open_lanes(claim).await);
