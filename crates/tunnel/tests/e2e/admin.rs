@@ -249,7 +249,8 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
         let (sent, lost) = (of("sent_packets"), of("lost_packets"));
         // A tenth is lost on the way.
         assert!(lost > 0 && lost < sent / 2 && of("lost_bytes") > lost, "{quic}");
-        assert!(of("window_bytes") >= 4 * of("mtu") && of("mtu") >= 1_200, "{quic}");
+        // Two packets are the least (RFC 9002 section 7.2), and CUBIC is near them at such a loss.
+        assert!(of("window_bytes") >= 2 * of("mtu") && of("mtu") >= 1_200, "{quic}");
         assert!((1..10_000_000).contains(&of("rtt_micros")), "{quic}");
         let found = api.metrics();
         let labels = format!("{{peer=\"{peer}\",transport=\"quic\"}}");
