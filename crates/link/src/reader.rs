@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use proto::{CarrierNumber, Event, StreamKey, Violation};
 use transport::{gather, pool};
 
@@ -26,8 +26,8 @@ const FULL: usize = 1 << 10;
 /// Bytes read in one turn before others may run.
 const BUDGET: usize = 256 << 10;
 
-/// Payloads in one read smaller than this, on the mean: what they cost is their number, so the reads stay
-/// small and the turn ends. A read of 512 KiB full of frames of one byte took the worker 0.2 s.
+/// A payload counts as so many bytes at least: what a smaller one costs is a call, and 512 KiB full of frames
+/// of one byte took the worker 0.2 s. Reads full of them stay small.
 const SMALL: usize = 1 << 10;
 
 /// Least spare capacity worth a system call.
@@ -129,12 +129,10 @@ pub(crate) async fn run<S: Source>(
 ) -> Outcome {
     let mut held = Held { io, bytes: 0 };
     let mut buf = leftover;
-    let mut size = S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY });
-    if let Err(violation) = process(link, io, source, &mut buf) {
-        return Outcome::Violation(violation);
-    }
+    let size = S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY });
+    let mut pace = Pace { size, is_amid: true };
     poll_fn(|cx| {
-        let polled = poll(cx, link, io, source, &mut buf, &mut size);
+        let polled = poll(cx, link, io, source, &mut buf, &mut pace);
         held.set(buf.capacity());
         if S::IS_FIRST && io.look(link) {
             cx.waker().wake_by_ref();
@@ -142,6 +140,14 @@ pub(crate) async fn run<S: Source>(
         polled
     })
     .await
+}
+
+/// What a reader knows of its next turn.
+struct Pace {
+    /// Of its next read.
+    size: usize,
+    /// Whether the last turn ended before all was handed over that had been read.
+    is_amid: bool,
 }
 
 /// What a reader's buffer adds to those of the carrier.
@@ -170,21 +176,28 @@ fn poll<S: Source>(
     io: &Io,
     source: &mut S,
     buf: &mut BytesMut,
-    size: &mut usize,
+    pace: &mut Pace,
 ) -> Poll<Outcome> {
     let mut budget = BUDGET;
     loop {
-        if source.is_early() {
-            // Its turn may have come meanwhile.
-            if let Err(violation) = process(link, io, source, buf) {
-                return Poll::Ready(Outcome::Violation(violation));
-            }
+        // Of an early one, the turn may have come meanwhile.
+        if pace.is_amid || source.is_early() {
+            let payloads = match process(link, io, source, buf, budget / SMALL) {
+                Ok(payloads) => payloads,
+                Err(violation) => return Poll::Ready(Outcome::Violation(violation)),
+            };
+            pace.is_amid = payloads >= budget / SMALL;
             if source.is_early() {
                 source.wait(cx);
                 return Poll::Pending;
             }
+            if pace.is_amid {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            budget -= payloads * SMALL;
         }
-        make_room(buf, *size);
+        make_room(buf, pace.size);
         let room = buf.capacity() - buf.len();
         let n = match source.poll_read(cx, io, buf) {
             Poll::Pending => {
@@ -202,7 +215,7 @@ fn poll<S: Source>(
         if let Some(beside) = &io.beside {
             beside.has_read(n, &link.machine.borrow());
         }
-        let payloads = match process(link, io, source, buf) {
+        let payloads = match process(link, io, source, buf, budget / SMALL) {
             Ok(payloads) => payloads,
             Err(violation) => return Poll::Ready(Outcome::Violation(violation)),
         };
@@ -211,21 +224,22 @@ fn poll<S: Source>(
             let text = "memory that was promised to it is wanted elsewhere";
             return Poll::Ready(Outcome::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
-        let are_small = n >= SPARE && n < payloads.max(1) * SMALL;
-        *size = if is_tight(link) {
+        let cost = n.max(payloads * SMALL);
+        pace.is_amid = payloads >= budget / SMALL;
+        pace.size = if is_tight(link) {
             S::TIGHT
-        } else if n < SPARE || are_small {
+        } else if n < SPARE || n < cost {
             BUSY
         } else if n + FULL > room {
             BULK
         } else {
-            *size
+            pace.size
         };
-        if n >= budget || are_small {
+        if cost >= budget || pace.is_amid {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        budget -= n;
+        budget -= cost;
     }
 }
 
@@ -251,17 +265,15 @@ fn make_room(buf: &mut BytesMut, size: usize) {
     }
 }
 
-/// Hands everything in `buf` to the machine, and what it gives to who it is for. Returns how many payloads
-/// there were.
+/// Hands what is in `buf` to the machine, and what it gives to who it is for: all, or `most` payloads. Returns
+/// how many there were.
 fn process(
     link: &Rc<Inner>,
     io: &Io,
     source: &mut impl Source,
     buf: &mut BytesMut,
+    most: usize,
 ) -> Result<usize, Violation> {
-    if !buf.has_remaining() {
-        return Ok(0);
-    }
     let now = crate::now();
     let mut run = io.run.take();
     let mut payloads = 0;
@@ -271,6 +283,9 @@ fn process(
             Ok(Some(Event::Data { key, bytes })) => {
                 payloads += 1;
                 run.push(link, now, key, bytes);
+                if payloads >= most {
+                    break Ok(payloads);
+                }
             }
             Ok(Some(event)) => {
                 run.end(link, now);

@@ -1,8 +1,10 @@
 //! Peers that mean harm or do not know better.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -101,6 +103,42 @@ fn a_peer_that_breaks_the_protocol_and_does_not_read_is_dropped_all_the_same() {
         write(&mut near, b"garbage garbage garbage").await;
         until("its end", || link.has_ended()).await;
         assert!(stuck.is_over());
+    });
+}
+
+/// Others have their turns between those in which a read full of frames of one byte is handed on.
+#[test]
+fn many_small_payloads_are_many_turns() {
+    const FRAMES: u32 = 4_000;
+    // All credit there is, normal class, a service of one letter and no visitor.
+    let open = [1, 0, 0, 14, 0, 0, 0, 1, 0, 0, 0, 0, 0x40, 0, 0, 1, 1, 0, 0, 1, b'x', 0];
+    let tiny = |at: u32| {
+        let [_, _, high, low] = at.to_be_bytes();
+        [2, 0, 0, 5, 0, 0, 0, 1, 0, 0, high, low, b'x']
+    };
+    let frames: Vec<u8> = (0..FRAMES).flat_map(tiny).collect();
+    virtually(async move {
+        let (mut near, far) = memory::pair(Faults::default());
+        let (link, owner) = link_to(far);
+        write(&mut near, &open).await;
+        until("the stream", || owner.tap(0).is_some()).await;
+        let tap = owner.tap(0).unwrap();
+        // Takes a turn whenever there is one.
+        let (seen, most) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let watching = {
+            let (tap, seen, most) = (Rc::clone(&tap), Rc::clone(&seen), Rc::clone(&most));
+            tokio::task::spawn_local(poll_fn(move |cx| {
+                let now = tap.counted.get();
+                most.set(most.get().max(now - seen.replace(now)));
+                cx.waker().wake_by_ref();
+                if now < FRAMES.into() { Poll::Pending } else { Poll::Ready(()) }
+            }))
+        };
+        tap.keeps.set(false);
+        write(&mut near, &frames).await;
+        watching.await.unwrap();
+        assert!((1..=512).contains(&most.get()), "{} payloads in one turn", most.get());
+        assert!(!link.has_ended());
     });
 }
 
