@@ -188,3 +188,28 @@ fn windows_stay_within_the_budget_and_all_is_given_back() {
     drop(pair);
     assert_eq!(purses.map(|purse| purse.used()), [0, 0]);
 }
+
+#[test]
+fn windows_that_nobody_can_refuse_leave_room_for_one_more_stream() {
+    const TOTAL: u64 = 32 << 20;
+    let purse = Purse::new(TOTAL);
+    let budgets: [Rc<dyn Budget>; 2] = [Rc::new(purse.clone()), Rc::new(Unlimited)];
+    let mut pair = Pair::new([LinkConfig::default(); 2], budgets, 1);
+    pair.reconnect();
+    (pair.end_mut(Client).automatic, pair.end_mut(Server).automatic) = (false, false);
+    // What carriers cost.
+    purse.charge(5 << 20);
+    // Replay for streams that are not read takes what it may, and then come windows of others.
+    for side in [Client, Server] {
+        for _ in 0..300 {
+            let id = pair.open(side, &open("x"));
+            pair.feed(side, id, 1 << 20);
+            pair.run();
+        }
+    }
+    assert!(purse.used() > TOTAL * 3 / 4, "{}", purse.used());
+    let id = pair.open(Server, &open("x"));
+    pair.write(Server, id, b"x");
+    pair.run();
+    assert_eq!(pair.seen(Client, id).count, 1, "{} in use", purse.used());
+}
