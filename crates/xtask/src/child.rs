@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result, ensure};
 
 /// What test programs reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) ignored: u64,
+pub struct Tally {
+    pub passed: u64,
+    pub ignored: u64,
 }
 
 impl AddAssign for Tally {
@@ -36,7 +36,7 @@ impl Sum for Tally {
 impl Tally {
     /// What one line of output adds: cargo closes each test program with
     /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    pub(crate) fn of_line(line: &str) -> Self {
+    pub fn of_line(line: &str) -> Self {
         let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
         let count = |word: &str| {
             counts
@@ -50,14 +50,14 @@ impl Tally {
 }
 
 /// `cargo` with these arguments, in the top level of the checkout.
-pub(crate) fn cargo(root: &Path, args: &[&str]) -> Command {
+pub fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(args);
     command
 }
 
 /// Runs to the end; a status other than 0 is an error.
-pub(crate) fn run(command: &mut Command) -> Result<()> {
+pub fn run(command: &mut Command) -> Result<()> {
     let line = announce(command);
     let status =
         command.stdin(Stdio::null()).status().with_context(|| format!("starting {line}"))?;
@@ -66,7 +66,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Like [`run`], and adds up what cargo says about tests.
-pub(crate) fn run_tests(command: &mut Command) -> Result<Tally> {
+pub fn run_tests(command: &mut Command) -> Result<Tally> {
     let line = announce(command);
     let mut child = command
         .stdin(Stdio::null())
@@ -92,7 +92,7 @@ fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
 }
 
 /// What a program printed on both channels, and whether it succeeded.
-pub(crate) fn capture(command: &mut Command) -> Result<(bool, String)> {
+pub fn capture(command: &mut Command) -> Result<(bool, String)> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.push_str(&String::from_utf8_lossy(&output.stderr));
@@ -100,7 +100,7 @@ pub(crate) fn capture(command: &mut Command) -> Result<(bool, String)> {
 }
 
 /// Where a program is: on the path or in the folders of daemons, which are not on everyone's path.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/sbin".into()])
@@ -109,13 +109,13 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 }
 
 /// Which of these programs is not there, by name and Debian's package.
-pub(crate) fn missing(programs: &[(&str, &str)]) -> Option<String> {
+pub fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
     Some(format!("{program} is missing (Debian: {package})"))
 }
 
 /// Prints the line a person would type, and returns it for errors.
-pub(crate) fn announce(command: &Command) -> String {
+pub fn announce(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());
     let line = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 
 /// Reads pairs of these names and values; the last one wins. `set` stores a value by its name and
 /// says whether it knows the name.
-pub(crate) fn parse(
+pub fn parse(
     mut args: impl Iterator<Item = String>,
     mut set: impl FnMut(&str, &str) -> Result<bool>,
 ) -> Result<()> {
@@ -21,7 +21,7 @@ pub(crate) fn parse(
 }
 
 /// Runs the command when its options were read. 2 is wrong usage, 1 a failure, said in the last line.
-pub(crate) fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> ExitCode {
+pub fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> ExitCode {
     if let Err(error) = parsed {
         eprintln!("xtask: {error:#}");
         return ExitCode::from(2);
@@ -36,12 +36,12 @@ pub(crate) fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> 
 }
 
 /// A number of this type.
-pub(crate) fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
+pub fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
     value.parse().ok().with_context(|| format!("{name} wants a number, not {value}"))
 }
 
 /// Minutes, fractions allowed: more than none, at most a week.
-pub(crate) fn minutes(name: &str, value: &str) -> Result<f64> {
+pub fn minutes(name: &str, value: &str) -> Result<f64> {
     let minutes: f64 = number(name, value)?;
     if !(minutes > 0.0 && minutes <= 10_080.0) {
         bail!("{name} wants minutes up to a week, not {value}");

@@ -4,9 +4,9 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::child::{Tally, capture, cargo, find, run};
+use crate::child::{capture, cargo, find, run};
 use crate::site::Site;
-use crate::test::Verdict;
+use crate::verdict::Verdict;
 
 /// One program, the Debian package that has it, and why it is needed.
 #[derive(Debug)]
@@ -49,22 +49,22 @@ const NEEDS: &[Need] = &[
 ];
 
 /// Installs what is missing when root on a Debian; else says what to run.
-pub(crate) fn install(site: &Site) -> Result<Verdict> {
+pub fn install(site: &Site) -> Result<Verdict> {
     add_rust_components(site)?;
     let missing = missing();
     if missing.is_empty() {
-        return Ok(Verdict::Passed(Tally::default()));
+        return Ok(Verdict::PASSED);
     }
     for need in &missing {
         println!("missing: {} ({}): {}", need.program, need.package, need.why);
     }
     let packages: Vec<_> = missing.iter().map(|need| need.package).collect();
     let hindered = add(&packages)?;
-    Ok(hindered.map_or_else(|| Verdict::Passed(Tally::default()), Verdict::Skipped))
+    Ok(hindered.map_or_else(|| Verdict::PASSED, Verdict::Skipped))
 }
 
 /// Installs packages of Debian when root on one. `Some`: why not, and what to do instead.
-pub(crate) fn add(packages: &[&str]) -> Result<Option<String>> {
+pub fn add(packages: &[&str]) -> Result<Option<String>> {
     if find("apt-get").is_none() {
         let packages = packages.join(" ");
         return Ok(Some(format!(
@@ -86,7 +86,7 @@ pub(crate) fn add(packages: &[&str]) -> Result<Option<String>> {
 }
 
 /// Why a step that needs these programs cannot run, if one of them is missing.
-pub(crate) fn lacking(programs: &[&str]) -> Option<String> {
+pub fn lacking(programs: &[&str]) -> Option<String> {
     let packages: Vec<_> = missing()
         .into_iter()
         .filter(|need| programs.contains(&need.program))

@@ -10,7 +10,7 @@ use crate::child::capture;
 
 /// The folder with the programs of an environment in `venv` that has these packages, each with its
 /// version. `None`: they cannot be had, and why was printed.
-pub(crate) fn with(venv: &Path, packages: &[&str]) -> Result<Option<PathBuf>> {
+pub fn with(venv: &Path, packages: &[&str]) -> Result<Option<PathBuf>> {
     let bin = venv.join("bin");
     let marker = venv.join(packages.join(","));
     if marker.exists() {

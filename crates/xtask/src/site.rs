@@ -9,25 +9,25 @@ use crate::child::{cargo, run};
 /// The daemon with the allocator of the static binary, which is what users have. glibc's gives memory of
 /// 64 KiB back to the kernel after each batch of packets and faults it in again: 7 % of the processor
 /// time of a bulk stream over `quic://`.
-pub(crate) const SHIPPED: [&str; 4] = ["--package", "tunnel", "--features", "mimalloc"];
+pub const SHIPPED: [&str; 4] = ["--package", "tunnel", "--features", "mimalloc"];
 
 /// Where the commands work.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub struct Site {
     /// Top level of the checkout.
-    pub(crate) root: PathBuf,
+    pub root: PathBuf,
     /// Where cargo builds.
-    pub(crate) target: PathBuf,
+    pub target: PathBuf,
     /// The binary whose speed is measured: where [`Site::build_release`] puts it.
-    pub(crate) tunnel: PathBuf,
+    pub tunnel: PathBuf,
     /// Where `cargo xtask peers` installs: `TUNNEL_PEERS`, else a folder where cargo builds.
-    pub(crate) peers: PathBuf,
+    pub peers: PathBuf,
     /// `CI=true`: what cannot run is a failure.
-    pub(crate) ci: bool,
+    pub ci: bool,
 }
 
 impl Site {
-    pub(crate) fn here() -> Result<Self> {
+    pub fn here() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
             .nth(2)
@@ -48,12 +48,12 @@ impl Site {
     }
 
     /// Builds the binary whose speed is measured.
-    pub(crate) fn build_release(&self) -> Result<()> {
+    pub fn build_release(&self) -> Result<()> {
         run(cargo(&self.root, &["build", "--release"]).args(SHIPPED))
     }
 
     /// Builds the binary that the end-to-end tests run as well, and says where it is.
-    pub(crate) fn daemon(&self) -> Result<PathBuf> {
+    pub fn daemon(&self) -> Result<PathBuf> {
         run(&mut cargo(&self.root, &["build", "--profile", "e2e", "--package", "tunnel"]))?;
         Ok(self.target.join("e2e/tunnel"))
     }

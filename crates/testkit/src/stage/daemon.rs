@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -11,6 +11,18 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{LONG, wait};
+
+/// The binary under test: the file that `TUNNEL_TEST_BINARY` names, else `tunnel` of the build that this
+/// test program belongs to.
+pub fn binary() -> PathBuf {
+    std::env::var_os("TUNNEL_TEST_BINARY").map_or_else(
+        || {
+            let program = std::env::current_exe().unwrap();
+            program.parent().and_then(Path::parent).unwrap().join("tunnel")
+        },
+        PathBuf::from,
+    )
+}
 
 /// The binary `tunnel` with these arguments, and nothing of this machine's configuration.
 pub fn tunnel<S: AsRef<std::ffi::OsStr>>(binary: &Path, args: &[S]) -> Command {

@@ -27,10 +27,13 @@ mod running;
 mod setup;
 mod software;
 
+use std::fs::File;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-pub use daemon::{Daemon, run, run_within, tunnel};
+use rustix::fs::{FlockOperation, flock};
+
+pub use daemon::{Daemon, binary, run, run_within, tunnel};
 pub use fence::Fence;
 pub use origin::Origin;
 pub use port::{free_port, is_listening, wait_listening};
@@ -44,24 +47,45 @@ pub const SOON: Duration = Duration::from_secs(10);
 /// For transfers of some hundred megabytes, interruptions included.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// Tests run beside each other, except those that measure.
+/// Tests of one process run beside each other, except those that measure.
 static STAGE: RwLock<()> = RwLock::new(());
+
+/// The same for tests of several processes: a file that `TUNNEL_TEST_STAGE` names, locked.
+const STAGE_FILE: &str = "TUNNEL_TEST_STAGE";
 
 /// The right to run now.
 #[derive(Debug)]
 #[must_use]
-pub(crate) enum Turn {
+pub(crate) struct Turn {
+    _stage: Stage,
+    /// Closing the file gives the lock back.
+    _file: Option<File>,
+}
+
+#[derive(Debug)]
+enum Stage {
     Beside { _others: RwLockReadGuard<'static, ()> },
     Alone { _stage: RwLockWriteGuard<'static, ()> },
 }
 
 impl Turn {
     pub(crate) fn beside_others() -> Self {
-        Self::Beside { _others: STAGE.read().unwrap_or_else(PoisonError::into_inner) }
+        let others = STAGE.read().unwrap_or_else(PoisonError::into_inner);
+        Self::locked(Stage::Beside { _others: others }, FlockOperation::LockShared)
     }
 
     pub(crate) fn alone() -> Self {
-        Self::Alone { _stage: STAGE.write().unwrap_or_else(PoisonError::into_inner) }
+        let stage = STAGE.write().unwrap_or_else(PoisonError::into_inner);
+        Self::locked(Stage::Alone { _stage: stage }, FlockOperation::LockExclusive)
+    }
+
+    fn locked(stage: Stage, how: FlockOperation) -> Self {
+        let file = std::env::var_os(STAGE_FILE).map(|path| {
+            let file = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            flock(&file, how).unwrap();
+            file
+        });
+        Self { _stage: stage, _file: file }
     }
 }
 

@@ -13,14 +13,18 @@ use super::wait;
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
+/// `FIRST+COUNT`: the ports of this process alone, where a runner starts processes side by side.
+const PORTS: &str = "TUNNEL_TEST_PORTS";
+
 /// A port nobody uses on any address.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    // Two runs at a time start at different places.
-    let start = u16::try_from(std::process::id() % u32::from(COUNT / 64)).unwrap() * 64;
-    for _ in 0..COUNT {
+    let (first, count) = range();
+    // A port that the last process of this range has left may still have connections that end.
+    let start = (std::process::id() % u32::from(count)) * 64;
+    for _ in 0..count {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + (u32::from(start) + u32::from(step)).rem_euclid(COUNT.into()) as u16;
+        let port = first + ((start + u32::from(step)) % u32::from(count)) as u16;
         if TcpListener::bind(("0.0.0.0", port)).is_ok()
             && UdpSocket::bind(("0.0.0.0", port)).is_ok()
         {
@@ -28,6 +32,14 @@ pub fn free_port() -> u16 {
         }
     }
     panic!("no free port");
+}
+
+fn range() -> (u16, u16) {
+    let Ok(given) = std::env::var(PORTS) else { return (FIRST, COUNT) };
+    let numbers = given.split_once('+').and_then(|(first, count)| {
+        Some((first.parse().ok()?, count.parse().ok().filter(|count| *count > 0)?))
+    });
+    numbers.unwrap_or_else(|| panic!("{PORTS}: {given} is not FIRST+COUNT"))
 }
 
 /// Whether a socket listens on this port, on any address: one of TCP, or any of UDP.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{Running, SOON, Turn, free_port, run, tunnel, wait_listening};
+use super::{Running, SOON, Turn, binary, free_port, run, tunnel, wait_listening};
 use crate::wire::Wire;
 
 /// The transport between client and server.
@@ -103,13 +103,13 @@ impl Setup {
     #[must_use]
     pub fn new(scheme: Scheme) -> Self {
         let turn = Some(Turn::beside_others());
-        Self::build(&beside_this_program(), scheme, temporary(), turn)
+        Self::build(&binary(), scheme, temporary(), turn)
     }
 
     /// For tests that measure: nothing else runs meanwhile.
     #[must_use]
     pub fn alone(scheme: Scheme) -> Self {
-        Self::build(&beside_this_program(), scheme, temporary(), Some(Turn::alone()))
+        Self::build(&binary(), scheme, temporary(), Some(Turn::alone()))
     }
 
     /// For programs: this binary, and a folder that stays. It must exist.
@@ -310,10 +310,4 @@ impl Setup {
 
 fn temporary() -> Place {
     Place::Temporary(tempfile::tempdir().unwrap())
-}
-
-/// Cargo puts test programs into `deps` and the binaries that they test one level up.
-fn beside_this_program() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    program.parent().and_then(Path::parent).unwrap().join("tunnel")
 }

@@ -9,7 +9,8 @@ use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
 use crate::harness::{
-    Origin, SOON, Scheme, Setup, connect, free_port, program, run, try_connect, tunnel, wait,
+    Origin, SOON, Scheme, Setup, binary, connect, free_port, program, run, try_connect, tunnel,
+    wait,
 };
 use crate::reload::{echo, outcome};
 
@@ -65,7 +66,8 @@ fn two_commands_on_two_machines_publish_a_port() {
     let (origin, port, public) = (Origin::echo(), free_port(), free_port());
     // Only a terminal is shown the code.
     let mut command = Command::new(program("script"));
-    let binary = env!("CARGO_BIN_EXE_tunnel");
+    let binary = binary();
+    let binary = binary.display();
     let line = format!(
         "{binary} server --listen tls://127.0.0.1:{port} --state-dir {} --enroll home",
         server.path().join("state").display()

@@ -4,12 +4,12 @@
 use std::process::Command;
 
 pub(crate) use testkit::stage::{
-    Clock, Fence, Iperf3, LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port,
-    is_listening, program, run, start_sshd, try_connect, wait, wait_listening,
+    Clock, Fence, Iperf3, LONG, Nginx, Origin, SOON, Scheme, Setup, binary, bytes, connect,
+    free_port, is_listening, program, run, start_sshd, try_connect, wait, wait_listening,
 };
 pub(crate) use testkit::wire::reset_on_drop;
 
 /// `tunnel` with these arguments, and nothing of this machine's configuration.
 pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
-    testkit::stage::tunnel(env!("CARGO_BIN_EXE_tunnel").as_ref(), args)
+    testkit::stage::tunnel(&binary(), args)
 }

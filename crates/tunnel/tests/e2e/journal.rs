@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::stage::Daemon;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, program, run, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, binary, program, run, wait};
 use crate::reload::outcome;
 
 /// Whoever is started by these words has this folder as its `/run`.
@@ -165,7 +165,7 @@ fn a_journal_that_is_not_there_and_one_beside_a_file_are_told_before_anything_st
         let file = running.file("other.yaml");
         let text = fs::read_to_string(running.file("client.yaml")).unwrap();
         fs::write(&file, text + lines).unwrap();
-        command.args(&run_in[1..]).arg(env!("CARGO_BIN_EXE_tunnel")).args(["client", "--config"]);
+        command.args(&run_in[1..]).arg(binary()).args(["client", "--config"]);
         outcome(run(command.arg(file).args(flags)))
     };
     let (code, _, said) = start("log: { format: journald }\n", &[]);

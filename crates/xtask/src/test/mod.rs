@@ -1,182 +1,187 @@
-//! `cargo xtask test`: steps in a fixed order, the cheap ones first. A step passes, is skipped
-//! with a printed reason, or ends the run; where `CI=true` a skip ends the run, too.
+//! `cargo xtask test`: steps in a fixed order, the cheap steps first.
+//!
+//! The short suite is deterministic; its first failure ends the run. The long steps depend on the speed of the
+//! machine or on thousands of sockets; all of them run, whatever becomes of one, and
+//! `target/long.json` says how each ended.
+//!
+//! | module | content |
+//! |---|---|
+//! | `wish` | the command line |
+//! | `steps` | the short suite |
+//! | `long` | the long steps, and which of them a change touches |
+//! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
+//! | `record` | `target/long.json` |
 
+mod cases;
+mod long;
 mod programs;
+mod record;
 mod steps;
+mod wish;
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
-use crate::child::Tally;
-use crate::site::Site;
-use steps::STEPS;
+use record::Record;
+use wish::{Lengths, Wish};
+use xtask::child::Tally;
+use xtask::site::Site;
+use xtask::verdict::Verdict;
 
 /// One thing that has to hold.
 #[derive(Debug)]
 struct Step {
     name: &'static str,
     what: &'static str,
-    when: When,
-    run: fn(&Site) -> Result<Verdict>,
+    long: bool,
+    run: fn(&Site, Lengths) -> Result<Verdict>,
 }
 
-/// In which runs a step is that nobody named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    Always,
-    /// Not with `--fast`: needs an optimized binary.
-    Slow,
-    /// Only where `CI=true`: minutes of load.
-    Long,
+/// All steps, in their order.
+fn all() -> impl Iterator<Item = &'static Step> {
+    steps::STEPS.iter().chain(long::STEPS)
 }
 
-/// How a step ended that did not fail.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    Passed(Tally),
-    Skipped(String),
-}
-
-/// Runs the steps the arguments select. The last line is cargo's own summary, or, on failure, the
-/// name of the step that failed.
+/// Runs the steps that the arguments select. The last line is cargo's own summary, or, on failure,
+/// the names of the steps that failed.
 pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     let start = Instant::now();
-    let mut total = Tally::default();
-    let chosen = Site::here().and_then(|site| Ok((select(args, site.ci)?, site)));
-    let failed = match chosen {
+    let read = Site::here().and_then(|site| Ok((Wish::read(args)?, site)));
+    let (wish, site) = match read {
+        Ok((Some(wish), site)) => (wish, site),
+        Ok((None, _)) => {
+            println!("{}", wish::help());
+            return ExitCode::SUCCESS;
+        }
         Err(error) => {
             eprintln!("xtask: {error:#}");
             return ExitCode::from(2);
         }
-        Ok((chosen, site)) => run_all(&site, &chosen, &mut total).err(),
     };
+    let chosen = match wish.steps(&site) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut record = Record::new(&site, &wish);
+    let (total, failed) = run_all(&site, &chosen, wish.lengths, &mut record);
     println!(
         "\ntest result: {}. {} passed; {} failed; {} ignored; 0 measured; 0 filtered out; \
          finished in {:.2}s",
-        if failed.is_none() { "ok" } else { "FAILED" },
+        if failed.is_empty() { "ok" } else { "FAILED" },
         total.passed,
-        u8::from(failed.is_some()),
+        failed.len(),
         total.ignored,
         start.elapsed().as_secs_f64(),
     );
-    let Some(step) = failed else { return ExitCode::SUCCESS };
-    println!("FAILED: {step}");
+    if failed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    println!("FAILED: {}", failed.join(", "));
     ExitCode::FAILURE
 }
 
-/// A line per step, for the help.
-pub(crate) fn describe_steps() -> String {
-    STEPS.iter().fold(String::new(), |mut text, step| {
-        let when = match step.when {
-            When::Always => "",
-            When::Slow => " (not with --fast)",
-            When::Long => " (with CI=true, or named)",
-        };
-        // Writing into a string cannot fail.
-        let _ = writeln!(text, "  {:10} {}{when}", step.name, step.what);
-        text
-    })
-}
-
-fn select(args: impl Iterator<Item = String>, ci: bool) -> Result<Vec<&'static Step>> {
-    let (mut fast, mut names) = (false, Vec::new());
-    for arg in args {
-        if arg == "--fast" {
-            fast = true;
-        } else if STEPS.iter().any(|step| step.name == arg) {
-            names.push(arg);
-        } else {
-            bail!("no such step or option: {arg}\n\nSteps:\n{}", describe_steps());
-        }
-    }
-    let wanted = |step: &&Step| match step.when {
-        _ if !names.is_empty() => names.iter().any(|name| name == step.name),
-        When::Always => true,
-        When::Slow => !fast,
-        When::Long => !fast && ci,
-    };
-    Ok(STEPS.iter().filter(wanted).collect())
-}
-
-/// Adds what passed to `total`. The error is the name of the step that failed; why was printed.
-fn run_all(site: &Site, steps: &[&Step], total: &mut Tally) -> Result<(), &'static str> {
+/// What passed, and the names of the steps that failed; why was printed.
+fn run_all(
+    site: &Site,
+    steps: &[&'static Step],
+    lengths: Lengths,
+    record: &mut Record,
+) -> (Tally, Vec<&'static str>) {
+    let (mut total, mut failed) = (Tally::default(), Vec::new());
     for (number, step) in steps.iter().enumerate() {
         println!("\n=== {}/{} {}: {}", number + 1, steps.len(), step.name, step.what);
         let start = Instant::now();
-        let verdict = (step.run)(site);
+        let verdict = (step.run)(site, lengths);
         let took = start.elapsed().as_secs_f64();
-        match verdict {
-            Ok(Verdict::Passed(tests)) if site.ci && tests.ignored > 0 => {
-                println!(
-                    "=== {}: {} tests ignored, CI takes none ({took:.1} s)",
-                    step.name, tests.ignored
-                );
-                return Err(step.name);
-            }
-            Ok(Verdict::Passed(tests)) => {
-                *total += tests;
-                total.passed += 1;
-                println!("=== {}: ok ({took:.1} s)", step.name);
-            }
-            Ok(Verdict::Skipped(reason)) => {
-                println!("=== {}: SKIP: {reason} ({took:.1} s)", step.name);
-                if site.ci {
-                    return Err(step.name);
-                }
-                total.ignored += 1;
-            }
-            Err(error) => {
-                println!("=== {}: {error:#} ({took:.1} s)", step.name);
-                return Err(step.name);
+        let (tests, good, said) = judge(site.ci, verdict);
+        println!("=== {}: {said} ({took:.1} s)", step.name);
+        total += tests;
+        if step.long {
+            record.add(step.name, took, &said);
+        }
+        if !good {
+            failed.push(step.name);
+            // The long steps do not depend on each other, and each of them takes minutes.
+            if !step.long {
+                break;
             }
         }
     }
-    Ok(())
+    (total, failed)
+}
+
+/// What a step adds to the counts, whether the run may go on, and the words for the outcome. Where
+/// `CI=true` a skipped step and an ignored test are failures.
+fn judge(ci: bool, verdict: Result<Verdict>) -> (Tally, bool, String) {
+    match verdict {
+        Ok(Verdict::Passed(tests)) if ci && tests.ignored > 0 => {
+            (tests, false, format!("{} tests ignored, CI allows none", tests.ignored))
+        }
+        Ok(Verdict::Passed(tests)) => {
+            (Tally { passed: tests.passed + 1, ..tests }, true, "ok".to_owned())
+        }
+        Ok(Verdict::Skipped(reason)) => {
+            (Tally { passed: 0, ignored: 1 }, !ci, format!("SKIP: {reason}"))
+        }
+        Err(error) => (Tally::default(), false, format!("{error:#}")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use anyhow::bail;
 
     use super::*;
 
-    fn chosen(args: &[&str]) -> Vec<&'static str> {
-        let steps = select(args.iter().map(ToString::to_string), false).unwrap();
-        steps.iter().map(|step| step.name).collect()
-    }
-
-    fn site(ci: bool) -> Site {
-        let none = PathBuf::new;
-        Site { root: none(), target: none(), tunnel: none(), peers: none(), ci }
+    fn passed(passed: u64, ignored: u64) -> Result<Verdict> {
+        Ok(Verdict::Passed(Tally { passed, ignored }))
     }
 
     #[test]
-    fn named_steps_run_in_their_own_order_and_fast_leaves_the_slow_ones_out() {
-        assert_eq!(chosen(&["clippy", "fmt"]), ["fmt", "clippy"]);
-        assert!(!chosen(&["--fast"]).contains(&"e2e"));
-        assert!(chosen(&[]).contains(&"e2e") && !chosen(&[]).contains(&"chaos"));
-        assert_eq!(chosen(&["--fast", "e2e", "chaos"]), ["e2e", "chaos"], "named is wanted");
-        let everything = select([].into_iter(), true).unwrap();
-        assert_eq!(everything.len(), STEPS.len(), "CI leaves nothing out");
-        assert!(select(["nonsense".to_owned()].into_iter(), false).is_err());
+    fn a_skip_and_an_ignored_test_fail_in_ci_only() {
+        let skip = || Ok(Verdict::Skipped("no".into()));
+        let (tests, good, said) = judge(false, skip());
+        assert_eq!((tests, good), (Tally { passed: 0, ignored: 1 }, true));
+        assert_eq!(said, "SKIP: no");
+        assert!(!judge(true, skip()).1);
+        assert_eq!(judge(true, passed(3, 0)).0, Tally { passed: 4, ignored: 0 });
+        assert!(judge(false, passed(3, 1)).1);
+        assert!(!judge(true, passed(3, 1)).1);
     }
 
     #[test]
-    fn a_skip_fails_in_ci_only_and_a_failure_names_its_step() {
-        let skip = Step {
-            name: "skip",
-            what: "",
-            when: When::Always,
-            run: |_| Ok(Verdict::Skipped("no".into())),
+    fn a_short_step_that_fails_ends_the_run_and_a_long_step_does_not() {
+        const fn step(name: &'static str, long: bool, good: bool) -> Step {
+            let run: fn(&Site, Lengths) -> Result<Verdict> =
+                if good { |_, _| Ok(Verdict::PASSED) } else { |_, _| bail!("no") };
+            Step { name, what: "", long, run }
+        }
+        static BAD: Step = step("bad", false, false);
+        static GOOD: Step = step("good", false, true);
+        static LONG_BAD: Step = step("long-bad", true, false);
+        static LONG_GOOD: Step = step("long-good", true, true);
+        let folder = tempfile::tempdir().unwrap();
+        let site = Site {
+            root: folder.path().into(),
+            target: folder.path().into(),
+            tunnel: folder.path().into(),
+            peers: folder.path().into(),
+            ci: false,
         };
-        let fail = Step { name: "fail", what: "", when: When::Always, run: |_| bail!("no") };
-        let mut total = Tally::default();
-        assert_eq!(run_all(&site(false), &[&skip], &mut total), Ok(()));
-        assert_eq!((total.passed, total.ignored), (0, 1));
-        assert_eq!(run_all(&site(true), &[&skip], &mut total), Err("skip"));
-        assert_eq!(run_all(&site(false), &[&fail, &skip], &mut total), Err("fail"));
+        let run = |steps: &[&'static Step]| {
+            let mut record = Record::new(&site, &Wish::default());
+            run_all(&site, steps, Lengths::default(), &mut record)
+        };
+        let (total, failed) = run(&[&GOOD, &BAD, &GOOD]);
+        assert_eq!((total.passed, failed), (1, vec!["bad"]));
+        let (total, failed) = run(&[&LONG_BAD, &LONG_GOOD]);
+        assert_eq!((total.passed, failed), (1, vec!["long-bad"]));
+        let written = std::fs::read_to_string(folder.path().join("long.json")).unwrap();
+        assert!(written.contains("long-bad") && written.contains("long-good"), "{written}");
     }
 }

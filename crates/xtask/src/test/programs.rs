@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::child::{Tally, announce, cargo};
+use xtask::child::{Tally, announce, cargo};
 
 /// One that cargo built.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Program {
     /// Package and target, as a person looks for it.
-    name: String,
-    executable: PathBuf,
+    pub(super) name: String,
+    pub(super) executable: PathBuf,
     /// Where cargo would run it.
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 /// Builds what `cargo test` with these arguments would run.
@@ -60,7 +61,7 @@ fn program(message: &[u8]) -> Result<Option<Program>> {
 
 /// Runs them, so many at a time. What one printed is shown when it has ended; all run, whatever
 /// becomes of one.
-pub(super) fn run(programs: &[Program], at_once: usize) -> Result<Tally> {
+pub(super) fn run(programs: &[&Program], at_once: usize) -> Result<Tally> {
     let queue = Mutex::new(programs.iter());
     let (mut tally, mut failed) = (Tally::default(), Vec::new());
     let ended = Mutex::new((&mut tally, &mut failed));
@@ -68,9 +69,11 @@ pub(super) fn run(programs: &[Program], at_once: usize) -> Result<Tally> {
         for _ in 0..at_once.max(1) {
             scope.spawn(|| {
                 while let Some(program) = queue.lock().ok().and_then(|mut queue| queue.next()) {
+                    let start = Instant::now();
                     let (good, text) = program.run();
+                    let took = start.elapsed().as_secs_f64();
                     let Ok(mut ended) = ended.lock() else { return };
-                    println!("\n     Running {}\n{}", program.name, text.trim());
+                    println!("\n     Running {} ({took:.1} s)\n{}", program.name, text.trim());
                     *ended.0 += text.lines().map(Tally::of_line).sum();
                     if !good {
                         ended.1.push(program.name.as_str());
@@ -132,13 +135,13 @@ mod tests {
             Program { name: name.into(), executable, folder: folder.path().into() }
         };
         let good = || script("good", "pwd; echo 'test result: ok. 2 passed; 0 failed; 1 ignored'");
-        let programs = [good(), script("bad", "exit 1"), good()];
-        assert_eq!(run(&programs, 2).unwrap_err().to_string(), "failed: bad");
-        let tally = run(&[good(), good(), good()], 2).unwrap();
+        let (first, bad) = (good(), script("bad", "exit 1"));
+        assert_eq!(run(&[&first, &bad, &first], 2).unwrap_err().to_string(), "failed: bad");
+        let tally = run(&[&first, &first, &first], 2).unwrap();
         assert_eq!(tally, Tally { passed: 6, ignored: 3 });
         let missing =
             Program { name: "gone".into(), executable: "/no/such".into(), folder: "/".into() };
-        assert_eq!(run(&[missing], 2).unwrap_err().to_string(), "failed: gone");
+        assert_eq!(run(&[&missing], 2).unwrap_err().to_string(), "failed: gone");
     }
 
     fn run_ok(program: &str, args: &[&str], file: &Path) {

@@ -1,4 +1,7 @@
-//! The steps, in order. Each can run alone: what it needs built, it builds.
+//! The short suite, in its order. Each step can run alone: what it needs built, it builds.
+//!
+//! Four builds serve all steps: `check` (clippy), the debug build of all test programs, the optimised binary
+//! of the end-to-end cases, and the static binary that users get.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -7,82 +10,87 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Step, Verdict, When, programs};
-use crate::child::{Tally, capture, cargo, find, run, run_tests};
-use crate::site::Site;
-use crate::{api, bench, chaos, packages, python, soak, walls};
+use super::Step;
+use super::cases::Cases;
+use super::long::lab;
+use super::programs::{self, Program};
+use super::wish::Lengths;
+use crate::walls;
+use xtask::child::{Tally, capture, cargo, find, run, run_tests};
+use xtask::site::Site;
+use xtask::verdict::Verdict;
+use xtask::{packages, python};
 
-const fn step(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
-    Step { name, what, when: When::Always, run }
-}
-
-const fn slow(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
-    Step { when: When::Slow, ..step(name, what, run) }
-}
-
-const fn long(name: &'static str, what: &'static str, run: fn(&Site) -> Result<Verdict>) -> Step {
-    Step { when: When::Long, ..step(name, what, run) }
+const fn step(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Site, Lengths) -> Result<Verdict>,
+) -> Step {
+    Step { name, what, long: false, run }
 }
 
 pub(super) const STEPS: &[Step] = &[
-    step("packages", "software that tests and builds need is there", packages::install),
+    step("packages", "software that tests and builds need is there", |site, _| {
+        packages::install(site)
+    }),
     step("fmt", "every file is formatted", fmt),
-    step("walls", "dependencies point one way, licences are allowed", check_walls),
+    step(
+        "walls",
+        "dependencies point one way, licences are allowed, links lead somewhere",
+        check_walls,
+    ),
     step("clippy", "no warning in any target", clippy),
     step("doc", "no warning in the documentation, private items included", doc),
     step("pure", "the pure crates build where there is no operating system", pure),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
     step("units", "systemd finds nothing to say about the units", units),
-    slow("release", "the release binary builds", release),
-    slow("examples", "the release binary accepts every file in examples/", examples),
-    slow("e2e", "the optimized binary against real software", e2e),
-    slow(
+    step("e2e", "the optimised binary against real software", e2e),
+    step(
         "api",
         "the admin API before schemathesis, metrics before promtool and as OTLP",
         admin_api,
     ),
-    slow("static", "the static binary builds and runs in an empty root", build_static),
-    long("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
-    long("chaos", "2 minutes of faults under real traffic, 1 minute of churn", faults),
-    long("bench", "the benches build; a short round of each, whatever its figures", short_bench),
+    step(
+        "static",
+        "the static binary runs in an empty root, reads the examples, carries bytes",
+        build_static,
+    ),
 ];
-
-const OK: Result<Verdict> = Ok(Verdict::Passed(Tally { passed: 0, ignored: 0 }));
 
 /// A target without sockets, threads and clock: what builds for it uses none.
 const BARE_TARGET: &str = "wasm32-unknown-unknown";
 
-fn fmt(site: &Site) -> Result<Verdict> {
+fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
     run(&mut cargo(&site.root, &["fmt", "--all", "--check"]))?;
-    OK
+    Ok(Verdict::PASSED)
 }
 
-fn check_walls(site: &Site) -> Result<Verdict> {
+fn check_walls(site: &Site, _: Lengths) -> Result<Verdict> {
     walls::check(&site.root)?;
     if capture(&mut cargo(&site.root, &["deny", "--version"]))?.0 {
         let args = ["deny", "check", "--config", ".deny.toml", "bans", "licenses", "sources"];
         run(&mut cargo(&site.root, &args))?;
     }
-    OK
+    Ok(Verdict::PASSED)
 }
 
-fn clippy(site: &Site) -> Result<Verdict> {
-    let args = ["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"];
-    run(&mut cargo(&site.root, &args))?;
-    let feature = ["--package", "tunnel", "--all-targets", "--features", "otlp"];
-    let args = [&["clippy"][..], &feature, &["--", "--deny", "warnings"]].concat();
-    run(&mut cargo(&site.root, &args))?;
-    OK
+fn clippy(site: &Site, _: Lengths) -> Result<Verdict> {
+    let deny = ["--", "--deny", "warnings"];
+    let all = ["clippy", "--workspace", "--all-targets", "--all-features"];
+    run(cargo(&site.root, &all).args(deny))?;
+    // The daemon as most people build it.
+    run(cargo(&site.root, &["clippy", "--package", "tunnel", "--bins"]).args(deny))?;
+    Ok(Verdict::PASSED)
 }
 
-fn doc(site: &Site) -> Result<Verdict> {
+fn doc(site: &Site, _: Lengths) -> Result<Verdict> {
     let args = ["doc", "--workspace", "--no-deps", "--document-private-items"];
     run(cargo(&site.root, &args).env("RUSTDOCFLAGS", "--deny warnings"))?;
-    OK
+    Ok(Verdict::PASSED)
 }
 
-fn pure(site: &Site) -> Result<Verdict> {
+fn pure(site: &Site, _: Lengths) -> Result<Verdict> {
     if !has_target(BARE_TARGET)? {
         if find("rustup").is_none() {
             return Ok(Verdict::Skipped(format!("target {BARE_TARGET} is missing, and rustup")));
@@ -92,7 +100,7 @@ fn pure(site: &Site) -> Result<Verdict> {
     let mut args = vec!["build", "--target", BARE_TARGET];
     args.extend(walls::PURE.iter().flat_map(|name| ["--package", name]));
     run(&mut cargo(&site.root, &args))?;
-    OK
+    Ok(Verdict::PASSED)
 }
 
 fn has_target(triple: &str) -> Result<bool> {
@@ -100,93 +108,79 @@ fn has_target(triple: &str) -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir())
 }
 
-fn unit(site: &Site) -> Result<Verdict> {
-    // Those of `tunnel` that need an optimized binary have a step of their own.
-    let but_tunnel = ["--workspace", "--exclude", "tunnel"];
-    let mut built = programs::build(&site.root, &but_tunnel)?;
-    built.extend(programs::build(&site.root, &["--package", "tunnel", "--bins"])?);
-    let mut tests = programs::run(&built, cores())?;
-    tests += run_tests(&mut cargo(&site.root, &[&["test", "--doc"][..], &but_tunnel].concat()))?;
+/// The test program of the end-to-end cases: it starts processes, so its cases run in a step of their own.
+const E2E: &str = "tunnel/e2e";
+
+/// The test program that needs another implementation of QUIC.
+const INTEROP: &str = "transport-quic/interop";
+
+/// All test programs of the workspace, with every feature. Programs that tests start are built beside them.
+fn test_programs(site: &Site) -> Result<Vec<Program>> {
+    programs::build(&site.root, &["--workspace", "--all-features"])
+}
+
+fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
+    let built = test_programs(site)?;
+    let wanted: Vec<_> = built.iter().filter(|p| ![E2E, INTEROP].contains(&&*p.name)).collect();
+    let mut tests = programs::run(&wanted, cores())?;
+    let documented = ["test", "--doc", "--workspace", "--all-features"];
+    tests += run_tests(&mut cargo(&site.root, &documented))?;
     Ok(Verdict::Passed(tests))
 }
 
 /// Shares no code with quinn.
 const QUIC_PEER: &str = "aioquic==1.7.2";
 
-fn interop(site: &Site) -> Result<Verdict> {
+fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
     if let Some(reason) = packages::lacking(&["python3"]) {
         return Ok(Verdict::Skipped(reason));
     }
     let Some(bin) = python::with(&site.target.join("tools/quic"), &[QUIC_PEER])? else {
         return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
     };
-    let feature = ["--package", "transport-quic", "--features", "interop", "--test", "interop"];
-    let lint = [&["clippy"][..], &feature, &["--", "--deny", "warnings"]].concat();
-    run(&mut cargo(&site.root, &lint))?;
-    let mut tests = cargo(&site.root, &[&["test"][..], &feature].concat());
+    let built = test_programs(site)?;
+    let program = named(&built, INTEROP)?;
+    let mut tests = Command::new(&program.executable);
+    tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
     let tests = run_tests(tests.env("QUIC_PEER_PYTHON", bin.join("python")))?;
     ensure!(tests.passed > 0, "no test against another implementation");
     Ok(Verdict::Passed(tests))
+}
+
+fn named<'a>(built: &'a [Program], name: &str) -> Result<&'a Program> {
+    built.iter().find(|p| p.name == name).with_context(|| format!("there is no program {name}"))
 }
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
 }
 
-fn release(site: &Site) -> Result<Verdict> {
-    site.build_release()?;
-    OK
+/// End-to-end cases at a time: they wait more than they work. Cases that measure run alone all the same.
+pub(super) fn at_once() -> u16 {
+    u16::try_from(cores() * 3).unwrap_or(u16::MAX)
 }
 
-fn examples(site: &Site) -> Result<Verdict> {
-    release(site)?;
-    let files = files_with_extension(&site.root.join("examples"), "yaml")?;
-    ensure!(!files.is_empty(), "examples/ holds no *.yaml");
-    let tunnel = &site.tunnel;
-    // What the examples leave to whoever copies them lies beside the copies, made as they say.
-    let copies = site.target.join("examples");
-    if copies.exists() {
-        fs::remove_dir_all(&copies)?;
-    }
-    fs::create_dir_all(&copies)?;
-    let (_, token) = capture(Command::new(tunnel).args(["generate", "token"]))?;
-    let token = token.trim();
-    fs::write(copies.join("token"), token)?;
-    let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
-    capture(Command::new(tunnel).args(certs).arg(&copies))?;
-    for file in &files {
-        let copy = copies.join(file.file_name().context("an example without a name")?);
-        fs::copy(file, &copy)?;
-        let mut check = Command::new(tunnel);
-        check.args(["check", "--config"]).arg(copy);
-        run(check.env("TUNNEL_TOKEN", token).env("CREDENTIALS_DIRECTORY", &copies))?;
-    }
-    Ok(Verdict::Passed(Tally { passed: files.len() as u64, ignored: 0 }))
+/// The module of the end-to-end cases that fill the machine.
+pub(super) const HEAVY: &str = "heavy::";
+
+/// The module of the end-to-end cases that wait for minutes of wall-clock time.
+pub(super) const SLOW: &str = "slow::";
+
+pub(super) fn is_short(name: &str) -> bool {
+    !name.starts_with(HEAVY) && !name.starts_with(SLOW)
 }
 
-fn e2e(site: &Site) -> Result<Verdict> {
-    end_to_end(site, &["--skip", HEAVY])
+fn e2e(site: &Site, _: Lengths) -> Result<Verdict> {
+    end_to_end(site, &site.daemon()?, at_once(), is_short)
 }
 
-fn admin_api(site: &Site) -> Result<Verdict> {
-    if let Some(reason) = packages::lacking(&["curl", "python3"]) {
-        return Ok(Verdict::Skipped(reason));
-    }
-    let hindered = api::check(site)?;
-    Ok(hindered.map_or_else(|| Verdict::Passed(Tally::default()), Verdict::Skipped))
-}
-
-fn heavy(site: &Site) -> Result<Verdict> {
-    end_to_end(site, &[HEAVY])
-}
-
-/// End-to-end tests at a time.
-const THREADS_PER_CORE: usize = 3;
-
-/// The module of the end-to-end tests that fill the machine.
-const HEAVY: &str = "heavy::";
-
-fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
+/// The end-to-end cases that `wanted` accepts, with this binary.
+pub(super) fn end_to_end(
+    site: &Site,
+    binary: &Path,
+    at_once: u16,
+    wanted: fn(&str) -> bool,
+) -> Result<Verdict> {
     let software = [
         "nginx",
         "wrk",
@@ -206,48 +200,78 @@ fn end_to_end(site: &Site, selection: &[&str]) -> Result<Verdict> {
     if let Some(reason) = packages::lacking(&software) {
         return Ok(Verdict::Skipped(reason));
     }
-    let args = ["test", "--profile", "e2e", "--package", "tunnel", "--test", "*", "--"];
-    // They wait more than they work: 130 s instead of 270 on two cores. Those that measure run alone
-    // all the same.
-    let threads = ["--test-threads", &(cores() * THREADS_PER_CORE).to_string()];
-    let tests = run_tests(&mut cargo(&site.root, &[&args, selection, &threads].concat()))?;
-    ensure!(tests.passed > 0, "no end-to-end test was selected");
-    Ok(Verdict::Passed(tests))
+    let built = test_programs(site)?;
+    let program = named(&built, E2E)?;
+    let stage = site.target.join("e2e-stage.lock");
+    fs::write(&stage, "")?;
+    let cases = Cases {
+        program: &program.executable,
+        folder: &program.folder,
+        environment: &[("TUNNEL_TEST_BINARY", binary), ("TUNNEL_TEST_STAGE", &stage)],
+        times: site.target.join("e2e-times.json"),
+        at_once,
+    };
+    Ok(Verdict::Passed(cases.run(wanted)?))
 }
 
-/// The seed is fixed, so that a failure of one run is worth another with the same faults.
-fn faults(site: &Site) -> Result<Verdict> {
-    if let Some(reason) = packages::lacking(chaos::SOFTWARE) {
-        return Ok(Verdict::Skipped(reason));
-    }
-    chaos::run(site, &chaos::Options { minutes: 2.0, seed: 1 })?;
-    soak::run(site, &soak::Options { minutes: 1.0, ..soak::Options::default() })?;
-    OK
+/// A few examples of each operation; the long step `schemas` asks for more.
+fn admin_api(site: &Site, _: Lengths) -> Result<Verdict> {
+    test_programs(site)?;
+    let (binary, with_otlp) = (site.daemon()?, site.target.join("debug/tunnel"));
+    let [binary, with_otlp] = [&binary, &with_otlp].map(|file| file.display().to_string());
+    lab(site, &["api", "--examples", "5", "--binary", &binary, "--otlp-binary", &with_otlp])
 }
 
-/// No figure decides here: a machine that builds is no place to measure.
-fn short_bench(site: &Site) -> Result<Verdict> {
-    if let Some(reason) = packages::lacking(&["nginx", "wrk", "iperf3"]) {
-        return Ok(Verdict::Skipped(reason));
-    }
-    // As tests the micro-benchmarks run once each.
-    let args = ["test", "--profile", "e2e", "--package", "benches", "--benches"];
-    let tests = run_tests(&mut cargo(&site.root, &args))?;
-    bench::smoke(site)?;
-    Ok(Verdict::Passed(tests))
-}
-
-fn build_static(site: &Site) -> Result<Verdict> {
+/// Builds the binary that users get. `Err`: why this machine cannot.
+pub(super) fn static_binary(site: &Site) -> Result<Result<PathBuf, String>> {
     if let Some(reason) = packages::lacking(&["cc", "musl-gcc", "file"]) {
-        return Ok(Verdict::Skipped(reason));
+        return Ok(Err(reason));
     }
     run(Command::new("./build-static.sh").current_dir(&site.root))?;
-    OK
+    Ok(Ok(site.target.join("static/tunnel")))
+}
+
+fn build_static(site: &Site, _: Lengths) -> Result<Verdict> {
+    let binary = match static_binary(site)? {
+        Ok(binary) => binary,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    let mut tests = examples(site, &binary)?;
+    match end_to_end(site, &binary, at_once(), |name| name.starts_with("smoke::"))? {
+        Verdict::Passed(smoke) => tests += smoke,
+        skipped @ Verdict::Skipped(_) => return Ok(skipped),
+    }
+    Ok(Verdict::Passed(tests))
+}
+
+/// The binary accepts every file in `examples/`.
+fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
+    let files = files_with_extension(&site.root.join("examples"), "yaml")?;
+    ensure!(!files.is_empty(), "examples/ holds no *.yaml");
+    // What the examples leave to whoever copies them lies beside the copies, made as they say.
+    let copies = site.target.join("examples");
+    if copies.exists() {
+        fs::remove_dir_all(&copies)?;
+    }
+    fs::create_dir_all(&copies)?;
+    let (_, token) = capture(Command::new(tunnel).args(["generate", "token"]))?;
+    let token = token.trim();
+    fs::write(copies.join("token"), token)?;
+    let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
+    capture(Command::new(tunnel).args(certs).arg(&copies))?;
+    for file in &files {
+        let copy = copies.join(file.file_name().context("an example without a name")?);
+        fs::copy(file, &copy)?;
+        let mut check = Command::new(tunnel);
+        check.args(["check", "--config"]).arg(copy);
+        run(check.env("TUNNEL_TOKEN", token).env("CREDENTIALS_DIRECTORY", &copies))?;
+    }
+    Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }
 
 /// Checks copies whose program exists: systemd wants to see the file, and nothing is to be
 /// installed for a check.
-fn units(site: &Site) -> Result<Verdict> {
+fn units(site: &Site, _: Lengths) -> Result<Verdict> {
     if let Some(reason) = packages::lacking(&["systemd-analyze"]) {
         return Ok(Verdict::Skipped(reason));
     }

@@ -1,0 +1,64 @@
+//! `--complete`: every figure of a run is there. Its size decides nothing.
+
+use anyhow::{Result, ensure};
+
+use super::Found;
+use super::outcome::DIRECT;
+
+/// The error lists the figures that are missing and the systems of this project that did not start.
+pub(super) fn is_complete(found: &Found) -> Result<()> {
+    let complaints = complaints(found);
+    ensure!(complaints.is_empty(), "incomplete:\n  {}", complaints.join("\n  "));
+    Ok(())
+}
+
+/// What a short run has not measured.
+fn complaints(found: &Found) -> Vec<String> {
+    // A peer may be missing; what was just built may not.
+    let ours = found.left_out.iter().filter(|(system, _)| system.starts_with("tunnel-"));
+    let mut complaints: Vec<_> = ours.map(|(system, why)| format!("{system}: {why}")).collect();
+    for outcome in &found.outcomes {
+        for row in &outcome.rows {
+            let at = format!("{} {}", outcome.case.name, row.system);
+            if let Some(error) = row.error() {
+                complaints.push(format!("{at}: {error}"));
+                continue;
+            }
+            // `direct` has no daemon that would use anything.
+            let wanted = outcome
+                .case
+                .figures()
+                .iter()
+                .filter(|figure| row.system != DIRECT || figure.is_of_visitors());
+            for figure in wanted.filter(|figure| row.spread(**figure).is_none()) {
+                complaints.push(format!("{at}: no {}", figure.key()));
+            }
+            if row.system != DIRECT && outcome.of_direct(row).is_none() {
+                complaints.push(format!("{at}: no ratio to {DIRECT}"));
+            }
+        }
+    }
+    if found.outcomes.is_empty() {
+        complaints.push("nothing was measured".to_owned());
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::tests::found;
+
+    #[test]
+    fn a_short_run_complains_about_errors_and_about_figures_that_are_missing() {
+        let complaints = complaints(&found());
+        assert!(complaints.iter().any(|line| line.starts_with("http-100 haproxy-2hop: error")));
+        assert!(complaints.contains(&"http-100 tunnel-tcp: no cpu_us_per_request".to_owned()));
+        assert!(complaints.contains(&"http-100 direct: no p50_ms".to_owned()), "{complaints:?}");
+        assert!(!complaints.contains(&"http-100 direct: no cpu_us_per_request".to_owned()));
+        let left_out = vec![("tunnel-tls", "not built".to_owned())];
+        let nothing = Found { outcomes: Vec::new(), left_out, ..found() };
+        let wanted = ["tunnel-tls: not built", "nothing was measured"];
+        assert_eq!(super::complaints(&nothing), wanted);
+    }
+}

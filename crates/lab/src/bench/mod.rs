@@ -1,0 +1,273 @@
+//! `cargo xtask bench`: every system that can be started here under the same load, side by side in
+//! one run.
+//!
+//! Machines are shared and noisy, so only ratios taken in one run say something: a round puts each
+//! load on one system after the other, `direct` (nothing between visitor and origin) first, and a
+//! ratio is taken within its round. What is told is the median over the rounds, and the range.
+//!
+//! | module | what |
+//! |---|---|
+//! | `options` | the command line |
+//! | `build` | what is built and what is known of it |
+//! | `case` | what is asked of every system |
+//! | `network` | a namespace where congestion control is known |
+//! | `origins` | nginx, iperf3 and `load origin`, at the far end |
+//! | `loads` | wrk, iperf3 and `load`: their command lines and reports |
+//! | `daemons` | processor time and memory, from `/proc` |
+//! | `rounds`, `progress` | the run, and what is told meanwhile |
+//! | `complete` | `--complete`: whether every figure is there |
+//! | `figure`, `spread`, `outcome` | what is measured, median and range, ratios |
+//! | `machine` | what it was measured on |
+//! | `table`, `record`, `report` | for the terminal, for programs, for a browser |
+//! | `floors` | `benches/floors.toml` and its verdicts |
+//! | `stop` | Ctrl-C |
+
+mod build;
+mod case;
+mod complete;
+mod daemons;
+mod figure;
+mod floors;
+mod loads;
+mod machine;
+mod network;
+mod options;
+mod origins;
+mod outcome;
+mod progress;
+mod record;
+mod report;
+mod rounds;
+mod spread;
+mod stop;
+mod table;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::systems;
+use build::versions;
+pub(crate) use build::{build_load, load_program, prepare};
+pub(crate) use case::Case;
+pub(crate) use figure::number;
+use floors::Verdict;
+pub(crate) use loads::measure;
+use machine::Machine;
+use options::Options;
+pub(crate) use origins::Origins;
+use outcome::Outcome;
+use rounds::Plan;
+use xtask::packages;
+use xtask::site::Site;
+
+/// All that a run found.
+#[derive(Debug)]
+struct Found {
+    machine: Machine,
+    /// Of the programs and systems that took part.
+    versions: Vec<(&'static str, String)>,
+    rounds: u32,
+    seconds: f64,
+    /// Systems that cannot be started here, and why.
+    left_out: Vec<(&'static str, String)>,
+    outcomes: Vec<Outcome>,
+}
+
+pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let mut words: Vec<_> = args.collect();
+    let is_inside = words.first().is_some_and(|word| word == network::INSIDE);
+    if is_inside {
+        words.remove(0);
+    }
+    match Options::read(words.iter().cloned(), &names()) {
+        Err(error) => xtask::options::then(Err(error), || Ok(())),
+        Ok(options) if is_inside => xtask::options::then(Ok(()), || inside(&options)),
+        Ok(options) => xtask::options::then(Ok(()), || command(&options, &words)),
+    }
+}
+
+/// Builds, and goes where congestion control is known.
+fn command(options: &Options, words: &[String]) -> Result<()> {
+    let site = Site::here()?;
+    // A mistake in the file is told before the hour of measuring, not after it.
+    let floors = if options.check { read_floors(&site)? } else { Vec::new() };
+    if options.congestion != network::HOST {
+        network::check(&options.congestion)?;
+    }
+    let load = ready(&site, options)?;
+    if options.congestion != network::HOST {
+        let Some(reason) = network::lacking(&options.congestion) else {
+            return Err(network::enter(words.iter().map(Into::into)));
+        };
+        let (wanted, host) = (&options.congestion, network::congestion());
+        println!("measured with this host's {host}, not with {wanted}: {reason}");
+    }
+    judge(&run(&site, options, &load)?, options, &floors)
+}
+
+/// The second run of this program, in a network of its own. Everything is built.
+fn inside(options: &Options) -> Result<()> {
+    let site = Site::here()?;
+    network::configure(&options.congestion)?;
+    let floors = if options.check { read_floors(&site)? } else { Vec::new() };
+    judge(&run(&site, options, &load_program(&site))?, options, &floors)
+}
+
+/// Builds what takes part.
+fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
+    let software: Vec<_> = options.cases.iter().flat_map(|case| case.software()).copied().collect();
+    if let Some(reason) = packages::lacking(&software) {
+        anyhow::bail!("{reason}; `cargo xtask test packages` installs what these cases need");
+    }
+    site.build_release()?;
+    build_load(site)
+}
+
+/// Measures, and writes all down.
+fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
+    prepare()?;
+    let (mut present, mut left_out) = (Vec::new(), Vec::new());
+    for system in systems::all().iter().filter(|s| options.systems.contains(&s.name)) {
+        match system.lacking(site) {
+            None => present.push(system),
+            Some(reason) => left_out.push((system.name, reason)),
+        }
+    }
+    for (system, reason) in &left_out {
+        println!("{system} is left out: {reason}");
+    }
+    let dir = site.target.join(if options.quick { "bench/quick" } else { "bench" });
+    let files = dir.join("run");
+    // What a former run left.
+    let _ = fs::remove_dir_all(&files);
+    let mut origins = Origins::start(&files.join("origins"), load, &options.cases)?;
+    let machine = Machine::here(site);
+    println!("\n{machine}");
+    let plan = Plan { site, options, systems: &present, load, dir: files };
+    let outcomes = rounds::run(&plan, &mut origins)?;
+    drop(origins);
+
+    let found = Found {
+        machine,
+        versions: versions(site, &present),
+        rounds: options.rounds,
+        seconds: options.seconds,
+        left_out,
+        outcomes,
+    };
+    write_down(&dir, &found)?;
+    Ok(found)
+}
+
+fn write_down(dir: &Path, found: &Found) -> Result<()> {
+    println!();
+    for outcome in &found.outcomes {
+        println!("{}", table::table(outcome));
+    }
+    let files = [
+        ("latest.json", format!("{:#}\n", record::record(found))),
+        ("report.html", report::html(found)),
+    ];
+    for (name, text) in files {
+        let file = dir.join(name);
+        fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        println!("wrote {}", file.display());
+    }
+    Ok(())
+}
+
+fn read_floors(site: &Site) -> Result<Vec<floors::Floor>> {
+    let file = site.root.join("benches/floors.toml");
+    let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    floors::parse(&text, &names()).with_context(|| format!("{}", file.display()))
+}
+
+/// Says of each floor how it stands. The error is that one was missed, or that none could be judged.
+fn judge(found: &Found, options: &Options, floors: &[floors::Floor]) -> Result<()> {
+    if options.complete {
+        complete::is_complete(found)?;
+    }
+    if !options.check {
+        return Ok(());
+    }
+    println!();
+    let (mut held, mut missed) = (0, Vec::new());
+    for floor in floors {
+        match floors::judge(floor, &found.outcomes, &found.left_out) {
+            Verdict::Held(line) => {
+                held += 1;
+                println!("held    {line}");
+            }
+            Verdict::Skipped(line) => println!("skipped {line}"),
+            Verdict::Missed(line) => {
+                println!("MISSED  {line}");
+                missed.push(line);
+            }
+        }
+    }
+    ensure!(missed.is_empty(), "{} floors missed:\n  {}", missed.len(), missed.join("\n  "));
+    ensure!(held > 0, "no floor is about what was run");
+    println!("{held} floors held");
+    Ok(())
+}
+
+fn names() -> Vec<&'static str> {
+    systems::all().iter().map(|system| system.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outcome::DIRECT;
+    use super::outcome::tests::{outcome, row};
+    use super::*;
+
+    /// A small run with something of everything.
+    pub(super) fn found() -> Found {
+        let rows = vec![
+            row(DIRECT, &[100.0, 200.0, 100.0]),
+            row("tunnel-tcp", &[50.0, 90.0, 50.0]),
+            row("haproxy-2hop", &[30.0, 60.0, f64::NAN]),
+        ];
+        Found {
+            machine: Machine {
+                cpu: "AMD EPYC".to_owned(),
+                cores: 2,
+                kernel: "6.1".to_owned(),
+                memory_mib: 4096,
+                congestion: "cubic".to_owned(),
+                date: "2026-11-21T17:00:00Z".to_owned(),
+                commit: "4b2af42e0c1d".to_owned(),
+            },
+            versions: vec![("wrk", "wrk 4.1.0".to_owned())],
+            rounds: 3,
+            seconds: 1.0,
+            left_out: vec![("rathole-tcp", "not installed: rathole".to_owned())],
+            outcomes: vec![outcome("http-100", rows)],
+        }
+    }
+
+    #[test]
+    fn a_missed_floor_is_a_failure_and_so_is_judging_nothing() {
+        let judged = |case: &str, bound: f64| {
+            let text = format!(
+                "[[floor]]\ncase = \"{case}\"\nsystem = \"tunnel-tcp\"\n\
+                 ratio_to = \"direct\"\nat_least = {bound}\n"
+            );
+            let options = Options { check: true, ..Options::quick(&[]) };
+            judge(&found(), &options, &floors::parse(&text, &[DIRECT, "tunnel-tcp"]).unwrap())
+        };
+        assert!(judged("http-100", 0.5).is_ok());
+        let missed = judged("http-100", 0.51).unwrap_err().to_string();
+        assert!(missed.contains("1 floors missed:\n  http-100 tunnel-tcp: rate to direct 0.500"));
+        let nothing = judged("bulk-up", 0.1).unwrap_err().to_string();
+        assert!(nothing.contains("no floor"), "{nothing}");
+    }
+
+    #[test]
+    fn the_file_of_floors_is_good() {
+        read_floors(&Site::here().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,107 @@
+//! The network that a run is made in: a namespace with nothing but loopback, where TCP's congestion
+//! control is what the run says. A host set to BBR paces every socket, iperf3's and nginx's as well, on
+//! loopback too: `direct` and all systems then show that host, and ratios of one host are not those of
+//! another.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Error, Result, ensure};
+
+use xtask::child::{capture, missing};
+
+/// The first word of the second run of this program, inside.
+pub(super) const INSIDE: &str = "inside";
+
+/// Stands for whatever the host has set: no namespace is made.
+pub(super) const HOST: &str = "host";
+
+/// The kernel's own default, and nearly every distribution's.
+pub(super) const DEFAULT: &str = "cubic";
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Words that start a command inside.
+fn words() -> Vec<&'static str> {
+    let mut words = vec!["unshare", "--net"];
+    if !rustix::process::geteuid().is_root() {
+        words.extend(["--user", "--map-root-user"]);
+    }
+    words
+}
+
+/// The kernel has this congestion control. A name that was mistyped is not to cost an hour of
+/// measuring something else.
+pub(super) fn check(congestion: &str) -> Result<()> {
+    let known = fs::read_to_string(AVAILABLE).with_context(|| format!("reading {AVAILABLE}"))?;
+    ensure!(
+        known.split_whitespace().any(|name| name == congestion),
+        "this kernel has no congestion control {congestion}, only {}, or {HOST} for its own choice",
+        known.trim()
+    );
+    Ok(())
+}
+
+/// Why the namespace cannot be had here.
+pub(super) fn lacking(congestion: &str) -> Option<String> {
+    if let Some(reason) = missing(&[("unshare", "util-linux"), ("ip", "iproute2")]) {
+        return Some(reason);
+    }
+    let words = words();
+    let script = "ip link set lo up && echo \"$1\" > \"$2\"";
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).args(["sh", "-c", script, "sh", congestion, SETTING]);
+    match capture(&mut command) {
+        Ok((true, _)) => None,
+        Ok((false, said)) => Some(said.trim().to_owned()),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Goes inside: this process becomes a second run of this program. Returns only an error.
+pub(super) fn enter(args: impl Iterator<Item = OsString>) -> Error {
+    let words = words();
+    let mut command = Command::new(words[0]);
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error.into(),
+    };
+    command.args(&words[1..]).arg(program).args(["bench", INSIDE]).args(args);
+    Error::new(command.exec()).context(format!("starting {command:?}"))
+}
+
+/// Closed connections whose ports stay taken for a minute, at most: there are 28,000 towards one
+/// origin, and what one system used the next one needs.
+const TIME_WAITS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "2000");
+
+/// Inside: loopback goes up, and new sockets get this congestion control.
+pub(super) fn configure(congestion: &str) -> Result<()> {
+    let (good, said) = capture(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    ensure!(good, "bringing loopback up: {}", said.trim());
+    for (setting, value) in [TIME_WAITS, (SETTING, congestion)] {
+        fs::write(setting, value).with_context(|| format!("writing {value} to {setting}"))?;
+    }
+    Ok(())
+}
+
+/// The congestion control of new sockets.
+pub(super) fn congestion() -> String {
+    fs::read_to_string(SETTING).map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_know_is_refused_with_a_reason() {
+        let complaint = check("pigeon").unwrap_err().to_string();
+        assert!(complaint.contains("no congestion control pigeon, only "), "{complaint}");
+        check(&congestion()).unwrap();
+        assert!(lacking("pigeon").is_some_and(|reason| !reason.is_empty()));
+        assert!(!congestion().is_empty());
+    }
+}

@@ -1,0 +1,252 @@
+//! The two ends of the wire: network namespaces with one TUN device each, an address, routes and
+//! settings of TCP. The left end is the namespace this process is in; the right one lives as long as
+//! a process that sleeps in it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::net::Ipv4Addr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use super::path::Path;
+use xtask::child::capture;
+
+/// For networks under test (RFC 2544).
+const LEFT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+const RIGHT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// TCP's buffers at most: 1 Gbit/s for 100 ms with a queue as long is 25 MB in flight, and the kernel
+/// counts twice for its own overhead. Debian's 4 MiB for sending would end at 0.3 Gbit/s.
+const BUFFER: &str = "67108864";
+
+/// Packets that wait in a TUN device for the wire: what a window can hold in small packets.
+const TUN_QUEUE: &str = "20000";
+
+/// What a namespace is given: for how long nothing else is to be waited for.
+const SOON: Duration = Duration::from_secs(5);
+
+/// One end.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) name: &'static str,
+    pub(super) address: Ipv4Addr,
+    peer: Ipv4Addr,
+    /// A process that is there.
+    pid: u32,
+    /// Start a command there: they go before its own words.
+    words: Vec<OsString>,
+}
+
+impl End {
+    /// A command that runs at this end.
+    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let Some((first, rest)) = self.words.split_first() else { return Command::new(program) };
+        let mut command = Command::new(first);
+        command.args(rest).arg(program);
+        command
+    }
+
+    /// Words that take a command of a shell to this end.
+    pub(super) fn starter(&self) -> OsString {
+        self.words.join(OsStr::new(" "))
+    }
+
+    /// Whether a TCP socket listens on this port.
+    pub(super) fn listens(&self, port: u16) -> bool {
+        self.listeners().contains(&port)
+    }
+
+    /// Ports on which TCP sockets listen, and those of UDP sockets.
+    pub(super) fn listeners(&self) -> Vec<u16> {
+        let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
+        let text: String =
+            tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        let udp = ["udp", "udp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
+        let udp: String = udp.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        text.lines().filter_map(listener).chain(udp.lines().filter_map(local_port)).collect()
+    }
+
+    /// Packets that its device dropped because the wire did not come for them.
+    fn overruns(&self) -> Result<u64> {
+        let (good, said) = capture(self.command("ip").args(["-j", "-s", "link", "show", "wire"]))?;
+        ensure!(good, "{}: {said}", self.name);
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        Ok(said[0]["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
+    }
+
+    /// Segments that its TCP sent again.
+    fn resent(&self) -> Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/net/snmp", self.pid))?;
+        // A line of names, then one of numbers.
+        let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+        let mut line = || lines.next().unwrap_or_default().split_whitespace();
+        let value = line().zip(line()).find(|(name, _)| *name == "RetransSegs");
+        value.and_then(|(_, value)| value.parse().ok()).context("no RetransSegs in net/snmp")
+    }
+
+    fn ip(&self, line: &str) -> Result<()> {
+        let (good, said) = capture(self.command("ip").args(line.split(' ')))?;
+        ensure!(good, "{}: ip {line}: {}", self.name, said.trim());
+        Ok(())
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<()> {
+        let file = format!("/proc/sys/net/ipv4/{key}");
+        let script = "echo \"$1\" > \"$2\"";
+        let (good, said) = capture(self.command("sh").args(["-c", script, "sh", value, &file]))?;
+        ensure!(good, "{}: {key} = {value}: {}", self.name, said.trim());
+        Ok(())
+    }
+
+    /// Brings everything up. Congestion control by routes: a namespace may make its default only
+    /// what the host allows to everyone (`tcp_allowed_congestion_control`), a route may ask for any.
+    fn configure(&self, path: &Path) -> Result<()> {
+        let (address, peer, congestion) = (self.address, self.peer, &path.congestion);
+        let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+        let known = fs::read_to_string(file).unwrap_or_default();
+        ensure!(
+            known.split_whitespace().any(|name| name == congestion),
+            "this kernel has no congestion control {congestion}, only {} (or load its module first)",
+            known.trim()
+        );
+        self.set("tcp_rmem", &format!("4096 131072 {BUFFER}"))?;
+        self.set("tcp_wmem", &format!("4096 65536 {BUFFER}"))?;
+        // Else a run would start from what the one before learnt about the path.
+        self.set("tcp_no_metrics_save", "1")?;
+        self.ip("link set lo up")?;
+        self.ip(&format!("link set wire mtu {} txqueuelen {TUN_QUEUE} up", path.mtu))?;
+        self.ip(&format!("address add {address}/32 dev wire"))?;
+        let routes = [
+            format!("{peer}/32 dev wire"),
+            format!("local {address}/32 dev wire table local"),
+            "local 127.0.0.0/8 dev lo table local".to_owned(),
+        ];
+        for (route, source) in routes.iter().zip([address, address, Ipv4Addr::LOCALHOST]) {
+            self.ip(&format!("route replace {route} src {source} congctl {congestion}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The port of a line of `/proc/net/tcp` about a listening socket.
+fn listener(line: &str) -> Option<u16> {
+    // 0A: TCP_LISTEN.
+    (line.split_whitespace().nth(3)? == "0A").then(|| local_port(line))?
+}
+
+/// The local port of a line of such a table.
+fn local_port(line: &str) -> Option<u16> {
+    let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+    u16::from_str_radix(port, 16).ok()
+}
+
+/// Both ends, and the devices that the wire joins: left, right.
+#[derive(Debug)]
+pub(super) struct Ends {
+    pub(super) left: End,
+    pub(super) right: End,
+    pub(super) devices: Arc<[Device; 2]>,
+    sleeper: Child,
+}
+
+/// A TUN device whose packets come in batches (`IFF_VNET_HDR`).
+pub(super) struct Device(pub(super) SyncDevice);
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Device").finish()
+    }
+}
+
+impl Ends {
+    /// Both ends up, with nothing between them yet.
+    pub(super) fn new(path: &Path) -> Result<Self> {
+        let (right, sleeper) = another_namespace()?;
+        let left = End {
+            name: "left",
+            address: LEFT,
+            peer: RIGHT,
+            pid: std::process::id(),
+            words: Vec::new(),
+        };
+        let target = right.to_string();
+        let words = ["nsenter", "--target", target.as_str(), "--net"].map(OsString::from).to_vec();
+        let end = End { name: "right", address: RIGHT, peer: LEFT, pid: right, words };
+        // A device that moves to another namespace stays tied to its descriptor here.
+        let far = device()?;
+        left.ip(&format!("link set wire netns {right}"))?;
+        let devices = Arc::new([device()?, far]);
+        let ends = Self { left, right: end, devices, sleeper };
+        for end in [&ends.left, &ends.right] {
+            end.configure(path)?;
+        }
+        Ok(ends)
+    }
+
+    /// Packets the wire was too slow for, and segments that TCP sent again, at both ends so far.
+    pub(super) fn troubles(&self) -> Result<(u64, u64)> {
+        let Self { left, right, .. } = self;
+        Ok((left.overruns()? + right.overruns()?, left.resent()? + right.resent()?))
+    }
+
+    /// What was set, in words.
+    pub(super) fn settings(path: &Path) -> String {
+        format!(
+            "at both ends: tcp_rmem and tcp_wmem up to {BUFFER}, tcp_no_metrics_save 1, congestion control \
+             {} (of routes)",
+            path.congestion,
+        )
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // It sleeps for ever unless somebody ended it.
+        drop(self.sleeper.kill());
+        drop(self.sleeper.wait());
+    }
+}
+
+/// A process that sleeps in a network namespace of its own.
+fn another_namespace() -> Result<(u32, Child)> {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sleep", "infinity"]).stdin(Stdio::null());
+    let sleeper = command.spawn().context("starting unshare")?;
+    let pid = sleeper.id();
+    let own = fs::read_link("/proc/self/ns/net")?;
+    let start = Instant::now();
+    while fs::read_link(format!("/proc/{pid}/ns/net"))? == own {
+        ensure!(start.elapsed() < SOON, "unshare makes no namespace");
+        sleep(Duration::from_millis(2));
+    }
+    Ok((pid, sleeper))
+}
+
+fn device() -> Result<Device> {
+    let device = DeviceBuilder::new().name("wire").offload(true).enable(false).build_sync();
+    let device = device.context(
+        "making a TUN device: /dev/net/tun must exist and be readable and writable for this user",
+    )?;
+    device.set_nonblocking(true)?;
+    Ok(Device(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_told_from_other_sockets() {
+        let line = |state: &str| {
+            format!("   0: 0100007F:1F90 00000000:0000 {state} 00000000:00000000 00:00000000 0 0")
+        };
+        assert_eq!(listener(&line("0A")), Some(8080));
+        assert_eq!(listener(&line("01")), None);
+        assert_eq!(listener("  sl  local_address rem_address   st tx_queue rx_queue"), None);
+    }
+}

@@ -1,0 +1,117 @@
+//! `cargo xtask netem`: two network namespaces joined by a wire in user space, with delay, jitter, loss,
+//! reordering and a bottleneck, so that the kernel's real TCP and our real daemons can be measured over
+//! paths that a machine has not got. Nothing of it needs the kernel's own emulator (`sch_netem`).
+//!
+//! | module | what |
+//! |---|---|
+//! | `wish` | the command line |
+//! | `path` | what the path shall be like |
+//! | `cage` | namespaces that vanish with this process |
+//! | `ends` | the two ends: devices, addresses, routes, settings of TCP |
+//! | `wire` | carries packets between two TUN devices by the model of `testkit::netem` |
+//! | `lateness` | how precise the wire was |
+//! | `shell` | `netem run`: commands of the caller's over the path |
+//! | `systems` | what is measured: TCP straight over the path, and through the tunnel |
+//! | `stream` | one iperf3 stream, as its receiver sees it |
+//! | `matrix` | which measurements there are |
+//! | `floors` | what `quic://` is to make of some paths |
+//! | `report` | the tables and the JSON file |
+
+mod cage;
+mod ends;
+mod floors;
+mod lateness;
+mod matrix;
+mod path;
+mod report;
+mod shell;
+mod stream;
+mod systems;
+mod wire;
+mod wish;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use wish::{Job, Wish};
+use xtask::child::cargo;
+use xtask::site::Site;
+
+pub(crate) use wish::HELP;
+
+/// The first word of the second run of this program, inside the namespaces; what follows are the binary
+/// to measure and the words of the first run.
+const INSIDE: &str = "inside";
+
+fn help() -> String {
+    format!("{HELP}{}{}", wish::OPTIONS, path::HELP)
+}
+
+pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
+    let args: Vec<_> = args.collect();
+    let (binary, words) = match &args[..] {
+        [first, binary, words @ ..] if first == INSIDE => (Some(PathBuf::from(binary)), words),
+        words => (None, words),
+    };
+    if let [first] = words
+        && ["help", "--help", "-h"].contains(&first.as_str())
+    {
+        println!("{}", help());
+        return ExitCode::SUCCESS;
+    }
+    let wish = match Wish::parse(words) {
+        Ok(wish) => wish,
+        Err(error) => {
+            eprintln!("xtask: {error:#}\n\n{}", help());
+            return ExitCode::from(2);
+        }
+    };
+    let done = match binary {
+        None => outside(&wish, words),
+        Some(binary) => inside(&wish, &binary),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("FAILED: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Builds what is measured and goes inside.
+fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
+    if let Some(reason) = cage::lacking()? {
+        bail!("netem cannot run here: {reason}");
+    }
+    let site = Site::here()?;
+    let binary = match (&wish.binary, &wish.job) {
+        (Some(binary), _) => binary.canonicalize().with_context(|| binary.display().to_string())?,
+        (None, Job::Shell(_)) => PathBuf::new(),
+        (None, Job::Matrix(_)) => {
+            site.build_release()?;
+            site.tunnel.clone()
+        }
+    };
+    let program = optimized(&site)?;
+    let mut args = vec![OsString::from("netem"), INSIDE.into(), binary.into()];
+    args.extend(words.iter().map(OsString::from));
+    cage::run(&program, &args, wish.limit())
+}
+
+/// This program once more, optimized: a wire that carries 100,000 packets a second is late else, and
+/// 1.3 Gbit/s is all it can.
+fn optimized(site: &Site) -> Result<PathBuf> {
+    let args = ["build", "--quiet", "--profile", "e2e", "--package", "lab"];
+    let status =
+        cargo(&site.root, &args).stdin(Stdio::null()).status().context("starting cargo")?;
+    ensure!(status.success(), "cargo {} ended with {status}", args.join(" "));
+    Ok(site.target.join("e2e/lab"))
+}
+
+fn inside(wish: &Wish, binary: &Path) -> Result<ExitCode> {
+    match &wish.job {
+        Job::Shell(shell) => shell::run(&wish.path, shell),
+        Job::Matrix(plan) => matrix::run(&Site::here()?, &wish.path, plan, binary),
+    }
+}

@@ -1,0 +1,235 @@
+//! The wire: one thread that reads packets from two TUN devices and writes each to the other one when the
+//! model says that it arrives.
+//!
+//! The kernel hands over runs of TCP or UDP packets as one (segmentation offload); they are cut here,
+//! so that each packet has its own fate and moment, and packets that arrive together are joined
+//! again: that makes Gbit/s at an MTU of 1500 cheap.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::num::NonZeroU64;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use testkit::netem::{Counts, Datagrams, Weather};
+use tun_rs::{GROTable, IDEAL_BATCH_SIZE, SyncDevice, VIRTIO_NET_HDR_LEN};
+
+use super::ends::{Device, Ends};
+use super::lateness::Lateness;
+use xtask::child::capture;
+
+/// Packets that arrive within this time arrive together: at 1 Gbit/s and an MTU of 1500 that are eight
+/// per wake-up. It is the most that a packet is late on an idle machine.
+const GRAIN: Duration = Duration::from_micros(100);
+
+/// Longest sleep, for it to be seen that the wire is to end.
+const IDLE: Duration = Duration::from_millis(20);
+
+/// Reads from one device before the other and what is due get their turn.
+const TURN: usize = 16;
+
+/// What a wire did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Report {
+    /// From left to right, from right to left.
+    pub(super) ways: [Counts; 2],
+    /// Packets that the kernel did not take or that could not be cut.
+    pub(super) refused: u64,
+    /// How late packets were.
+    pub(super) lateness: Lateness,
+    /// Processor time over time.
+    pub(super) load: f64,
+}
+
+/// A wire in operation; ends when dropped.
+#[derive(Debug)]
+pub(super) struct Wire {
+    end: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Report>>>,
+}
+
+impl Wire {
+    /// Joins the ends by a path of this weather both ways.
+    pub(super) fn start(ends: &Ends, weather: Weather, mtu: u16, seed: u64) -> Result<Self> {
+        let end = Arc::new(AtomicBool::new(false));
+        let (devices, ended) = (Arc::clone(&ends.devices), Arc::clone(&end));
+        let thread = std::thread::Builder::new()
+            .name("wire".to_owned())
+            .spawn(move || carry(&devices, weather, mtu.into(), seed, &ended))?;
+        Ok(Self { end, thread: Some(thread) })
+    }
+
+    /// Cuts it. What is on its way is lost.
+    pub(super) fn finish(mut self) -> Result<Report> {
+        self.end.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().context("it ends once")?;
+        thread.join().map_err(|_| anyhow::anyhow!("the wire panicked"))?
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It fails or panics in the middle of another failure only.
+            drop(thread.join());
+        }
+    }
+}
+
+fn carry(
+    devices: &[Device; 2],
+    weather: Weather,
+    mtu: usize,
+    seed: u64,
+    end: &AtomicBool,
+) -> Result<Report> {
+    hurry();
+    let [left, right] = [&devices[0].0, &devices[1].0];
+    let mut cutter = Cutter::new(mtu);
+    for device in [left, right] {
+        // What was sent while there was no wire.
+        while cutter.read(device)? != Read::Nothing {}
+    }
+    let mut ways = [
+        Way::new(left, right, Datagrams::new(weather, seed)),
+        Way::new(right, left, Datagrams::new(weather, seed.wrapping_add(1))),
+    ];
+    let mut report = Report::default();
+    let (start, busy) = (Instant::now(), cpu_time());
+    while !end.load(Ordering::Relaxed) {
+        for way in &mut ways {
+            way.deliver(&mut report)?;
+            way.take(&mut cutter, &mut report)?;
+        }
+        let next = ways.iter().filter_map(|way| way.line.next_arrival()).min();
+        let wait = next.map_or(IDLE, |at| at.saturating_duration_since(Instant::now()));
+        let wait = wait.clamp(GRAIN, IDLE);
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+        let mut readable = [left, right].map(|device| PollFd::new(device, PollFlags::IN));
+        match poll(&mut readable, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("waiting for packets"),
+        }
+    }
+    report.ways = [ways[0].line.counts(), ways[1].line.counts()];
+    report.load = (cpu_time() - busy).as_secs_f64() / start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// Makes this thread run as soon as it has something to do, whatever else is running (`SCHED_FIFO`; an
+/// unprivileged one sleeps precisely at least). Where it is not allowed packets are later, and the
+/// report says by how much.
+fn hurry() {
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+    let thread = rustix::thread::gettid().as_raw_pid().to_string();
+    let _ = capture(Command::new("chrt").args(["--fifo", "--pid", "1", &thread]));
+}
+
+/// Processor time of this thread (Linux' Documentation/scheduler/sched-stats).
+fn cpu_time() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// A packet behind the room that a device wants for its head.
+type Packet = Vec<u8>;
+
+/// One direction.
+struct Way<'a> {
+    from: &'a SyncDevice,
+    to: &'a SyncDevice,
+    line: Datagrams<Packet>,
+    batch: Vec<Packet>,
+    joiner: GROTable,
+}
+
+impl<'a> Way<'a> {
+    fn new(from: &'a SyncDevice, to: &'a SyncDevice, line: Datagrams<Packet>) -> Self {
+        Self { from, to, line, batch: Vec::new(), joiner: GROTable::default() }
+    }
+
+    /// Everything that has arrived.
+    fn deliver(&mut self, report: &mut Report) -> Result<()> {
+        let now = Instant::now();
+        loop {
+            self.batch.clear();
+            while self.batch.len() < IDEAL_BATCH_SIZE
+                && let Some(at) = self.line.next_arrival()
+                && let Some(packet) = self.line.read(now)
+            {
+                report.lateness.add(now - at);
+                self.batch.push(packet);
+            }
+            if self.batch.is_empty() {
+                return Ok(());
+            }
+            let sent = self.to.send_multiple(&mut self.joiner, &mut self.batch, VIRTIO_NET_HDR_LEN);
+            // A device that is down or a packet the kernel dislikes: lost, like on any wire.
+            report.refused += u64::from(sent.is_err());
+        }
+    }
+
+    /// Everything that was sent, up to a turn.
+    fn take(&mut self, cutter: &mut Cutter, report: &mut Report) -> Result<()> {
+        for _ in 0..TURN {
+            match cutter.read(self.from)? {
+                Read::Nothing => break,
+                Read::Unfit => report.refused += 1,
+                Read::Packets(count) => {
+                    let now = Instant::now();
+                    for (packet, &size) in cutter.packets.iter().zip(&cutter.sizes).take(count) {
+                        let whole = &packet[..VIRTIO_NET_HDR_LEN + size];
+                        self.line.write(now, size, || whole.to_vec());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Read {
+    /// Nothing to read.
+    Nothing,
+    /// Something that cannot be cut.
+    Unfit,
+    /// So many packets.
+    Packets(usize),
+}
+
+/// Reads runs of packets and cuts them.
+struct Cutter {
+    run: Vec<u8>,
+    packets: Vec<Packet>,
+    sizes: Vec<usize>,
+}
+
+impl Cutter {
+    fn new(mtu: usize) -> Self {
+        Self {
+            run: vec![0; VIRTIO_NET_HDR_LEN + usize::from(u16::MAX)],
+            packets: vec![vec![0; VIRTIO_NET_HDR_LEN + mtu]; IDEAL_BATCH_SIZE],
+            sizes: vec![0; IDEAL_BATCH_SIZE],
+        }
+    }
+
+    fn read(&mut self, device: &SyncDevice) -> Result<Read> {
+        let Self { run, packets, sizes } = self;
+        match device.recv_multiple(run, packets, sizes, VIRTIO_NET_HDR_LEN) {
+            Ok(count) => Ok(Read::Packets(count)),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Nothing),
+            // The device is down: nothing will come.
+            Err(error) if error.raw_os_error().is_some() => Err(error).context("reading packets"),
+            Err(_) => Ok(Read::Unfit),
+        }
+    }
+}

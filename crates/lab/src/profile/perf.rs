@@ -1,0 +1,93 @@
+//! perf(1) as a child that records until told to end.
+
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use xtask::child::find;
+
+/// Samples per second and thread; not a round number, so that it does not beat with timers.
+const FREQUENCY: &str = "997";
+
+/// Until it has attached to all threads.
+const ATTACHES: Duration = Duration::from_millis(500);
+
+/// A recording. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Recording {
+    child: Child,
+    /// It records as long as a `cat` runs, which ends when this is closed.
+    input: Option<ChildStdin>,
+}
+
+/// Why there is no profile on this machine, if so.
+pub(super) fn lacking() -> Option<String> {
+    find("perf").is_none().then(|| "perf is not installed (Debian: linux-perf)".to_owned())
+}
+
+impl Recording {
+    /// Records what these processes do. `file` gets it.
+    pub(super) fn start(pids: &[u32], file: &Path) -> Result<Self> {
+        let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
+        let mut command = Command::new("perf");
+        // Frame pointers: the binary is built with them, and other ways copy the stack. The C
+        // library has none, so its `send` and `recv` stand on the ground, without their callers.
+        command.args(["record", "--quiet", "--freq", FREQUENCY, "--call-graph", "fp"]);
+        command.arg("--output").arg(file).args(["--pid", &pids.join(","), "--", "cat"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("starting perf")?;
+        let input = child.stdin.take();
+        std::thread::sleep(ATTACHES);
+        let mut recording = Self { child, input };
+        if recording.child.try_wait()?.is_some() {
+            bail!("{}", recording.complaint());
+        }
+        Ok(recording)
+    }
+
+    /// Ends it.
+    pub(super) fn finish(mut self) -> Result<()> {
+        drop(self.input.take());
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{}", self.complaint());
+        Ok(())
+    }
+
+    /// What perf says when it may not.
+    fn complaint(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(mut output) = self.child.stderr.take() {
+            // What came before an error is worth reading.
+            let _ = std::io::Read::read_to_string(&mut output, &mut said);
+        }
+        let allowed = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
+        let allowed = allowed.unwrap_or_default();
+        format!(
+            "perf does not record here (kernel.perf_event_paranoid is {}; it wants root, or 1 and \
+             less): {}",
+            allowed.trim(),
+            said.trim()
+        )
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What was recorded, as text.
+pub(super) fn script(file: &Path) -> Result<String> {
+    let mut command = Command::new("perf");
+    // Inlined functions are looked up one by one, which takes minutes.
+    command.args(["script", "--no-inline", "--fields", "pid,ip,sym,dso", "--input"]).arg(file);
+    let output = command.stdin(Stdio::null()).output().context("starting perf script")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "perf script: {}", said.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,127 @@
+//! A system that is being started. What is started here ends when it is dropped, so an error on
+//! the way leaves nothing behind.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use testkit::stage::{free_port, is_listening};
+
+use super::Origin;
+use super::running::{Daemons, Login, Running};
+use xtask::site::Site;
+
+/// How long a daemon may take until it listens: 5 times what the slowest needs on a busy machine.
+const LISTENS: Duration = Duration::from_secs(15);
+
+/// From a visitor to an origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) name: &'static str,
+    /// Where visitors connect; free so far.
+    pub(super) entrance: SocketAddr,
+    pub(super) target: SocketAddr,
+}
+
+/// One of two proxies on a way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub(super) name: &'static str,
+    pub(super) from: SocketAddr,
+    pub(super) to: SocketAddr,
+}
+
+/// What a system's `start` works with.
+#[derive(Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) site: &'a Site,
+    pub(super) dir: &'a Path,
+    pub(super) ways: Vec<Way>,
+    /// How many clients a server of ours is to know beside its own.
+    pub(super) clients: u32,
+    /// How they log in.
+    pub(super) login: Option<Login>,
+    pub(super) daemons: Daemons,
+}
+
+impl<'a> Scene<'a> {
+    pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin], clients: u32) -> Self {
+        let way =
+            |origin: &Origin| Way { name: origin.name, entrance: free(), target: origin.address };
+        let ways = origins.iter().map(way).collect();
+        Self { site, dir, ways, clients, login: None, daemons: Daemons::default() }
+    }
+
+    /// For systems that know no tunnel: the ways of a proxy where visitors come in, and of one
+    /// behind it.
+    pub(super) fn two_hops(&self) -> [(&'static str, Vec<Hop>); 2] {
+        let halves = self.ways.iter().map(|&Way { name, entrance, target }| {
+            let between = free();
+            (Hop { name, from: entrance, to: between }, Hop { name, from: between, to: target })
+        });
+        let (first, second) = halves.unzip();
+        [("server", first), ("client", second)]
+    }
+
+    /// Writes a file for the daemons and says where it is. It may hold a token, so others cannot
+    /// read it.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .with_context(|| format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Starts a daemon; its log is `NAME.log`. Those of the visitors' side first.
+    pub(super) fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
+        self.daemons.spawn(name, self.dir, command)
+    }
+
+    /// Waits until one of the daemons listens on this TCP port. Asking does not connect.
+    pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
+        self.wait(address, |address| is_listening(address.port()))
+    }
+
+    /// For a port that others have on other addresses: asks by connecting.
+    pub(super) fn wait_accepting(&mut self, address: SocketAddr) -> Result<()> {
+        self.wait(address, |address| TcpStream::connect(address).is_ok())
+    }
+
+    fn wait(&mut self, address: SocketAddr, is_there: impl Fn(SocketAddr) -> bool) -> Result<()> {
+        let start = Instant::now();
+        while !is_there(address) {
+            self.daemons.check()?;
+            ensure!(start.elapsed() < LISTENS, "nobody listens on {address} after {LISTENS:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    pub(super) fn into_running(self) -> Running {
+        let addresses = self.ways.iter().map(|way| (way.name, way.entrance)).collect();
+        Running::new(addresses, self.login, self.daemons)
+    }
+}
+
+/// A loopback address whose port nobody uses.
+pub(super) fn free() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A way from this port to that one.
+    pub(in crate::systems) fn way(name: &'static str, entrance: u16, target: u16) -> Way {
+        let [entrance, target] = [entrance, target].map(|port| ([127, 0, 0, 1], port).into());
+        Way { name, entrance, target }
+    }
+}

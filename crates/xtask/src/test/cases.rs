@@ -1,0 +1,235 @@
+//! Test cases side by side, a process for each: the time of every case is known, a case that hangs is
+//! ended, and no case inherits what another left in its process.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use xtask::child::{Tally, capture};
+
+/// The longest that a case may run. The slowest case of the short suite takes a tenth of it.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// Cases that the end of a run names.
+const SLOWEST: usize = 10;
+
+/// The ports that the cases share out: below the range that the kernel gives to outgoing connections.
+const FIRST_PORT: u16 = 12_000;
+const PORTS: u16 = 20_000;
+
+/// A test program and what its cases need.
+#[derive(Debug)]
+pub(super) struct Cases<'a> {
+    pub(super) program: &'a Path,
+    /// Where cargo would run the program.
+    pub(super) folder: &'a Path,
+    /// Variables of the environment, for all cases.
+    pub(super) environment: &'a [(&'a str, &'a Path)],
+    /// Where the times of the last run are kept.
+    pub(super) times: PathBuf,
+    /// Cases at a time.
+    pub(super) at_once: u16,
+}
+
+#[derive(Debug)]
+struct Outcome {
+    name: String,
+    took: Duration,
+    good: bool,
+    text: String,
+}
+
+impl Cases<'_> {
+    /// Runs every case whose name `wanted` accepts. All run, whatever becomes of one.
+    pub(super) fn run(&self, wanted: impl Fn(&str) -> bool) -> Result<Tally> {
+        let mut times = read_times(&self.times);
+        let mut names: Vec<_> = self.names()?.into_iter().filter(|name| wanted(name)).collect();
+        ensure!(!names.is_empty(), "no test case was selected");
+        // The slow cases first, so that none of them runs alone at the end. A new case may be slow.
+        names.sort_by_key(|name| std::cmp::Reverse(times.get(name).copied().unwrap_or(u64::MAX)));
+        let outcomes = self.run_all(&names);
+        for outcome in &outcomes {
+            times.insert(outcome.name.clone(), outcome.took.as_millis() as u64);
+        }
+        // Without the file the next run has another order, and that is all.
+        let _ = fs::write(&self.times, serde_json::to_string(&times)?);
+        conclude(outcomes)
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let mut list = self.command();
+        let (good, text) = capture(list.args(["--list", "--format", "terse"]))?;
+        ensure!(good, "{}: {text}", self.program.display());
+        Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        command.current_dir(self.folder).env("CARGO_MANIFEST_DIR", self.folder);
+        command.envs(self.environment.iter().copied()).stdin(Stdio::null());
+        command
+    }
+
+    fn run_all(&self, names: &[String]) -> Vec<Outcome> {
+        let slots = self.at_once.clamp(1, PORTS / 256);
+        let queue = Mutex::new(names.iter());
+        let ended = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for slot in 0..slots {
+                let (queue, ended) = (&queue, &ended);
+                scope.spawn(move || {
+                    while let Some(name) = queue.lock().ok().and_then(|mut queue| queue.next()) {
+                        let outcome = self.run_one(name, slot, slots);
+                        let word = if outcome.good { "ok    " } else { "FAILED" };
+                        println!("{word} {:7.2} s  {name}", outcome.took.as_secs_f64());
+                        if !outcome.good {
+                            println!("{}", outcome.text.trim());
+                        }
+                        let Ok(mut ended) = ended.lock() else { return };
+                        ended.push(outcome);
+                    }
+                });
+            }
+        });
+        ended.into_inner().unwrap_or_default()
+    }
+
+    fn run_one(&self, name: &str, slot: u16, slots: u16) -> Outcome {
+        let start = Instant::now();
+        // Two cases at a time take no port from each other.
+        let share = PORTS / slots;
+        let ports = format!("{}+{share}", FIRST_PORT + slot * share);
+        let mut command = self.command();
+        command.args(["--exact", name, "--test-threads", "1"]).env("TUNNEL_TEST_PORTS", ports);
+        let (good, text) =
+            within(&mut command, DEADLINE).unwrap_or_else(|error| (false, format!("{error:#}")));
+        Outcome { name: name.to_owned(), took: start.elapsed(), good, text }
+    }
+}
+
+/// The end of a run: its slowest cases, and the error that names those that failed.
+fn conclude(mut outcomes: Vec<Outcome>) -> Result<Tally> {
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
+    println!("\nThe slowest of {} cases:", outcomes.len());
+    for outcome in outcomes.iter().take(SLOWEST) {
+        println!("{:7.2} s  {}", outcome.took.as_secs_f64(), outcome.name);
+    }
+    let failed: Vec<_> = outcomes.iter().filter(|o| !o.good).map(|o| o.name.as_str()).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(outcomes.iter().flat_map(|o| o.text.lines()).map(Tally::of_line).sum())
+}
+
+fn read_times(file: &Path) -> BTreeMap<String, u64> {
+    let text = fs::read(file).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
+/// Runs a command to its end and returns both outputs. At the deadline the command and its
+/// children are killed.
+fn within(command: &mut Command, deadline: Duration) -> Result<(bool, String)> {
+    let mut child = command
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("{command:?}"))?;
+    let outputs = [
+        child.stdout.take().map(|mut pipe| thread::spawn(move || read_all(&mut pipe))),
+        child.stderr.take().map(|mut pipe| thread::spawn(move || read_all(&mut pipe))),
+    ];
+    let good = ends_well(&mut child, deadline)?;
+    let mut text = String::new();
+    for output in outputs.into_iter().flatten() {
+        text.push_str(&output.join().unwrap_or_default());
+    }
+    if good.is_none() {
+        text.push_str(&format!("\nended after {} s without a result", deadline.as_secs()));
+    }
+    Ok((good == Some(true), text))
+}
+
+fn read_all(pipe: &mut impl std::io::Read) -> String {
+    let mut bytes = Vec::new();
+    // What was read until an error is what there is to show.
+    let _ = pipe.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// `None`: the deadline passed, and the process group of the child was killed.
+fn ends_well(child: &mut Child, deadline: Duration) -> Result<Option<bool>> {
+    let start = Instant::now();
+    let mut pause = Duration::from_millis(2);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status.success()));
+        }
+        if start.elapsed() > deadline {
+            // The child still runs, so the number is still its own.
+            let script = format!("kill -KILL -{}", child.id());
+            let (killed, said) = capture(Command::new("sh").args(["-c", &script]))?;
+            ensure!(killed, "{script}: {}", said.trim());
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(50));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that answers like one of libtest: it lists two cases, and its file says how each ends.
+    fn sample(good: &str, other: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in\n*--list*) echo 'a::good: test'; echo 'b::other: test';;\n\
+             *a::good*) {good};;\n*) {other};;\nesac\n"
+        );
+        fs::write(&program, text).unwrap();
+        capture(Command::new("chmod").arg("+x").arg(&program)).unwrap();
+        (folder, program)
+    }
+
+    fn run(program: &Path, folder: &Path, prefix: &str) -> Result<Tally> {
+        let times = folder.join("times.json");
+        let cases = Cases { program, folder, environment: &[], times, at_once: 2 };
+        cases.run(|name| name.starts_with(prefix))
+    }
+
+    const OK: &str = "echo \"ports $TUNNEL_TEST_PORTS\"; \
+                      echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
+
+    #[test]
+    fn every_case_runs_and_failures_are_named() {
+        let (folder, program) = sample(OK, "exit 1");
+        let error = run(&program, folder.path(), "").unwrap_err().to_string();
+        assert_eq!(error, "failed: b::other");
+        let tally = run(&program, folder.path(), "a::").unwrap();
+        assert_eq!(tally, Tally { passed: 1, ignored: 0 });
+        assert!(run(&program, folder.path(), "c::").is_err(), "nothing was selected");
+        let times = read_times(&folder.path().join("times.json"));
+        assert!(times.contains_key("a::good") && times.contains_key("b::other"));
+    }
+
+    #[test]
+    fn a_case_that_hangs_is_ended_with_its_children() {
+        let start = Instant::now();
+        let (good, text) =
+            within(Command::new("sh").args(["-c", "sleep 600 & wait"]), Duration::from_millis(300))
+                .unwrap();
+        assert!(!good && text.contains("without a result"), "{text}");
+        // The child of the shell holds the pipe open until its own end.
+        assert!(start.elapsed() < Duration::from_secs(300), "the child of the shell still ran");
+    }
+}

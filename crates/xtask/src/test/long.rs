@@ -1,0 +1,225 @@
+//! The long steps: their outcome depends on the speed of the machine, on wall-clock minutes or on thousands
+//! of sockets. `crates/xtask/long.toml` says which paths each of them is about.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::Step;
+use super::steps::{self, HEAVY, SLOW};
+use super::wish::Lengths;
+use xtask::child::{announce, capture, cargo, run, run_tests};
+use xtask::packages;
+use xtask::site::Site;
+use xtask::verdict::{SKIPPED, Verdict};
+
+const fn step(
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Site, Lengths) -> Result<Verdict>,
+) -> Step {
+    Step { name, what, long: true, run }
+}
+
+pub(super) const STEPS: &[Step] = &[
+    step("slow", "end-to-end cases that wait for minutes of wall-clock time", slow),
+    step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
+    step("static-e2e", "the static binary against real software", static_e2e),
+    step("schemas", "the admin API before schemathesis, 40 examples of each operation", schemas),
+    step("fuzz", "each fuzz target for some minutes", fuzz),
+    step("chaos", "faults under real traffic, over every transport", chaos),
+    step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),
+    step("netem", "emulated paths: quic:// keeps its floors", netem),
+    step("bench", "every case on every system; the floors of benches/floors.toml", bench),
+];
+
+fn slow(site: &Site, _: Lengths) -> Result<Verdict> {
+    steps::end_to_end(site, &site.daemon()?, steps::at_once(), |name| name.starts_with(SLOW))
+}
+
+/// One case at a time: each of them fills the machine.
+fn heavy(site: &Site, _: Lengths) -> Result<Verdict> {
+    steps::end_to_end(site, &site.daemon()?, 1, |name| name.starts_with(HEAVY))
+}
+
+fn static_e2e(site: &Site, _: Lengths) -> Result<Verdict> {
+    let binary = match steps::static_binary(site)? {
+        Ok(binary) => binary,
+        Err(reason) => return Ok(Verdict::Skipped(reason)),
+    };
+    steps::end_to_end(site, &binary, steps::at_once(), steps::is_short)
+}
+
+fn schemas(site: &Site, _: Lengths) -> Result<Verdict> {
+    lab(site, &["api"])
+}
+
+fn chaos(site: &Site, lengths: Lengths) -> Result<Verdict> {
+    // The seed is fixed, so that a failure of one run is worth another with the same faults.
+    lab(site, &["chaos", "--minutes", &lengths.chaos.to_string(), "--seed", "1"])
+}
+
+fn soak(site: &Site, lengths: Lengths) -> Result<Verdict> {
+    lab(site, &["soak", "--minutes", &lengths.soak.to_string()])
+}
+
+fn netem(site: &Site, _: Lengths) -> Result<Verdict> {
+    let systems = ["--systems", "direct,tunnel-tls,tunnel-quic"];
+    lab(site, &[&["netem", "--check", "--rtt", "60,100", "--loss", "0,1,5"][..], &systems].concat())
+}
+
+/// Three rounds end within half an hour; the figures of an issue want the default of seven.
+fn bench(site: &Site, _: Lengths) -> Result<Verdict> {
+    if let Some(reason) = packages::lacking(&["nginx", "wrk", "iperf3"]) {
+        return Ok(Verdict::Skipped(reason));
+    }
+    // As tests the micro-benchmarks run once each.
+    let args = ["test", "--profile", "e2e", "--package", "benches", "--benches"];
+    run_tests(&mut cargo(&site.root, &args))?;
+    lab(site, &["bench", "--rounds", "3", "--check", "--complete"])
+}
+
+/// Runs a command of `lab`. A status of [`SKIPPED`] means that this machine cannot run it.
+pub(super) fn lab(site: &Site, words: &[&str]) -> Result<Verdict> {
+    let mut lab = cargo(&site.root, &["run", "--quiet", "--package", "lab", "--"]);
+    let line = announce(lab.args(words));
+    let status = lab.stdin(Stdio::null()).status().with_context(|| format!("starting {line}"))?;
+    if status.code() == Some(SKIPPED.into()) {
+        return Ok(Verdict::Skipped("see above".to_owned()));
+    }
+    ensure!(status.success(), "{line} ended with {status}");
+    Ok(Verdict::PASSED)
+}
+
+/// Builds with the stable compiler: without a sanitizer, which safe code needs least, cargo-fuzz asks for
+/// nothing that is unstable.
+const FUZZ: [&str; 3] = ["--sanitizer", "none", "--dev"];
+
+/// A target stops here instead of taking the machine.
+const FUZZ_MEMORY_MIB: u32 = 2048;
+
+fn fuzz(site: &Site, lengths: Lengths) -> Result<Verdict> {
+    let Some(cargo_fuzz) = cargo_fuzz(site)? else {
+        return Ok(Verdict::Skipped("cargo-fuzz cannot be installed".to_owned()));
+    };
+    let mut targets = 0;
+    for folder in fuzz_folders(&site.root)? {
+        for file in files(&folder.join("fuzz/fuzz_targets"))? {
+            let name = file.file_stem().context("a target has a name")?.to_owned();
+            // New inputs go into the build folder, so that a run leaves the checkout as it was.
+            let found = site.target.join("fuzz-corpus").join(&name);
+            fs::create_dir_all(&found)?;
+            let seconds = format!("-max_total_time={:.0}", lengths.fuzz * 60.0);
+            let memory = format!("-rss_limit_mb={FUZZ_MEMORY_MIB}");
+            let mut command = Command::new(&cargo_fuzz);
+            command.current_dir(&folder).args(["fuzz", "run"]).args(FUZZ);
+            command.arg("--target-dir").arg(site.target.join("fuzz")).arg(&name).arg(&found);
+            command.arg(folder.join("fuzz/corpus").join(&name)).args(["--", &seconds, &memory]);
+            run(&mut command)?;
+            targets += 1;
+        }
+    }
+    ensure!(targets > 0, "no fuzz target was found");
+    println!("{targets} targets, {} minutes each", lengths.fuzz);
+    Ok(Verdict::PASSED)
+}
+
+/// Installed into the build folder when it is nowhere else.
+fn cargo_fuzz(site: &Site) -> Result<Option<PathBuf>> {
+    if let Some(found) = xtask::child::find("cargo-fuzz") {
+        return Ok(Some(found));
+    }
+    let folder = site.target.join("tools/cargo-fuzz");
+    let there = folder.join("bin/cargo-fuzz");
+    if !there.exists() {
+        let mut install = cargo(&site.root, &["install", "--locked", "cargo-fuzz", "--root"]);
+        if let Err(error) = run(install.arg(&folder)) {
+            println!("{error:#}");
+            return Ok(None);
+        }
+    }
+    Ok(Some(there))
+}
+
+fn fuzz_folders(root: &Path) -> Result<Vec<PathBuf>> {
+    let crates = files(&root.join("crates"))?;
+    Ok(crates.into_iter().filter(|folder| folder.join("fuzz/Cargo.toml").exists()).collect())
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}
+
+/// Which paths each step is about, from `long.toml`.
+type Table = BTreeMap<String, Vec<String>>;
+
+/// The steps that the change since a revision touches; files that are not committed count.
+pub(super) fn touched(root: &Path, revision: &str) -> Result<Vec<String>> {
+    let mut changed = Vec::new();
+    for args in
+        [&["diff", "--name-only", revision][..], &["ls-files", "--others", "--exclude-standard"]]
+    {
+        let (good, text) = capture(Command::new("git").current_dir(root).args(args))?;
+        ensure!(good, "git {}: {}", args.join(" "), text.trim());
+        changed.extend(text.lines().map(str::to_owned));
+    }
+    Ok(touched_by(&read_table(root)?, &changed))
+}
+
+fn read_table(root: &Path) -> Result<Table> {
+    let file = root.join("crates/xtask/long.toml");
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let table: Table = basic_toml::from_str(&text).with_context(|| file.display().to_string())?;
+    for name in table.keys() {
+        if STEPS.iter().all(|step| step.name != name) {
+            bail!("{}: there is no long step {name}", file.display());
+        }
+    }
+    Ok(table)
+}
+
+fn touched_by(table: &Table, changed: &[String]) -> Vec<String> {
+    let is_touched = |prefixes: &[String]| {
+        changed.iter().any(|file| prefixes.iter().any(|prefix| file.starts_with(prefix.as_str())))
+    };
+    table.iter().filter(|(_, paths)| is_touched(paths)).map(|(name, _)| name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_touches_the_steps_whose_paths_it_is_under() {
+        let table = Table::from([
+            ("bench".to_owned(), vec!["crates/relay/".to_owned(), "Cargo.lock".to_owned()]),
+            ("fuzz".to_owned(), vec!["crates/proto/".to_owned()]),
+        ]);
+        let touched = |files: &[&str]| {
+            touched_by(&table, &files.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(touched(&["crates/relay/src/lib.rs"]), ["bench"]);
+        assert_eq!(touched(&["crates/proto/src/id.rs", "Cargo.lock"]), ["bench", "fuzz"]);
+        assert!(touched(&["README.md", "crates/relayed.rs"]).is_empty());
+    }
+
+    /// A crate that is moved or renamed takes its long steps along.
+    #[test]
+    fn the_table_names_every_long_step_and_only_paths_that_exist() {
+        let root = Site::here().unwrap().root;
+        let table = read_table(&root).unwrap();
+        for step in STEPS {
+            let paths = &table[step.name];
+            assert!(!paths.is_empty(), "{}", step.name);
+            for path in paths {
+                assert!(root.join(path).exists(), "{}: {path}", step.name);
+            }
+        }
+    }
+}

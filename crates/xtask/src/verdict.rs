@@ -1,0 +1,21 @@
+//! How a step ended that did not fail.
+
+use crate::child::Tally;
+
+/// The outcome of a step without a failure.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The step found nothing wrong.
+    Passed(Tally),
+    /// The step could not run on this machine; the text says why.
+    Skipped(String),
+}
+
+impl Verdict {
+    /// A step passed that counts no tests.
+    pub const PASSED: Self = Self::Passed(Tally { passed: 0, ignored: 0 });
+}
+
+/// The exit status of a program that cannot run on this machine. Test harnesses of other projects
+/// (Automake, Meson) use the same number. The last line of output says why.
+pub const SKIPPED: u8 = 77;
