@@ -14,8 +14,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use net::pool;
 use tokio::time::sleep;
-use transport::{CarrierError, Dialer, Incoming, Lane, Listener, pool};
+use transport::{CarrierError, Dialer, Incoming, Lane, Listener};
 use transport_tcp::{Speech, TcpDialer, TcpListener};
 use transport_ws::{Terms, WsListener};
 

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use net::udp::Buffers;
 use transport::Dialer;
 use transport::tls::{Trust, client_config, server_name};
-use transport::udp::Buffers;
 use transport_quic::{QuicDialer, QuicSettings};
 use transport_tcp::{Speech, TcpDialer, TlsClient};
 use transport_ws::{Request, WsDialer};

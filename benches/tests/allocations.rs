@@ -2,7 +2,7 @@
 //! thread; the counts of the state machines are the same on every machine.
 //!
 //! Frames are kept for replay, so whoever sends needs memory until the peer's CREDIT; it is used
-//! again afterwards (`proto`'s store of a link, `transport::pool` for large ones). Only a new record
+//! again afterwards (`proto`'s store of a link, `net::pool` for large ones). Only a new record
 //! of bytes in flight takes more, which on real sockets may fall into the counted part.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 

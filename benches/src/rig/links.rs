@@ -6,11 +6,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use net::pool;
 use proto::{
     Attach, CarrierNumber, Event, HEAD_ROOM, Link, LinkConfig, Open, Priority, Side, StreamKey,
     Target, Unlimited,
 };
-use transport::pool;
 
 /// The carrier that joins them.
 const CARRIER: CarrierNumber = CarrierNumber(1);

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use transport::race::{ADDRESS_STAGGER, interleave};
+use net::race::{ADDRESS_STAGGER, interleave};
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say};
 
 /// How long resolving, connecting and shaking hands may take together.
@@ -92,7 +92,7 @@ async fn race(path: &Path, say: Option<&Say>) -> Dialled {
             }
         })
     };
-    let outcome = transport::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
+    let outcome = net::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
     outcome.unwrap_or_else(|| {
         let text = format!("{host} has no address");
         Err(io::Error::new(io::ErrorKind::NotFound, text).into())

@@ -290,7 +290,7 @@ impl Inner {
         }
         loop {
             let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
-            transport::pool::recycle(frame);
+            net::pool::recycle(frame);
         }
         loop {
             let Some(key) = self.machine.borrow_mut().poll_room() else { break };

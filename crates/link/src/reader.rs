@@ -9,8 +9,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
+use net::{gather, pool};
 use proto::{CarrierNumber, Event, StreamKey, Violation};
-use transport::{gather, pool};
 
 use crate::carrier::Io;
 use crate::handle::Inner;

@@ -13,10 +13,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use net::died_in_queue;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
-use transport::died_in_queue;
 
 use crate::room::Place;
 use crate::socket::as_it_is;

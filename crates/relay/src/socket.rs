@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::task::{Context, Poll};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use net::{gather, socket};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use transport::{gather, socket};
 
 /// A connected socket, registered with this thread's runtime.
 #[derive(Debug)]

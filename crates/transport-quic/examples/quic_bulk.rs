@@ -22,10 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use net::pool;
+use net::udp::WANTED;
 use proto::Priority;
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::udp::WANTED;
-use transport::{ALPN, Carrier, Dialer, Lanes, Listener, pool};
+use transport::{ALPN, Carrier, Dialer, Lanes, Listener};
 use transport_quic::{
     Congestion, Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient,
 };

@@ -3,11 +3,11 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
+use net::udp::{Buffers, raise, unspecified};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
 use transport::tls::Side;
-use transport::udp::{Buffers, raise, unspecified};
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
 use crate::early::EarlySecrets;

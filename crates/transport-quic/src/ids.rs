@@ -1,5 +1,5 @@
 //! Connection ids of a server: the first byte says which worker has the connection, and
-//! `transport::udp` steers by it.
+//! `net::udp` steers by it.
 //!
 //! quinn's own generator drops ids that it did not make before it thinks of a stateless reset, so a
 //! server that was restarted would leave its clients in the dark. This one takes all ids for its own,

@@ -13,7 +13,7 @@
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
 //! | what the socket is told | `socket.rs` |
-//! | how a datagram finds its worker | `ids.rs`, `transport::udp` |
+//! | how a datagram finds its worker | `ids.rs`, `net::udp` |
 //! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
 //!
 //! quinn drives an endpoint and each connection in tasks of the runtime that made them; the handles

@@ -47,7 +47,7 @@ pub struct QuicListener {
 
 impl QuicListener {
     /// Takes a bound UDP socket into the runtime of this thread: that of `worker`, of a group of
-    /// `workers` (see [`transport::udp::udp_group`]).
+    /// `workers` (see [`net::udp::udp_group`]).
     pub fn new(
         socket: UdpSocket,
         worker: usize,

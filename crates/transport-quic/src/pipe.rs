@@ -7,9 +7,9 @@ use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use net::gather;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 use tokio::io::AsyncReadExt;
-use transport::gather;
 
 /// Frames below this size are joined with their neighbours. quinn finds the bytes of each packet by
 /// walking over all buffers that are not acknowledged, so a megabyte of tiny ones would cost it ten

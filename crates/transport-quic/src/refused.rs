@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use tokio::net::UdpSocket;
 
-use transport::udp::unspecified;
+use net::udp::unspecified;
 
 /// Returns when the port is refused, and never else.
 pub(crate) async fn refused(address: SocketAddr) -> io::Error {

@@ -6,8 +6,8 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 
+use net::Current;
 use rustls::time_provider::DefaultTimeProvider;
-use transport::Current;
 use transport::tls::{MaterialError, load_certificates};
 
 use crate::{Keys, Known, Peers, QuicSettings, ROTATION, Tickets, call_back};

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::udp::payload_of_route;
 use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use transport::tls::Side;
-use transport::udp::payload_of_route;
 
 use crate::bbr::BbrConfig;
 use crate::counted::CountedConfig;

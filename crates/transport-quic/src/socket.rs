@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use net::udp::{keep_joining, take_one_by_one};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
-use transport::udp::{keep_joining, take_one_by_one};
 
 /// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4 counts
 /// as well.

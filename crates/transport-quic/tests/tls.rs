@@ -8,12 +8,13 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 
+use net::Current;
 use rustls::{ClientConfig, ServerConfig};
 use setup::{LOOPBACK, dialer, listener, run, server, shake};
 use tempfile::TempDir;
 use testkit::certs::{Authority, Flaw, Leaf};
 use transport::tls::{Identity, Trust, client_config, self_signed, server_config};
-use transport::{ALPN, Carrier, CarrierError, Current, Dialer, Listener, Transport};
+use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, Transport};
 use transport_quic::{QuicListener, QuicSettings};
 
 type Outcome = Result<Carrier, CarrierError>;

@@ -14,8 +14,9 @@ use std::thread;
 use std::time::Instant;
 
 use bytes::Bytes;
+use net::{listen_group, pool};
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::{ALPN, Dialer, Listener, listen_group, pool};
+use transport::{ALPN, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
 /// One frame, as a stream that is alone sends it.

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use net::socket::dialling;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use transport::socket::dialling;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
 use crate::listener::bare;

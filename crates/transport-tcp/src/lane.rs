@@ -5,7 +5,8 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use transport::{Lane, gather};
+use net::gather;
+use transport::Lane;
 
 use crate::socket::Socket;
 

@@ -5,11 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use net::{Current, died_in_queue};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use transport::{
-    Carrier, CarrierError, Current, Incoming, Listener, LocalFuture, Peer, Transport, died_in_queue,
-};
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
 
 use crate::lane::TcpLane;
 use crate::socket::Socket;
@@ -25,7 +24,7 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Takes one non-blocking listener of [`transport::listen_group`] into the runtime of this
+    /// Takes one non-blocking listener of [`net::listen_group`] into the runtime of this
     /// thread.
     pub fn new(
         listener: std::net::TcpListener,

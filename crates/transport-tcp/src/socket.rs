@@ -59,8 +59,7 @@ impl Socket {
         let stream = self.stream()?;
         loop {
             ready!(stream.poll_read_ready(cx))?;
-            let done =
-                transport::socket::read(stream, buf, limit).map_err(|error| self.failed(error))?;
+            let done = net::socket::read(stream, buf, limit).map_err(|error| self.failed(error))?;
             if let Some(n) = done {
                 return Poll::Ready(Ok(n));
             }
@@ -77,8 +76,8 @@ impl Socket {
         let stream = self.stream()?;
         loop {
             ready!(stream.poll_write_ready(cx))?;
-            let done = transport::socket::write(stream, slices, total)
-                .map_err(|error| self.failed(error))?;
+            let done =
+                net::socket::write(stream, slices, total).map_err(|error| self.failed(error))?;
             if let Some(n) = done {
                 return Poll::Ready(Ok(n));
             }
@@ -87,7 +86,7 @@ impl Socket {
 
     /// Writes what the socket takes right now.
     pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<Option<usize>> {
-        transport::socket::write(self.stream()?, &[io::IoSlice::new(data)], data.len())
+        net::socket::write(self.stream()?, &[io::IoSlice::new(data)], data.len())
     }
 
     /// Both of its ends; `None` when it is closed already.

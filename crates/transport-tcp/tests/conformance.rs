@@ -5,10 +5,11 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use testkit::conformance::{Fixture, check};
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::{ALPN, Dialer, Listener, listen_group};
+use transport::{ALPN, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
 #[derive(Debug)]

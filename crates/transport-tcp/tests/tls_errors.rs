@@ -9,11 +9,12 @@ use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use setup::{Ends, Material, dial, ends};
 use testkit::certs::{Authority, Flaw, Leaf};
 use transport::tls::{Trust, client_config, server_config, server_name};
-use transport::{ALPN, CarrierError, Dialer, Listener, listen_group};
+use transport::{ALPN, CarrierError, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
 fn server(material: &Material, leaf: &Leaf) -> Arc<ServerConfig> {

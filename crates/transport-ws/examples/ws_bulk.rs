@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use transport::{Dialer, Lane, Listener, listen_group, pool};
+use net::{listen_group, pool};
+use transport::{Dialer, Lane, Listener};
 use transport_tcp::{TcpDialer, TcpListener};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 

@@ -16,9 +16,10 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use net::pool;
 use tokio::time::{Instant, Sleep, sleep};
 use transport::tls::Side;
-use transport::{Death, Lane, pool};
+use transport::{Death, Lane};
 
 use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Notes, Receive};

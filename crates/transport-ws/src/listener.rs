@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use net::Current;
 use transport::tls::Side;
-use transport::{Carrier, CarrierError, Current, Incoming, Listener, LocalFuture, Peer, Transport};
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
 use transport_tcp::TcpListener;
 
 use crate::handshake;

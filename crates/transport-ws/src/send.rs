@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
-use transport::pool;
+use net::pool;
 use transport::tls::Side;
 
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};

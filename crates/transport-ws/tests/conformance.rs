@@ -6,11 +6,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::listen_group;
 use testkit::conformance::{Fixture, check};
 use transport::tls::{
     ClientConfig, ServerConfig, Trust, client_config, self_signed, server_config, server_name,
 };
-use transport::{Dialer, Listener, listen_group};
+use transport::{Dialer, Listener};
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 

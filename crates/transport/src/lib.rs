@@ -5,29 +5,20 @@
 //! does the opposite. `testkit` has the conformance suite that every transport passes.
 
 mod carrier;
-mod current;
 mod early;
 mod error;
-pub mod gather;
 mod lane;
 mod lanes;
-mod listen;
 pub mod memory;
-pub mod pool;
-pub mod race;
-pub mod socket;
 mod stream;
 pub mod tls;
-pub mod udp;
 
 pub use carrier::{
     ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
     Peer, Transport, Watch,
 };
-pub use current::Current;
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use lane::{Death, Lane};
 pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};
-pub use listen::{died_in_queue, listen_group};
 pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};

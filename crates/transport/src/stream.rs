@@ -24,7 +24,7 @@ use proto::{Open, ResetCode, Stall};
 /// The socket side of a stream.
 pub trait Outlet: fmt::Debug {
     /// Takes the next bytes of the stream, in order: all of `pieces`, which came together and fit
-    /// one gathered write ([`crate::gather::MOST`]). Returns how many bytes it handed to the socket
+    /// one gathered write (`net::gather::MOST`). Returns how many bytes it handed to the socket
     /// at once. The rest stays in the outlet's own queue - bounded by the credit the link gave - and
     /// is reported by [`Inlet::consumed`] when it was written (or thrown away).
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize;

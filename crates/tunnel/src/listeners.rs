@@ -52,7 +52,7 @@ impl Listeners {
 pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
     match local {
         Local::Tcp(address) => {
-            let group = transport::listen_group(*address, workers.get()).map_err(|e| {
+            let group = net::listen_group(*address, workers.get()).map_err(|e| {
                 let advice = bind_advice(e.kind());
                 anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
             })?;

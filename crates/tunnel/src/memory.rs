@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use config::Common;
 use link::{Lease, ProcessBudget};
+use net::pool;
 use proto::{Budget, LinkConfig};
-use transport::pool;
 
 /// Least budget on a machine so small that a quarter of it would be less.
 const BUDGET_MIN: u64 = 16 << 20;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{Congestion, ServerConfig};
-use transport::udp::{self, Buffers};
+use net::udp::{self, Buffers};
 use transport_quic::{Keys, Known, Peers, QuicServer, QuicSettings};
 
 use crate::transports::bind_advice;
@@ -28,7 +28,7 @@ impl QuicSide {
     /// Reads what the process before this one left in `state`. Without a folder nothing is kept.
     pub(crate) fn new(
         config: &ServerConfig,
-        tls: transport::Current<transport::tls::ServerConfig>,
+        tls: net::Current<transport::tls::ServerConfig>,
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let (keys, peers, left) = match state {

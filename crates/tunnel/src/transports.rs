@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{Endpoint, Host, ServerConfig, Transport};
+use net::Current;
 use transport::tls::{Identity, Trust};
-use transport::{Current, Dialer, Listener};
+use transport::{Dialer, Listener};
 use transport_quic::{QuicDialer, QuicListener};
 use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
@@ -129,7 +130,7 @@ impl ServerSide {
         if let (Transport::Quic, Some(quic)) = (endpoint.transport, &self.quic) {
             return Ok(Bound::Udp(quic.bind(endpoint, address, workers, &common.quic)?));
         }
-        let group = transport::listen_group(address, workers).map_err(|e| {
+        let group = net::listen_group(address, workers).map_err(|e| {
             let advice = bind_advice(e.kind());
             anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
         })?;

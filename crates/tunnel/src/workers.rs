@@ -20,10 +20,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use net::pool;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
-use transport::pool;
 
 /// Closures that wait per worker. They are short and rare; whoever finds the box full waits.
 const MAILBOX: usize = 1024;

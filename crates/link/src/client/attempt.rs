@@ -135,7 +135,7 @@ impl Keeper {
                 .await
             })
         };
-        let outcome = transport::race::race(ways, PATH_STAGGER, start, worse).await;
+        let outcome = net::race::race(ways, PATH_STAGGER, start, worse).await;
         let (winner, answer) = outcome.unwrap_or_else(|| {
             let error = CarrierError::Config("no path to the server".to_owned());
             Err((0, error.into()))

@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
+use net::race::{ADDRESS_STAGGER, interleave, race};
+use net::socket::dialling;
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
 use transport::LocalFuture;
-use transport::race::{ADDRESS_STAGGER, interleave, race};
-use transport::socket::dialling;
 
 use crate::room::Place;
 use crate::{Room, Socket};

@@ -20,8 +20,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use net::pool;
 use proto::{HEAD_ROOM, ResetCode};
-use transport::{Inlet, LocalFuture, pool};
+use transport::{Inlet, LocalFuture};
 
 use super::Pipe;
 use super::reader::ReadSize;

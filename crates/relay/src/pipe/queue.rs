@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
-use transport::{gather, pool};
+use net::{gather, pool};
 
 use crate::Socket;
 

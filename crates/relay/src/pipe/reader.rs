@@ -1,6 +1,6 @@
 //! How much to read at once: small streams stay small, a bulk stream alone reads 512 KiB.
 
-/// Whole buffers of `transport::pool`, head room included.
+/// Whole buffers of `net::pool`, head room included.
 const SIZES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 
 /// Grows while reads fill the buffer, shrinks when they leave most of it empty.

@@ -6,11 +6,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use net::udp::udp_group;
 use quinn::{ClientConfig, Connection, ConnectionId, Endpoint, EndpointConfig, TransportConfig};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::sync::oneshot;
 use transport::tls::{self, Identity, Trust};
-use transport::udp::udp_group;
 use transport_quic::{Keys, ROTATION, SteeringIds, Tickets, client_crypto, server_crypto};
 
 pub(crate) const ALPN: &[&[u8]] = &[b"tunnel/1"];

@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use net::udp::udp_group;
 use quinn::ConnectionError;
 use tokio::time::timeout;
-use transport::udp::udp_group;
 use transport_quic::{Keys, Known, Peers, call_back};
 
 use crate::process::{Process, SOON, Setup, client, client_tls, echo};

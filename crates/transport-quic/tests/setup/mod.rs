@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use net::Current;
+use net::udp::{WANTED, raise};
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::udp::{WANTED, raise};
-use transport::{ALPN, Carrier, CarrierError, Current, Dialer, Listener, RecvLane, SendLane};
+use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, RecvLane, SendLane};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 
 /// For one test: many times what it needs on a busy machine.

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
+use net::pool;
 use rustls::Error;
 use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, WriteTraffic};
-use transport::pool;
 
 use super::session::Session;
 

@@ -5,9 +5,10 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
+use net::pool;
 use rustls::Error;
 use transport::tls::io_error;
-use transport::{Death, Lane, pool};
+use transport::{Death, Lane};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;

@@ -8,11 +8,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
 use testkit::certs::Leaf;
 use transport::tls::{Identity, Trust, client_config, self_signed, server_name};
-use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, listen_group};
+use transport::{ALPN, Carrier, CarrierError, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
 /// A folder for the files of one test.

@@ -8,8 +8,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use httparse::{EMPTY_HEADER, Request, Status};
+use net::pool;
 use tokio::time::timeout;
-use transport::{CarrierError, Lane, pool};
+use transport::{CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::{SUBPROTOCOL, accept_key, forwarded};

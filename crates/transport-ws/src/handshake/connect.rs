@@ -7,7 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use httparse::{EMPTY_HEADER, Response, Status};
-use transport::{CarrierError, Lane, pool};
+use net::pool;
+use transport::{CarrierError, Lane};
 
 use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::{SUBPROTOCOL, accept_key};

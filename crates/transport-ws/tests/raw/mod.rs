@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use net::listen_group;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use transport::{Carrier, CarrierError, Lane, Listener as _, listen_group};
+use transport::{Carrier, CarrierError, Lane, Listener as _};
 use transport_tcp::TcpListener;
 use transport_ws::{Proxies, Terms, WsListener};
 

@@ -120,7 +120,7 @@ impl StatusSource for Told {
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
             status.descriptors = descriptors::survey();
-            status.udp = transport::udp::granted().map(Into::into);
+            status.udp = net::udp::granted().map(Into::into);
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);

@@ -4,10 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use net::pool;
 use proto::{HEAD_ROOM, ResetCode, Stall, Tally};
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep};
-use transport::{Inlet, pool};
+use transport::Inlet;
 
 use super::busy::Look;
 use super::signals::Signals;

@@ -145,8 +145,8 @@ pub(crate) struct Udp {
     pub(crate) send_buffer_bytes: u64,
 }
 
-impl From<transport::udp::Buffers> for Udp {
-    fn from(granted: transport::udp::Buffers) -> Self {
+impl From<net::udp::Buffers> for Udp {
+    fn from(granted: net::udp::Buffers) -> Self {
         let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
         Self {
             receive_buffer_bytes: bytes(granted.receive),

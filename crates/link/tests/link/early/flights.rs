@@ -8,12 +8,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::udp::WANTED;
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 use tokio::task::{AbortHandle, spawn_local};
 use transport::tls::{ClientConfig, ServerConfig};
 use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
-use transport::udp::WANTED;
 use transport::{ALPN, Listener};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 

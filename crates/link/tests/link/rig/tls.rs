@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use net::listen_group;
 use tempfile::TempDir;
 use testkit::certs::Authority;
 use transport::tls::{ClientConfig, ServerConfig};
 use transport::tls::{Identity, Trust, client_config, server_config, server_name};
-use transport::{ALPN, Listener, listen_group};
+use transport::{ALPN, Listener};
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient};
 use transport_ws::{Request, WsDialer, WsListener};
 

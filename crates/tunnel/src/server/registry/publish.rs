@@ -257,7 +257,7 @@ impl Published {
         address: SocketAddr,
         chosen: bool,
     ) -> io::Result<SocketAddr> {
-        let sockets = Listeners::Tcp(transport::listen_group(address, to.handles.len())?);
+        let sockets = Listeners::Tcp(net::listen_group(address, to.handles.len())?);
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("tcp://{address}"),

@@ -3,12 +3,14 @@
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::LocalFuture;
+/// An attempt that [`race`] drives.
+pub type Attempt<T, E> = Pin<Box<dyn Future<Output = Result<T, E>>>>;
 
 /// Head start of an address before the next one (Connection Attempt Delay, RFC 8305 section 5).
 pub const ADDRESS_STAGGER: Duration = Duration::from_millis(250);
@@ -34,11 +36,11 @@ pub fn interleave(addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
 pub async fn race<W, T, E>(
     ways: Vec<W>,
     head_start: Duration,
-    mut start: impl FnMut(W) -> LocalFuture<'static, Result<T, E>>,
+    mut start: impl FnMut(W) -> Attempt<T, E>,
     tell: impl Fn(E, E) -> E,
 ) -> Option<Result<T, E>> {
     let mut waiting = ways.into_iter();
-    let mut running: Vec<LocalFuture<'static, Result<T, E>>> = Vec::new();
+    let mut running: Vec<Attempt<T, E>> = Vec::new();
     let mut error = None;
     let mut next = Box::pin(sleep_until(Instant::now()));
     poll_fn(|cx| {
@@ -97,7 +99,7 @@ mod tests {
     async fn run(ways: &[u64]) -> (Option<Result<u64, u64>>, Vec<(u64, u128)>) {
         let begin = Instant::now();
         let started = RefCell::new(Vec::new());
-        let start = |ms: u64| -> LocalFuture<'static, Result<u64, u64>> {
+        let start = |ms: u64| -> Attempt<u64, u64> {
             started.borrow_mut().push((ms, begin.elapsed().as_millis()));
             Box::pin(async move {
                 tokio::time::sleep(Duration::from_millis(ms)).await;

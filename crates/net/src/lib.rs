@@ -1,0 +1,23 @@
+//! What `relay`, `link` and the transports need of sockets and buffers, and no transport knows more
+//! of than another.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`pool`] | read buffers of a worker |
+//! | [`gather`] | gathered writes |
+//! | [`race`] | racing several addresses |
+//! | [`socket`] | TCP sockets: how they are made, read and written |
+//! | [`listen_group`] | one TCP listener per worker on one address |
+//! | [`udp`] | one UDP socket per worker on one address, with buffers and steering |
+//! | [`Current`] | a setting of a listener that can be replaced while it listens |
+
+mod current;
+pub mod gather;
+mod listen;
+pub mod pool;
+pub mod race;
+pub mod socket;
+pub mod udp;
+
+pub use current::Current;
+pub use listen::{died_in_queue, listen_group};
