@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::udp::Buffers;
+use tls::{Trust, client_config, server_name};
 use transport::Dialer;
-use transport::tls::{Trust, client_config, server_name};
 use transport_quic::{QuicDialer, QuicSettings};
 use transport_tcp::{Speech, TcpDialer, TlsClient};
 use transport_ws::{Request, WsDialer};

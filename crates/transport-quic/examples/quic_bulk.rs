@@ -25,7 +25,7 @@ use bytes::Bytes;
 use net::pool;
 use net::udp::WANTED;
 use proto::Priority;
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Carrier, Dialer, Lanes, Listener};
 use transport_quic::{
     Congestion, Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient,

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
-use transport::tls::{Side, certificate_name};
+use tls::{Side, certificate_name};
 use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
 
 use crate::datagrams::QuicDatagrams;

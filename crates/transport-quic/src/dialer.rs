@@ -7,7 +7,7 @@ use net::udp::{Buffers, raise, unspecified};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
-use transport::tls::Side;
+use tls::Side;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
 use crate::early::EarlySecrets;
@@ -26,10 +26,10 @@ const JOINED_FROM: usize = 256 << 10;
 /// How a dialer knows the server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    /// From [`transport::tls::client_config`], with the ALPN of carriers.
+    /// From [`tls::client_config`], with the ALPN of carriers.
     pub config: Arc<rustls::ClientConfig>,
     /// The name the certificate must be for and the SNI to send, from
-    /// [`transport::tls::server_name`]: the host of the URL, or `sni`.
+    /// [`tls::server_name`]: the host of the URL, or `sni`.
     pub name: ServerName<'static>,
 }
 

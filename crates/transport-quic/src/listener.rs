@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use quinn::{Endpoint, ServerConfig};
-use transport::tls::{Side, explain};
+use tls::{Side, explain};
 use transport::{
     Begun, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Transport,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use net::Current;
 use rustls::time_provider::DefaultTimeProvider;
-use transport::tls::{MaterialError, load_certificates};
+use tls::{MaterialError, load_certificates};
 
 use crate::{Keys, Known, Peers, QuicSettings, ROTATION, Tickets, call_back};
 

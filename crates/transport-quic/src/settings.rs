@@ -8,7 +8,7 @@ use std::time::Duration;
 use net::udp::payload_of_route;
 use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
-use transport::tls::Side;
+use tls::Side;
 
 use crate::bbr::BbrConfig;
 use crate::counted::CountedConfig;

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, ServerConfig};
 use setup::{LOOPBACK, dialer, listener, run, server, shake};
 use tempfile::TempDir;
 use testkit::certs::{Authority, Flaw, Leaf};
-use transport::tls::{Identity, Trust, client_config, self_signed, server_config};
+use tls::{Identity, Trust, client_config, self_signed, server_config};
 use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, Transport};
 use transport_quic::{QuicListener, QuicSettings};
 

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use net::{listen_group, pool};
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 

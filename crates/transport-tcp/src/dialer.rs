@@ -16,10 +16,10 @@ use crate::tls::{self, Speech};
 /// How a dialer of `tls://` knows the server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    /// From [`transport::tls::client_config`], with the ALPN of what is spoken inside.
+    /// From [`::tls::client_config`], with the ALPN of what is spoken inside.
     pub config: Arc<ClientConfig>,
     /// The name the certificate must be for and the SNI to send, from
-    /// [`transport::tls::server_name`]: the host of the URL, or `tls.sni`.
+    /// [`::tls::server_name`]: the host of the URL, or `tls.sni`.
     pub name: ServerName<'static>,
 }
 

@@ -1,7 +1,7 @@
 //! The transports over TCP: `tls://` (TLS 1.3) and `tcp://` (none).
 //!
 //! [`TcpListener`] and [`TcpDialer`] make carriers of one lane each; with a rustls configuration
-//! from [`transport::tls`] the lane is sealed, without it is the bare socket. The listener accepts
+//! from [`::tls`] the lane is sealed, without it is the bare socket. The listener accepts
 //! and nothing else; shaking hands is the caller's task and deadline.
 
 mod dialer;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use testkit::conformance::{Fixture, check};
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 

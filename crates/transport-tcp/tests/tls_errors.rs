@@ -13,7 +13,7 @@ use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use setup::{Ends, Material, dial, ends};
 use testkit::certs::{Authority, Flaw, Leaf};
-use transport::tls::{Trust, client_config, server_config, server_name};
+use tls::{Trust, client_config, server_config, server_name};
 use transport::{ALPN, CarrierError, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 

@@ -11,8 +11,8 @@ use rustls::ServerConfig;
 use setup::{Ends, Material, ends};
 use testkit::certs::{Authority, Flaw};
 use testkit::conformance::read_some;
+use tls::{Identity, Trust, client_config, server_config, server_name};
 use transport::ALPN;
-use transport::tls::{Identity, Trust, client_config, server_config, server_name};
 
 #[tokio::test]
 async fn an_authority_vouches_for_names_and_addresses() {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use transport::tls::Side;
+use tls::Side;
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Transport};
 use transport_tcp::TcpDialer;
 

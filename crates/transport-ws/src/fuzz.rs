@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use transport::tls::Side;
+use tls::Side;
 
 use crate::handshake;
 use crate::receive::{Closed, Fault, Notes, Receive};

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
+use tls::Side;
 use tokio::time::{Instant, Sleep, sleep};
-use transport::tls::Side;
 use transport::{Death, Lane};
 
 use crate::frame::{Code, Opcode};

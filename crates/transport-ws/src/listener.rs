@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::Current;
-use transport::tls::Side;
+use tls::Side;
 use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
 use transport_tcp::TcpListener;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use net::listen_group;
 use testkit::conformance::{Fixture, check};
-use transport::tls::{
+use tls::{
     ClientConfig, ServerConfig, Trust, client_config, self_signed, server_config, server_name,
 };
 use transport::{Dialer, Listener};

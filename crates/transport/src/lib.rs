@@ -11,7 +11,6 @@ mod lane;
 mod lanes;
 pub mod memory;
 mod stream;
-pub mod tls;
 
 pub use carrier::{
     ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use config::{ClientConfig, Common, KeyPair, ServerConfig};
-use transport::tls::{Identity, MaterialError, Trust, client_config};
+use tls::{Identity, MaterialError, Trust, client_config};
 
 use crate::transports;
 

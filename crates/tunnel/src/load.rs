@@ -394,7 +394,7 @@ mod tests {
 
         for name in ["one", "two"] {
             fs::create_dir(dir.path().join(name)).unwrap();
-            transport::tls::self_signed(&dir.path().join(name), &[]).unwrap();
+            tls::self_signed(&dir.path().join(name), &[]).unwrap();
         }
         let server = |pair: &str| {
             format!(

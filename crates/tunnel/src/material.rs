@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
-use transport::tls::{Identity, self_signed};
+use tls::{Identity, self_signed};
 
 use crate::load::WrongConfig;
 use crate::state::StateDir;

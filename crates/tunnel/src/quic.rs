@@ -28,7 +28,7 @@ impl QuicSide {
     /// Reads what the process before this one left in `state`. Without a folder nothing is kept.
     pub(crate) fn new(
         config: &ServerConfig,
-        tls: net::Current<transport::tls::ServerConfig>,
+        tls: net::Current<tls::ServerConfig>,
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let (keys, peers, left) = match state {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use config::{Endpoint, Host, ServerConfig, Transport};
 use net::Current;
-use transport::tls::{Identity, Trust};
+use tls::{Identity, Trust};
 use transport::{Dialer, Listener};
 use transport_quic::{QuicDialer, QuicListener};
 use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
@@ -28,7 +28,7 @@ const STILL: Duration = Duration::from_secs(14);
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSide {
     /// For our own protocol, and for HTTP in front of it.
-    tls: Option<[Current<transport::tls::ServerConfig>; 2]>,
+    tls: Option<[Current<tls::ServerConfig>; 2]>,
     /// Where one of the listeners is `quic://`.
     quic: Option<QuicSide>,
     terms: Current<Terms>,
@@ -173,11 +173,10 @@ impl ServerSide {
 fn tls_sides(
     config: &ServerConfig,
     identity: &Identity,
-) -> anyhow::Result<[Arc<transport::tls::ServerConfig>; 2]> {
+) -> anyhow::Result<[Arc<tls::ServerConfig>; 2]> {
     let client_ca = config.tls.client_ca.as_deref();
-    let side = |speech: Speech| {
-        transport::tls::server_config(identity, client_ca, &[speech.alpn()]).context("tls")
-    };
+    let side =
+        |speech: Speech| tls::server_config(identity, client_ca, &[speech.alpn()]).context("tls");
     Ok([side(Speech::Tunnel)?, side(Speech::Http)?])
 }
 
@@ -343,8 +342,8 @@ fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
         material::warn_of_dates(identity, &pair.cert);
     }
     let speech = if path.endpoint.transport.is_http() { Speech::Http } else { Speech::Tunnel };
-    let config = transport::tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
-    let name = transport::tls::server_name(path.sni.as_deref().unwrap_or(host))?;
+    let config = tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
+    let name = tls::server_name(path.sni.as_deref().unwrap_or(host))?;
     Ok(TlsClient { config, name })
 }
 

@@ -1,4 +1,4 @@
-//! The TLS of quinn's two sides with resumption and 0-RTT, of what `transport::tls` sets up.
+//! The TLS of quinn's two sides with resumption and 0-RTT, of what `tls` sets up.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ mod tests {
     use quinn::crypto::{ClientConfig as _, Session};
     use quinn_proto::transport_parameters::TransportParameters;
     use rustls::time_provider::DefaultTimeProvider;
-    use transport::tls::{self, Trust};
+    use tls::{self, Trust};
 
     use super::super::ROTATION;
     use super::*;

@@ -22,8 +22,8 @@ use proto::Priority;
 use setup::path::{self, Fate};
 use setup::{Setup, dialer, pattern, read_all, run, write_all};
 use testkit::certs::Authority;
+use tls::{Trust, client_config};
 use tokio::task::spawn_local;
-use transport::tls::{Trust, client_config};
 use transport::{ALPN, Carrier, Datagrams, Dialer, Lane, Lanes, Listener, Transport};
 use transport_quic::QuicSettings;
 

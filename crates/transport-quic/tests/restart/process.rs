@@ -9,8 +9,8 @@ use std::time::Duration;
 use net::udp::udp_group;
 use quinn::{ClientConfig, Connection, ConnectionId, Endpoint, EndpointConfig, TransportConfig};
 use rustls::time_provider::DefaultTimeProvider;
+use tls::{self, Identity, Trust};
 use tokio::sync::oneshot;
-use transport::tls::{self, Identity, Trust};
 use transport_quic::{Keys, ROTATION, SteeringIds, Tickets, client_crypto, server_crypto};
 
 pub(crate) const ALPN: &[&[u8]] = &[b"tunnel/1"];

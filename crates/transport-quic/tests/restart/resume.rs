@@ -5,8 +5,8 @@ use std::path::Path;
 
 use quinn::{Connection, ConnectionError, Endpoint};
 use testkit::certs::{Authority, Flaw};
+use tls::{self, Identity};
 use tokio::time::timeout;
-use transport::tls::{self, Identity};
 use transport_quic::Keys;
 
 use crate::process::{ALPN, Process, SOON, Setup, client, client_tls, echo, identity};

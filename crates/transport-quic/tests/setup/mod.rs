@@ -15,7 +15,7 @@ use net::Current;
 use net::udp::{WANTED, raise};
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, RecvLane, SendLane};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use rustls::ServerConfig;
-use transport::tls::{Side, certificate_name, explain};
+use tls::{Side, certificate_name, explain};
 use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
 
 use super::Speech;

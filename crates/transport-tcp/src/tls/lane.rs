@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
 use rustls::Error;
-use transport::tls::io_error;
+use tls::io_error;
 use transport::{Death, Lane};
 
 use super::engine::{Engine, RECORD, WIRE_RECORD};

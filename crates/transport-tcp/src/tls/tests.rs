@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::{ClientConfig, ServerConfig, ServerConnection};
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, EXPORTER_LABEL};
 
 use super::engine::{Engine, Standing};

@@ -12,7 +12,7 @@ use net::listen_group;
 use rustls::{ClientConfig, ServerConfig};
 use tempfile::TempDir;
 use testkit::certs::Leaf;
-use transport::tls::{Identity, Trust, client_config, self_signed, server_name};
+use tls::{Identity, Trust, client_config, self_signed, server_name};
 use transport::{ALPN, Carrier, CarrierError, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use transport::tls::HostName;
+use tls::HostName;
 
 use crate::logging::Format;
 pub(crate) use values::levels;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
-use transport::tls::self_signed;
+use tls::self_signed;
 
 use super::Assembly;
 use crate::client::Client;

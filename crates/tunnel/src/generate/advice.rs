@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use transport::tls::HostName;
+use tls::HostName;
 
 use super::certs::Made;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use proto::greeting::Name;
-use transport::tls::{Authority, HostName, Issued};
+use tls::{Authority, HostName, Issued};
 
 use super::advice;
 use super::folder::{self, File};

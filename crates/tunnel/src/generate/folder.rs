@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use transport::tls::Issued;
+use tls::Issued;
 
 use crate::state::create_private;
 

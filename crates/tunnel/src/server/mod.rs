@@ -36,8 +36,8 @@ use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use proto::LinkConfig;
 use proto::greeting::Name;
+use tls::Identity;
 use tokio::sync::mpsc;
-use transport::tls::Identity;
 
 use crate::daemon::Role;
 use crate::enroll::{Kept, Opened, Order};

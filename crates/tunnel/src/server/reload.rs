@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
-use transport::tls::Identity;
+use tls::Identity;
 
 use super::Server;
 use super::hook::Asked;

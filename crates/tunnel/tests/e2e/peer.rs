@@ -12,7 +12,7 @@ use proto::greeting::{
 };
 use proto::{HEAD, Head, InstanceId, Kind, Priority, StreamId};
 use testkit::stage::Running;
-use transport::tls::Trust;
+use tls::Trust;
 use transport::{Carrier, Dialer, SendLane};
 
 /// How to connect to the server of a stage.

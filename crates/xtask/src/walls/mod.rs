@@ -1,5 +1,5 @@
 //! Walls between crates, checked on the resolved dependency graph: the pure crates reach no
-//! runtime, bans and licences are those of `.deny.toml`.
+//! runtime, what drives every transport reaches no TLS, bans and licences are those of `.deny.toml`.
 
 mod graph;
 mod licence;
@@ -17,6 +17,12 @@ pub(crate) const PURE: &[&str] = &["proto", "config"];
 /// What a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
+/// Crates that serve every transport and compile no TLS.
+const WITHOUT_TLS: &[&str] = &["link", "net", "relay", "transport"];
+
+/// What they must not reach, at any depth.
+const TLS: &[&str] = &["aws-lc-rs", "rcgen", "rustls", "x509-parser"];
+
 /// Checks all walls and reports every breach at once.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let graph = Graph::of_workspace(root)?;
@@ -25,7 +31,10 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut breaches = ban_breaches(&graph, &rules)?;
     breaches.extend(licence_breaches(&graph, &rules)?);
     for pure in PURE {
-        breaches.extend(pure_breaches(pure, &Graph::of_crate(root, pure)?));
+        breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
+    }
+    for plain in WITHOUT_TLS {
+        breaches.extend(reached(plain, "has no TLS", TLS, &Graph::of_crate(root, plain)?));
     }
     if breaches.is_empty() {
         println!("{} packages, no breach", graph.names().count());
@@ -34,9 +43,10 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     bail!("breaches:\n  {}", breaches.join("\n  "))
 }
 
-fn pure_breaches(pure: &str, graph: &Graph) -> Vec<String> {
-    let reached = graph.names().filter(|name| IMPURE.contains(name));
-    reached.map(|name| format!("{pure} is pure and reaches {name}")).collect()
+/// What of `forbidden` a crate reaches that has promised not to.
+fn reached(name: &str, promise: &str, forbidden: &[&str], graph: &Graph) -> Vec<String> {
+    let reached = graph.names().filter(|name| forbidden.contains(name));
+    reached.map(|reached| format!("{name} {promise} and reaches {reached}")).collect()
 }
 
 /// `bans.deny`: a crate that may not be there, or, with `wrappers`, only beneath those.
@@ -85,7 +95,10 @@ mod tests {
             "0proto v1.0.0|MIT\n1sha2 v1.0.0|MIT\n2tokio v1.0.0|GPL-3.0\n\
              0relay v1.0.0|MIT\n1link v1.0.0|MIT\n0tunnel v1.0.0|MIT\n1link v1.0.0|MIT (*)\n",
         );
-        assert_eq!(pure_breaches("proto", &graph), ["proto is pure and reaches tokio"]);
+        assert_eq!(
+            reached("proto", "is pure", IMPURE, &graph),
+            ["proto is pure and reaches tokio"]
+        );
         let rules = rules(
             r#"
             licenses.allow = ["MIT"]

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use net::udp::WANTED;
 use tempfile::TempDir;
+use tls::{ClientConfig, ServerConfig};
+use tls::{Trust, client_config, self_signed, server_config, server_name};
 use tokio::net::UdpSocket;
 use tokio::task::{AbortHandle, spawn_local};
-use transport::tls::{ClientConfig, ServerConfig};
-use transport::tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Listener};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 

@@ -7,7 +7,7 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_t
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-use super::{Pin, provider};
+use crate::{Pin, provider};
 
 /// Trusts a server whose key is pinned, whatever names and dates its certificate has. That the
 /// server holds the key is proved by its handshake signature, which is verified as always.

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::CarrierError;
+use transport::CarrierError;
 
 /// A certificate, key or CA that cannot be used. One line: the file and what is wrong with it.
 #[derive(Debug, thiserror::Error)]

@@ -8,7 +8,7 @@ use std::path::Path;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use x509_parser::time::ASN1Time;
 
-use super::{Identity, MaterialError};
+use crate::{Identity, MaterialError};
 
 /// Clients trust the key by its pin and look at no date, so an end could only hurt a forgotten
 /// machine - but a certificate without end is refused by tools that read it. Ten years outlives

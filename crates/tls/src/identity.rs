@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use super::{MaterialError, Pin, provider};
+use crate::{MaterialError, Pin, provider};
 
 /// What one end shows the other: a certificate chain, leaf first, and the key of the leaf.
 #[derive(Clone)]

@@ -17,8 +17,8 @@ use rcgen::{
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-use super::identity::{day, read};
-use super::{HostName, MaterialError, load_certificates};
+use crate::identity::{day, read};
+use crate::{HostName, MaterialError, load_certificates};
 
 /// How long an authority lasts unless its certificates last longer: it is copied to every machine
 /// by hand, so it should outlive the hardware.

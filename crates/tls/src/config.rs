@@ -12,8 +12,8 @@ use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use super::verify::PinVerifier;
-use super::{Identity, MaterialError, Pin, load_certificates, provider};
+use crate::verify::PinVerifier;
+use crate::{Identity, MaterialError, Pin, load_certificates, provider};
 
 /// Whom a client takes for the server.
 #[derive(Clone, Debug, PartialEq, Eq)]

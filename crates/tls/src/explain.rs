@@ -10,9 +10,9 @@ use std::io;
 use rustls::{AlertDescription as Alert, CertificateError, Error};
 use x509_parser::time::ASN1Time;
 
-use super::identity::day;
-use super::verify::Unpinned;
-use crate::CarrierError;
+use crate::identity::day;
+use crate::verify::Unpinned;
+use transport::CarrierError;
 
 /// Which end we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::MaterialError;
+use crate::MaterialError;
 
 /// What a server's certificate must be for, and the SNI to send: a DNS name, or an IP address
 /// (brackets allowed, no SNI is sent for it).
