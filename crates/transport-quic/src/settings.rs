@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use congestion::FIRST_FLIGHT;
 use net::udp::payload_of_route;
 use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -33,11 +34,6 @@ const DATAGRAMS: usize = 256 << 10;
 
 /// The smallest payload every path of QUIC carries (RFC 9000 section 14).
 const MTU_LEAST: u16 = 1_200;
-
-/// Packets that leave before the first acknowledgement. RFC 9002 section 7.2 says 10; they leave paced over a
-/// round trip, as those of other QUIC stacks that start with 32. With 10 the first probe of the path's
-/// MTU, of half a dozen packets, held up the greeting for a round trip.
-pub(crate) const FIRST_FLIGHT: u64 = 32;
 
 /// Steps of a search for the path's MTU end when they are smaller.
 const MTU_STEP: u16 = 20;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use graph::Graph;
 
 /// Crates without sockets, clock, threads and randomness.
-pub(crate) const PURE: &[&str] = &["proto", "config"];
+pub(crate) const PURE: &[&str] = &["config", "congestion", "proto"];
 
 /// What a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];

@@ -24,14 +24,9 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
-use quinn_proto::RttEstimator;
-
-use crate::settings::FIRST_FLIGHT;
+use crate::FIRST_FLIGHT;
 use arrears::Arrears;
 use lumps::Lumps;
 use round_trips::RoundTrips;
@@ -69,25 +64,10 @@ const RESTED: u32 = 3;
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
 
-/// Packets that quinn makes at once at most.
-const BATCH: u64 = 10;
-/// A window that quinn does not pace.
-const UNPACED: u64 = 1 << 33;
-
 /// With more of a round lost, of at least so many packets, the path is not what it was, and older rounds
 /// say nothing of it.
 const UPHEAVAL: f64 = 0.3;
 const UPHEAVAL_PACKETS: u64 = 16;
-
-/// Makes them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BbrConfig;
-
-impl ControllerFactory for BbrConfig {
-    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Bbr::new(now, current_mtu))
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
@@ -103,8 +83,9 @@ enum Mode {
     },
 }
 
+/// The controller of one path.
 #[derive(Clone, Debug)]
-pub(crate) struct Bbr {
+pub struct Bbr {
     mtu: u64,
     deliveries: Deliveries,
     best: Best,
@@ -136,7 +117,9 @@ pub(crate) struct Bbr {
 }
 
 impl Bbr {
-    fn new(now: Instant, mtu: u16) -> Self {
+    /// Of a path that takes packets of `mtu` bytes and that nothing is known of.
+    #[must_use]
+    pub fn new(now: Instant, mtu: u16) -> Self {
         let mtu = u64::from(mtu);
         Self {
             mtu,
@@ -161,14 +144,6 @@ impl Bbr {
             plateau: (0.0, 0),
             late: 0,
         }
-    }
-
-    fn acknowledged(&mut self, now: Instant, sent: Instant, bytes: u64, is_limited: bool) {
-        self.is_limited = is_limited && !self.is_upheaval;
-        self.deliveries.acknowledged(now, sent, bytes);
-        self.batch_bytes += bytes;
-        self.round_acked += bytes;
-        self.round_trips.acknowledged(now.saturating_duration_since(sent));
     }
 
     /// Bytes that fit into the path when it is at its best, times `gain`.
@@ -299,10 +274,9 @@ impl Bbr {
         };
         self.batch_bytes = 0;
     }
-}
 
-impl Controller for Bbr {
-    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+    /// Packets left, `bytes` of them, up to this number.
+    pub fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.deliveries.sent(now, self.in_flight == 0, self.is_limited);
         self.arrears.pass(now, self.window, self.smoothed);
         self.arrears.sent(bytes);
@@ -313,19 +287,26 @@ impl Controller for Bbr {
         }
     }
 
-    fn on_ack(
+    /// A packet of `bytes` that left at `sent` was acknowledged. `app_limited`: the application had
+    /// nothing more to send. `smoothed`: the smoothed round trip, by which the pacer paces.
+    pub fn on_ack(
         &mut self,
         now: Instant,
         sent: Instant,
         bytes: u64,
         app_limited: bool,
-        rtt: &RttEstimator,
+        smoothed: Duration,
     ) {
-        self.smoothed = rtt.get();
-        self.acknowledged(now, sent, bytes, app_limited);
+        self.smoothed = smoothed;
+        self.is_limited = app_limited && !self.is_upheaval;
+        self.deliveries.acknowledged(now, sent, bytes);
+        self.batch_bytes += bytes;
+        self.round_acked += bytes;
+        self.round_trips.acknowledged(now.saturating_duration_since(sent));
     }
 
-    fn on_end_acks(
+    /// The batch of acknowledgements is read. `in_flight`: bytes that are under way after it.
+    pub fn on_end_acks(
         &mut self,
         now: Instant,
         in_flight: u64,
@@ -350,10 +331,10 @@ impl Controller for Bbr {
         self.arrears.hold(app_limited || self.is_full());
     }
 
-    fn on_congestion_event(
+    /// Packets were lost, or with 0 bytes marked (ECN).
+    pub fn on_congestion_event(
         &mut self,
         now: Instant,
-        _sent: Instant,
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
@@ -371,37 +352,35 @@ impl Controller for Bbr {
         }
     }
 
-    fn on_mtu_update(&mut self, new_mtu: u16) {
+    /// The path takes packets of another size, bytes.
+    pub fn on_mtu_update(&mut self, new_mtu: u16) {
         self.mtu = u64::from(new_mtu);
         self.window = self.window.max(LEAST * self.mtu);
     }
 
-    fn window(&self) -> u64 {
-        // quinn asks for each packet of a batch and tells of them when the batch is full.
-        let has_room = self.in_flight + BATCH * self.mtu < self.window;
-        if has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu) {
-            UNPACED
-        } else {
-            self.window
-        }
+    /// Bytes that may be under way.
+    #[must_use]
+    pub const fn window(&self) -> u64 {
+        self.window
     }
 
-    fn metrics(&self) -> ControllerMetrics {
-        let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = self.window;
-        metrics.pacing_rate = Some((self.best.get() * 8.0) as u64);
-        metrics
+    /// Whether the pacer sent less than it might have, and the window has room for more than a batch
+    /// of `batch` packets: then packets are to leave unpaced until it has caught up.
+    #[must_use]
+    pub fn is_in_arrears(&self, batch: u64) -> bool {
+        let has_room = self.in_flight + batch * self.mtu < self.window;
+        has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu)
     }
 
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
+    /// The best rate at which bytes arrived lately, bytes per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.best.get()
     }
 
-    fn initial_window(&self) -> u64 {
+    /// The window of a new path, bytes.
+    #[must_use]
+    pub const fn initial_window(&self) -> u64 {
         FIRST_FLIGHT * self.mtu
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
     }
 }

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use quinn::congestion::Controller as _;
 use testkit::netem::{Rng, Weather};
 
 use super::arrears::Arrears;
@@ -11,6 +10,7 @@ use super::round_trips::RoundTrips;
 use super::samples::{Best, Deliveries};
 use super::simulation::{Wait, path, run, run_many, run_stopped, run_waiting};
 use super::{Bbr, Mode};
+use crate::testing::epoch;
 
 #[test]
 fn a_path_is_filled_at_any_loss_that_is_no_congestion() {
@@ -48,7 +48,7 @@ fn a_shallow_queue_is_not_flooded() {
 /// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after one of
 /// 100, and what is believed of the path at the end.
 fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
-    let begin = Instant::now();
+    let begin = epoch();
     let mut bbr = Bbr::new(begin, 1_452);
     let mut see = |now: Instant, milliseconds: u64| {
         bbr.round_trips.acknowledged(Duration::from_millis(milliseconds));
@@ -178,7 +178,7 @@ fn several_at_a_deep_queue_do_not_fill_it() {
 #[test]
 fn a_packet_that_idle_connections_lose_says_nothing_of_the_path() {
     let rate_after_loss = |packets: u64| {
-        let begin = Instant::now();
+        let begin = epoch();
         let mut bbr = Bbr::new(begin, 1_000);
         bbr.round = 5;
         bbr.best.add(0, 1_000_000.0);
@@ -194,13 +194,13 @@ fn a_packet_that_idle_connections_lose_says_nothing_of_the_path() {
 /// Where queues mark, every probe may end by a mark.
 #[test]
 fn a_mark_ends_a_probe_as_its_time_does() {
-    let begin = Instant::now();
+    let begin = epoch();
     let after = |milliseconds| begin + Duration::from_millis(milliseconds);
     let mut bbr = Bbr::new(begin, 1_000);
     bbr.mode = Mode::Cruise { phase: 0, since: begin };
     bbr.round_trips.acknowledged(Duration::from_millis(20));
     bbr.round_trips.end_batch(begin);
-    bbr.on_congestion_event(after(15), begin, false, 0);
+    bbr.on_congestion_event(after(15), false, 0);
     assert_eq!(bbr.mode, Mode::Cruise { phase: 1, since: after(15) });
     bbr.round_trips.acknowledged(Duration::from_millis(30));
     bbr.round_trips.end_batch(after(20));
@@ -225,7 +225,7 @@ fn the_best_of_ten_rounds_is_kept_in_an_entry_a_round() {
 
 #[test]
 fn a_lump_is_what_the_rate_does_not_explain_and_at_most_a_tenth_of_a_second_of_it() {
-    let begin = Instant::now();
+    let begin = epoch();
     let rate = 1_000_000.0;
     let mut lumps = Lumps::new(begin);
     for turn in 1..=10 {
@@ -243,7 +243,7 @@ fn a_lump_is_what_the_rate_does_not_explain_and_at_most_a_tenth_of_a_second_of_i
 
 #[test]
 fn arrears_are_what_might_have_left_while_neither_window_nor_user_kept_it() {
-    let begin = Instant::now();
+    let begin = epoch();
     let after = |milliseconds| begin + Duration::from_millis(milliseconds);
     let (window, round_trip, mtu) = (1_000_000, Duration::from_millis(100), 1_000);
     let are_due = |arrears: &Arrears| arrears.are_due(window, round_trip, mtu);
@@ -267,7 +267,7 @@ fn arrears_are_what_might_have_left_while_neither_window_nor_user_kept_it() {
 
 #[test]
 fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
-    let begin = Instant::now();
+    let begin = epoch();
     let mut round_trips = RoundTrips::default();
     let see = |round_trips: &mut RoundTrips, milliseconds: u64| {
         round_trips.acknowledged(Duration::from_millis(milliseconds));
@@ -288,7 +288,7 @@ fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
 /// Acknowledgements are sent and not acknowledged; somebody who only sends PINGs makes us send no more.
 #[test]
 fn what_nobody_acknowledges_is_not_remembered_without_end() {
-    let begin = Instant::now();
+    let begin = epoch();
     let mut deliveries = Deliveries::new(begin);
     let at = |number: u32| begin + Duration::from_micros(100) * number;
     for number in 0..100_000 {

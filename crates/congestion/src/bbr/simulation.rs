@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use quinn::congestion::Controller;
 use testkit::netem::{Datagrams, Rng, Weather};
 
 use super::Bbr;
-use crate::timer::fires;
+use crate::pacing::fires;
+use crate::testing::epoch;
 
 const MTU: u64 = 1_452;
 const MS: Duration = Duration::from_millis(1);
+
+/// Packets that quinn makes at once at most, and a window that it does not pace.
+const BATCH: u64 = 10;
+const UNPACED: u64 = 1 << 33;
 
 /// Seconds that a start may take, and what is told of it apart.
 const START: u64 = 2;
@@ -108,21 +112,26 @@ impl Sender {
         self.flight.len() as u64 * MTU
     }
 
+    /// The window that quinn sees.
+    fn window(&self) -> u64 {
+        if self.bbr.is_in_arrears(BATCH) { UNPACED } else { self.bbr.window() }
+    }
+
     fn may_send(&self) -> bool {
-        self.in_flight() + MTU <= self.bbr.window()
+        self.in_flight() + MTU <= self.window()
     }
 
     /// As quinn paces: how long to wait for the next packet. Until a whole burst may leave, by a timer that
-    /// fires at the last full millisecond before (`crate::timer`).
+    /// fires at the last full millisecond before ([`crate::pacing`]).
     fn pace(&mut self, now: Instant, begin: Instant) -> Option<Instant> {
         let round_trip = self.smoothed.as_secs_f64();
-        let window = self.bbr.window() as f64;
+        let window = self.window() as f64;
         let rate = window * 1.25 / round_trip;
         let capacity = (window * 0.002 / round_trip).clamp(10.0 * MTU as f64, 256.0 * MTU as f64);
         let elapsed = now.duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + rate * elapsed).min(capacity);
         self.filled = now;
-        if self.tokens >= MTU as f64 || self.bbr.window() > u64::from(u32::MAX) {
+        if self.tokens >= MTU as f64 || self.window() > u64::from(u32::MAX) {
             return None;
         }
         let wait = Duration::from_secs_f64((capacity - self.tokens) / rate);
@@ -136,8 +145,7 @@ impl Sender {
         let sent = self.flight.remove(&number)?;
         let took = now.duration_since(sent);
         self.smoothed = (self.smoothed * 7 + took) / 8;
-        self.bbr.smoothed = self.smoothed;
-        self.bbr.acknowledged(now, sent, MTU, false);
+        self.bbr.on_ack(now, sent, MTU, false, self.smoothed);
         // Three later ones arrived (RFC 9002 section 6.1.1).
         let lost: Vec<u64> =
             self.flight.range(..number.saturating_sub(2)).map(|(n, _)| *n).collect();
@@ -145,7 +153,7 @@ impl Sender {
             self.flight.remove(number);
         }
         if !lost.is_empty() {
-            self.bbr.on_congestion_event(now, sent, false, lost.len() as u64 * MTU);
+            self.bbr.on_congestion_event(now, false, lost.len() as u64 * MTU);
         }
         let in_flight = self.in_flight();
         self.bbr.on_end_acks(now, in_flight, false, Some(number));
@@ -179,7 +187,7 @@ struct World {
 
 impl World {
     fn new(weather: Weather, senders: u32, wait: Wait) -> Self {
-        let begin = Instant::now();
+        let begin = epoch();
         let sender = |n| Sender::new(begin + 250 * MS * n, weather.delay * 2);
         Self {
             weather,
