@@ -21,7 +21,7 @@
 
 mod bbr;
 mod carrier;
-mod counted;
+mod controller;
 mod datagrams;
 mod dialer;
 mod early;
@@ -32,7 +32,6 @@ mod keys;
 mod lane;
 mod lanes;
 mod listener;
-mod loopback;
 mod peers;
 mod pipe;
 mod refused;

@@ -12,8 +12,7 @@ use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use tls::Side;
 
 use crate::bbr::BbrConfig;
-use crate::counted::CountedConfig;
-use crate::loopback::LoopbackConfig;
+use crate::controller::PathConfig;
 
 /// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100 ms
 /// is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room for
@@ -128,12 +127,12 @@ impl QuicSettings {
             Congestion::Bbr => Arc::new(BbrConfig),
             Congestion::Cubic => Arc::new(cubic.clone()),
         };
-        let controller = match (peer.ip().to_canonical().is_loopback(), self.loopback) {
-            (false, _) => far,
-            (true, Congestion::Bbr) => Arc::new(BbrConfig),
-            (true, Congestion::Cubic) => Arc::new(LoopbackConfig { far, near: cubic }),
+        let path = match (peer.ip().to_canonical().is_loopback(), self.loopback) {
+            (false, _) => PathConfig { far, near: None },
+            (true, Congestion::Bbr) => PathConfig { far: Arc::new(BbrConfig), near: None },
+            (true, Congestion::Cubic) => PathConfig { far, near: Some(cubic) },
         };
-        config.congestion_controller_factory(Arc::new(CountedConfig(controller)));
+        config.congestion_controller_factory(Arc::new(path));
         Arc::new(config)
     }
 

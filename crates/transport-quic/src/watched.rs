@@ -5,7 +5,7 @@ use std::fmt;
 use quinn::Connection;
 use transport::{Fares, Watch};
 
-use crate::counted::Counted;
+use crate::controller::PathController;
 
 /// The first lane closes the connection, whoever still looks at it.
 pub(crate) struct Watched(pub(crate) Connection);
@@ -16,7 +16,7 @@ impl Watch for Watched {
         // Not that of `path`: the controller's own is what it says to the pacer.
         let controller = self.0.congestion_state();
         let congestion = controller.metrics();
-        let counted = controller.into_any().downcast::<Counted>().ok();
+        let counted = controller.into_any().downcast::<PathController>().ok();
         let (acked_bytes, limited_bytes) =
             counted.map_or((0, 0), |counted| (counted.acked, counted.limited));
         Fares {

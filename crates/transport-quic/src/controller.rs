@@ -1,8 +1,11 @@
-//! For paths that do not leave the machine: CUBIC, with no more under way than fills them.
+//! The controller of a connection: forwards to BBR or CUBIC, counts what was acknowledged, and takes
+//! CUBIC with a bounded window on a path that does not leave the machine.
 //!
-//! Nothing is lost there before a socket's buffer is full, so CUBIC alone keeps megabytes in it, and
-//! what another stream has to say waits behind them: a byte beside a bulk stream took 16 ms (p99)
-//! instead of 3, for 5 % more of bulk (`benches/NOTES.md`).
+//! quinn does not tell how much of the acknowledged bytes the path limited, so they are counted here.
+//!
+//! Nothing is lost on such a path before a socket's buffer is full, so CUBIC alone keeps megabytes in
+//! it, and the bytes of another stream wait behind them: a byte beside a bulk stream took 16 ms (p99)
+//! instead of 3 ms, for 5 % more bulk throughput (`benches/NOTES.md`).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,59 +14,68 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 
-/// Bytes under way at most. With 256 KiB a fifth of the rate is missing, with 768 KiB the byte takes 6 ms.
+/// Bytes in flight at most on a short path. 256 KiB cost a fifth of the rate; with 768 KiB the byte
+/// beside a bulk stream takes 6 ms.
 const MOST: u64 = 384 << 10;
 
-/// A path that was never this short is that of a relay on this machine, which carries packets elsewhere; at
-/// this round trip [`MOST`] still is 3 Gbit/s.
+/// A path with a round trip below this is short. A longer path to a loopback address ends at a relay on
+/// this machine that carries packets elsewhere; at this round trip [`MOST`] still is 3 Gbit/s.
 const NEAR: Duration = Duration::from_millis(1);
 
 type Factory = Arc<dyn ControllerFactory + Send + Sync>;
 
-/// Makes them.
-pub(crate) struct LoopbackConfig {
-    /// As on every other path, until this one is found to be short.
+/// Makes the controllers of connections.
+pub(crate) struct PathConfig {
+    /// Controls every path that is not known to be short.
     pub(crate) far: Factory,
-    pub(crate) near: CubicConfig,
+    /// Controls a path once a round trip shows that the path is short; `None` to keep `far` always.
+    pub(crate) near: Option<CubicConfig>,
 }
 
-impl ControllerFactory for LoopbackConfig {
+impl ControllerFactory for PathConfig {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Loopback::new(&self, now, current_mtu))
+        Box::new(PathController::new(&self, now, current_mtu))
     }
 }
 
-struct Loopback {
+/// The controller of one connection.
+pub(crate) struct PathController {
     controller: Box<dyn Controller>,
     /// Takes over as soon as the path is found to be short.
     near: Option<Factory>,
+    /// Limit of the window, bytes.
+    most: u64,
     mtu: u16,
+    /// Acknowledged bytes.
+    pub(crate) acked: u64,
+    /// Acknowledged bytes of packets that were sent while more data waited than the window allowed.
+    pub(crate) limited: u64,
 }
 
-impl Loopback {
-    fn new(config: &LoopbackConfig, now: Instant, mtu: u16) -> Self {
+impl PathController {
+    fn new(config: &PathConfig, now: Instant, mtu: u16) -> Self {
         Self {
             controller: Arc::clone(&config.far).build(now, mtu),
-            near: Some(Arc::new(config.near.clone())),
+            near: config.near.clone().map(|near| Arc::new(near) as Factory),
+            most: u64::MAX,
             mtu,
+            acked: 0,
+            limited: 0,
         }
     }
 
-    /// A packet took so long to be acknowledged.
+    /// A packet was acknowledged after this time.
     fn measured(&mut self, now: Instant, round_trip: Duration) {
         if let Some(near) = self.near.take_if(|_| round_trip < NEAR) {
+            self.most = MOST;
             self.controller = near.build(now, self.mtu);
             // A window smaller than a packet would let nothing leave, and then nothing makes it grow.
             self.controller.on_mtu_update(self.mtu);
         }
     }
-
-    fn most(&self) -> u64 {
-        if self.near.is_none() { MOST } else { u64::MAX }
-    }
 }
 
-impl Controller for Loopback {
+impl Controller for PathController {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.controller.on_sent(now, bytes, last_packet_number);
     }
@@ -76,9 +88,11 @@ impl Controller for Loopback {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
+        self.acked += bytes;
+        self.limited += if app_limited { 0 } else { bytes };
         self.measured(now, now.saturating_duration_since(sent));
-        // What lies beyond the most would keep a loss from making the window smaller.
-        if self.controller.window() < self.most() {
+        // A window beyond the limit would not shrink below it after a loss.
+        if self.controller.window() < self.most {
             self.controller.on_ack(now, sent, bytes, app_limited, rtt);
         }
     }
@@ -109,21 +123,17 @@ impl Controller for Loopback {
     }
 
     fn window(&self) -> u64 {
-        self.controller.window().min(self.most())
+        self.controller.window().min(self.most)
     }
 
     fn metrics(&self) -> ControllerMetrics {
         let mut metrics = self.controller.metrics();
-        metrics.congestion_window = self.window();
+        metrics.congestion_window = metrics.congestion_window.min(self.most);
         metrics
     }
 
     fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(Self {
-            controller: self.controller.clone_box(),
-            near: self.near.clone(),
-            mtu: self.mtu,
-        })
+        Box::new(Self { controller: self.controller.clone_box(), near: self.near.clone(), ..*self })
     }
 
     fn initial_window(&self) -> u64 {
@@ -145,11 +155,11 @@ mod tests {
         let mut near = CubicConfig::default();
         near.initial_window(38_400);
         let now = Instant::now();
-        let config = LoopbackConfig { far: Arc::new(BbrConfig), near };
-        let mut loopback = Loopback::new(&config, now, 1_200);
-        loopback.on_mtu_update(65_507);
-        loopback.measured(now, NEAR / 2);
-        assert!(loopback.window() > 65_507, "quinn asks for more than a packet");
-        assert!(loopback.window() < MOST, "the controller of short paths");
+        let config = PathConfig { far: Arc::new(BbrConfig), near: Some(near) };
+        let mut controller = PathController::new(&config, now, 1_200);
+        controller.on_mtu_update(65_507);
+        controller.measured(now, NEAR / 2);
+        assert!(controller.window() > 65_507, "quinn asks for more than a packet");
+        assert!(controller.window() < MOST, "the controller of short paths");
     }
 }
