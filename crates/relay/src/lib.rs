@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   listen ──socket──> serve_visitor ──Connector::open──> link ──> far side
-//!                          │ Pump                                    │ Acceptor
+//!                          │ Pump                                    │ Open
 //!                          ▼                                         ▼
 //!                      visitor socket                     connect_stream ──dial──> target socket
 //! ```

@@ -97,8 +97,6 @@ impl Stats {
 pub(crate) const fn open_error_code(error: OpenError) -> ResetCode {
     match error {
         OpenError::Closed => ResetCode::Shutdown,
-        OpenError::Limit => ResetCode::Limit,
-        OpenError::NoLink => ResetCode::Unreachable,
     }
 }
 

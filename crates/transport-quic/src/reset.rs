@@ -25,7 +25,7 @@ const FIXED: u8 = 0b0100_0000;
 
 /// The datagram that ends the connection whose peer uses `id` for us.
 #[must_use]
-pub fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
+fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
     let mut datagram = vec![0; LEAST + SPREAD];
     // Without random numbers it is easily told from a packet, and valid all the same.
     let _ = rand::fill(&mut datagram);

@@ -20,4 +20,4 @@ pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use lane::{Death, Lane};
 pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};
-pub use stream::{Acceptor, Connector, Inlet, OpenError, Outlet};
+pub use stream::{Connector, Inlet, OpenError, Outlet};

@@ -95,22 +95,10 @@ pub trait Connector: fmt::Debug {
     fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError>;
 }
 
-/// Takes the streams that the far side opens.
-pub trait Acceptor: fmt::Debug {
-    /// Must not block. The outlet may queue bytes until its socket is connected.
-    fn accept(&self, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
-}
-
 /// Why a stream could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The link has ended or is going away.
     #[error("the link is closed")]
     Closed,
-    /// The link holds as many streams as it may.
-    #[error("too many streams")]
-    Limit,
-    /// No live link to the wanted client.
-    #[error("no live link")]
-    NoLink,
 }

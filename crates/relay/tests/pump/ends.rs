@@ -183,7 +183,7 @@ fn visitors_without_a_permit_or_a_link_are_reset_and_counted() {
         rig.link.refuse.set(true);
         let error = rig.visit(|socket| receive(&socket).unwrap_err().kind()).await;
         assert_eq!(error, ErrorKind::ConnectionReset);
-        assert_eq!(rig.visitors.stats.refused(ResetCode::Unreachable), 1);
+        assert_eq!(rig.visitors.stats.refused(ResetCode::Shutdown), 1);
         assert_eq!((rig.visitors.stats.live(), gate.live()), (0, 0));
     });
 }

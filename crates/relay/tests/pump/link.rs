@@ -163,7 +163,7 @@ pub(crate) struct Opener(pub(crate) Rc<Link>);
 impl Connector for Opener {
     fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError> {
         if self.0.refuse.get() {
-            return Err(OpenError::NoLink);
+            return Err(OpenError::Closed);
         }
         let stream = Rc::new(Stream { ends: [End::default(), End::default()] });
         stream.ends.iter().for_each(|end| end.credit.set(self.0.window));

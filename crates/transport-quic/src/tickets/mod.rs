@@ -28,7 +28,8 @@ use rustls::time_provider::TimeProvider;
 use crate::Keys;
 use used::Used;
 
-pub use session::{client_crypto, resuming, server_crypto};
+pub(crate) use session::resuming;
+pub use session::{client_crypto, server_crypto};
 
 /// How long a key seals. Tickets are good for this time at least and twice as long at most: over a
 /// night, and no client whose certificate has ended comes in by an old one for longer than a day.

@@ -17,7 +17,7 @@ const TICKETS_OF_A_SERVER: usize = 8;
 /// resumes only with the very verifier and the very resolver of client certificates (by their `Arc`)
 /// that a ticket came with: they must stay the same from one connection to the next.
 #[must_use]
-pub fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> {
+pub(crate) fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> {
     let mut tls = tls.clone();
     tls.resumption = Resumption::in_memory_sessions(SERVERS * TICKETS_OF_A_SERVER);
     tls.enable_early_data = true;
