@@ -12,23 +12,13 @@ use x509_parser::time::ASN1Time;
 
 use crate::identity::day;
 use crate::verify::Unpinned;
-use transport::CarrierError;
+use transport::{CarrierError, Side};
 
-/// Which end we are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// We dialled.
-    Client,
-    /// We accepted.
-    Server,
-}
-
-impl Side {
-    const fn peer(self) -> &'static str {
-        match self {
-            Self::Client => "the server",
-            Self::Server => "the client",
-        }
+/// The other end, for messages.
+const fn peer_of(side: Side) -> &'static str {
+    match side {
+        Side::Client => "the server",
+        Side::Server => "the client",
     }
 }
 
@@ -43,7 +33,7 @@ fn other_protocol(peer: impl std::fmt::Display) -> CarrierError {
 /// that was TLS before.
 #[must_use]
 pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
-    let peer = side.peer();
+    let peer = peer_of(side);
     match error {
         Error::InvalidCertificate(why) => certificate(why, side),
         Error::NoCertificatesPresented => CarrierError::Certificate(
@@ -139,7 +129,7 @@ fn plain(name: &str) -> &str {
 }
 
 fn alerted(alert: Alert, side: Side) -> CarrierError {
-    let peer = side.peer();
+    let peer = peer_of(side);
     if let Some(why) = refused(alert, side) {
         let ours = match side {
             Side::Client => "our client certificate",

@@ -23,7 +23,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 pub use authority::{Authority, Issued};
 pub use config::{Trust, client_config, server_config};
 pub use error::MaterialError;
-pub use explain::{Side, explain, io_error};
+pub use explain::{explain, io_error};
 pub use host::{HostName, HostNameError};
 pub use identity::{Identity, load_certificates};
 pub use name::{certificate_name, server_name};

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
-use tls::{Side, certificate_name};
-use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
+use tls::certificate_name;
+use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Transport};
 
 use crate::datagrams::QuicDatagrams;
 use crate::error::{handshake, other_protocol};

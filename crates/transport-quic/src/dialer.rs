@@ -7,8 +7,7 @@ use net::udp::{Buffers, raise, unspecified};
 use proto::greeting::EarlyBinding;
 use quinn::{ClientConfig, ConnectError, Connecting, ConnectionError, RecvStream, SendStream};
 use rustls::pki_types::ServerName;
-use tls::Side;
-use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
+use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Side, Transport};
 
 use crate::early::EarlySecrets;
 use crate::ids::first_id_to;

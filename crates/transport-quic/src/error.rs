@@ -4,8 +4,8 @@ use std::io;
 
 use quinn::{ConnectionError, TransportErrorCode, VarInt};
 use rustls::{AlertDescription, Error};
-use tls::{Side, explain};
-use transport::CarrierError;
+use tls::explain;
+use transport::{CarrierError, Side};
 
 /// Codes of ours in CONNECTION_CLOSE: both directions of the first lane had ended, or not.
 pub(crate) const CLEAN: VarInt = VarInt::from_u32(0);

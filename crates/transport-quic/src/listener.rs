@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use quinn::{Endpoint, ServerConfig};
-use tls::{Side, explain};
+use tls::explain;
 use transport::{
-    Begun, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Transport,
+    Begun, Carrier, CarrierError, Early, Incoming, Listener, LocalFuture, Peer, Side, Transport,
 };
 
 use crate::early::EarlySecrets;

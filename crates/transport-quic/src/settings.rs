@@ -9,7 +9,7 @@ use congestion::FIRST_FLIGHT;
 use net::udp::payload_of_route;
 use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::{IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
-use tls::Side;
+use transport::Side;
 
 use crate::bbr::BbrConfig;
 use crate::controller::PathConfig;

@@ -5,8 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tls::Side;
-use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Transport};
+use transport::{Carrier, CarrierError, Dialer, LocalFuture, Peer, Side, Transport};
 use transport_tcp::TcpDialer;
 
 use crate::handshake;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
-use tls::Side;
+use transport::Side;
 
 use crate::handshake;
 use crate::receive::{Closed, Fault, Notes, Receive};

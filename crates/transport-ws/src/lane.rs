@@ -17,9 +17,8 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
-use tls::Side;
 use tokio::time::{Instant, Sleep, sleep};
-use transport::{Death, Lane};
+use transport::{Death, Lane, Side};
 
 use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Notes, Receive};

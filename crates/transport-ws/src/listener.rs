@@ -8,8 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use net::Current;
-use tls::Side;
-use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Transport};
+use transport::{Carrier, CarrierError, Incoming, Listener, LocalFuture, Peer, Side, Transport};
 use transport_tcp::TcpListener;
 
 use crate::handshake;

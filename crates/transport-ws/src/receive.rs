@@ -9,7 +9,7 @@
 //!     `---close------------------> Control --its last byte--> Closed
 //! ```
 
-use tls::Side;
+use transport::Side;
 
 use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
 use crate::mask::Mask;

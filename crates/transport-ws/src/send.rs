@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::pool;
-use tls::Side;
+use transport::Side;
 
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;

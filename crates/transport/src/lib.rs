@@ -12,6 +12,9 @@ mod lanes;
 pub mod memory;
 mod stream;
 
+/// Which end of a carrier: the client dials, the server accepts.
+pub use proto::Side;
+
 pub use carrier::{
     ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
     Peer, Transport, Watch,

@@ -83,20 +83,18 @@ pub fn take_one_by_one(socket: &UdpSocket) -> io::Result<()> {
 
 impl Buffers {
     /// Those that a socket has now.
-    pub fn of(socket: &UdpSocket) -> io::Result<Self> {
+    fn of(socket: &UdpSocket) -> io::Result<Self> {
         let receive = socket_recv_buffer_size(socket)? / 2;
         Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
     }
 
     /// The smaller of both, of each direction.
-    #[must_use]
-    pub fn least(self, other: Self) -> Self {
+    fn least(self, other: Self) -> Self {
         Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
     }
 
     /// What to do when less was granted than `wanted`.
-    #[must_use]
-    pub fn hint(&self, wanted: Self) -> Option<String> {
+    fn hint(&self, wanted: Self) -> Option<String> {
         let short = [
             ("net.core.rmem_max", self.receive, wanted.receive),
             ("net.core.wmem_max", self.send, wanted.send),

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bytes::{Buf, BytesMut};
 use rustls::ServerConfig;
-use tls::{Side, certificate_name, explain};
-use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Transport};
+use tls::{certificate_name, explain};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Transport};
 
 use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};

@@ -10,7 +10,7 @@ use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
 use rustls::sign::CertifiedKey;
 use rustls::unbuffered::UnbufferedStatus;
 use rustls::{ClientConfig, CommonState, Error, ServerConfig, SignatureScheme};
-use tls::Side;
+use transport::Side;
 
 use super::exporter::{Secret, key_log};
 
