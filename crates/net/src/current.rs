@@ -1,18 +1,18 @@
-//! What listeners go by, and can be given anew while they listen.
+//! A setting of a listener that can be replaced while the listener is open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A value that connections accepted from now on are to have. Clones are the same.
+/// A value that each new connection reads. Clones share the value.
 #[derive(Debug)]
 pub struct Current<T>(Arc<Mutex<Arc<T>>>);
 
 impl<T> Current<T> {
-    /// Puts another one in its place. What began with the one before goes on with it.
+    /// Replaces the value. Connections that exist keep the value that they began with.
     pub fn replace(&self, value: Arc<T>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = value;
     }
 
-    /// The one of this moment.
+    /// The value at this moment.
     #[must_use]
     pub fn get(&self) -> Arc<T> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))

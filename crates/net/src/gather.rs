@@ -1,14 +1,15 @@
-//! Gathered writes: many small buffers, one system call.
+//! Gathered writes: one system call writes many small buffers.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-/// Buffers per call. More gain nothing, and the slices lie on the stack (1 KiB).
+/// Buffers per call. More buffers gain nothing, and the slices lie on the stack (1 KiB).
 pub const MOST: usize = 64;
 
-/// Fills `slices` with the front of `pieces`; returns how many and how many bytes they have.
+/// Fills `slices` from the front of `pieces`. Returns the number of filled slices and the sum of
+/// their bytes.
 pub fn gather<'a>(
     pieces: impl IntoIterator<Item = &'a [u8]>,
     slices: &mut [IoSlice<'a>; MOST],
@@ -22,8 +23,8 @@ pub fn gather<'a>(
     (filled, total)
 }
 
-/// Takes `written` bytes from the front, and pieces that became (or were) empty with them: each is
-/// given to `done`. Returns how many bytes were written beyond all pieces.
+/// Removes `written` bytes from the front of `pieces`. Each piece that is empty then is removed and
+/// passed to `done`. Returns by how many bytes `written` exceeds the sum of all pieces.
 pub fn advance(
     pieces: &mut VecDeque<Bytes>,
     mut written: usize,

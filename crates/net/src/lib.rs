@@ -1,5 +1,5 @@
-//! What `relay`, `link` and the transports need of sockets and buffers, and no transport knows more
-//! of than another.
+//! Buffers, address racing, listeners and sockets: the parts of the network that `relay`, `link`
+//! and all transports share. The crate knows no transport and no stream.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! Groups of TCP listeners on one address, one per worker (`SO_REUSEPORT`): the kernel spreads
-//! connections, and no worker wakes another to hand one over.
+//! Groups of TCP listeners on one address, one listener per worker (`SO_REUSEPORT`). The kernel
+//! distributes connections, so no worker has to pass a connection to another worker.
 //!
-//! An accept that fails for want of descriptors (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`) leaves
-//! the connection in the queue and the socket readable: whoever accepts waits a moment after an
-//! error, else it spins.
+//! An accept that fails because descriptors or memory ran out (`EMFILE`, `ENFILE`, `ENOBUFS`,
+//! `ENOMEM`) leaves the connection in the queue and the socket readable. The caller waits a moment
+//! after such an error, otherwise it spins.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -13,16 +13,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::socket::never_pace_loopback;
 
-/// Connections that may wait to be accepted, per listener; the kernel lowers it to `somaxconn`.
+/// Connections that may wait to be accepted, per listener; `somaxconn` limits the number.
 /// A restart brings thousands of clients back within seconds.
 const BACKLOG: i32 = 4096;
 
-/// `count` (at least one is made) non-blocking listeners on `address`; port 0 takes one free port
-/// for all. `[::]` takes IPv4 as well.
+/// Makes `count` non-blocking listeners on `address`, at least one. Port 0 takes one free port for
+/// all of them. `[::]` accepts IPv4 as well.
 ///
-/// The first is bound and listening *without* `SO_REUSEPORT`, so that a port taken by another
-/// process - of the same user, too - is [`io::ErrorKind::AddrInUse`]; then the option is set on it
-/// and the others join. `SO_REUSEADDR` lets a restart bind while old connections are in `TIME_WAIT`.
+/// The first listener binds and listens *without* `SO_REUSEPORT`. A port that another process holds
+/// is therefore [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then
+/// the first listener gets the option and the others join it. `SO_REUSEADDR` lets a restart bind
+/// while old connections are in `TIME_WAIT`.
 pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpListener>> {
     let first = socket(address)?;
     first.bind(&address.into())?;
@@ -44,9 +45,9 @@ pub fn listen_group(address: SocketAddr, count: usize) -> io::Result<Vec<TcpList
     Ok(group)
 }
 
-/// Whether an error of accept(2) belongs to one connection that died in the queue ("Error handling"
-/// there), so that the next one is fine. Anything else - descriptors or memory that ran out, epoll
-/// that watches no more - stays for a while: whoever accepts waits a moment.
+/// Whether an error of accept(2) concerns one connection that died in the queue (section "Error
+/// handling" there), so that the next accept may succeed at once. Any other error lasts, for
+/// example when descriptors or memory ran out: the caller waits a moment.
 #[must_use]
 pub fn died_in_queue(error: &io::Error) -> bool {
     matches!(

@@ -1,19 +1,19 @@
-//! Read buffers of a worker: a small last-in-first-out pool per thread, so that bytes stay in the
-//! core's cache and an idle connection holds no buffer.
+//! Read buffers of a worker: a small last-in-first-out pool per thread. Bytes stay in the cache of
+//! the core, and an idle connection holds no buffer.
 
 use std::cell::RefCell;
 
 use bytes::{Bytes, BytesMut};
 
-/// Capacities of the size classes: a first read, a busy stream, bulk streams that share a fast link,
-/// one alone.
+/// Capacities of the size classes: a first read, a busy stream, bulk streams that share a fast
+/// link, a single bulk stream.
 const CLASSES: [usize; 4] = [16 << 10, 64 << 10, 128 << 10, 512 << 10];
 
-/// Buffers kept per size class: about as many as come back with one CREDIT. A burst's surplus is
-/// freed at once, what nobody takes by [`tidy`].
+/// Buffers kept per size class: about as many as one CREDIT returns. Buffers beyond this number are
+/// freed at once; [`tidy`] frees buffers that nobody takes.
 const KEPT: [usize; CLASSES.len()] = [64, 32, 32, 8];
 
-/// The most that the pool of a thread keeps, bytes; see [`limit`].
+/// Bytes that the pool of a thread keeps at most, unless [`limit`] sets a lower number.
 pub const KEPT_BYTES: usize = {
     let (mut bytes, mut class) = (0, 0);
     while class < CLASSES.len() {
@@ -42,14 +42,15 @@ thread_local! {
     };
 }
 
-/// The pool of this thread keeps at most so many bytes from now on: a process with little memory
-/// cannot leave 11 MiB of it with each worker.
+/// Limits the pool of this thread to `bytes`. A process with little memory cannot leave 11 MiB to
+/// each worker.
 pub fn limit(bytes: usize) {
     POOL.with_borrow_mut(|pool| pool.limit = bytes);
 }
 
-/// Frees the buffers that were not taken since the last call. To be called from time to time by the
-/// thread: a daemon that was busy once is small again, one that is busy keeps what it uses.
+/// Frees the buffers of this thread that nobody took since the last call. The thread calls it from
+/// time to time: a daemon that was busy becomes small again, and a busy daemon keeps the buffers it
+/// uses.
 pub fn tidy() {
     POOL.with_borrow_mut(|pool| {
         for (class, buffers) in pool.classes.iter_mut().enumerate() {
@@ -62,7 +63,7 @@ pub fn tidy() {
     });
 }
 
-/// An empty buffer with at least `capacity` bytes (at most 512 KiB are pooled).
+/// Returns an empty buffer of at least `capacity` bytes. The pool serves capacities up to 512 KiB.
 #[must_use]
 pub fn take(capacity: usize) -> BytesMut {
     let Some(class) = CLASSES.iter().position(|&c| c >= capacity) else {
@@ -77,7 +78,7 @@ pub fn take(capacity: usize) -> BytesMut {
     pooled.unwrap_or_else(|| BytesMut::with_capacity(CLASSES[class]))
 }
 
-/// Gives a buffer back. Kept only if it is whole again: nobody else holds a part of it.
+/// Returns a buffer to the pool. The pool keeps the buffer only if nobody else holds a part of it.
 pub fn give(mut buffer: BytesMut) {
     buffer.clear();
     if !CLASSES.contains(&buffer.capacity()) {
@@ -94,7 +95,7 @@ pub fn give(mut buffer: BytesMut) {
     });
 }
 
-/// Gives back the buffer that `bytes` was cut from, if this was its last part.
+/// Returns the buffer that `bytes` is a part of to the pool, if `bytes` is its last part.
 pub fn recycle(bytes: Bytes) {
     if let Ok(buffer) = bytes.try_into_mut() {
         give(buffer);

@@ -1,5 +1,6 @@
-//! Racing several ways to one end: the next attempt starts when the former has not answered within
-//! its head start, or at once when it failed; the first success wins, the others are dropped.
+//! Races several attempts for one result. The next attempt starts when the attempt before it has
+//! failed or has had its head start without an answer. The first success wins; the others are
+//! dropped.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -15,8 +16,8 @@ pub type Attempt<T, E> = Pin<Box<dyn Future<Output = Result<T, E>>>>;
 /// Head start of an address before the next one (Connection Attempt Delay, RFC 8305 section 5).
 pub const ADDRESS_STAGGER: Duration = Duration::from_millis(250);
 
-/// Alternates the families, IPv6 first, each in the resolver's order (RFC 8305 section 4), and
-/// keeps the first `most`.
+/// Alternates the address families, IPv6 first, each in the order of the resolver (RFC 8305 section
+/// 4), and keeps the first `most` addresses.
 #[must_use]
 pub fn interleave(addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = addresses.into_iter().partition(SocketAddr::is_ipv6);
@@ -31,8 +32,8 @@ pub fn interleave(addresses: Vec<SocketAddr>, most: usize) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Starts an attempt for each of `ways`, in order, and gives the first success. When all fail it
-/// gives the error that `tell` chose of each two; `None` when there was no way at all.
+/// Starts an attempt for each of `ways`, in order, and returns the first success. When all attempts
+/// fail, `tell` chooses one of each two errors. `None` means that `ways` is empty.
 pub async fn race<W, T, E>(
     ways: Vec<W>,
     head_start: Duration,

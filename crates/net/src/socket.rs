@@ -1,9 +1,8 @@
-//! TCP sockets: made so that the kernel does no work in vain, read and written so that no system
-//! call only says "no more".
+//! TCP sockets without unnecessary work in the kernel and without unnecessary system calls.
 //!
-//! Tokio clears a socket's readiness when a call returns `WouldBlock`. With edge-triggered epoll a
-//! short read or write says the same (epoll(7), question 9), so readiness is cleared right then:
-//! one system call less for every request and every answer.
+//! Tokio clears the readiness of a socket when a call returns `WouldBlock`. With edge-triggered
+//! epoll a short read or write means the same (epoll(7), question 9). This module clears the
+//! readiness then, which saves one system call per request and one per answer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +13,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// A socket that is to be connected to `address`.
+/// Makes a socket that the caller connects to `address`.
 pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
     never_pace_loopback(&socket, address);
@@ -37,14 +36,14 @@ pub(crate) fn never_pace_loopback(socket: &impl AsFd, address: SocketAddr) {
     }
 }
 
-/// Reads at most `limit` bytes into the spare capacity of `buf`; `None` when nothing is there.
-/// `Some(0)` is the end of the stream.
+/// Reads at most `limit` bytes into the spare capacity of `buf`. `None` means that no byte has
+/// arrived, `Some(0)` that the stream has ended.
 pub fn read(stream: &TcpStream, buf: &mut BytesMut, limit: usize) -> io::Result<Option<usize>> {
     let wanted = limit.min(buf.spare_capacity_mut().len());
     transfer(stream, Interest::READABLE, wanted, || stream.try_read_buf(&mut buf.limit(wanted)))
 }
 
-/// Writes from `slices`, a gathered write of `total` bytes; `None` when the socket is full.
+/// Writes `slices`, `total` bytes, with one call. `None` means that the socket is full.
 pub fn write(
     stream: &TcpStream,
     slices: &[io::IoSlice<'_>],

@@ -1,5 +1,5 @@
-//! How many bytes may wait in a UDP socket. What does not fit is lost, and every loss costs a
-//! connection some of its rate.
+//! How many bytes may wait in a UDP socket. Bytes that do not fit are lost, and each loss lowers
+//! the rate of a connection.
 
 use std::io;
 use std::net::UdpSocket;
@@ -15,33 +15,35 @@ use rustix::net::sockopt::{
 };
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// What to ask for in each direction: 1 Gbit/s for the 30 ms that a busy worker may be away. Memory
-/// is used only while something waits there.
+/// Bytes to ask for in each direction: 1 Gbit/s for the 30 ms that a worker may be busy elsewhere.
+/// The kernel uses memory only while datagrams wait.
 pub const WANTED: Buffers = Buffers { receive: 4 << 20, send: 4 << 20 };
 
-/// What the kernel grants a socket, bytes of payload. (It counts what it needs to keep them as well,
-/// and doubles a request for that.)
+/// Buffer sizes of a socket, bytes of payload. The kernel doubles a requested size, because it
+/// counts its own overhead as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// That have arrived.
+    /// Bytes that have arrived and wait to be read.
     pub receive: usize,
-    /// That are to leave.
+    /// Bytes that wait to be sent.
     pub send: usize,
 }
 
-/// The least that any socket of this process was granted: what the system allows is the same for all.
+/// The smallest sizes that a socket of this process got; the limit of the system is the same for
+/// all.
 static LEAST: Mutex<Option<Buffers>> = Mutex::new(None);
 
-/// It is told once.
+/// Whether the warning about small buffers was logged.
 static TOLD: AtomicBool = AtomicBool::new(false);
 
-/// What the sockets of this process were granted at least, once [`raise`] was called.
+/// The smallest sizes that a socket of this process got; `None` before the first call of [`raise`].
 pub fn granted() -> Option<Buffers> {
     *LEAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Asks for `wanted`: beyond the limits of the system where this process may (`CAP_NET_ADMIN`), else
-/// up to them. Returns what was granted; if that is less it is told once, with the setting to change.
+/// Asks the kernel for `wanted`. A process with `CAP_NET_ADMIN` may exceed the limits of the
+/// system; for other processes the limits hold. Returns the granted sizes. If they are smaller than
+/// `wanted`, one warning per process names the setting to change.
 pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
         set_socket_recv_buffer_size(socket, wanted.receive)?;
@@ -57,13 +59,14 @@ pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
     Ok(granted)
 }
 
-/// A socket that only is there, see [`keep_joining`].
+/// The idle socket of [`keep_joining`].
 static JOINS: OnceLock<Option<Socket>> = OnceLock::new();
 
-/// Lets this process have one socket that takes joined datagrams (UDP_GRO, udp(7)), from now on: with
-/// the first of the machine and when the last is closed the kernel patches its code and stops all
-/// cores for it. quinn makes and closes one for each endpoint to see whether there is such a thing; on
-/// two busy shared cores that was 80 % of a client's time in 2,000 dials.
+/// Keeps one socket with UDP_GRO (udp(7)) open for the life of the process. When the first socket
+/// of the machine sets the option, and when the last such socket closes, the kernel patches its
+/// code and stops all cores for that time. quinn makes and closes such a socket for each endpoint
+/// in order to detect the option. On two busy shared cores that took 80 % of a client's time in
+/// 2,000 dials.
 pub fn keep_joining() {
     JOINS.get_or_init(|| {
         // One of IPv6 counts for both. It is bound to no port and gets nothing.
@@ -76,24 +79,24 @@ pub fn keep_joining() {
     });
 }
 
-/// The kernel joins no datagrams any more that arrive at this socket (UDP_GRO, udp(7)).
+/// Turns UDP_GRO (udp(7)) off: the kernel no longer joins datagrams that arrive at this socket.
 pub fn take_one_by_one(socket: &UdpSocket) -> io::Result<()> {
     setsockopt(socket, UdpGroSegment, &false).map_err(io::Error::from)
 }
 
 impl Buffers {
-    /// Those that a socket has now.
+    /// The sizes that a socket has now.
     fn of(socket: &UdpSocket) -> io::Result<Self> {
         let receive = socket_recv_buffer_size(socket)? / 2;
         Ok(Self { receive, send: socket_send_buffer_size(socket)? / 2 })
     }
 
-    /// The smaller of both, of each direction.
+    /// The smaller size of both, per direction.
     fn least(self, other: Self) -> Self {
         Self { receive: self.receive.min(other.receive), send: self.send.min(other.send) }
     }
 
-    /// What to do when less was granted than `wanted`.
+    /// The command that helps when the kernel granted less than `wanted`.
     fn hint(&self, wanted: Self) -> Option<String> {
         let short = [
             ("net.core.rmem_max", self.receive, wanted.receive),
@@ -107,7 +110,7 @@ impl Buffers {
         (!settings.is_empty()).then(|| format!("sysctl -w {}", settings.join(" ")))
     }
 
-    /// Says so, once in a process.
+    /// Logs a warning if the sizes are smaller than `wanted`, once per process.
     fn warn(&self, wanted: Self) {
         if let Some(hint) = self.hint(wanted)
             && !TOLD.swap(true, Relaxed)
@@ -116,7 +119,8 @@ impl Buffers {
             tracing::warn!(
                 receive,
                 send,
-                "UDP sockets got smaller buffers than they need, fast transfers will lose packets: {hint}"
+                "UDP sockets got smaller buffers than they need, fast transfers will lose packets: \
+                 {hint}"
             );
         }
     }

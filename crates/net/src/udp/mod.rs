@@ -1,8 +1,8 @@
-//! UDP sockets of a server: one per worker on one address, as `listen_group` makes them of TCP, and
-//! each datagram at the worker that its connection lives on.
+//! UDP sockets of a server: one socket per worker on one address, as [`crate::listen_group`] makes
+//! them for TCP. Each datagram arrives at the worker of its connection.
 //!
-//! `steer` tells the kernel where a datagram belongs, `buffers` how much may wait for a worker, `route` how
-//! large a datagram may be.
+//! `steer` tells the kernel the worker of a datagram, `buffers` sets how many bytes may wait for a
+//! worker, `route` finds how large a datagram may be.
 
 mod buffers;
 mod route;
@@ -16,18 +16,19 @@ use socket2::{Domain, Protocol, Socket, Type};
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one};
 pub use route::{payload_of_route, unspecified};
 
-/// The byte that names a worker has as many values.
+/// Sockets in a group at most: the byte that names a worker has as many values.
 pub const MAX_GROUP: usize = 256;
 
-/// `count` (at least one is made, at most [`MAX_GROUP`]) non-blocking sockets on `address`; port 0
-/// takes one free port for all. `[::]` takes IPv4 as well. Of each connection the first byte of the
-/// server's id, modulo their number, is the index, in the returned list, of the socket that gets its
-/// datagrams.
+/// Makes `count` non-blocking sockets on `address`, at least one and at most [`MAX_GROUP`]. Port 0
+/// takes one free port for all of them. `[::]` takes IPv4 as well. The first byte of the server's
+/// connection id, modulo the number of sockets, is the index of the socket in the returned list
+/// that gets the datagrams of the connection.
 ///
-/// The first is bound *without* `SO_REUSEPORT`, so that a port taken by another process - of the same
-/// user, too - is [`io::ErrorKind::AddrInUse`]; then the option is set on it and the others join. The
-/// kernel counts a group's sockets in the order in which they joined, the first one being 0, and
-/// moves the last into the place of one that is closed: they are to be closed together.
+/// The first socket binds *without* `SO_REUSEPORT`. A port that another process holds is therefore
+/// [`io::ErrorKind::AddrInUse`], even if the process belongs to the same user. Then the first
+/// socket gets the option and the others join it. The kernel numbers the sockets of a group from 0
+/// in the order in which they joined. When a socket closes, the last socket takes its number, so
+/// the caller closes all sockets of a group together.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     if count > MAX_GROUP {
         return Err(io::Error::new(
@@ -54,8 +55,8 @@ pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>
     if let Err(error) = steer::steer(&group[0], workers) {
         tracing::warn!(
             %error, address = %bound,
-            "the kernel does not steer datagrams to workers by connection id; a client whose address \
-             changes will have to connect anew"
+            "the kernel does not steer datagrams to workers by connection id; a client whose \
+             address changes has to reconnect"
         );
     }
     Ok(group)

@@ -1,4 +1,4 @@
-//! What fits into one packet on the way to a peer, as far as this machine knows.
+//! How many bytes fit into one packet to a peer, as far as this machine knows.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -6,14 +6,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::IpMtu;
 
-/// The head of an IPv4 packet without options (RFC 791), and that of IPv6 without extensions (RFC 8200).
+/// Bytes of the header of IPv4 without options (RFC 791), and of IPv6 without extensions (RFC
+/// 8200).
 const IPV4: u16 = 20;
 const IPV6: u16 = 40;
 
-/// The head of a UDP datagram (RFC 768).
+/// Bytes of the header of UDP (RFC 768).
 const UDP: u16 = 8;
 
-/// Any address of the same family, any port.
+/// The unspecified address of the same family, with port 0.
 #[must_use]
 pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     match address {
@@ -22,11 +23,12 @@ pub const fn unspecified(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The largest UDP payload that the route to `peer` takes in one packet: by the interface's MTU, or by
-/// a smaller one that ICMP has told of (ip(7), `IP_MTU`). The path beyond may take less.
+/// The largest UDP payload that the route to `peer` takes in one packet. The MTU of the interface
+/// limits it, or a smaller MTU that ICMP has reported (ip(7), `IP_MTU`). The path beyond may take
+/// less. Nothing is sent.
 ///
 /// # Errors
-/// There is no route, or no descriptor for the socket that asks; nothing is sent.
+/// No route leads to `peer`, or no descriptor is left for a socket.
 pub fn payload_of_route(peer: SocketAddr) -> io::Result<u16> {
     // An IPv4 peer of a socket that takes both families.
     let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());

@@ -1,9 +1,10 @@
-//! Each datagram goes to the worker that its connection id names, whatever address it comes from: a
-//! client behind a NAT that gives it another port stays with its connection.
+//! Each datagram goes to the worker that its connection id names, from whatever address it comes. A
+//! client keeps its connection when a NAT gives it another port.
 //!
-//! The kernel would choose by a hash of the addresses; with four sockets three of four connections
-//! got lost that way after a change of address. A program of classic BPF answers with the index
-//! instead (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). It sees the payload of UDP alone.
+//! By default the kernel chooses by a hash of the addresses: with four sockets, three of four
+//! connections were lost after a change of address. A program of classic BPF returns the index of
+//! the socket instead (`SO_ATTACH_REUSEPORT_CBPF`, Linux 4.5). The program sees the payload of UDP
+//! alone.
 
 use std::io;
 use std::net::UdpSocket;
@@ -16,16 +17,18 @@ use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
 
 /// The highest bit of the first byte: a long header (RFC 8999 section 5.1).
 const LONG: u32 = 0x80;
-/// Where the id's first byte is behind a long header: flags, four bytes of version, its length.
+/// Offset of the first byte of the id in a long header: flags, four bytes of version, length of the
+/// id.
 const ID_OF_LONG: u32 = 6;
-/// And behind a short one: flags.
+/// Offset of the first byte of the id in a short header: flags.
 const ID_OF_SHORT: u32 = 1;
-/// No socket has this index; the kernel then takes its hash.
+/// No socket has this index; the kernel then chooses by its hash.
 const NOBODY: u32 = u32::MAX;
 
-/// Jumps count from the next instruction. A load beyond the end would answer 0, which is a worker's
-/// index: hence the question for the length. The byte counts modulo the workers: the ids of a server
-/// name one by a smaller number, and the first id of a connection, which its client chooses, by any.
+/// Jumps count from the next instruction. A load beyond the end would return 0, which is the index
+/// of a worker, so the program checks the length first. The byte counts modulo the number of
+/// workers: ids of the server name a worker by a smaller number, but the client chooses the first
+/// id of a connection.
 const fn program(workers: u32) -> [sock_filter; 11] {
     [
         /* 0 */ step(BPF_LD | BPF_W | BPF_LEN, 0),
@@ -43,7 +46,7 @@ const fn program(workers: u32) -> [sock_filter; 11] {
     ]
 }
 
-/// Steers the group of `workers` sockets that `member` belongs to.
+/// Steers datagrams among the group of `workers` sockets that `member` belongs to.
 pub(super) fn steer(member: &UdpSocket, workers: u32) -> io::Result<()> {
     let mut program = program(workers);
     let described = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
