@@ -1,4 +1,4 @@
-//! A carrier: one live connection over a transport, and how it comes to be.
+//! A carrier: one live connection over a transport, and the traits that make carriers.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::{Begun, CarrierError, Datagrams, Dialled, Lane, Lanes, Say};
 
-/// A future of one thread, boxed.
+/// A boxed future that stays on its thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// A way to connect. The name is the scheme of its URLs.
@@ -23,7 +23,7 @@ pub enum Transport {
     Tcp,
     /// `wss://`: WebSocket over TLS.
     Wss,
-    /// `ws://`: WebSocket without TLS of ours; a reverse proxy may have it.
+    /// `ws://`: WebSocket without TLS; a reverse proxy in front may add TLS.
     Ws,
     /// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).
     Quic,
@@ -45,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Whether its connections are driven where they were accepted, whoever uses them: a link that
-    /// begins on one had best live there.
+    /// Whether the worker that accepted a connection drives it for the whole life of the
+    /// connection. A link that begins on such a connection stays on the same worker.
     #[must_use]
     pub const fn stays(self) -> bool {
         matches!(self, Self::Quic)
@@ -59,54 +59,54 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What is known of the far end of a carrier once its handshake is done.
+/// The far end of a carrier, as known after the handshake.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address as this end sees it.
+    /// The address that this end sees.
     pub address: SocketAddr,
-    /// Over what.
+    /// The transport of the carrier.
     pub transport: Transport,
-    /// The TCP connection below; `None` where there is none.
+    /// The TCP connection below the carrier; `None` without TCP.
     pub connection: Option<Connection>,
-    /// How it fares, where the transport sees to that itself.
+    /// Statistics of the connection, where the transport keeps them instead of the kernel.
     pub watch: Option<Arc<dyn Watch>>,
-    /// Keying material of the TLS session that carries us (RFC 5705, RFC 8446 section 7.5, label
-    /// [`EXPORTER_LABEL`], no context): binds the greeting to this very connection. `None` where a
-    /// proxy may end TLS in between or there is none.
+    /// Keying material of the TLS session (RFC 5705, RFC 8446 section 7.5, label
+    /// [`EXPORTER_LABEL`], no context). It binds the greeting to this connection. `None` without
+    /// TLS, and where a proxy may end TLS.
     pub exporter: Option<[u8; 32]>,
-    /// The name of the verified client certificate (first DNS name of its SAN, else its CN), on a
-    /// server that asks for one.
+    /// The name in the verified client certificate, on a server that asks for a certificate: the
+    /// first DNS name of the SAN, else the CN.
     pub certificate_name: Option<String>,
 }
 
-/// The two ends of a TCP connection as the kernel has them, which can be asked by these how the
-/// connection fares. Of a proxy's connection the far end is the proxy, whomever it speaks for.
+/// The two addresses of a TCP connection in the kernel, which are the key to its statistics. Behind
+/// a proxy the far end is the proxy, not the client of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// The end on this machine.
+    /// The address on this machine.
     pub local: SocketAddr,
-    /// The other one.
+    /// The address of the far end.
     pub remote: SocketAddr,
 }
 
-/// Tells how a connection fares. It may be asked from any thread.
+/// Gives the statistics of a connection. Any thread may ask.
 pub trait Watch: fmt::Debug + Send + Sync {
-    /// As it is now.
+    /// The statistics at this moment.
     fn fares(&self) -> Fares;
 }
 
-/// How a connection fares that its transport drives itself.
+/// Statistics of a connection that the transport drives instead of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fares {
-    /// Packets sent since it began.
+    /// Packets sent since the connection began.
     pub sent_packets: u64,
-    /// Of those the ones that were lost, or seemed to be.
+    /// Sent packets that were declared lost.
     pub lost_packets: u64,
-    /// Bytes in them, which were sent again.
+    /// Bytes in the lost packets, which were retransmitted.
     pub lost_bytes: u64,
-    /// Bytes that have arrived, as acknowledgements say.
+    /// Acknowledged bytes.
     pub acked_bytes: u64,
-    /// Of those, while there was more to send than the path took.
+    /// Acknowledged bytes that were sent while the window limited the sender.
     pub limited_bytes: u64,
     /// Congestion window, bytes.
     pub window_bytes: u64,
@@ -119,73 +119,74 @@ pub struct Fares {
 /// Label of the TLS exporter that binds a greeting to its connection.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-tunnel-greeting";
 
-/// ALPN protocol of carriers.
+/// ALPN protocol name of carriers.
 pub const ALPN: &[u8] = b"tunnel/1";
 
-/// One live connection whose handshake is done and whose greeting is not.
+/// One live connection after the handshake and before the greeting.
 #[derive(Debug)]
 pub struct Carrier {
-    /// Who is at the far end.
+    /// The far end.
     pub peer: Peer,
-    /// Its first byte pipe, on most transports the only one. Dropping it closes the connection.
+    /// The first byte pipe, on most transports the only one. Dropping it closes the connection.
     pub lane: Box<dyn Lane>,
-    /// Lanes of single streams, where the transport has them.
+    /// Opens lanes of single streams, on a transport that has such lanes.
     pub lanes: Option<Box<dyn Lanes>>,
-    /// Datagrams, where the transport has them.
+    /// Sends and receives datagrams, on a transport that has datagrams.
     pub datagrams: Option<Box<dyn Datagrams>>,
 }
 
 impl Carrier {
-    /// A connection that is one byte pipe and nothing else.
+    /// A connection that is one byte pipe, without further lanes and without datagrams.
     #[must_use]
     pub fn single(peer: Peer, lane: Box<dyn Lane>) -> Self {
         Self { peer, lane, lanes: None, datagrams: None }
     }
 }
 
-/// Waits for connections. Accepting and shaking hands are apart: [`Listener::poll_accept`] never
-/// waits for a peer, so a silent one costs nobody but itself.
+/// Waits for connections. Accept and handshake are separate steps: [`Listener::poll_accept`] never
+/// waits for a peer, so a silent peer delays no other peer.
 pub trait Listener: fmt::Debug {
-    /// The next connection. Cancel-safe. An error is of the listener (out of descriptors), not of
-    /// a peer; the caller waits a moment and goes on.
+    /// The next connection. Cancel-safe. An error concerns the listener (for example no descriptor
+    /// is left), not a peer. The caller waits a moment after an error and continues.
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn Incoming>>>;
 
-    /// Where it listens, port filled in.
+    /// The address of the listener, with the real port.
     fn local_addr(&self) -> SocketAddr;
 
-    /// Over what.
+    /// The transport of the carriers.
     fn transport(&self) -> Transport;
 }
 
-/// A connection that was accepted and has shaken no hand yet.
+/// An accepted connection before the handshake.
 pub trait Incoming: fmt::Debug {
     /// The address of the far end.
     fn remote(&self) -> SocketAddr;
 
-    /// Shakes hands in a task of the caller, who sets the deadline. Dropping the future closes the
-    /// connection. Reads a bounded number of bytes whatever the peer sends.
+    /// Does the handshake. The caller provides the task and the deadline. Dropping the future
+    /// closes the connection. The handshake reads a bounded number of bytes.
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
 
-    /// The same, but ready before the handshake is done where the client may have said something
-    /// early.
+    /// As [`Incoming::handshake`], but may be ready before the end of the handshake, where the
+    /// client may have sent early data.
     fn handshake_early(self: Box<Self>) -> LocalFuture<'static, Begun> {
         let handshake = self.handshake();
         Box::pin(async { Ok((handshake.await?, None)) })
     }
 }
 
-/// Dials one configured path. Names are resolved by the caller, anew for each attempt.
+/// Dials one configured path. The caller resolves names for each attempt.
 pub trait Dialer: fmt::Debug {
-    /// Connects and shakes hands. The caller sets the deadline; dropping the future closes.
+    /// Connects and does the handshake. The caller sets the deadline. Dropping the future closes
+    /// the connection.
     fn dial(&self, address: SocketAddr) -> LocalFuture<'static, Result<Carrier, CarrierError>>;
 
-    /// The same, but says something before the handshake is done, where the transport can and the
-    /// server has allowed it.
+    /// As [`Dialer::dial`], but sends early data before the end of the handshake, where the
+    /// transport supports it and the server has allowed it.
     fn dial_early(&self, address: SocketAddr, _say: Say) -> LocalFuture<'static, Dialled> {
         let dial = self.dial(address);
         Box::pin(async { Ok((dial.await?, None)) })
     }
 
-    /// Over what.
+    /// The transport of the carriers.
     fn transport(&self) -> Transport;
 }

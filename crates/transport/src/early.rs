@@ -1,6 +1,6 @@
-//! Before the handshake is done: what a client may say with its first packet and a server answer with
-//! its own (0-RTT, RFC 8446 section 2.3), on transports that can. Everybody may send such a packet
-//! again; what is said and answered is the greeting's to choose.
+//! Early data: bytes that a client sends with its first packet and a server answers with its first
+//! packet, before the end of the handshake (0-RTT, RFC 8446 section 2.3). Anybody can replay such a
+//! packet, so the greeting decides which bytes are safe to send early.
 
 use std::fmt;
 use std::rc::Rc;
@@ -10,23 +10,23 @@ use proto::greeting::EarlyBinding;
 
 use crate::{Carrier, CarrierError, LocalFuture, Peer};
 
-/// Makes what a client says early of [`EarlyBinding::client`]; called for each connection that is
-/// tried. Nothing goes early where it makes nothing.
+/// Makes the early data of a client from [`EarlyBinding::client`]. The dialer calls it once per
+/// connection. With `None` the dialer sends no early data.
 pub type Say = Rc<dyn Fn(&[u8; 32]) -> Option<Bytes>>;
 
-/// What dialling led to: with a binding, what was said early was taken, and stands in front of
-/// everything else on the first lane.
+/// The result of a dial. A binding means that the server accepted the early data, which precede all
+/// other bytes on the first lane.
 pub type Dialled = Result<(Carrier, Option<EarlyBinding>), CarrierError>;
 
-/// What accepting led to: with [`Early`], the handshake is not done yet.
+/// The result of an accept. With [`Early`] the handshake is not finished.
 pub type Begun = Result<(Carrier, Option<Early>), CarrierError>;
 
-/// The rest of a handshake whose client may have said something early. Of the carrier only the first
-/// lane is to be used, and of its peer only the address is known.
+/// The rest of a handshake whose client may have sent early data. Until its end the caller uses
+/// only the first lane of the carrier, and only the address of the peer is known.
 pub struct Early {
-    /// What ties what is said to the connection.
+    /// Binds the early data to the connection.
     pub binding: EarlyBinding,
-    /// The end of the handshake, and who the peer is.
+    /// Ready at the end of the handshake, with the peer.
     pub done: LocalFuture<'static, Result<Peer, CarrierError>>,
 }
 

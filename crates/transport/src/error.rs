@@ -1,15 +1,15 @@
-//! Why a carrier did not come to be.
+//! Errors of a dial and of a handshake.
 
 use std::io;
 use std::net::SocketAddr;
 
-/// A failed dial or handshake. [`CarrierError::is_network`] decides whether to try again at once.
+/// A failed dial or handshake. [`CarrierError::is_network`] tells whether to retry soon.
 #[derive(Debug, thiserror::Error)]
 pub enum CarrierError {
     /// The network or the operating system refused; another attempt may succeed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The peer's public key is none of the pinned ones.
+    /// No pin matches the public key of the peer.
     #[error(
         "the server's key sha256:{presented} is not the pinned one; if the server was set up anew, \
          put the new pin into `tls.pin` or `--pin`"
@@ -18,21 +18,21 @@ pub enum CarrierError {
         /// Base64 of the SHA-256 of the presented SubjectPublicKeyInfo.
         presented: String,
     },
-    /// The peer's certificate does not verify. The text says which check failed and what to do.
+    /// The certificate of the peer does not verify. The text names the check and the remedy.
     #[error("{0}")]
     Certificate(String),
-    /// TLS failed for another reason, or the peer speaks something else.
+    /// TLS failed for another reason, or the peer speaks another protocol.
     #[error("TLS: {0}")]
     Tls(String),
-    /// A web server or a proxy on the way answers something else than is wanted.
+    /// A web server or a proxy on the path gave an unexpected answer.
     #[error("{0}")]
     Http(String),
-    /// A request that asks for something else than a carrier.
+    /// A request that does not ask for a carrier.
     #[error("{text}")]
     Stranger {
-        /// What came, and what it was answered with.
+        /// The request and the answer.
         text: String,
-        /// Whom a trusted proxy speaks for.
+        /// The client that a trusted proxy names.
         client: Option<SocketAddr>,
     },
     /// The settings of this end are unusable.
@@ -41,7 +41,8 @@ pub enum CarrierError {
 }
 
 impl CarrierError {
-    /// Whether this is the weather (retry soon) and not a matter of settings (retry slowly, tell).
+    /// Whether the network failed. The caller retries soon then; after an error of settings it
+    /// retries slowly and reports the error.
     #[must_use]
     pub const fn is_network(&self) -> bool {
         matches!(self, Self::Io(_))

@@ -1,4 +1,5 @@
-//! What a carrier and a lane are, and where streams meet sockets.
+//! The contract of transports: carriers, lanes, dialers and listeners, and where streams meet
+//! sockets.
 //!
 //! A transport crate implements [`Listener`], [`Incoming`], [`Dialer`] and [`Lane`]; `link` drives
 //! them and knows no transport by name. `relay` implements [`Outlet`] and uses [`Inlet`]; `link`

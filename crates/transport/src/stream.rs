@@ -1,6 +1,7 @@
-//! Where `relay` (sockets) and `link` (streams) meet, without knowing each other.
+//! The stream contract: `relay` (sockets) and `link` (streams) meet here and do not know each
+//! other.
 //!
-//! Everything here lives on one thread. A stream has two faces: the link sees an [`Outlet`] (the
+//! Everything here stays on one thread. A stream has two sides: the link sees an [`Outlet`] (the
 //! socket side, which takes bytes inline from the carrier's reader), the pump sees an [`Inlet`]
 //! (the link side, which takes bytes read from the socket).
 //!
@@ -23,75 +24,76 @@ use proto::{Open, ResetCode, Stall};
 
 /// The socket side of a stream.
 pub trait Outlet: fmt::Debug {
-    /// Takes the next bytes of the stream, in order: all of `pieces`, which came together and fit
-    /// one gathered write (`net::gather::MOST`). Returns how many bytes it handed to the socket
-    /// at once. The rest stays in the outlet's own queue - bounded by the credit the link gave - and
-    /// is reported by [`Inlet::consumed`] when it was written (or thrown away).
+    /// Takes the next bytes of the stream, in order: all of `pieces`, which fit one gathered write
+    /// (`net::gather::MOST`). Returns the number of bytes that the socket took at once. The rest
+    /// waits in the queue of the outlet, bounded by the credit of the link. The outlet calls
+    /// [`Inlet::consumed`] when it has written or discarded the rest.
     fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize;
 
-    /// The peer sends no more: half-close once the queue is written.
+    /// The peer has ended its direction: half-close the socket once the queue is written.
     fn finish(&self);
 
-    /// The peer aborted its direction: the socket is to be reset, queued bytes are worthless.
+    /// The peer has aborted its direction: reset the socket and discard the queue.
     fn reset(&self, code: ResetCode);
 
-    /// The peer wants no more bytes from us. The other direction goes on.
+    /// The peer accepts no more bytes from this end. The other direction continues.
     fn stop(&self, code: ResetCode);
 
-    /// [`Inlet::room`] became positive after it had been zero.
+    /// [`Inlet::room`] has become positive after it was zero.
     fn room(&self);
 
-    /// Whom its socket is connected to; `None` while it is being dialled, and where there is no
-    /// address.
+    /// The address that the socket is connected to; `None` during the dial, and for a socket
+    /// without an address.
     fn peer(&self) -> Option<SocketAddr> {
         None
     }
 
-    /// What it counts in, and others of its service with it. To be compared, for nothing else.
+    /// Identifies the counters that this outlet shares with others of its service. Only for
+    /// comparison.
     fn counted_in(&self) -> *const () {
         ptr::null()
     }
 }
 
-/// The link side of a stream. Dropping it before both directions ended aborts the stream.
+/// The link side of a stream. Dropping it before the end of both directions aborts the stream.
 pub trait Inlet: fmt::Debug {
-    /// How many payload bytes the next [`Inlet::send`] may bring: what credit, replay share and
-    /// frame limit allow. 0: wait for [`Outlet::room`], and watch the socket for errors meanwhile.
+    /// Payload bytes that the next [`Inlet::send`] may carry: credit, replay share and frame limit
+    /// bound them. At 0 the caller waits for [`Outlet::room`] and watches the socket for errors.
     fn room(&self) -> usize;
 
-    /// Sends a payload. `frame` starts with [`proto::HEAD_ROOM`] bytes that the link overwrites;
-    /// the payload behind them is at least one and at most [`Inlet::room`] bytes. Afterwards
-    /// `frame` is empty and may have capacity left to be used again.
+    /// Sends a payload. `frame` starts with [`proto::HEAD_ROOM`] bytes that the link overwrites.
+    /// The payload follows and has at least one and at most [`Inlet::room`] bytes. Afterwards
+    /// `frame` is empty and may have capacity for another payload.
     fn send(&self, frame: &mut BytesMut);
 
-    /// Ends our direction cleanly after what was sent.
+    /// Ends the sending direction after all sent bytes.
     fn finish(&self);
 
-    /// Aborts our direction; what is unsent is thrown away.
+    /// Aborts the sending direction and discards unsent bytes.
     fn reset(&self, code: ResetCode);
 
-    /// Tells the peer that we want no more bytes; what still arrives is thrown away by the link.
+    /// Tells the peer to stop sending. The link discards bytes that still arrive.
     fn stop(&self, code: ResetCode);
 
-    /// Refuses a stream that the peer opened, in place of its first byte: both directions end.
+    /// Refuses a stream of the peer before its first byte. Both directions end.
     fn refuse(&self, code: ResetCode) {
         self.reset(code);
         self.stop(code);
     }
 
-    /// Why there is no room, for measurements; `None` when there is some, or when that is not known.
+    /// Why there is no room, for measurements; `None` if there is room or the reason is unknown.
     fn stall(&self) -> Option<Stall> {
         None
     }
 
-    /// So many bytes of the outlet's queue left it: the peer may send as many more.
+    /// `bytes` have left the queue of the outlet: the peer may send as many more.
     fn consumed(&self, bytes: usize);
 }
 
-/// Opens streams; the way from an accepted socket into a link.
+/// Opens streams: connects an accepted socket to a link.
 pub trait Connector: fmt::Debug {
-    /// Opens a stream at once (optimistically: OPEN travels with the first bytes). A refusal by
-    /// the far side comes as [`Outlet::reset`].
+    /// Opens a stream without a round trip: OPEN travels with the first bytes. A refusal by the far
+    /// side arrives as [`Outlet::reset`].
     fn open(&self, open: Open, outlet: Rc<dyn Outlet>) -> Result<Box<dyn Inlet>, OpenError>;
 }
 
