@@ -1,9 +1,10 @@
-//! An authority of one's own, and the certificates it issues: what `tunnel generate certs` makes.
+//! A private certificate authority and the certificates that it issues, for `tunnel generate
+//! certs`.
 //!
-//! Keys are ECDSA on P-256: every TLS stack, browser and proxy of the last ten years takes them,
-//! which cannot be said of Ed25519, and a signature costs a hundredth of RSA's. Each certificate
-//! carries what RFC 5280 asks for (key identifiers, basic constraints, key usage), so that stricter
-//! verifiers than ours take it, too.
+//! Keys are ECDSA on P-256. Every TLS stack, browser and proxy of the last ten years accepts them,
+//! unlike Ed25519, and a signature costs a hundredth of an RSA signature. Each certificate has the
+//! extensions that RFC 5280 requires (key identifiers, basic constraints, key usage), so that
+//! strict verifiers accept it.
 
 use std::fmt;
 use std::path::Path;
@@ -39,16 +40,16 @@ pub struct Authority {
 /// A certificate and its private key as PEM, and its last day.
 #[derive(Clone)]
 pub struct Issued {
-    /// The certificate.
+    /// The certificate as PEM.
     pub certificate: String,
-    /// Its key, PKCS#8.
+    /// The private key, PKCS#8.
     pub key: String,
-    /// The day it expires on, in UTC, as `2031-04-05`.
+    /// The day of expiry in UTC, as `2031-04-05`.
     pub until: String,
 }
 
 impl Authority {
-    /// A new authority that outlasts certificates of so many years.
+    /// Makes an authority that outlasts certificates of `years` years.
     ///
     /// # Errors
     /// The machine has no randomness.
@@ -68,10 +69,11 @@ impl Authority {
         Ok((Self { issuer: Issuer::new(params, key), ends }, issued))
     }
 
-    /// Reads PEM files; a key of any kind that can sign.
+    /// Loads PEM files. The key may be of any kind that can sign.
     ///
     /// # Errors
-    /// Names the file: unreadable, no authority, expired, a key encrypted or of another certificate.
+    /// The file is unreadable, no authority or expired, or the key is encrypted or of another
+    /// certificate. The error names the file.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         let problem = |what: &str| MaterialError::file(certificate, what);
         let chain = load_certificates(certificate)?;
@@ -105,13 +107,13 @@ impl Authority {
         Ok(Self { issuer, ends })
     }
 
-    /// The day it expires on, in UTC; nothing it issues lasts longer.
+    /// The day of expiry in UTC. No certificate that the authority issues expires later.
     #[must_use]
     pub fn until(&self) -> String {
         day(&self.ends)
     }
 
-    /// A server's certificate for `names`, at least one.
+    /// Issues a server certificate for `names`, at least one.
     ///
     /// # Errors
     /// The machine has no randomness.
@@ -131,7 +133,7 @@ impl Authority {
         self.issue(params, ExtendedKeyUsagePurpose::ServerAuth, years)
     }
 
-    /// A client's certificate: it may log in under this name, of at most 64 characters.
+    /// Issues a client certificate. The client may log in under `name`, at most 64 characters.
     ///
     /// # Errors
     /// The machine has no randomness.

@@ -1,4 +1,4 @@
-//! rustls configurations of the two sides.
+//! rustls configurations of client and server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::verify::PinVerifier;
 use crate::{Identity, MaterialError, Pin, load_certificates, provider};
 
-/// Whom a client takes for the server.
+/// How a client verifies the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Certificates of the authorities the system trusts, for the right name.
+    /// A certificate for the dialled name, issued by an authority that the system trusts.
     System,
-    /// Certificates of the authorities (or the very certificate) in this PEM file, for the right
-    /// name.
+    /// A certificate for the dialled name that an authority in this PEM file issued, or that is in
+    /// the file itself.
     Authority(PathBuf),
-    /// Keys, whatever the certificate says.
+    /// A pinned key, with any certificate.
     Pins(Vec<Pin>),
 }
 
-/// A server's side. With `client_ca` (a PEM file) every client must show a certificate of one of
-/// its authorities. `alpn` are the protocols served, best first.
+/// Makes the configuration of a server. With `client_ca` (a PEM file) every client must present a
+/// certificate that one of its authorities issued. `alpn` lists the protocols, preferred first.
 pub fn server_config(
     identity: &Identity,
     client_ca: Option<&Path>,
@@ -57,7 +57,8 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// A client's side. `identity` is shown to a server that asks for a certificate.
+/// Makes the configuration of a client. The client presents `identity` if the server requests a
+/// certificate.
 pub fn client_config(
     trust: &Trust,
     identity: Option<&Identity>,

@@ -1,21 +1,22 @@
-//! What is wrong with TLS material, and in which file.
+//! Errors of TLS material.
 
 use std::path::{Path, PathBuf};
 
 use transport::CarrierError;
 
-/// A certificate, key or CA that cannot be used. One line: the file and what is wrong with it.
+/// A certificate, key or CA that cannot be used. The message is one line with the file and the
+/// problem.
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialError {
-    /// A file is at fault.
+    /// A file is unusable.
     #[error("{}: {problem}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The problem and the remedy.
         problem: String,
     },
-    /// The settings are at fault, no file.
+    /// A setting is unusable.
     #[error("{0}")]
     Setting(String),
 }

@@ -1,4 +1,4 @@
-//! One line for each way a TLS handshake fails: what is wrong, and what to do.
+//! Error texts of failed TLS handshakes: one line with the cause and the remedy.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -29,8 +29,8 @@ fn other_protocol(peer: impl std::fmt::Display) -> CarrierError {
     ))
 }
 
-/// The [`CarrierError`] of a TLS error on our side. `heard` says whether the peer sent anything
-/// that was TLS before.
+/// Translates a TLS error into a [`CarrierError`]. `side` is this end. `heard` says whether the
+/// peer has sent any TLS record.
 #[must_use]
 pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
     let peer = peer_of(side);
@@ -51,7 +51,7 @@ pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
     }
 }
 
-/// The same for an established lane, whose errors are [`io::Error`]s.
+/// As [`explain`], for an established lane, which returns [`io::Error`].
 #[must_use]
 pub fn io_error(error: &Error, side: Side) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))

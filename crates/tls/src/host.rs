@@ -1,19 +1,19 @@
-//! What a server's certificate can be for: the names and addresses by which clients dial it.
+//! Names and addresses that a server certificate can contain.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A DNS name, perhaps with `*` as its first label, or an IP address.
+/// A DNS name, which may have `*` as its first label, or an IP address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostName {
-    /// In lower case, without a dot at its end.
+    /// A DNS name in lower case, without a dot at its end.
     Name(String),
-    /// IPv4 or IPv6.
+    /// An address of IPv4 or IPv6.
     Address(IpAddr),
 }
 
-/// The text is no [`HostName`]; says what to write instead.
+/// The text is no [`HostName`]. The message says what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {problem}")]
 pub struct HostNameError {

@@ -1,4 +1,4 @@
-//! A certificate chain with its private key, and the files they come from.
+//! A certificate chain with its private key, loaded from files.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use x509_parser::time::ASN1Time;
 
 use crate::{MaterialError, Pin, provider};
 
-/// What one end shows the other: a certificate chain, leaf first, and the key of the leaf.
+/// The identity of one end: a certificate chain, leaf first, and the private key of the leaf.
 #[derive(Clone)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
@@ -22,8 +22,8 @@ pub struct Identity {
 
 impl Identity {
     /// Loads PEM files. `certificate` holds the chain, leaf first; `key` a PKCS#8, PKCS#1 or SEC1
-    /// key. An error names the file and says what is wrong: unreadable, nothing in it, a key of
-    /// another certificate. Dates are not looked at: see [`Identity::out_of_date`].
+    /// key. An error names the file and the problem: unreadable, empty, a key of another
+    /// certificate. The function ignores dates: see [`Identity::out_of_date`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         let chain = load_certificates(certificate)?;
         let text = read(key)?;
@@ -49,16 +49,17 @@ impl Identity {
         Ok(Self { key: Arc::new(key), pin })
     }
 
-    /// The pin of the leaf's key, for the other end's `tls.pin`.
+    /// The pin of the leaf's key, for `tls.pin` at the other end.
     #[must_use]
     pub const fn pin(&self) -> Pin {
         self.pin
     }
 
-    /// What is wrong with the dates of the leaf by this machine's clock, and what to do.
+    /// The problem with the dates of the leaf by the clock of this machine, and the remedy.
     ///
-    /// It is for a warning and no reason to stay down: a machine without a battery starts in 1970,
-    /// a peer that pins the key looks at no date, and whoever does will refuse it by itself.
+    /// The caller logs a warning and starts anyway. A machine without a battery starts in 1970, a
+    /// peer that pins the key ignores dates, and a peer that checks dates refuses the certificate
+    /// itself.
     #[must_use]
     pub fn out_of_date(&self) -> Option<String> {
         let (_, leaf) = X509Certificate::from_der(self.key.cert.first()?).ok()?;
@@ -84,7 +85,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// The certificates of a PEM file, at least one, in order.
+/// Reads the certificates of a PEM file, at least one, in order.
 pub fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
     let text = read(path)?;
     let certificates = CertificateDer::pem_slice_iter(&text)

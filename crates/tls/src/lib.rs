@@ -1,9 +1,8 @@
-//! TLS for every transport that uses it: the one place for the crypto provider, certificates,
-//! pins and verifiers.
+//! TLS for all transports that use it: crypto provider, certificates, pins and verifiers.
 //!
-//! rustls with aws-lc-rs, passed explicitly (a process default would be a hidden global, and two
-//! providers in one tree make rustls panic), hybrid post-quantum key exchange first, TLS 1.3 only.
-//! Sessions are not resumed and 0-RTT is off; over QUIC `transport-quic` turns both on.
+//! The configurations use rustls with aws-lc-rs, TLS 1.3 only, and prefer hybrid post-quantum key
+//! exchange. The provider is passed explicitly, because a process default is a hidden global and
+//! rustls panics with two providers. Resumption and 0-RTT are off; `transport-quic` turns both on.
 
 mod authority;
 mod config;
@@ -29,10 +28,10 @@ pub use identity::{Identity, load_certificates};
 pub use name::{certificate_name, server_name};
 pub use own::self_signed;
 pub use pin::{Pin, PinError};
-/// The two sides, as [`client_config`] and [`server_config`] make them; only transports look inside.
+/// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};
 
-/// The crypto provider of everything here.
+/// The crypto provider of the project.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())

@@ -1,4 +1,4 @@
-//! Names: the one we expect of a server, the one a client's certificate gives it.
+//! Names in certificates: the expected name of a server, and the name of a client.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::extensions::GeneralName;
@@ -6,8 +6,8 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::MaterialError;
 
-/// What a server's certificate must be for, and the SNI to send: a DNS name, or an IP address
-/// (brackets allowed, no SNI is sent for it).
+/// The name that a server certificate must have, which is also the SNI: a DNS name, or an IP
+/// address, for which no SNI is sent. The address may have brackets.
 pub fn server_name(host: &str) -> Result<ServerName<'static>, MaterialError> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     let bare = bare.strip_suffix('.').unwrap_or(bare);
@@ -16,7 +16,7 @@ pub fn server_name(host: &str) -> Result<ServerName<'static>, MaterialError> {
     })
 }
 
-/// The name a client's certificate stands for: its first DNS name, else its common name.
+/// The name of a client in its certificate: the first DNS name, else the common name.
 #[must_use]
 pub fn certificate_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;

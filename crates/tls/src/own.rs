@@ -1,4 +1,4 @@
-//! The certificate a server makes for itself at its first start.
+//! The self-signed certificate that a server makes at its first start.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -15,12 +15,13 @@ use crate::{Identity, MaterialError};
 /// the hardware.
 const YEARS: i32 = 10;
 
-/// The self-signed identity of `folder` (`cert.pem`, `key.pem`), made if there is none. Made for
-/// `names` (DNS names or IP addresses, for clients that trust the file as a CA).
+/// Loads the self-signed identity of `folder` (`cert.pem`, `key.pem`), or makes it if the
+/// certificate is missing. `names` are DNS names or IP addresses for clients that trust the file as
+/// a CA.
 ///
-/// The key is written first and with mode 0600, each file under another name, synced and renamed:
-/// a crash leaves either nothing that counts or a whole pair. The folder must exist and must not be
-/// shared by two instances.
+/// The key is written first, with mode 0600. Each file is written under another name, synced and
+/// renamed, so a crash leaves either a complete pair or no certificate. The folder must exist, and
+/// two instances must not share it.
 pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
     if !certificate.exists() {

@@ -1,4 +1,4 @@
-//! Pins: trust in one public key instead of in authorities and names.
+//! Pins: a client trusts one public key instead of authorities and names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 
 /// The SHA-256 of a SubjectPublicKeyInfo (as in RFC 7469 section 2.4), written `sha256:BASE64`.
-/// A new certificate for the same key keeps its pin.
+/// A new certificate for the same key has the same pin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Pin([u8; 32]);
 
@@ -28,7 +28,7 @@ impl Pin {
         Ok(Self(pin))
     }
 
-    /// The Base64 behind `sha256:`.
+    /// The Base64 text that follows `sha256:`.
     #[must_use]
     pub fn base64(&self) -> String {
         STANDARD.encode(self.0)

@@ -1,4 +1,4 @@
-//! Verification by pin.
+//! The verifier of pinned servers.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, Signatu
 
 use crate::{Pin, provider};
 
-/// Trusts a server whose key is pinned, whatever names and dates its certificate has. That the
-/// server holds the key is proved by its handshake signature, which is verified as always.
+/// Trusts a server whose key is pinned, and ignores names and dates of its certificate. The
+/// handshake signature, which is verified as usual, proves that the server holds the key.
 #[derive(Debug)]
 pub(super) struct PinVerifier {
     pins: Vec<Pin>,
