@@ -12,7 +12,7 @@ mod testing;
 
 pub use bbr::Bbr;
 
-/// Packets that leave before the first acknowledgement. RFC 9002 section 7.2 says 10; they leave paced over a
-/// round trip, as those of other QUIC stacks that start with 32. With 10 the first probe of the path's
-/// MTU, of half a dozen packets, held up the greeting for a round trip.
+/// Packets that a sender sends before the first acknowledgement. RFC 9002 section 7.2 says 10.
+/// Other QUIC stacks start with 32 as well and pace them over a round trip. With 10 packets the
+/// first probe of the path's MTU, about six packets, delayed the greeting by a round trip.
 pub const FIRST_FLIGHT: u64 = 32;

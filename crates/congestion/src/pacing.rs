@@ -1,17 +1,17 @@
-//! Timers of a pacer that fire up to a millisecond early instead of late.
+//! When the timer of a pacer fires: up to a millisecond early instead of late.
 //!
-//! Between acknowledgements quinn sends a burst each 1.6 ms, and what a late timer would have let pass
-//! meanwhile is lost to it. Tokio's timers fire at the next full millisecond: on a path where
-//! acknowledgements come in lumps that was a fifth of the pace, so that the window was never filled.
-//! Whoever is woken early sends a smaller burst.
+//! Between acknowledgements quinn sends a burst every 1.6 ms and cannot send later what a late
+//! timer delayed. Tokio's timers fire at the next full millisecond. On a path where
+//! acknowledgements come in lumps that cost a fifth of the pace, so that the window was never
+//! filled. A sender that wakes early sends a smaller burst.
 
 use std::time::{Duration, Instant};
 
-/// What tokio's timers count in.
+/// Resolution of Tokio's timers.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The tick that ends before the deadline; what is nearer than a tick gets the one after it, or whoever
-/// waits would turn in circles until then.
+/// The time for which to set a timer: one tick before `deadline`. A deadline within the next tick
+/// stays as it is, otherwise the waiting task would spin until the deadline.
 #[must_use]
 pub fn fires(now: Instant, deadline: Instant) -> Instant {
     let early = deadline.checked_sub(TICK).filter(|early| *early > now);

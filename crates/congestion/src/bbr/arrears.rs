@@ -1,9 +1,10 @@
-//! What quinn's pacer could not send in time, because nobody woke it.
+//! Arrears: bytes that quinn's pacer could not send in time because its task did not run.
 //!
-//! The pacer sends at 1.25 windows per round trip, in bursts of 1.6 ms, and forgets what it might have sent
-//! while it was not asked. A machine whose cores are taken away for 20 ms at a time, as a busy host does
-//! with its guests, so sends a tenth of what it may, and a lower rate measured makes for a smaller window.
-//! quinn paces no window above 4 GiB, so that is what it is told until it has caught up.
+//! The pacer sends 1.25 windows per round trip in bursts of 1.6 ms and forgets bytes that it could
+//! have sent while its task did not run. A busy host takes the cores of a guest away for 20 ms at a
+//! time. Such a guest sends a tenth of the allowed bytes, and the lower measured rate makes the
+//! window smaller. quinn does not pace a window above 4 GiB, so the adapter reports such a window
+//! until the sender has caught up.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
-//! Acknowledgements that come in lumps: a radio link or a busy machine holds them back and then lets many
-//! go at once. What is under way must last until the next lump, or the path falls idle in between.
+//! Acknowledgements that come in lumps: a radio link or a busy machine holds acknowledgements back
+//! and releases many at once. The bytes in flight must last until the next lump, or the path falls
+//! idle.
 //!
-//! After "Data and ACK aggregation" of the draft: a lump is what was acknowledged since some moment beyond
-//! what the best rate explains.
+//! After "Data and ACK aggregation" of the draft: a lump is the number of acknowledged bytes beyond
+//! the number that the best rate explains.
 
 use std::time::Instant;
 

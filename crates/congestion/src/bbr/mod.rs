@@ -1,14 +1,18 @@
-//! Congestion control by a model of the path, after BBR (draft-cardwell-iccrg-bbr-congestion-control):
-//! the best rate at which bytes arrived lately and the round trip without a queue give what fits into the
-//! path; a little more than that is kept under way, and loss alone changes nothing.
+//! Congestion control by a model of the path, after BBR
+//! (draft-cardwell-iccrg-bbr-congestion-control). The capacity of the path is the product of the
+//! best recent delivery rate and the round trip without a queue (bandwidth-delay product). The
+//! controller keeps a little more than the capacity in flight. Loss alone does not reduce the
+//! window.
 //!
-//! quinn has a BBR as well. Its pacer sends at 1.25 windows per smoothed round trip, whatever the
-//! controller thinks, and BBR's window is two of what fits: on a path with a queue of 100 ms more packets
-//! were dropped by the queue than arrived. So this one steers by the window alone: 1.2 of what fits makes
-//! a pace of 1.5 when the queue is empty, and never more than a fifth of the path's own bytes in queues.
+//! quinn has a BBR controller as well. The pacer of quinn sends 1.25 windows per smoothed round
+//! trip regardless of the controller, and the window of that BBR is twice the capacity. On a path
+//! with a queue of 100 ms the queue dropped more packets than arrived. This controller therefore
+//! steers by the window alone: a window of 1.2 times the capacity paces at 1.5 times the rate when
+//! the queue is empty, and queues hold at most a fifth of the capacity.
 //!
-//! What fits is more where round trips vary ([`round_trips`]) or acknowledgements come in lumps
-//! ([`lumps`]), and what the pacer slept through is made up for ([`arrears`]).
+//! The window grows where round trips vary ([`round_trips`]) or acknowledgements come in lumps
+//! ([`lumps`]). After a time in which the pacer slept too long, the sender catches up
+//! ([`arrears`]).
 //!
 //! ```text
 //!   Startup --no more growth, or a queue--> Drain --queue gone--> Cruise --every 8 round trips--> probes
@@ -35,24 +39,25 @@ use samples::{Best, Deliveries};
 /// Packets at least: two acknowledgements are on their way.
 const LEAST: u64 = 4;
 
-/// Of what fits into the path by the rate so far: the most that is kept under way in a start. The draft's
-/// 2.885 (section 4.3.1.1) is of the pace, which here is 1.25 windows a round trip.
+/// Of what fits into the path by the rate so far: the most that is kept under way in a start. The
+/// draft's 2.885 (section 4.3.1.1) is of the pace, which here is 1.25 windows a round trip.
 const START: f64 = 2.6;
-/// The window grows by so much for each byte that arrived. As 1.25 windows leave over a round trip while it
-/// grows, with 1 it takes 1.06 of them to double, with this 0.84. In the simulation both numbers make a
-/// faster start than 1 and 2.885, and fewer packets are dropped at its end.
+/// The window grows by so much for each byte that arrived. As 1.25 windows leave over a round trip
+/// while it grows, with 1 it takes 1.06 of them to double, with this 0.84. In the simulation both
+/// numbers make a faster start than 1 and 2.885, and fewer packets are dropped at its end.
 const START_STEP: f64 = 1.5;
 /// A start is over after so many rounds without a quarter more.
 const PLATEAU: u32 = 3;
 const GROWTH: f64 = 1.25;
 
-/// Of what fits into the path: kept under way; while more is asked for; while the queue of that drains, no
-/// deeper, as a tenth of the path left idle once a cycle was 1.3 % of everything.
+/// Of what fits into the path: kept under way; while more is asked for; while the queue of that
+/// drains, no deeper, as a tenth of the path left idle once a cycle was 1.3 % of everything.
 const CRUISE: f64 = 1.2;
 const PROBE: f64 = 1.5;
 const REST: f64 = 1.0;
-/// Kept under way where more than this share is lost, and only of what fits at the least round trip: if it
-/// is lost by a short queue, that is what the queue cannot hold, and if by chance, it costs little.
+/// Kept under way where more than this share is lost, and only of what fits at the least round
+/// trip: if it is lost by a short queue, that is what the queue cannot hold, and if by chance, it
+/// costs little.
 const LOSSY: f64 = 0.02;
 const CRUISE_LOSSY: f64 = 1.05;
 /// Round trips of a cycle: the first probes, the second rests, and of what arrives until the end of
@@ -64,8 +69,8 @@ const RESTED: u32 = 3;
 const PROBE_RTT: Duration = Duration::from_millis(200);
 const PROBE_RTT_SHARE: f64 = 0.5;
 
-/// With more of a round lost, of at least so many packets, the path is not what it was, and older rounds
-/// say nothing of it.
+/// With more of a round lost, of at least so many packets, the path is not what it was, and older
+/// rounds say nothing of it.
 const UPHEAVAL: f64 = 0.3;
 const UPHEAVAL_PACKETS: u64 = 16;
 
@@ -117,7 +122,7 @@ pub struct Bbr {
 }
 
 impl Bbr {
-    /// Of a path that takes packets of `mtu` bytes and that nothing is known of.
+    /// Makes the controller of a new path that takes packets of `mtu` bytes.
     #[must_use]
     pub fn new(now: Instant, mtu: u16) -> Self {
         let mtu = u64::from(mtu);
@@ -170,7 +175,8 @@ impl Bbr {
         self.in_flight + self.mtu >= self.window
     }
 
-    /// A round trip has passed since the last time. Whether a start has come to its end is seen here.
+    /// A round trip has passed since the last time. Whether a start has come to its end is seen
+    /// here.
     fn end_round(&mut self, now: Instant) {
         self.round += 1;
         self.round_end = self.last_sent;
@@ -194,8 +200,8 @@ impl Bbr {
         };
     }
 
-    /// The batch is read: whether it came late, by more than lumps explain. Of a path that is not full,
-    /// lateness says nothing.
+    /// The batch is read: whether it came late, by more than lumps explain. Of a path that is not
+    /// full, lateness says nothing.
     fn note_round_trip(&mut self, now: Instant) {
         let Some(took) = self.round_trips.end_batch(now) else { return };
         let usual = self.round_trips.usual();
@@ -275,7 +281,7 @@ impl Bbr {
         self.batch_bytes = 0;
     }
 
-    /// Packets left, `bytes` of them, up to this number.
+    /// The sender has sent `bytes` in packets up to the number `last_packet_number`.
     pub fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.deliveries.sent(now, self.in_flight == 0, self.is_limited);
         self.arrears.pass(now, self.window, self.smoothed);
@@ -287,8 +293,9 @@ impl Bbr {
         }
     }
 
-    /// A packet of `bytes` that left at `sent` was acknowledged. `app_limited`: the application had
-    /// nothing more to send. `smoothed`: the smoothed round trip, by which the pacer paces.
+    /// The peer has acknowledged a packet of `bytes` that left at `sent`. `app_limited` says that
+    /// the application had no more data to send. `smoothed` is the smoothed round trip of the
+    /// pacer.
     pub fn on_ack(
         &mut self,
         now: Instant,
@@ -305,7 +312,8 @@ impl Bbr {
         self.round_trips.acknowledged(now.saturating_duration_since(sent));
     }
 
-    /// The batch of acknowledgements is read. `in_flight`: bytes that are under way after it.
+    /// Ends a batch of acknowledgements. `in_flight` is the number of bytes in flight after the
+    /// batch.
     pub fn on_end_acks(
         &mut self,
         now: Instant,
@@ -331,7 +339,7 @@ impl Bbr {
         self.arrears.hold(app_limited || self.is_full());
     }
 
-    /// Packets were lost, or with 0 bytes marked (ECN).
+    /// Packets with `lost_bytes` were lost. 0 bytes mean that the path marked a packet (ECN).
     pub fn on_congestion_event(
         &mut self,
         now: Instant,
@@ -352,27 +360,27 @@ impl Bbr {
         }
     }
 
-    /// The path takes packets of another size, bytes.
+    /// The path takes packets of `new_mtu` bytes from now on.
     pub fn on_mtu_update(&mut self, new_mtu: u16) {
         self.mtu = u64::from(new_mtu);
         self.window = self.window.max(LEAST * self.mtu);
     }
 
-    /// Bytes that may be under way.
+    /// Bytes that may be in flight.
     #[must_use]
     pub const fn window(&self) -> u64 {
         self.window
     }
 
-    /// Whether the pacer sent less than it might have, and the window has room for more than a batch
-    /// of `batch` packets: then packets are to leave unpaced until it has caught up.
+    /// Whether the pacer has sent less than its rate allowed and the window has room for more than
+    /// `batch` packets. The sender sends without pacing until it has caught up.
     #[must_use]
     pub fn is_in_arrears(&self, batch: u64) -> bool {
         let has_room = self.in_flight + batch * self.mtu < self.window;
         has_room && self.arrears.are_due(self.window, self.smoothed, self.mtu)
     }
 
-    /// The best rate at which bytes arrived lately, bytes per second.
+    /// The best recent delivery rate, bytes per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.best.get()

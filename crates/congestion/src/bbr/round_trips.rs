@@ -1,15 +1,15 @@
-//! How long a path takes without a queue of our own: at its best, and as it usually is.
+//! Round trips of a path without a queue of our own: the least and the usual round trip.
 
 use std::time::{Duration, Instant};
 
-/// So old may the least round trip become (the draft's `ProbeRTTInterval`). To see it again, half of the
-/// path is left empty for a moment.
+/// So old may the least round trip become (the draft's `ProbeRTTInterval`). To see it again, half
+/// of the path is left empty for a moment.
 const AGED: Duration = Duration::from_secs(5);
-/// A round trip that is longer by less than this part of the least one counts as the same: what is kept
-/// under way exceeds what fits by more. After a probe's rest there mostly is one.
+/// A round trip that is longer by less than this part of the least one counts as the same: what is
+/// kept under way exceeds what fits by more. After a probe's rest there mostly is one.
 const SAME: u32 = 32;
-/// For so long the path is known to have been as short as it was. What was looked for and found longer
-/// may be the queue of others, which are then given way to.
+/// For so long the path is known to have been as short as it was. What was looked for and found
+/// longer may be the queue of others, which are then given way to.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Round trips, by batches of acknowledgements.
@@ -60,10 +60,11 @@ impl RoundTrips {
         self.least.map_or(Duration::ZERO, |(least, _)| least)
     }
 
-    /// What it takes when no queue is our own, which is more than the least where the path has jitter; but
-    /// no more than twice the least, or several senders at one bottleneck would each take the queue of the
-    /// others for the path. Less than that where the path seems to have become longer, which may be that
-    /// very queue: without it six of them filled a queue of seconds.
+    /// What it takes when no queue is our own, which is more than the least where the path has
+    /// jitter; but no more than twice the least, or several senders at one bottleneck would each
+    /// take the queue of the others for the path. Less than that where the path seems to have
+    /// become longer, which may be that very queue: without it six of them filled a queue of
+    /// seconds.
     pub(super) fn usual(&self) -> Duration {
         let least = self.least();
         let floor = self.floor.map_or(least, |(floor, _)| floor);
@@ -91,8 +92,8 @@ impl RoundTrips {
         self.sought = None;
     }
 
-    /// What was seen meanwhile counts from now on. It may be the queue of others, so a path that has become
-    /// much longer is believed step by step.
+    /// What was seen meanwhile counts from now on. It may be the queue of others, so a path that
+    /// has become much longer is believed step by step.
     pub(super) fn search_ends(&mut self, now: Instant) {
         let least = self.least();
         let sought = self.sought.unwrap_or(least).clamp(least, least + least / 4);

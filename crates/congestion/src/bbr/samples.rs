@@ -1,5 +1,5 @@
-//! How fast bytes arrive at the far end: a sample for each batch of acknowledgements, by the draft
-//! draft-cheng-iccrg-delivery-rate-estimation, and the best of the last rounds.
+//! Delivery rate: one sample per batch of acknowledgements, after
+//! draft-cheng-iccrg-delivery-rate-estimation, and the best sample of the last rounds.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 /// Rounds that the best is remembered for: a probe of each cycle is in it.
 const ROUNDS: u64 = 10;
 
-/// Bursts that are remembered at most. quinn tells of packets that are never acknowledged as well, those with
-/// nothing but acknowledgements, and a peer may acknowledge nothing for ever. 1 Gbit/s at 100 ms are 1,000.
+/// Bursts that are remembered at most. quinn tells of packets that are never acknowledged as well,
+/// those with nothing but acknowledgements, and a peer may acknowledge nothing for ever. 1 Gbit/s
+/// at 100 ms are 1,000.
 const BURSTS: usize = 4096;
 
 /// Packets that left at one moment, and what had been delivered until then.

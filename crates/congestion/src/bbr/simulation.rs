@@ -19,8 +19,8 @@ const UNPACED: u64 = 1 << 33;
 /// Seconds that a start may take, and what is told of it apart.
 const START: u64 = 2;
 
-/// What acknowledgements wait for beside the path's delay, by the time since the begin; they keep their
-/// order.
+/// What acknowledgements wait for beside the path's delay, by the time since the begin; they keep
+/// their order.
 pub(super) type Wait = fn(Duration) -> Duration;
 
 /// What a run came to.
@@ -65,7 +65,8 @@ pub(super) fn run(weather: Weather, seconds: u64) -> Outcome {
     World::new(weather, 1, |_| Duration::ZERO).run(seconds)
 }
 
-/// One sender on a machine that is stopped for as long as `stopped` says, by the time since the begin.
+/// One sender on a machine that is stopped for as long as `stopped` says, by the time since the
+/// begin.
 pub(super) fn run_stopped(weather: Weather, seconds: u64, stopped: Wait) -> Outcome {
     World { stopped, ..World::new(weather, 1, |_| Duration::ZERO) }.run(seconds)
 }
@@ -121,8 +122,8 @@ impl Sender {
         self.in_flight() + MTU <= self.window()
     }
 
-    /// As quinn paces: how long to wait for the next packet. Until a whole burst may leave, by a timer that
-    /// fires at the last full millisecond before ([`crate::pacing`]).
+    /// As quinn paces: how long to wait for the next packet. Until a whole burst may leave, by a
+    /// timer that fires at the last full millisecond before ([`crate::pacing`]).
     fn pace(&mut self, now: Instant, begin: Instant) -> Option<Instant> {
         let round_trip = self.smoothed.as_secs_f64();
         let window = self.window() as f64;

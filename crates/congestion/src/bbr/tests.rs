@@ -45,8 +45,8 @@ fn a_shallow_queue_is_not_flooded() {
     assert!(outcome.used() > 0.85 && outcome.dropped < 0.13, "{outcome:?}");
 }
 
-/// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after one of
-/// 100, and what is believed of the path at the end.
+/// Whether half of the path is left empty within 30 s of round trips of so many milliseconds, after
+/// one of 100, and what is believed of the path at the end.
 fn looks_for_the_least(milliseconds: u64) -> (bool, Duration) {
     let begin = epoch();
     let mut bbr = Bbr::new(begin, 1_452);
@@ -73,7 +73,8 @@ fn the_least_round_trip_is_looked_for_when_all_were_longer_for_five_seconds() {
     assert_eq!(looks_for_the_least(150), (true, Duration::from_millis(150)));
 }
 
-/// What its first packets see is the least of a path with jitter, and later ones never see it again.
+/// What its first packets see is the least of a path with jitter, and later ones never see it
+/// again.
 #[test]
 fn jitter_is_no_queue() {
     for (megabits, round_trip, jitter) in
@@ -285,7 +286,8 @@ fn the_usual_round_trip_is_the_least_between_queues_of_its_own() {
     assert_eq!(round_trips.least(), Duration::from_millis(50));
 }
 
-/// Acknowledgements are sent and not acknowledged; somebody who only sends PINGs makes us send no more.
+/// Acknowledgements are sent and not acknowledged; somebody who only sends PINGs makes us send no
+/// more.
 #[test]
 fn what_nobody_acknowledges_is_not_remembered_without_end() {
     let begin = epoch();
