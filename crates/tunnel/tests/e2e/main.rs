@@ -42,6 +42,7 @@ mod reload_client;
 mod rights;
 mod secrets;
 mod sessions;
+mod slow;
 mod smoke;
 mod strangers;
 mod survival;

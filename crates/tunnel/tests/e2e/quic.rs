@@ -4,24 +4,22 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::stage::Running;
-use testkit::wire::Entry;
 
 use crate::harness::{
-    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening, run, wait,
-    wait_listening,
+    LONG, Origin, SOON, Scheme, Setup, bytes, connect, is_listening, run, wait, wait_listening,
 };
 
-const MB: u64 = 1_000_000;
+pub(crate) const MB: u64 = 1_000_000;
 
 /// Sends as much as it then expects.
-fn both_ways(total: u64) -> Origin {
+pub(crate) fn both_ways(total: u64) -> Origin {
     Origin::start(move |stream| {
         bytes::send(&stream, total);
         bytes::expect(&stream, total);
@@ -31,7 +29,7 @@ fn both_ways(total: u64) -> Origin {
 }
 
 /// The other end of [`both_ways`]: a download, then an upload.
-fn down_and_up(port: u16, total: u64) {
+pub(crate) fn down_and_up(port: u16, total: u64) {
     let visitor = connect(port);
     bytes::expect(&visitor, total);
     bytes::send(&visitor, total);
@@ -39,13 +37,13 @@ fn down_and_up(port: u16, total: u64) {
 }
 
 /// Waits until so many more bytes have passed.
-fn wait_passed(running: &Running, more: u64) {
+pub(crate) fn wait_passed(running: &Running, more: u64) {
     let wanted = running.wire().passed() + more;
     wait("bytes pass", LONG, || (running.wire().passed() >= wanted).then_some(()));
 }
 
 /// The carriers of all links of the only client, and how often one was resumed.
-fn carriers(running: &Running) -> (Vec<[Value; 2]>, Value) {
+pub(crate) fn carriers(running: &Running) -> (Vec<[Value; 2]>, Value) {
     let status = running.status("server").unwrap();
     let session = &status["sessions"][0];
     let links = session["links"].as_array().unwrap();
@@ -55,31 +53,6 @@ fn carriers(running: &Running) -> (Vec<[Value; 2]>, Value) {
     };
     let all: Vec<Vec<_>> = links.iter().map(of_link).collect();
     (all.concat(), session["resumes"].clone())
-}
-
-/// Four connections, so that packets from another port go to the other worker's socket for some of
-/// them every time; the ids in the packets bring them back.
-#[test]
-fn a_nat_that_rebinds_in_mid_transfer_costs_no_byte_and_no_carrier() {
-    const LINKS: usize = 4;
-    let origin = both_ways(20 * MB);
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired_with(LINKS);
-    setup.server_lines.push_str("workers: 2\n");
-    let running = setup.start();
-    running.wait_links(LINKS);
-    let before = carriers(&running);
-    assert_eq!(before.0.len(), LINKS, "{before:?}");
-    let port = running.public("bulk");
-    let visitors: Vec<_> =
-        (0..LINKS).map(|_| thread::spawn(move || down_and_up(port, 20 * MB))).collect();
-    for _ in 0..7 {
-        wait_passed(&running, 20 * MB);
-        running.wire().rebind().unwrap();
-    }
-    visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
-    (0..LINKS).for_each(|_| origin.wait_one(LONG));
-    assert_eq!(carriers(&running), before, "the same connections, and nothing was resumed");
-    assert_eq!(before.1, 0);
 }
 
 /// A server that was killed, and the same one again; how long a visitor then waited.
@@ -155,7 +128,7 @@ fn a_client_whose_path_died_comes_back_by_the_first_packet() {
 
 /// A way off the machine, where daemons send as they do to their users: by BBR. (On one as short as
 /// loopback CUBIC keeps little under way.)
-const FAR: Duration = Duration::from_millis(5);
+pub(crate) const FAR: Duration = Duration::from_millis(5);
 
 #[test]
 fn five_percent_of_loss_both_ways_cost_no_byte() {
@@ -247,124 +220,6 @@ fn a_black_hole_for_long_datagrams_costs_no_byte() {
         let carriers = carriers(&running);
         assert_eq!(carriers.1, 0, "QUIC finds it out by itself: {carriers:?}");
     }
-}
-
-/// Five times what `design` allows: another transport carries within 5 s.
-const CARRIES: Duration = Duration::from_secs(25);
-
-/// The preferred path is tried once a minute while another one carries.
-const TAKEN_BACK: Duration = Duration::from_secs(150);
-
-/// Blocked before the client comes, given free, and blocked again under a transfer.
-#[test]
-fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
-    let origin = Origin::start(move |mut stream| {
-        for total in [5 * MB, 60 * MB] {
-            stream.read_exact(&mut [0]).unwrap();
-            bytes::send(&stream, total);
-        }
-    });
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
-    let second = format!("tls://127.0.0.1:{}", free_port());
-    setup.more_listen.push(second.clone());
-    let mut running = setup.start_server();
-    running.edit_client(|text| text.replacen("\"]", &format!("\", \"{second}\"]"), 1));
-    running.wire().entry(Entry::Silent);
-    let start = Instant::now();
-    running.start_client();
-    running.client().wait_line(&["connected to tls://"], CARRIES);
-    running.wait_ready();
-    println!("blocked from the start: carried after {:?}", start.elapsed());
-
-    // A stream that stays open.
-    let mut visitor = connect(running.public("bulk"));
-    visitor.set_read_timeout(Some(TAKEN_BACK)).unwrap();
-    visitor.write_all(b"1").unwrap();
-    bytes::expect(&visitor, 5 * MB);
-    running.wire().entry(Entry::Open);
-    let start = Instant::now();
-    running.client().wait_line(&["resumed over quic://"], TAKEN_BACK);
-    println!("open again: taken back after {:?}", start.elapsed());
-
-    visitor.write_all(b"2").unwrap();
-    let download = thread::spawn(move || {
-        bytes::expect(&visitor, 60 * MB);
-        bytes::expect_end(&visitor);
-    });
-    wait_passed(&running, 3 * MB);
-    running.wire().entry(Entry::Silent);
-    running.wire().freeze();
-    let start = Instant::now();
-    running.client().wait_line(&["resumed over tls://"], CARRIES);
-    println!("blocked under a stream: carried after {:?}", start.elapsed());
-    download.join().unwrap();
-    println!("all had come after {:?}", start.elapsed());
-    origin.wait_one(LONG);
-}
-
-/// A network that lets a megabit a second of UDP through, both ways, while a user downloads or uploads.
-#[test]
-fn where_udp_is_policed_tls_carries_until_udp_is_free_again() {
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            policed(
-                "download",
-                |stream| bytes::send(stream, 40 * MB),
-                |stream| {
-                    bytes::expect(stream, 40 * MB);
-                },
-            )
-        });
-        scope.spawn(|| {
-            policed(
-                "upload",
-                |stream| bytes::expect(stream, 40 * MB),
-                |stream| {
-                    bytes::send(stream, 40 * MB);
-                },
-            )
-        });
-    });
-}
-
-type Half = fn(&TcpStream);
-
-fn policed(what: &str, serve: Half, visit: Half) {
-    const POLICED: u64 = 125_000;
-    let origin = Origin::start(move |mut stream| {
-        stream.read_exact(&mut [0]).unwrap();
-        serve(&stream);
-    });
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
-    let second = format!("tls://127.0.0.1:{}", free_port());
-    setup.more_listen.push(second.clone());
-    for lines in [&mut setup.server_lines, &mut setup.client_lines] {
-        // As over Ethernet: four packets of loopback would be more than the path carries in half a second.
-        lines.push_str("quic: { mtu: 1472 }\n");
-    }
-    let mut running = setup.start_server();
-    running.edit_client(|text| text.replacen("\"]", &format!("\", \"{second}\"]"), 1));
-    running.wire().delay(FAR);
-    running.start_client();
-    running.client().wait_line(&["connected to quic://"], CARRIES);
-    running.wait_ready();
-    running.wire().police(POLICED);
-    let mut visitor = connect(running.public("bulk"));
-    visitor.set_read_timeout(Some(TAKEN_BACK)).unwrap();
-    let start = Instant::now();
-    visitor.write_all(b"1").unwrap();
-    let transfer = thread::spawn(move || {
-        visit(&visitor);
-        bytes::expect_end(&visitor);
-    });
-    running.client().wait_line(&["resumed over tls://"], CARRIES);
-    println!("{what}: tls carries after {:?}", start.elapsed());
-    transfer.join().unwrap();
-    origin.wait_one(LONG);
-    println!("{what}: all had come after {:?}", start.elapsed());
-    running.wire().police(0);
-    running.client().wait_line(&["resumed over quic://"], TAKEN_BACK);
-    println!("{what}: taken back after {:?}", start.elapsed());
 }
 
 /// By a user who may not go beyond the system's limits: two sockets each, and one line that says what to do.
