@@ -1,4 +1,4 @@
-//! The command line. What a flag means is the meaning of the configuration key it stands for.
+//! The command line. A flag has the meaning of the configuration key that it sets.
 
 mod values;
 
@@ -15,8 +15,8 @@ use values::{interval, pair, patience, span, stream_id, years};
 
 const EXAMPLES: &str = "\
 Examples:
-  tunnel demo                       see it work, on this machine alone
-  tunnel server                     public side; prints the line for the other machine
+  tunnel demo                       try the tunnel on this machine alone
+  tunnel server                     public side; prints the command for the other machine
   tunnel client --server tls://example.com:7000 --name home --token-file token \\
       --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
   tunnel check --config server.yaml
@@ -28,9 +28,9 @@ Examples:
   Publish the local ssh server at port 10022 of the server:
     tunnel client --server tls://example.com:7000 --name home --token-file token \\
         --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
-  The other way round: port 5203 here leads to port 5201 on the server's side:
+  In the opposite direction: port 5203 here leads to port 5201 on the server's side:
     … --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
-  Everything in a file:
+  With a configuration file:
     tunnel client --config client.yaml";
 
 const CERTS_EXAMPLES: &str = "\
@@ -50,12 +50,12 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The public side: clients connect to it, visitors too
+    /// Run the public side, to which clients and visitors connect
     Server(ServerArgs),
-    /// The side behind NAT: connects to a server and publishes services there
+    /// Run the side behind NAT, which connects to a server and publishes services there
     #[command(after_help = CLIENT_EXAMPLES)]
     Client(ClientArgs),
-    /// Server, client and a web origin in one process: see it work
+    /// Run server, client and a web origin in one process, to try the tunnel
     Demo {
         /// Fetch once through the tunnel, print the throughput and exit
         #[arg(long)]
@@ -63,27 +63,28 @@ pub(crate) enum Command {
     },
     /// Validate a configuration file and print what would run; exit code 2 if it is wrong
     Check {
-        /// The file; its content says whether it is a server's or a client's
+        /// The file; its content tells whether it is for a server or for a client
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Make certificates, print a commented configuration or a token
+    /// Create certificates; print a commented configuration, a token or its hash
     #[command(subcommand)]
     Generate(Generate),
-    /// Show what a running tunnel does
+    /// Show links, services and figures of a running daemon
     Status {
         #[command(flatten)]
         which: Which,
-        /// As JSON, for programs
+        /// Print JSON, for programs
         #[arg(long)]
         json: bool,
-        /// Again and again, with what moves per second, until Ctrl-C; JSON is an object per line then
-        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = interval)]
+        /// Repeat the status until Ctrl-C, with rates per second; with --json one object per line
+        #[arg(long, value_name = "SECONDS", value_parser = interval)]
+        #[arg(num_args = 0..=1, default_missing_value = "1")]
         watch: Option<Duration>,
     },
-    /// List the open streams of a running tunnel, or end some of them
+    /// List the open streams of a running daemon, or reset some of them
     Streams(StreamsArgs),
-    /// Change what a running tunnel logs, until its next reload or start; or show it
+    /// Change the log level of a running daemon until its next reload or start; or show the level
     Log {
         /// error, warn, info, debug, trace, or directives such as `info,link=debug`
         #[arg(value_parser = levels)]
@@ -93,16 +94,16 @@ pub(crate) enum Command {
     },
     /// Measure round trips over every link of a running client or server
     Ping(PingArgs),
-    /// Measure what a running client's tunnel carries, up and down, and what limits it
+    /// Measure the throughput of a running client's tunnel in both directions, and name the limit
     Speedtest(SpeedArgs),
-    /// Let a new client in by a one-time code: where the server runs
+    /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
-    /// Let a running tunnel read its configuration again and apply what has changed
+    /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]
         which: Which,
     },
-    /// Ask a running tunnel to finish its streams and end; wait until it did
+    /// Make a running daemon finish its streams and end, and wait for its end
     Stop {
         #[command(flatten)]
         which: Which,
@@ -111,23 +112,24 @@ pub(crate) enum Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Generate {
-    /// A commented configuration file
+    /// Print a commented configuration file
     Config {
-        /// For which side
+        /// Role of the file
         side: Side,
     },
-    /// A random token of 256 bits for a client to log in with
+    /// Print a random token of 256 bits, with which a client logs in
     Token {
-        /// No end of line, for `… > token`
+        /// Print no end of line, for `… > token`
         #[arg(short)]
         no_newline: bool,
     },
-    /// What a server may keep in the place of a client's token: enough to compare, not to log in
+    /// Print the hash of a token, which a server's file may hold instead of the token. The hash
+    /// verifies a log-in and does not allow one
     Hash {
-        /// Where the token is; without it, standard input
+        /// File with the token [default: standard input]
         file: Option<PathBuf>,
     },
-    /// An authority and certificates of it, for a server and its clients
+    /// Create an authority and its certificates for a server and its clients
     #[command(after_help = CERTS_EXAMPLES)]
     Certs(CertsArgs),
 }
@@ -137,31 +139,31 @@ pub(crate) struct CertsArgs {
     /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
     #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client")]
     pub(crate) server: Vec<HostName>,
-    /// Clients by their names [default: home, with a new authority]
+    /// Names of clients [default: home, with a new authority]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) client: Vec<String>,
-    /// How long the certificates last, 1 to 30; a new authority lasts 10 at least
+    /// Years of validity, 1 to 30; a new authority lasts at least 10 years
     #[arg(short, long, default_value = "2", value_parser = years)]
     pub(crate) years: u8,
-    /// Folder; an authority that is in it (ca.crt, ca.key) issues them
+    /// Folder; an authority in it (ca.crt, ca.key) issues the certificates
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) output: PathBuf,
 }
 
-/// The two ends.
+/// The two roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Side {
     Server,
     Client,
 }
 
-/// Which of several running instances.
+/// The running daemon that a command asks.
 #[derive(Debug, Args)]
 pub(crate) struct Which {
-    /// The one that was started with this file
+    /// The daemon that was started with this file
     #[arg(long, value_name = "FILE", conflicts_with = "control")]
     pub(crate) config: Option<PathBuf>,
-    /// The one with this control socket
+    /// The daemon with this control socket
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
 }
@@ -169,21 +171,22 @@ pub(crate) struct Which {
 /// `tunnel enroll`.
 #[derive(Debug, Args)]
 pub(crate) struct EnrollArgs {
-    /// The new client's name
+    /// Name of the new client
     #[arg(required_unless_present = "revoke")]
     pub(crate) name: Option<String>,
-    /// Ports it may publish at; may be given several times [default: 1024-65535]
+    /// Ports that it may publish; may be repeated [default: 1024-65535]
     #[arg(long, value_name = "PORTS")]
     pub(crate) allow_tcp: Vec<String>,
-    /// Targets on the server's side that it may reach, like 10.0.0.0/8:* [default: none]
+    /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
-    /// How it reaches the server: tls://example.com:7000, quic://…; may be given several times, preferred
-    /// first [default: the server's listeners at an address of this machine]
+    /// URL by which it reaches the server: tls://example.com:7000, quic://…; may be repeated, the
+    /// preferred URL first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL")]
     pub(crate) server: Vec<String>,
-    /// Put a client out that came in by a code, and forget it
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
+    /// Disconnect and forget a client that enrolled by a code
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -194,16 +197,16 @@ pub(crate) struct EnrollArgs {
 pub(crate) struct StreamsArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Those of one service, or of the forward with this address
+    /// Only streams of this service, or of the forward with this address
     #[arg(long, value_name = "NAME")]
     pub(crate) service: Option<String>,
-    /// As many, at most
+    /// Maximum number of listed streams
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) limit: usize,
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Reset these instead, by the numbers in the list: 3/17
+    /// Reset these streams instead, by the numbers of the list: 3/17
     #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = stream_id)]
     #[arg(conflicts_with_all = ["service", "limit", "json"])]
     pub(crate) kill: Vec<(u64, u32)>,
@@ -214,16 +217,16 @@ pub(crate) struct StreamsArgs {
 pub(crate) struct PingArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Rounds
+    /// Number of rounds
     #[arg(short, long, value_name = "N", default_value = "5")]
     pub(crate) count: std::num::NonZeroU64,
     /// Time between two rounds, in seconds
     #[arg(short, long, value_name = "SECS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
-    /// How long to wait for an answer, in seconds, at most 10
+    /// Time to wait for an answer, in seconds, at most 10
     #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
     pub(crate) timeout: Duration,
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -233,43 +236,43 @@ pub(crate) struct PingArgs {
 pub(crate) struct SpeedArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// How long each direction takes, at most 60
+    /// Duration of each direction in seconds, at most 60
     #[arg(short, long, value_name = "SECS", default_value = "5", value_parser = span)]
     pub(crate) seconds: Duration,
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; may be given several times
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
-    /// Let a new client of this name in by a one-time code, which is shown on a terminal; later ones
-    /// by `tunnel enroll`
+    /// Admit a new client of this name by a one-time code, which is shown on a terminal; `tunnel
+    /// enroll` admits further clients
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "token", "token_file"])]
     pub(crate) enroll: Option<String>,
-    /// Name of the one client, without a configuration file [default: home]
+    /// Name of the only client, without a configuration file [default: home]
     #[arg(long, conflicts_with = "config")]
     pub(crate) name: Option<String>,
-    /// File with the token of that client [default: made at the first start, kept in the state
+    /// File with the token of that client [default: created at the first start, in the state
     /// directory]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "token"])]
     pub(crate) token_file: Option<PathBuf>,
-    /// The token itself; every user of this machine can read it in /proc: prefer --token-file
+    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
     #[arg(long, conflicts_with = "config")]
     pub(crate) token: Option<String>,
-    /// Ports that client may publish at; may be given several times [default: 1024-65535]
+    /// Ports that the client may publish; may be repeated [default: 1024-65535]
     #[arg(long, value_name = "PORTS", conflicts_with = "config")]
     pub(crate) allow_tcp: Vec<String>,
-    /// Targets on this side that client may reach, like 10.0.0.0/8:* [default: none]
+    /// Targets on this side that the client may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS", conflicts_with = "config")]
     pub(crate) allow_forward: Vec<String>,
-    /// Certificate chain, PEM [default: self-signed, made at the first start]
+    /// Certificate chain, PEM [default: self-signed, created at the first start]
     #[arg(long, value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its key, PEM
+    /// Private key of that certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Clients must show a certificate of these authorities, PEM
@@ -281,74 +284,74 @@ pub(crate) struct ServerArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ClientArgs {
-    /// Come in by the code that `tunnel enroll` gave on the server (`-`: the first line of standard
-    /// input): writes the file of --config [default: client.yaml] and starts with it
+    /// Enrol by the code that `tunnel enroll` printed on the server (`-`: the first line of standard
+    /// input); writes the file of --config [default: client.yaml] and starts with it
     #[arg(long, value_name = "CODE")]
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,
-    /// Where the server is: tls://example.com:7000, quic://…, wss://…; several are ways to the same server, preferred
-    /// first
+    /// URL of the server: tls://example.com:7000, quic://…, wss://…; several URLs are paths to the
+    /// same server, the preferred path first
     #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
     pub(crate) server: Vec<String>,
-    /// Name to log in with
+    /// Name for the log-in
     #[arg(long, required_unless_present_any = ["config", "enroll"])]
     pub(crate) name: Option<String>,
-    /// File with the token to log in with; a certificate may be enough
+    /// File with the token for the log-in; a certificate may be enough
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     #[arg(required_unless_present_any = ["config", "token", "cert", "enroll"])]
     pub(crate) token_file: Option<PathBuf>,
-    /// The token itself; every user of this machine can read it in /proc: prefer --token-file
+    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
     #[arg(long)]
     pub(crate) token: Option<String>,
-    /// Public key that the server must show, sha256:…, as it printed it; several allow a change
+    /// Pin of the server's public key, sha256:…, as the server prints it; several allow a rotation
     #[arg(long, value_name = "PIN")]
     pub(crate) pin: Vec<String>,
-    /// File with the certificates that the server's must come from [default: those of the system]
+    /// File with the authorities of the server's certificate [default: authorities of the system]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
     /// Certificate chain to show to the server, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) cert: Option<PathBuf>,
-    /// Its key, PEM
+    /// Private key of that certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Publish a service: tcp://:10022=tcp://127.0.0.1:22
+    /// Service to publish: tcp://:10022=tcp://127.0.0.1:22
     #[arg(long, value_name = "PUBLIC=TARGET", value_parser = pair)]
     pub(crate) publish: Vec<String>,
-    /// Listen here for targets on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+    /// Local listener for a target on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
     #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
     pub(crate) forward: Vec<String>,
-    /// Links to the server [default: one per worker, at least 2]
+    /// Number of links to the server [default: one per worker, at least 2]
     #[arg(short, long, value_name = "N")]
     pub(crate) connections: Option<NonZeroUsize>,
     #[command(flatten)]
     pub(crate) daemon: DaemonArgs,
 }
 
-/// What both roles have.
+/// Flags of both roles.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DaemonArgs {
-    /// Configuration file; flags win over it
+    /// Configuration file; flags take precedence over the file
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Where keys and tokens are kept [default: $STATE_DIRECTORY, /var/lib/tunnel for root, else
+    /// Folder of keys and tokens [default: $STATE_DIRECTORY, /var/lib/tunnel for root, otherwise
     /// ~/.local/state/tunnel]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
-    /// Threads [default: as many as this process has cores]
+    /// Number of worker threads [default: one per core of this process]
     #[arg(long, value_name = "N")]
     pub(crate) workers: Option<NonZeroUsize>,
-    /// Control socket for `tunnel status` and `tunnel stop` [default: in --state-dir if given, else
-    /// in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
+    /// Control socket for `tunnel status` and other commands [default: in --state-dir if given,
+    /// otherwise in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
     #[arg(long, value_name = "SOCKET")]
     pub(crate) control: Option<PathBuf>,
-    /// Log more; twice for everything
+    /// Log at level debug; -vv at level trace
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// error, warn, info, debug, trace, or by part: info,link=debug [default: $TUNNEL_LOG, info]
     #[arg(long, value_name = "LEVEL", value_parser = levels)]
     pub(crate) log_level: Option<String>,
-    /// How log lines look
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<Format>,
 }
