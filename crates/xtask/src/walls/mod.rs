@@ -3,6 +3,7 @@
 
 mod graph;
 mod licence;
+mod links;
 
 use std::path::Path;
 
@@ -30,6 +31,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let rules: Value = basic_toml::from_str(&text).context("parsing .deny.toml")?;
     let mut breaches = ban_breaches(&graph, &rules)?;
     breaches.extend(licence_breaches(&graph, &rules)?);
+    breaches.extend(links::breaches(root)?);
     for pure in PURE {
         breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
     }
