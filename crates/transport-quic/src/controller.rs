@@ -5,7 +5,7 @@
 //!
 //! Nothing is lost on such a path before a socket's buffer is full, so CUBIC alone keeps megabytes in
 //! it, and the bytes of another stream wait behind them: a byte beside a bulk stream took 16 ms (p99)
-//! instead of 3 ms, for 5 % more bulk throughput (`benches/NOTES.md`).
+//! instead of 3 ms, for 5 % more bulk throughput (`benches/README.md`).
 
 use std::any::Any;
 use std::sync::Arc;
