@@ -44,7 +44,7 @@ fn nothing_ends_when_clocks_jump_by_an_hour() {
         visitor.read_exact(part).unwrap();
         server_clock.set(server);
         client_clock.set(client);
-        // Several pings.
+        // Several pings of real time: the daemons are processes of their own.
         std::thread::sleep(Duration::from_millis(1_700));
         echo(&mut held);
     }

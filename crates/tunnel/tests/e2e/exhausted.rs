@@ -60,6 +60,7 @@ fn take_served(crowd: &mut Vec<TcpStream>) -> Vec<TcpStream> {
 
 /// The share of one core that a daemon takes over two seconds.
 fn share(daemon: &Daemon) -> f64 {
+    // The kernel counts processor time in ticks of 10 ms, so a share needs seconds of real time.
     let (before, start) = (daemon.cpu(), Instant::now());
     std::thread::sleep(Duration::from_secs(2));
     (daemon.cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64()
@@ -69,6 +70,7 @@ fn share(daemon: &Daemon) -> f64 {
 fn settle(daemon: &Daemon) -> u64 {
     wait("the descriptors settle", LONG, || {
         let before = daemon.descriptors();
+        // Longer than the pauses between two attempts of a daemon.
         std::thread::sleep(Duration::from_millis(500));
         (daemon.descriptors() == before).then_some(before)
     })

@@ -136,6 +136,7 @@ fn an_idle_tunnel_outlives_the_time_outs_of_nginx() {
     let mut visitor = connect(running.public("echo"));
     visitor.write_all(b"a").unwrap();
     visitor.read_exact(&mut [0]).unwrap();
+    // Several time-outs of nginx, whose clock is the real time.
     thread::sleep(Duration::from_secs(10));
     visitor.write_all(b"b").unwrap();
     visitor.read_exact(&mut [0]).unwrap();
@@ -174,10 +175,12 @@ fn no_byte_of_100_streams_is_lost_when_nginx_reloads_or_is_started_again() {
             thread::spawn(move || trickle(stream, 200_000))
         })
         .collect();
+    // The transfers are under way; nginx gives no sign of that.
     thread::sleep(Duration::from_secs(1));
     nginx.reload();
     running.client().wait_line(&["resumed over wss://"], SOON);
     drop(nginx);
+    // Some attempts of the client fail in this time.
     thread::sleep(Duration::from_millis(500));
     let before = resumed(&running.client().log());
     nginx = Nginx::start_with(&dir, &conf, port);
@@ -247,6 +250,7 @@ fn an_answer_that_is_no_upgrade_is_told_in_one_line_and_tried_again() {
         let mut running = setup.service("echo", origin.port()).start_server();
         running.start_client();
         running.client().wait_line(&[wanted], SOON);
+        // Further attempts in this time must not repeat the line.
         thread::sleep(Duration::from_secs(2));
         running.client().wait_one_line(&[wanted], SOON);
         let pass = example("location.conf").replace("/some/path", "/tunnel");
