@@ -51,7 +51,7 @@ impl Link {
         }
         inner.expect(number, true);
         Running::start(inner, number, carrier, leftover);
-        inner.settle(now);
+        inner.drive(now);
         true
     }
 
@@ -75,7 +75,7 @@ impl Link {
         if how == Attach::New {
             inner.owner.changed(self, State::Live);
         }
-        inner.settle(crate::now());
+        inner.drive(crate::now());
         true
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     pub(crate) heard: Cell<u64>,
     pub(crate) wakers: Wakers,
     pub(crate) timer: Timer,
+    /// A [`crate::drive::Turn`] is under way.
+    pub(crate) has_turn: Cell<bool>,
     pub(crate) ended: Cell<Option<End>>,
     pub(crate) retirement: Retirement,
     /// Goodbye was said: the link ends with its carrier.
@@ -82,6 +84,7 @@ impl Link {
             heard: Cell::new(0),
             wakers: Wakers::default(),
             timer: Timer::default(),
+            has_turn: Cell::new(false),
             ended: Cell::new(None),
             retirement: Retirement::default(),
             closing: Cell::new(false),
@@ -183,7 +186,7 @@ impl Link {
             return false;
         }
         let taken = self.inner.machine.borrow_mut().send_control(&bytes);
-        self.inner.wake();
+        self.inner.commanded();
         taken
     }
 
@@ -193,7 +196,7 @@ impl Link {
         self.inner.closing.set(true);
         self.inner.machine.borrow_mut().close();
         self.inner.retirement.fate.notify_one();
-        self.inner.wake();
+        self.inner.commanded();
     }
 
     /// Ends the link at once; its streams are reset on both sides.
@@ -226,9 +229,10 @@ impl Connector for Link {
         tracing::debug!(link, stream, to = ?open.target, visitor = ?open.visitor, "stream opened");
         if self.is_going_away() {
             // That was the last id: the owner must know before the next visitor comes.
-            self.inner.tell_all(crate::now());
+            self.inner.drive(crate::now());
+        } else {
+            self.inner.commanded();
         }
-        self.inner.wake();
         Ok(Box::new(StreamInlet::new(Rc::clone(&self.inner), key)))
     }
 }
@@ -245,7 +249,7 @@ impl Inner {
         drop(former);
     }
 
-    fn outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
+    pub(crate) fn outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
         let outlets = self.outlets.borrow();
         let (id, outlet) = outlets.get(key.index())?.as_ref()?;
         (*id == key.id()).then(|| Rc::clone(outlet))
@@ -268,36 +272,6 @@ impl Inner {
             notices.push(notice);
         }
         self.notify.notify_one();
-    }
-
-    /// Wakes the writers and, if a deadline came nearer, the timer.
-    pub(crate) fn wake(&self) {
-        self.wakers.wake();
-        self.timer.rearm(&self.machine);
-    }
-
-    /// After input: everything the machine has to say, and whatever it has to send.
-    pub(crate) fn settle(self: &Rc<Self>, now: Instant) {
-        self.tell_all(now);
-        self.wake();
-    }
-
-    /// Drains what the machine has to say to streams and owner.
-    pub(crate) fn tell_all(self: &Rc<Self>, now: Instant) {
-        loop {
-            let Some(event) = self.machine.borrow_mut().poll_event() else { break };
-            self.dispatch(now, event);
-        }
-        loop {
-            let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
-            net::pool::recycle(frame);
-        }
-        loop {
-            let Some(key) = self.machine.borrow_mut().poll_room() else { break };
-            if let Some(outlet) = self.outlet(key) {
-                outlet.room();
-            }
-        }
     }
 
     pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
@@ -411,7 +385,8 @@ impl Inner {
         if self.carriers.borrow().len() == before {
             return;
         }
-        self.machine.borrow_mut().detach(crate::now(), number);
+        let now = crate::now();
+        self.machine.borrow_mut().detach(now, number);
         if self.closing.get() {
             return self.end(End::Closed);
         }
@@ -419,7 +394,7 @@ impl Inner {
             self.owner.changed(&self.handle(), State::Stalled);
             self.tell(Notice::CarrierLost);
         }
-        self.wake();
+        self.drive(now);
     }
 
     pub(crate) fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
@@ -446,7 +421,7 @@ impl Inner {
         let carriers = std::mem::take(&mut *self.carriers.borrow_mut());
         if self.leave_word(end) {
             carriers.into_iter().for_each(Running::retire);
-            self.wakers.wake();
+            self.wakers.wake_all();
         }
         self.tell(Notice::Ended(end));
         self.retirement.fate.notify_one();

@@ -39,33 +39,32 @@ impl Inlet for StreamInlet {
         let payload = frame.len().saturating_sub(HEAD_ROOM);
         self.link.sent.set(self.link.sent.get() + payload as u64);
         self.link.machine.borrow_mut().send(self.key, frame);
-        // No deadline comes nearer by sending: the writer sets those when it sends.
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 
     fn finish(&self) {
         self.sent_end.set(true);
         self.link.machine.borrow_mut().finish(self.key);
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 
     fn reset(&self, code: ResetCode) {
         self.sent_end.set(true);
         self.link.machine.borrow_mut().reset(self.key, code);
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 
     fn stop(&self, code: ResetCode) {
         self.stopped.set(true);
         self.link.machine.borrow_mut().stop(self.key, code);
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 
     fn refuse(&self, code: ResetCode) {
         self.sent_end.set(true);
         self.stopped.set(true);
         self.link.machine.borrow_mut().refuse(self.key, code);
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 
     fn stall(&self) -> Option<Stall> {
@@ -74,7 +73,7 @@ impl Inlet for StreamInlet {
 
     fn consumed(&self, bytes: usize) {
         self.link.machine.borrow_mut().consume(crate::now(), self.key, bytes);
-        self.link.wake();
+        self.link.commanded();
     }
 }
 
@@ -89,6 +88,6 @@ impl Drop for StreamInlet {
             machine.stop(self.key, ResetCode::Aborted);
         }
         drop(machine);
-        self.link.wakers.wake();
+        self.link.commanded();
     }
 }

@@ -17,6 +17,7 @@ mod carrier;
 mod charge;
 pub mod client;
 mod dial;
+mod drive;
 mod greet;
 mod handle;
 mod inlet;

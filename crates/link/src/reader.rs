@@ -275,6 +275,7 @@ fn process(
     most: usize,
 ) -> Result<usize, Violation> {
     let now = crate::now();
+    let turn = link.begin_turn();
     let mut run = io.run.take();
     let mut payloads = 0;
     let outcome = loop {
@@ -298,7 +299,7 @@ fn process(
     run.end(link, now);
     io.run.set(run);
     if outcome.is_ok() {
-        link.settle(now);
+        turn.end(now);
         source.handled(link, io);
     }
     outcome

@@ -33,7 +33,7 @@ impl Link {
         }
         self.inner.machine.borrow_mut().go_away();
         self.inner.note_going_away();
-        self.inner.wake();
+        self.inner.commanded();
     }
 
     /// Whether it takes no new streams.

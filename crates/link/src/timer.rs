@@ -1,4 +1,4 @@
-//! The one timer of a link.
+//! The one timer of a link. Its task also drives after a command that made news.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -34,23 +34,26 @@ impl Timer {
         }
     }
 
-    /// Wakes the task if the machine's next deadline is before the one it sleeps for.
-    pub(crate) fn rearm(&self, machine: &RefCell<proto::Link>) {
-        let Some(next) = machine.borrow().poll_timeout() else { return };
+    /// Wakes the task if this deadline is before the one it sleeps for.
+    pub(crate) fn rearm(&self, deadline: Option<Instant>) {
+        let Some(next) = deadline else { return };
         if self.armed.get().is_none_or(|armed| next < armed) {
             self.armed.set(Some(next));
-            if let Some(waker) = &*self.waker.borrow() {
-                waker.wake_by_ref();
-            }
+            self.call();
         }
     }
 
-    fn note(&self, deadline: Option<Instant>, cx: &Context<'_>) {
-        self.armed.set(deadline);
-        let mut waker = self.waker.borrow_mut();
-        if waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            *waker = Some(cx.waker().clone());
+    /// Wakes the task, which drives. A running task needs no call: it looks at the machine before it
+    /// sleeps.
+    pub(crate) fn call(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
         }
+    }
+
+    fn sleeps(&self, deadline: Option<Instant>, cx: &Context<'_>) {
+        self.armed.set(deadline);
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
     }
 }
 
@@ -63,18 +66,26 @@ impl Drop for Timer {
 async fn run(link: Weak<Inner>) {
     let mut sleep = std::pin::pin!(tokio::time::sleep(FAR));
     poll_fn(|cx| {
+        let mut is_due = false;
         loop {
             let Some(inner) = link.upgrade() else { return Poll::Ready(()) };
+            // The task runs: nobody needs to call it.
+            inner.timer.waker.take();
+            let now = crate::now();
+            if is_due {
+                inner.machine.borrow_mut().handle_timeout(now);
+            }
+            if is_due || inner.machine.borrow().has_news() {
+                inner.drive(now);
+            }
             let next = inner.machine.borrow().poll_timeout();
-            inner.timer.note(next, cx);
+            inner.timer.sleeps(next, cx);
             let Some(next) = next else { return Poll::Pending };
             sleep.as_mut().reset(next.into());
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            let now = crate::now();
-            inner.machine.borrow_mut().handle_timeout(now);
-            inner.settle(now);
+            is_due = true;
         }
     })
     .await;

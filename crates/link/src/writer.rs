@@ -18,6 +18,7 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
     poll_fn(|cx| {
         link.wakers.enter(io.number, cx);
         let polled = turn(cx, link, io, &mut limit);
+        link.wakers.leave(io.number);
         io.account();
         if io.look(link) {
             cx.waker().wake_by_ref();
@@ -77,11 +78,10 @@ fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::R
             let mut out = io.out.borrow_mut();
             link.machine.borrow_mut().poll_transmit(now, io.number, &mut *out)
         };
+        link.transmitted(now, filled);
         if filled == 0 {
             return Poll::Ready(Ok(0));
         }
-        link.tell_all(now);
-        link.timer.rearm(&link.machine);
     }
     io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())
 }

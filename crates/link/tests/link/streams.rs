@@ -1,13 +1,17 @@
 //! Streams both ways: bytes, ends, refusals, and a slow one beside a quick one.
 
+use std::rc::Rc;
 use std::time::Duration;
 
+use link::{Link, State};
 use proto::{ResetCode, Target};
 use testkit::origins::Pattern;
+use tokio::time::Instant;
 use transport::memory::Faults;
 
 use crate::rig::{
-    Appetite, Behaviour, Client, Scripted, couple, open, path, plan, serve, until, virtually,
+    Appetite, Behaviour, Client, Scripted, Server, Tap, couple, open, path, plan, serve, until,
+    virtually,
 };
 
 #[test]
@@ -94,6 +98,82 @@ fn a_stream_whose_pump_is_dropped_is_aborted() {
         near.leave();
         until("both ends", || tap.reset.get().is_some() && tap.stopped.get().is_some()).await;
         until("forgotten", || server.link().stream_count() == 0).await;
+    });
+}
+
+/// The client's end of a stream whose two directions have ended, and which waits only for the last
+/// bytes that its application has not taken. Nothing of it is left to be sent, and no timer of the
+/// link is near.
+async fn ended_but_not_taken(server: &Server, link: &Link) -> Rc<Tap> {
+    let near = open(link, "a", Appetite::NONE);
+    let (sent, far) = tokio::join!(near.send_pattern(10), server.owner().next_tap());
+    assert!(sent && far.send_pattern(100).await);
+    until("the ends", || near.is_over() && far.is_over()).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(link.stream_count(), 1, "its bytes wait");
+    near
+}
+
+#[test]
+fn a_stream_is_let_go_at_once_when_its_last_bytes_are_taken_after_its_end() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let link = client.live().await;
+        let near = ended_but_not_taken(&server, &link).await;
+        let begin = Instant::now();
+        near.take_queued();
+        assert_eq!(link.stream_count(), 0);
+        // The test holds one reference, and the link the other one.
+        until("its outlet is let go", || Rc::strong_count(&near) == 1).await;
+        assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_stream_is_let_go_at_once_when_its_last_bytes_are_not_wanted_after_its_end() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let link = client.live().await;
+        let near = ended_but_not_taken(&server, &link).await;
+        let begin = Instant::now();
+        near.refuse_more(ResetCode::Aborted);
+        until("its outlet is let go", || Rc::strong_count(&near) == 1).await;
+        assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_stalled_link_lets_a_stream_go_at_once_as_well() {
+    virtually(async {
+        let (server, memory) = serve();
+        let dialer = Scripted::new(&memory, []);
+        let client = Client::start(plan(vec![path(dialer.clone(), 1)]));
+        let link = client.live().await;
+        let near = ended_but_not_taken(&server, &link).await;
+        dialer.is_down.set(true);
+        memory.breakers()[0].kill();
+        until("it stalls", || client.owner.saw(State::Stalled)).await;
+        let begin = Instant::now();
+        near.take_queued();
+        until("its outlet is let go", || Rc::strong_count(&near) == 1).await;
+        assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
+    });
+}
+
+#[test]
+fn a_link_that_retires_ends_at_once_when_the_last_bytes_are_taken() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let link = client.live().await;
+        let near = ended_but_not_taken(&server, &link).await;
+        server.link().go_away();
+        until("a successor", || client.links.get() == 2).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(!link.has_ended(), "its bytes wait");
+        let begin = Instant::now();
+        near.take_queued();
+        until("the link ends", || link.has_ended()).await;
+        assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
     });
 }
 

@@ -207,6 +207,12 @@ impl Link {
         self.carriers.active().map(|carrier| carrier.number)
     }
 
+    /// Whether `poll_event`, `poll_room` or `poll_spent` has something.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        !self.events.is_empty() || !self.room.is_empty() || self.store.has_spent()
+    }
+
     /// The next event; see also [`Link::handle_input`].
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()

@@ -105,6 +105,10 @@ impl Store {
         }
     }
 
+    pub(crate) const fn has_spent(&self) -> bool {
+        !self.spent.is_empty()
+    }
+
     /// See [`crate::Link::poll_spent`].
     pub(crate) fn poll_spent(&mut self) -> Option<Bytes> {
         self.spent.pop()

@@ -116,10 +116,7 @@ impl Beside {
                 lanes.allow(machine.stream_count());
                 filled
             };
-            if filled > 0 {
-                link.tell_all(now);
-                link.timer.rearm(&link.machine);
-            }
+            link.transmitted(now, filled);
         }
         // OPENs before the bytes of what they open: those would take the room that the transport
         // gives all lanes together.

@@ -1,0 +1,121 @@
+//! What follows every input and every command: the news of the machine are told, the writers and
+//! the timer are set.
+//!
+//! An **input** is handled by a task of the link (a reader, a writer, the timer) or by whoever
+//! attaches a carrier. [`Inner::drive`] follows it and does these steps, in this order:
+//!
+//! 1. **Events.** They come first because they change what exists: a closed stream must not be
+//!    told that it has room, and a new stream must have its outlet before anything else reaches it.
+//! 2. **Spent memory** goes back to the pool before step 3, in which sockets are read into
+//!    buffers of that pool.
+//! 3. **Room.** The streams that may send again send now, so that their frames are part of what
+//!    step 4 is about.
+//!
+//!    An outlet or the owner may give commands in steps 1 and 3. So the steps are repeated until
+//!    the machine has no news.
+//! 4. **Writers** are woken, once for all the frames that the steps before have queued.
+//! 5. **Timer.** It comes last because each step before may move the next deadline.
+//!
+//! A **command** comes from the application: from a stream's pump or from the owner, with their
+//! own state on the stack and perhaps borrowed. So nothing is told from there. If a command makes
+//! news, [`Inner::commanded`] wakes the task of the timer, and that task drives.
+//!
+//! A [`Turn`] marks that a task of the link is about to drive. A command inside a turn, given by an
+//! outlet that was just called, needs nothing: the end of the turn looks after it.
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use crate::handle::Inner;
+
+/// A task of the link handles inputs, and drives when the turn ends.
+#[must_use]
+pub(crate) struct Turn<'a> {
+    link: &'a Rc<Inner>,
+    /// False inside another turn, whose end does everything.
+    is_outermost: bool,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // After a panic as well: the end of the link is still to be told.
+        if self.is_outermost {
+            self.link.has_turn.set(false);
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// The inputs are handled: steps 1 to 5 of the module's page.
+    pub(crate) fn end(self, now: Instant) {
+        if !self.is_outermost {
+            return;
+        }
+        let link = self.link;
+        loop {
+            let (has_news, deadline) = {
+                let machine = link.machine.borrow();
+                (machine.has_news(), machine.poll_timeout())
+            };
+            if !has_news {
+                link.wakers.wake();
+                link.timer.rearm(deadline);
+                return;
+            }
+            link.tell_news(now);
+        }
+    }
+}
+
+impl Inner {
+    /// A turn in which several inputs are handled.
+    pub(crate) fn begin_turn(self: &Rc<Self>) -> Turn<'_> {
+        Turn { link: self, is_outermost: !self.has_turn.replace(true) }
+    }
+
+    /// Follows an input. See the module's page.
+    pub(crate) fn drive(self: &Rc<Self>, now: Instant) {
+        self.begin_turn().end(now);
+    }
+
+    /// Follows `poll_transmit`, which is an input as well: deadlines begin, streams have room again.
+    /// A call that gave nothing and made no news has changed nothing. It must not wake the other
+    /// writers, whose calls would wake this one in turn.
+    pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) {
+        if bytes > 0 || self.machine.borrow().has_news() {
+            self.drive(now);
+        }
+    }
+
+    /// Follows a command of the application. Calls neither an outlet nor the owner.
+    pub(crate) fn commanded(&self) {
+        if self.has_turn.get() {
+            return;
+        }
+        self.wakers.wake();
+        let machine = self.machine.borrow();
+        if machine.has_news() {
+            self.timer.call();
+        } else {
+            self.timer.rearm(machine.poll_timeout());
+        }
+    }
+
+    /// Steps 1 to 3. Each effect is taken under a borrow of the machine and executed after it.
+    fn tell_news(self: &Rc<Self>, now: Instant) {
+        loop {
+            let Some(event) = self.machine.borrow_mut().poll_event() else { break };
+            self.dispatch(now, event);
+        }
+        loop {
+            let Some(frame) = self.machine.borrow_mut().poll_spent() else { break };
+            net::pool::recycle(frame);
+        }
+        loop {
+            let Some(key) = self.machine.borrow_mut().poll_room() else { break };
+            if let Some(outlet) = self.outlet(key) {
+                outlet.room();
+            }
+        }
+    }
+}
