@@ -1,12 +1,27 @@
 //! How a carrier comes to a link: in place of the others, or beside them.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
 use bytes::BytesMut;
 use proto::{Attach, CarrierNumber, Preview};
 use transport::Carrier;
 
-use crate::carrier::Running;
-use crate::handle::{Inner, Link};
-use crate::owner::{Notice, State};
+use crate::accept;
+use crate::guard::guarded;
+use crate::inner::{Inner, Link};
+use crate::io::Io;
+use crate::lanes::Beside;
+use crate::reader::{self, First};
+use crate::state::State;
+use crate::tasks::Running;
+use crate::writer;
+
+/// How long the last frame may take on its way out before the connection is closed all the same.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How far a link has come; see [`Link::standing`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +65,7 @@ impl Link {
             return false;
         }
         inner.expect(number, true);
-        Running::start(inner, number, carrier, leftover);
+        start(inner, number, carrier, leftover);
         inner.drive(now);
         true
     }
@@ -71,7 +86,7 @@ impl Link {
         // Closed before RESUME is built, their unread bytes with them.
         inner.expect(number, matches!(how, Attach::Replaces(_)));
         inner.machine.borrow_mut().attach(crate::now(), number, how);
-        Running::start(inner, number, carrier, leftover);
+        start(inner, number, carrier, leftover);
         if how == Attach::New {
             inner.owner.changed(self, State::Live);
         }
@@ -89,12 +104,66 @@ impl Inner {
     /// A new carrier makes the news of the old ones stale, and may replace them.
     fn expect(&self, number: CarrierNumber, replaces: bool) {
         self.last_carrier.set(number);
-        let stale = |notice: &Notice| {
-            matches!(notice, Notice::CarrierLost | Notice::Probe | Notice::Strained)
-        };
-        self.notices.borrow_mut().retain(|notice| !stale(notice));
+        self.notices.forget_carriers();
         if replaces {
             self.drop_carriers(|_| true);
         }
     }
+}
+
+/// Starts reader and writer and enters the carrier into the link.
+fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: BytesMut) {
+    let lanes = carrier.lanes;
+    let streams = link.machine.borrow().stream_count();
+    let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &link.budget, streams)));
+    let watch = carrier.peer.watch.clone();
+    let io = Rc::new(Io::new(link, number, carrier.lane, beside.clone(), watch));
+    let reading = {
+        let (inner, io) = (Rc::clone(link), Rc::clone(&io));
+        async move {
+            let outcome = reader::run(&inner, &io, &mut First, leftover).await;
+            reader::report(&inner, &io, outcome);
+        }
+    };
+    let accepting = beside.map(|beside| {
+        let (inner, io) = (Rc::clone(link), Rc::clone(&io));
+        async move {
+            let outcome = accept::run(&inner, &io, &beside).await;
+            reader::report(&inner, &io, outcome);
+        }
+    });
+    let writing = {
+        let inner = Rc::clone(link);
+        async move {
+            let Some(error) = until_ended(&inner, writer::run(&inner, &io)).await else {
+                let farewell = writer::drain(&inner, &io);
+                if tokio::time::timeout(FAREWELL, farewell).await.is_err() {
+                    tracing::debug!(link = inner.serial, "the farewell did not get through");
+                }
+                return;
+            };
+            tracing::debug!(link = inner.serial, carrier = number.0, %error, "carrier lost");
+            inner.carrier_ended(number);
+        }
+    };
+    let reading = tokio::task::spawn_local(guarded(Rc::downgrade(link), reading)).abort_handle();
+    let writing = tokio::task::spawn_local(guarded(Rc::downgrade(link), writing)).abort_handle();
+    let accepting = accepting.map(|accepting| {
+        tokio::task::spawn_local(guarded(Rc::downgrade(link), accepting)).abort_handle()
+    });
+    let writing = Some(writing);
+    let running = Running { number, peer: carrier.peer, reading, accepting, writing };
+    link.carriers.borrow_mut().push(running);
+}
+
+/// `None` when the link ended before the work did.
+async fn until_ended<T>(link: &Inner, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    poll_fn(|cx| {
+        if link.ended.get().is_some() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(cx).map(Some)
+    })
+    .await
 }

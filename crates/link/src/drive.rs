@@ -26,7 +26,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use crate::handle::Inner;
+use crate::inner::Inner;
 
 /// A task of the link handles inputs, and drives when the turn ends.
 #[must_use]

@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use proto::{HEAD_ROOM, ResetCode, Stall, StreamKey};
 use transport::Inlet;
 
-use crate::handle::Inner;
+use crate::inner::Inner;
 
 pub(crate) struct StreamInlet {
     link: Rc<Inner>,

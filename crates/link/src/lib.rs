@@ -10,46 +10,43 @@
 //! [`Link`] is the handle of a link; [`client`] dials, greets and resumes for ever; [`server`]
 //! greets who comes in. Everything of a link lives on one worker.
 
+mod accept;
+mod alarm;
 mod attach;
 mod backoff;
 mod budget;
-mod carrier;
 mod charge;
 pub mod client;
 mod dial;
+mod dispatch;
 mod drive;
+mod end;
+mod gathered;
 mod greet;
+mod guard;
 mod handle;
 mod inlet;
+mod inner;
+mod io;
 mod lanes;
-mod owner;
+mod notices;
 mod reader;
 mod retire;
+mod retirement;
 pub mod server;
+mod state;
 mod strain;
+mod system;
+mod tasks;
 mod timer;
+mod wakers;
 mod writer;
 
 pub use backoff::Retry;
 pub use budget::{Lease, ProcessBudget};
 pub use dial::{Path, dial};
 pub use greet::GreetError;
-pub use handle::Link;
-pub use owner::{End, Owner, Settings, State};
-
-/// The time of the runtime, which tests can hold.
-fn now() -> std::time::Instant {
-    tokio::time::Instant::now().into_std()
-}
-
-/// Fresh random bytes from the operating system.
-///
-/// # Panics
-/// Where the system has none nothing here is safe: the task ends, and its link with it.
-#[must_use]
-pub fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    #[expect(clippy::expect_used, reason = "no secret may be made from anything else")]
-    getrandom::fill(&mut bytes).expect("the operating system has random bytes");
-    bytes
-}
+pub use inner::{Link, Owner};
+pub use state::{End, Settings, State};
+pub(crate) use system::now;
+pub use system::random;

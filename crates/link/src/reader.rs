@@ -1,20 +1,19 @@
 //! The reader of a carrier's first lane, and of each lane of a single stream: one large read, frames
 //! cut out of it without copying, payload handed to its target inline.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
-use net::{gather, pool};
-use proto::{CarrierNumber, Event, StreamKey, Violation};
+use bytes::BytesMut;
+use net::pool;
+use proto::{CarrierNumber, Event, Violation};
 
-use crate::carrier::Io;
-use crate::handle::Inner;
-use crate::owner::End;
+use crate::inner::Inner;
+use crate::io::Io;
+use crate::state::End;
 
 /// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
 const BUSY: usize = 64 << 10;
@@ -303,32 +302,6 @@ fn process(
         source.handled(link, io);
     }
     outcome
-}
-
-/// Payloads of one stream that came one behind the other: they leave in one gathered write.
-#[derive(Debug, Default)]
-pub(crate) struct Run {
-    of: Option<StreamKey>,
-    pieces: VecDeque<Bytes>,
-}
-
-impl Run {
-    fn push(&mut self, link: &Inner, now: Instant, key: StreamKey, bytes: Bytes) {
-        if self.of != Some(key) || self.pieces.len() >= gather::MOST {
-            self.end(link, now);
-            self.of = Some(key);
-        }
-        self.pieces.push_back(bytes);
-    }
-
-    fn end(&mut self, link: &Inner, now: Instant) {
-        if let Some(key) = self.of.take()
-            && link.ended.get().is_none()
-        {
-            link.deliver(now, key, &mut self.pieces);
-        }
-        self.pieces.clear();
-    }
 }
 
 /// Tells the link how reading ended.

@@ -1,27 +1,10 @@
 //! How a link is told to go, who hears of it, and when it is over: the driver's part of what
 //! `proto` says about retirement.
 
-use std::cell::Cell;
 use std::rc::Rc;
 
-use tokio::sync::Notify;
-
-use crate::Link;
-use crate::handle::Inner;
-use crate::owner::{End, State};
-
-/// How far it has come.
-#[derive(Debug, Default)]
-pub(crate) struct Retirement {
-    /// Another link is wanted.
-    told_to_go: Cell<bool>,
-    /// The owner knows that no more streams are taken.
-    pub(crate) going_away: Cell<bool>,
-    /// The peer has no stream left and opens none.
-    peer_done: Cell<bool>,
-    /// Tells whoever keeps links one after the other that this one is not to be used any more.
-    pub(crate) fate: Notify,
-}
+use crate::inner::{Inner, Link};
+use crate::state::{End, State};
 
 impl Link {
     /// Lets the link retire; its streams go on until they end, and the link with the last of them.

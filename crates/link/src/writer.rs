@@ -6,8 +6,8 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use crate::carrier::Io;
-use crate::handle::Inner;
+use crate::inner::Inner;
+use crate::io::Io;
 
 /// Bytes written in one turn before others may run.
 const BUDGET: usize = 1 << 20;
@@ -67,23 +67,40 @@ pub(crate) async fn drain(link: &Rc<Inner>, io: &Io) {
     .await;
 }
 
-/// One write; `Ok(0)` when there is nothing to write.
+/// One round of writing: what waits, then the next batch. `Ok(0)` when there is nothing to write.
 fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::Result<usize>> {
-    if let Some(beside) = &io.beside {
-        return beside.fill_and_write(cx, link, io);
-    }
+    let beside = io.beside.as_deref();
+    let mut written = match beside {
+        Some(beside) => beside.retry(cx)?,
+        None => 0,
+    };
     if io.out.borrow().is_empty() {
         let now = crate::now();
         let filled = {
-            let mut out = io.out.borrow_mut();
-            link.machine.borrow_mut().poll_transmit(now, io.number, &mut *out)
+            let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
+            match beside {
+                Some(beside) => beside.fill(&mut machine, now, io.number, &mut out),
+                None => machine.poll_transmit(now, io.number, &mut *out),
+            }
         };
         link.transmitted(now, filled);
-        if filled == 0 {
-            return Poll::Ready(Ok(0));
+    }
+    // OPENs before the bytes of what they open: those would take the room that the transport
+    // gives all lanes together.
+    while !io.out.borrow().is_empty() {
+        match io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())? {
+            Poll::Ready(n) => written += n,
+            Poll::Pending if written == 0 => return Poll::Pending,
+            Poll::Pending => return Poll::Ready(Ok(written)),
         }
     }
-    io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())
+    if let Some(beside) = beside {
+        written += beside.write_batch(cx)?;
+        if written == 0 && beside.is_blocked() {
+            return Poll::Pending;
+        }
+    }
+    Poll::Ready(Ok(written))
 }
 
 /// Keeps the kernel's queue at about a millisecond of the rate. Set only when it changed by half.

@@ -15,48 +15,20 @@ use proto::greeting::{
 use proto::{CarrierNumber, GOAWAY_CLOSED, Head, Kind, LinkId, StreamId};
 use transport::{Carrier, CarrierError, LocalFuture, Say};
 
-use super::{Keeper, Report};
+use super::error::DialError;
+use super::keeper::Keeper;
+use super::plan::Report;
 use crate::attach::Standing;
 use crate::backoff::Failure;
 use crate::dial::dial_early;
-use crate::{GreetError, Link, greet};
+use crate::greet;
+use crate::inner::Link;
 
 /// Head start of a path before the next one is tried beside it.
 const PATH_STAGGER: Duration = Duration::from_secs(2);
 
 /// How long ten bytes may take on their way out.
 const DISMISSAL: Duration = Duration::from_secs(1);
-
-/// Why a path did not lead to the server.
-#[derive(Debug, thiserror::Error)]
-pub enum DialError {
-    /// No connection.
-    #[error(transparent)]
-    Carrier(#[from] CarrierError),
-    /// A connection, but no log-in.
-    #[error(transparent)]
-    Greet(#[from] GreetError),
-}
-
-impl DialError {
-    pub(super) fn failure(&self) -> Failure {
-        match self {
-            Self::Carrier(error) if error.is_network() => Failure::Network,
-            Self::Carrier(_) => Failure::Refused,
-            Self::Greet(error) => match error.refusal() {
-                Some(Refusal::Superseded) => Failure::Superseded,
-                Some(Refusal::UnknownLink | Refusal::Unavailable) => Failure::Network,
-                Some(_) => Failure::Refused,
-                None => match error {
-                    GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout => {
-                        Failure::Network
-                    }
-                    GreetError::Greeting(_) => Failure::Refused,
-                },
-            },
-        }
-    }
-}
 
 /// A greeted carrier, and by which path it came.
 pub(super) struct Connected {

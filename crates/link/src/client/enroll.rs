@@ -8,9 +8,9 @@ use proto::greeting::{
     Versions,
 };
 
-use super::DialError;
-use crate::dial::dial;
-use crate::{Path, greet};
+use super::error::DialError;
+use crate::dial::{Path, dial};
+use crate::greet::{self, GreetError};
 
 /// Gives `code` to the server and gets the token of `name` for it. The server has kept what it needs
 /// of that token when this is ready. A code is worth one answer: of several paths to the server, try
@@ -35,5 +35,5 @@ pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToke
     // The server closes as well; whether it hears our end does not matter to it.
     poll_fn(|cx| carrier.lane.poll_close(cx)).await.ok();
     let token = accepted.token.ok_or(GreetingError::Answer("no token for the code"));
-    Ok(token.map_err(crate::GreetError::from)?)
+    Ok(token.map_err(GreetError::from)?)
 }

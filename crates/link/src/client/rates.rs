@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::watch::PREFER_EVERY;
-use crate::Link;
+use crate::inner::Link;
+use crate::notices::{Little, Way};
 use crate::strain::per_second;
+
+/// How often a preferred path is tried while another one carries the link.
+pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
 
 /// How long a path is looked at that is tried, and how often. The rate is that of the best such piece, for
 /// what there was to carry may be over soon.
@@ -33,21 +36,6 @@ const DOUBLED: u32 = 5;
 
 /// A path that was not strained for so long is as good as new.
 const GOOD: Duration = Duration::from_mins(10);
-
-/// Which way little was carried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    Up,
-    Down,
-}
-
-/// Little was carried.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Little {
-    pub(crate) way: Way,
-    /// Bytes a second.
-    pub(crate) rate: u64,
-}
 
 impl Way {
     /// Payload that was carried this way so far.

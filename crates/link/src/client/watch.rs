@@ -10,15 +10,14 @@ use proto::greeting::GREETING_TIMEOUT;
 use proto::{Attach, CarrierNumber};
 use tokio::time::Instant;
 
-use super::Keeper;
-use super::attempt::{Answer, Attempt, Connected, DialError, Known, Won, dismiss, finished};
-use super::rates::{Rates, Shown};
-use crate::Link;
+use super::attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
+use super::error::DialError;
+use super::keeper::Keeper;
+use super::rates::{PREFER_EVERY, Rates, Shown};
 use crate::backoff::Backoff;
-use crate::owner::{End, Notice};
-
-/// How often a preferred path is tried while another one carries the link.
-pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
+use crate::inner::Link;
+use crate::notices::{Little, Notice};
+use crate::state::End;
 
 /// A carrier that has lived for so long was let in, whatever was said early on it.
 const LET_IN: Duration = GREETING_TIMEOUT;
@@ -52,7 +51,7 @@ impl Watch {
         let mut prefer_at = attached + PREFER_EVERY;
         while !self.link.has_ended() {
             let answer = tokio::select! {
-                notice = self.link.notice() => match notice {
+                notice = self.link.inner.notices.next() => match notice {
                     Notice::Ended(_) => return,
                     Notice::CarrierLost => {
                         // Later numbers win over whatever becomes of these.
@@ -72,8 +71,8 @@ impl Watch {
                         self.try_beside(next);
                         continue;
                     }
-                    Notice::Strained => {
-                        self.try_quicker();
+                    Notice::Strained(little) => {
+                        self.try_quicker(little);
                         continue;
                     }
                 },
@@ -133,9 +132,8 @@ impl Watch {
     }
 
     /// The carrier takes little of what there is: perhaps another path takes more.
-    fn try_quicker(&mut self) {
+    fn try_quicker(&mut self, little: Little) {
         let count = self.keeper.client.paths.len();
-        let Some(little) = self.link.inner.little.take() else { return };
         if !self.trials.is_empty() {
             return;
         }
@@ -199,9 +197,9 @@ async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T>
     loop {
         tokio::select! {
             done = &mut work => return (!link.has_ended()).then_some(done),
-            notice = link.notice() => match notice {
+            notice = link.inner.notices.next() => match notice {
                 Notice::Ended(_) => return None,
-                Notice::CarrierLost | Notice::Probe | Notice::Strained => {}
+                Notice::CarrierLost | Notice::Probe | Notice::Strained(_) => {}
             },
         }
     }

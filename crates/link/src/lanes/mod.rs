@@ -3,25 +3,25 @@
 //!
 //! ```text
 //!   writer --frames by stream--> outgoing/ --a lane per stream--> peer
-//!   peer --> incoming.rs: a small task per lane --> reader.rs --> proto::Link
+//!   peer --> accept.rs: a small task per lane --> reader.rs --> proto::Link
 //! ```
 //! What may be on which lane is the business of `proto`.
 
-mod incoming;
 mod outgoing;
 mod unread;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-pub(crate) use incoming::accept;
-use outgoing::Outlanes;
+use bytes::Bytes;
+use outgoing::{Batch, Further, Outlanes};
 use proto::{Budget, CarrierNumber, Link, StreamId};
-use transport::Lanes;
+use transport::{Lanes, RecvLane};
 use unread::Unread;
 
 /// What a carrier has beside its first lane.
@@ -35,11 +35,11 @@ pub(crate) struct Beside {
 
 /// Lanes in the order in which their turns come: those of streams that are ours, then the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Early {
-    is_peers: bool,
-    stream: StreamId,
+pub(crate) struct Early {
+    pub(crate) is_peers: bool,
+    pub(crate) stream: StreamId,
     /// Which of the carrier's, as several may claim one stream.
-    lane: u64,
+    pub(crate) lane: u64,
 }
 
 impl fmt::Debug for Beside {
@@ -93,7 +93,45 @@ impl Beside {
     }
 
     /// Wakes the task of `cx` once it is the turn of that lane.
-    fn wait(&self, cx: &Context<'_>, early: Early) {
+    pub(crate) fn wait(&self, cx: &Context<'_>, early: Early) {
         self.early.borrow_mut().insert(early, cx.waker().clone());
+    }
+
+    /// The next lane that the peer opens.
+    pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Box<dyn RecvLane>>> {
+        self.lanes.borrow_mut().poll_accept(cx)
+    }
+
+    /// Offers what waits to its lanes once more. Returns the bytes that they took.
+    pub(crate) fn retry(&self, cx: &mut Context<'_>) -> io::Result<usize> {
+        self.outgoing.borrow_mut().retry(cx)
+    }
+
+    /// Takes the next batch from the machine: frames for the carrier's first lane into `first`, the
+    /// others for [`Beside::write_batch`]. Returns the bytes of all.
+    pub(crate) fn fill(
+        &self,
+        machine: &mut Link,
+        now: Instant,
+        number: CarrierNumber,
+        first: &mut VecDeque<Bytes>,
+    ) -> usize {
+        let mut lanes = self.lanes.borrow_mut();
+        let mut outgoing = self.outgoing.borrow_mut();
+        let mut batch = Batch::new(first, Further::new(&mut **lanes), &mut outgoing);
+        let filled = machine.poll_transmit(now, number, &mut batch);
+        // Those that are opened here are answered by lanes of the peer's.
+        lanes.allow(machine.stream_count());
+        filled
+    }
+
+    /// Hands the batch to the lanes. Returns the bytes that they took.
+    pub(crate) fn write_batch(&self, cx: &mut Context<'_>) -> io::Result<usize> {
+        self.outgoing.borrow_mut().write_batch(cx)
+    }
+
+    /// Whether a lane did not take everything.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.outgoing.borrow().is_blocked()
     }
 }

@@ -6,17 +6,12 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::{Link, Outgoing, Priority, StreamKey};
 use transport::{Lanes, SendLane};
-
-use super::Beside;
-use crate::carrier::Io;
-use crate::handle::Inner;
 
 /// Bytes that lanes did not take: with more of them no payload is asked for, so that what is handed
 /// out and can be overtaken no more stays small.
@@ -91,53 +86,14 @@ impl fmt::Debug for Outlanes {
     }
 }
 
-impl Beside {
-    /// One round of writing: what waits, then the next batch. `Ok(0)` when there is nothing to
-    /// write.
-    pub(crate) fn fill_and_write(
-        &self,
-        cx: &mut Context<'_>,
-        link: &Rc<Inner>,
-        io: &Io,
-    ) -> Poll<io::Result<usize>> {
-        let mut written = self.outgoing.borrow_mut().retry(cx)?;
-        if io.out.borrow().is_empty() {
-            let now = crate::now();
-            let filled = {
-                let mut first = io.out.borrow_mut();
-                let mut lanes = self.lanes.borrow_mut();
-                let mut outgoing = self.outgoing.borrow_mut();
-                let further = Further { lanes: &mut **lanes, has_none: false };
-                let mut batch =
-                    Batch { first: &mut first, lanes: further, outgoing: &mut outgoing };
-                let mut machine = link.machine.borrow_mut();
-                let filled = machine.poll_transmit(now, io.number, &mut batch);
-                // Those that are opened here are answered by lanes of the peer's.
-                lanes.allow(machine.stream_count());
-                filled
-            };
-            link.transmitted(now, filled);
-        }
-        // OPENs before the bytes of what they open: those would take the room that the transport
-        // gives all lanes together.
-        while !io.out.borrow().is_empty() {
-            match io.lane.borrow_mut().poll_write(cx, &mut io.out.borrow_mut())? {
-                Poll::Ready(n) => written += n,
-                Poll::Pending if written == 0 => return Poll::Pending,
-                Poll::Pending => return Poll::Ready(Ok(written)),
-            }
-        }
-        written += self.outgoing.borrow_mut().write_batch(cx)?;
-        if written == 0 && !self.outgoing.borrow().blocked.is_empty() {
-            return Poll::Pending;
-        }
-        Poll::Ready(Ok(written))
-    }
-}
-
 impl Outlanes {
+    /// Whether a lane did not take everything.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
     /// Offers what waits to its lanes once more.
-    fn retry(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+    pub(super) fn retry(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         for _ in 0..self.blocked.len() {
             let Some(key) = self.blocked.pop_front() else { break };
@@ -147,7 +103,7 @@ impl Outlanes {
     }
 
     /// Hands the batch to the lanes, the frames of a stream together.
-    fn write_batch(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
+    pub(super) fn write_batch(&mut self, cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         while let Some((key, frame, last)) = self.batch.pop_front() {
             let mut ends = last == Last::Fin;
@@ -277,20 +233,24 @@ impl Outlanes {
 }
 
 /// A batch of frames, sorted by lane.
-struct Batch<'a> {
+pub(super) struct Batch<'a> {
     first: &'a mut VecDeque<Bytes>,
     lanes: Further<'a>,
     outgoing: &'a mut Outlanes,
 }
 
 /// Lanes that may be had.
-struct Further<'a> {
+pub(super) struct Further<'a> {
     lanes: &'a mut dyn Lanes,
     /// None is; asked once a batch.
     has_none: bool,
 }
 
-impl Further<'_> {
+impl<'a> Further<'a> {
+    pub(super) fn new(lanes: &'a mut dyn Lanes) -> Self {
+        Self { lanes, has_none: false }
+    }
+
     fn open(&mut self, priority: Priority) -> Option<Box<dyn SendLane>> {
         if self.has_none {
             return None;
@@ -302,7 +262,15 @@ impl Further<'_> {
     }
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    pub(super) fn new(
+        first: &'a mut VecDeque<Bytes>,
+        lanes: Further<'a>,
+        outgoing: &'a mut Outlanes,
+    ) -> Self {
+        Self { first, lanes, outgoing }
+    }
+
     /// Whether the stream has a lane of its own. If it is new it gets one of this class.
     fn has_lane(&mut self, key: StreamKey, opens: Option<Priority>) -> bool {
         let slot = self.outgoing.slot(key);

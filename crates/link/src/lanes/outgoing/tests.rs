@@ -1,5 +1,6 @@
 //! Which lane a stream's payload takes.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,13 +1,8 @@
-//! What a link is made of, who owns it, and what its owner is told.
+//! What a link is made of, and how it stands.
 
-use std::fmt;
 use std::rc::Rc;
 
-use proto::control::ControlMessage;
-use proto::{Budget, LinkConfig, Open, Side, Violation};
-use transport::{Inlet, Outlet};
-
-use crate::Link;
+use proto::{Budget, LinkConfig, Side, Violation};
 
 /// What a link is made of.
 #[derive(Debug)]
@@ -62,28 +57,4 @@ pub enum End {
     /// A task of it panicked; its message is in the log.
     #[error("defect in this program")]
     Panicked,
-}
-
-/// Who owns a link: takes its streams and messages. Called on the link's worker, never while the
-/// link is borrowed; must not block.
-pub trait Owner: fmt::Debug {
-    /// The peer opened a stream.
-    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
-    /// A message came on the control stream.
-    fn message(&self, link: &Link, message: ControlMessage);
-    /// The link changed its state.
-    fn changed(&self, link: &Link, state: State);
-}
-
-/// What the task that supervises a link waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notice {
-    /// The active carrier died and no other took over.
-    CarrierLost,
-    /// Long silence: try the next path beside the present one.
-    Probe,
-    /// The active carrier takes little of what there is to send: `Inner::little`.
-    Strained,
-    /// The link is over.
-    Ended(End),
 }

@@ -11,20 +11,21 @@ use proto::{CarrierNumber, Event, LaneInput, Side, Violation};
 use tokio::task::JoinSet;
 use transport::RecvLane;
 
-use super::{Beside, Early};
-use crate::carrier::{Io, guarded};
-use crate::handle::Inner;
+use crate::guard::guarded;
+use crate::inner::Inner;
+use crate::io::Io;
+use crate::lanes::{Beside, Early};
 use crate::reader::{self, Outcome, Source};
 
 /// Accepts lanes until the carrier is lost. Dropping it ends their tasks.
-pub(crate) async fn accept(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> Outcome {
+pub(crate) async fn run(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> Outcome {
     let mut tasks = JoinSet::new();
     let mut count = 0;
     let side = link.machine.borrow().side();
     poll_fn(|cx| {
         while let Poll::Ready(Some(_)) = tasks.poll_join_next(cx) {}
         loop {
-            let accepted = beside.lanes.borrow_mut().poll_accept(cx);
+            let accepted = beside.poll_accept(cx);
             let lane = match accepted {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Outcome::Lost(error)),

@@ -1,54 +1,18 @@
-//! The server's half of a greeting. Who may log in is decided by a [`Verifier`]; which worker gets
-//! the link, by the caller: a [`Greeted`] can be sent to it.
+//! A carrier whose greeting is done, until it belongs to its link.
 
 use std::io;
-use std::pin::Pin;
-use std::time::Duration;
 
 use bytes::BytesMut;
 use proto::greeting::{
-    Attach as Claim, AttachMode, Features, Grant, LinkSecret, NONCE_LENGTH, Name, Refusal,
-    ServerAccepted, ServerSetup, StoredCredential, Terms, Versions,
+    AttachMode, Features, Grant, NONCE_LENGTH, ServerAccepted, ServerSetup, Versions,
 };
-use proto::{Attach, InstanceId, LinkId, Preview};
-use transport::{Carrier, Early, Peer};
+use proto::{Attach, Preview};
+use transport::{Carrier, Early};
 
-use crate::{GreetError, Link, greet};
-
-/// What a verifier says, or why it says nothing.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
-
-/// What a link is shown as before its client is known, with the terms it is told.
-pub type Shown<'a> = Pin<Box<dyn Future<Output = Option<(Terms, Preview)>> + 'a>>;
-
-/// Decides who may log in. Called on any worker.
-pub trait Verifier {
-    /// The credentials of a name, at most two; none for an unknown one.
-    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>>;
-    /// The credential of the one-time code that a name may have.
-    fn code(&self, _name: &Name) -> Option<StoredCredential> {
-        None
-    }
-    /// Whether somebody may come in whose name is unknown, and introduce himself.
-    fn introductions(&self) -> bool {
-        false
-    }
-    /// Whether a client of this name is believed by its verified certificate alone.
-    fn certificate_suffices(&self, name: &Name) -> bool;
-    /// The secret of a live link of this process of this client.
-    fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
-    /// Somebody has shown the secret of this link before the handshake is done, maybe not for the
-    /// first time: what he may see, [`Link::preview`]. Nothing may change by it.
-    fn preview<'a>(&'a self, _name: &'a Name, _instance: InstanceId, _claim: Claim) -> Shown<'a> {
-        Box::pin(async { None })
-    }
-    /// All is proved: may it come in? The terms carry a fresh link id.
-    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Answer<'a, Terms>;
-    /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
-    fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
-        Duration::ZERO
-    }
-}
+use super::exchange::{self, Done};
+use super::verifier::Verifier;
+use crate::greet::{GreetError, binding};
+use crate::inner::Link;
 
 /// A carrier whose greeting is done; on its way to the worker of its link.
 #[derive(Debug)]
@@ -82,15 +46,15 @@ pub async fn greet_early(
     verifier: &dyn Verifier,
 ) -> Result<Greeted, GreetError> {
     let setup = ServerSetup {
-        binding: greet::binding(&carrier.peer),
+        binding: binding(&carrier.peer),
         certificate_name: carrier.peer.certificate_name.clone(),
         versions: Versions::OURS,
         features: Features(0),
         introductions: verifier.introductions(),
         nonce: crate::random::<NONCE_LENGTH>(),
     };
-    let done = greet::greet_client(&mut carrier, early, verifier, setup).await?;
-    let greet::Done { grant, accepted, leftover, preview } = done;
+    let done = exchange::greet_client(&mut carrier, early, verifier, setup).await?;
+    let Done { grant, accepted, leftover, preview } = done;
     Ok(Greeted { grant, accepted, carrier, leftover, preview })
 }
 

@@ -1,0 +1,60 @@
+//! When the timer's task of a link is woken, and by whom.
+
+use std::cell::{Cell, RefCell};
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use tokio::task::AbortHandle;
+
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    armed: Cell<Option<Instant>>,
+    waker: RefCell<Option<Waker>>,
+    task: RefCell<Option<AbortHandle>>,
+}
+
+impl Alarm {
+    /// The task that runs from now on.
+    pub(crate) fn started(&self, task: AbortHandle) {
+        *self.task.borrow_mut() = Some(task);
+    }
+
+    /// The task runs: it needs no call until it sleeps.
+    pub(crate) fn runs(&self) {
+        self.waker.take();
+    }
+
+    pub(crate) fn stop(&self) {
+        if let Some(task) = self.task.borrow_mut().take() {
+            task.abort();
+        }
+    }
+
+    /// Wakes the task if this deadline is before the one it sleeps for.
+    pub(crate) fn rearm(&self, deadline: Option<Instant>) {
+        let Some(next) = deadline else { return };
+        if self.armed.get().is_none_or(|armed| next < armed) {
+            self.armed.set(Some(next));
+            self.call();
+        }
+    }
+
+    /// Wakes the task, which drives. A running task needs no call: it looks at the machine before it
+    /// sleeps.
+    pub(crate) fn call(&self) {
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(crate) fn sleeps(&self, deadline: Option<Instant>, cx: &Context<'_>) {
+        self.armed.set(deadline);
+        *self.waker.borrow_mut() = Some(cx.waker().clone());
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,38 @@
+//! Why a client did not reach its server.
+
+use proto::greeting::Refusal;
+use transport::CarrierError;
+
+use crate::backoff::Failure;
+use crate::greet::GreetError;
+
+/// Why a path did not lead to the server.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// No connection.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+    /// A connection, but no log-in.
+    #[error(transparent)]
+    Greet(#[from] GreetError),
+}
+
+impl DialError {
+    pub(super) fn failure(&self) -> Failure {
+        match self {
+            Self::Carrier(error) if error.is_network() => Failure::Network,
+            Self::Carrier(_) => Failure::Refused,
+            Self::Greet(error) => match error.refusal() {
+                Some(Refusal::Superseded) => Failure::Superseded,
+                Some(Refusal::UnknownLink | Refusal::Unavailable) => Failure::Network,
+                Some(_) => Failure::Refused,
+                None => match error {
+                    GreetError::Io(_) | GreetError::Handshake(_) | GreetError::Timeout => {
+                        Failure::Network
+                    }
+                    GreetError::Greeting(_) => Failure::Refused,
+                },
+            },
+        }
+    }
+}

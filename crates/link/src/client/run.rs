@@ -1,0 +1,152 @@
+//! Keeps one link after another.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use proto::{Attach, Side};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::attempt::{Answer, Attempt, Connected, Known, dismiss};
+use super::keeper::Keeper;
+use super::plan::{Client, OnLink, Report};
+use super::rates::Rates;
+use super::watch::Watch;
+use crate::backoff::{Backoff, Failure};
+use crate::guard::guarded;
+use crate::inner::{Link, Owner};
+use crate::state::{End, Settings};
+
+/// Links of one keeper that live at a time: the one in use and those whose last streams have not
+/// ended. With so many the last one stays in use until one is gone, for a server that asks for
+/// links again and again shall not gather them. An upgrade every day of a fortnight fits.
+const LIVING_MAX: usize = 16;
+
+/// Keeps a link until this end closes it, and the ones before it until their last streams end.
+/// `current` holds the link to be used. Dropping the future closes them all.
+pub async fn run(
+    client: Client,
+    owner: Rc<dyn Owner>,
+    current: Rc<OnLink>,
+    report: Rc<dyn Fn(Report<'_>)>,
+) {
+    let keeper = Rc::new(Keeper { client, owner, report });
+    let mut backoff = Backoff::new(keeper.client.retry);
+    let mut living = JoinSet::new();
+    // Told to go, and in use until it has a successor.
+    let mut former: Option<Link> = None;
+    loop {
+        let Some(connected) = unless_closed(former.as_ref(), keeper.connect_new()).await else {
+            return;
+        };
+        let Some((connected, trials)) = connected else { break };
+        let began = Instant::now();
+        let Some(watch) = keeper.begin(connected, trials, &*current) else { continue };
+        let link = watch.link.clone();
+        living.spawn_local(guarded(Rc::downgrade(&link.inner), watch.run()));
+        if let Some(former) = former.take() {
+            tracing::info!(link = former.serial(), successor = link.serial(), "link retires");
+            former.go_away();
+        }
+        link.told_to_go().await;
+        match link.ended() {
+            Some(End::Closed) => return,
+            Some(_) => current(None),
+            None => former = Some(link),
+        }
+        if keeper.is_leaving() {
+            break;
+        }
+        // A server that sends each link away at once is not asked for the next without a pause.
+        let pause = tokio::time::sleep(backoff.after(began.elapsed()));
+        let room = async {
+            pause.await;
+            while living.try_join_next().is_some() {}
+            while living.len() >= LIVING_MAX {
+                living.join_next().await;
+            }
+        };
+        if unless_closed(former.as_ref(), room).await.is_none() {
+            return;
+        }
+    }
+    while living.join_next().await.is_some() {}
+}
+
+/// `None` when this end closed the link meanwhile: no other follows.
+async fn unless_closed<T>(link: Option<&Link>, work: impl Future<Output = T>) -> Option<T> {
+    let Some(link) = link else { return Some(work.await) };
+    tokio::select! {
+        biased;
+        () = link.closed_here() => None,
+        done = work => Some(done),
+    }
+}
+
+impl Keeper {
+    /// Starts a link on its first carrier.
+    fn begin(
+        self: &Rc<Self>,
+        connected: Connected,
+        trials: Vec<Attempt>,
+        current: &OnLink,
+    ) -> Option<Watch> {
+        let Connected { path, number, carrier, accepted, leftover, .. } = connected;
+        let secret = accepted.secret?;
+        let known = Known {
+            id: accepted.link,
+            secret,
+            claimed: Cell::new(number.0),
+            early: Cell::new(true),
+        };
+        let mut config = self.client.link;
+        config.resume_timeout = accepted.resume_timeout;
+        config.keepalive = accepted.keepalive;
+        let budget = Rc::clone(&self.client.budget);
+        let serial = self.client.serials.fetch_add(1, Ordering::Relaxed);
+        let settings = Settings { side: Side::Client, config, budget, serial };
+        let link = Link::new(settings, Rc::clone(&self.owner));
+        let watch = Watch {
+            keeper: Rc::clone(self),
+            link: link.clone(),
+            known,
+            path,
+            trials,
+            rates: Rates::default(),
+        };
+        current(Some(&link));
+        if let Some(path) = self.client.paths.get(path) {
+            // Not before: the owner tells it with the link.
+            (self.report)(Report::Connected { path, resumed: false });
+        }
+        link.attach(number, Attach::New, carrier, leftover);
+        Some(watch)
+    }
+
+    /// Retries for ever; `None` when this process is about to end.
+    async fn connect_new(&self) -> Option<(Connected, Vec<Attempt>)> {
+        let mut backoff = Backoff::new(self.client.retry);
+        while !self.is_leaving() {
+            let pause = match self.connect(None).await {
+                Ok((Answer::Greeted(connected), _)) if self.is_leaving() => {
+                    dismiss(*connected).await;
+                    break;
+                }
+                Ok((Answer::Greeted(connected), rest)) => {
+                    self.client.logged_in.store(true, Ordering::Relaxed);
+                    return Some((*connected, rest));
+                }
+                // Of no meaning: no link was named.
+                Ok((Answer::Forgotten, _)) => backoff.failed(Failure::Network),
+                Err((path, error)) => {
+                    let pause = backoff.failed(error.failure());
+                    self.tell_failure(path, &error, pause);
+                    pause
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+        None
+    }
+}

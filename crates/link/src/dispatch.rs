@@ -1,0 +1,120 @@
+//! Hands an event of the machine to the outlet or the owner that it is for.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use proto::control::{ControlMessage, Strained};
+use proto::{Event, GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
+use proto::{ResetCode, Side, StreamKey, Violation};
+
+use crate::inlet::StreamInlet;
+use crate::inner::Inner;
+use crate::notices::{Little, Notice, Way};
+use crate::state::{End, State};
+
+impl Inner {
+    pub(crate) fn dispatch(self: &Rc<Self>, now: Instant, event: Event) {
+        if self.ended.get().is_some() {
+            // Whoever owned it knows that all its streams are gone.
+            return;
+        }
+        match event {
+            Event::Data { key, bytes } => self.deliver(now, key, &mut VecDeque::from([bytes])),
+            Event::Opened { key, open } => {
+                let (link, stream) = (self.serial, key.id().raw());
+                let (to, visitor) = (&open.target, open.visitor);
+                tracing::debug!(link, stream, ?to, ?visitor, "stream opened by the other side");
+                let inlet = Box::new(StreamInlet::new(Rc::clone(self), key));
+                let outlet = self.owner.accept(&self.handle(), open, inlet);
+                if self.ended.get().is_some() {
+                    return outlet.reset(ResetCode::Shutdown);
+                }
+                self.put_outlet(key, outlet);
+            }
+            Event::Finished { key } => {
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.finish();
+                }
+            }
+            Event::Reset { key, code } => {
+                let (link, stream) = (self.serial, key.id().raw());
+                tracing::debug!(link, stream, reason = %code, "stream reset by the other side");
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.reset(code);
+                }
+            }
+            Event::Stopped { key, code } => {
+                if let Some(outlet) = self.outlet(key) {
+                    outlet.stop(code);
+                }
+            }
+            Event::Closed { key } => {
+                tracing::debug!(link = self.serial, stream = key.id().raw(), "stream closed");
+                drop(self.take_outlet(key));
+                self.end_if_over();
+            }
+            Event::Control(bytes) => self.control(bytes),
+            Event::Resumed => {
+                self.resumes.set(self.resumes.get() + 1);
+                self.owner.changed(&self.handle(), State::Live);
+            }
+            Event::ProbeNextPath => self.notices.tell(Notice::Probe),
+            Event::CarrierDead(number) => self.carrier_ended(number),
+            Event::GoingAway(GOAWAY_RETIRE) => self.retire(false),
+            Event::GoingAway(GOAWAY_DONE) => self.retire(true),
+            // Both may say goodbye at once.
+            Event::GoingAway(GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
+            Event::GoingAway(GOAWAY_CLOSED) => self.end(End::ByPeer),
+            Event::GoingAway(code) => self.end(End::Accused(code)),
+            Event::Expired => self.end(End::Expired),
+        }
+    }
+
+    /// Hands on what came for a stream; `pieces` is empty afterwards.
+    pub(crate) fn deliver(&self, now: Instant, key: StreamKey, pieces: &mut VecDeque<Bytes>) {
+        let length: usize = pieces.iter().map(Bytes::len).sum();
+        self.received.set(self.received.get() + length as u64);
+        // A stream without an outlet is being torn down: its bytes are worth nothing.
+        let taken = self.outlet(key).map_or(length, |outlet| outlet.deliver(pieces));
+        pieces.clear();
+        self.machine.borrow_mut().consume(now, key, taken);
+    }
+
+    fn control(self: &Rc<Self>, mut bytes: Bytes) {
+        loop {
+            let decoded = self.control.borrow_mut().decode(&mut bytes);
+            match decoded {
+                Ok(Some(ControlMessage::Strained(strained))) => {
+                    self.carries_little(Way::Down, strained.rate);
+                }
+                Ok(Some(message)) => self.owner.message(&self.handle(), message),
+                Ok(None) => return,
+                Err(_) => {
+                    let violation = Violation::link(proto::ViolationCode::Malformed);
+                    return self.end(End::Violation(violation));
+                }
+            }
+        }
+    }
+
+    /// The active carrier takes so few bytes a second of what there is to send here.
+    pub(crate) fn strained(self: &Rc<Self>, rate: u64) {
+        let side = self.machine.borrow().side();
+        match side {
+            Side::Client => self.carries_little(Way::Up, rate),
+            // Where there is no room for it nothing is lost.
+            Side::Server => {
+                let _ = self.handle().send_message(&ControlMessage::Strained(Strained { rate }));
+            }
+        }
+    }
+
+    /// Only a client has other paths.
+    fn carries_little(&self, way: Way, rate: u64) {
+        if self.machine.borrow().side() == Side::Client {
+            self.notices.tell(Notice::Strained(Little { way, rate }));
+        }
+    }
+}

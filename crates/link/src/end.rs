@@ -1,0 +1,77 @@
+//! How a carrier leaves a link, and how a link ends.
+
+use std::rc::Rc;
+
+use proto::{CarrierNumber, ResetCode};
+
+use crate::inner::Inner;
+use crate::notices::Notice;
+use crate::state::{End, State};
+use crate::tasks::Running;
+
+impl Inner {
+    /// A carrier is gone: by error, silence, or because another replaced it.
+    pub(crate) fn carrier_ended(self: &Rc<Self>, number: CarrierNumber) {
+        let before = self.carriers.borrow().len();
+        self.drop_carriers(|running| running.number == number);
+        if self.carriers.borrow().len() == before {
+            return;
+        }
+        let now = crate::now();
+        self.machine.borrow_mut().detach(now, number);
+        if self.closing.get() {
+            return self.end(End::Closed);
+        }
+        if self.carriers.borrow().is_empty() && self.ended.get().is_none() {
+            self.owner.changed(&self.handle(), State::Stalled);
+            self.notices.tell(Notice::CarrierLost);
+        }
+        self.drive(now);
+    }
+
+    pub(crate) fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
+        let mut gone = Vec::new();
+        self.carriers.borrow_mut().retain_mut(|running| {
+            let matched = matches(running);
+            if matched {
+                gone.push(running.number);
+            }
+            !matched
+        });
+        for number in gone {
+            self.wakers.forget(number);
+        }
+    }
+
+    /// Ends the link: the peer is told, carriers are closed, sockets reset. Later calls do nothing.
+    pub(crate) fn end(self: &Rc<Self>, end: End) {
+        if self.ended.get().is_some() {
+            return;
+        }
+        self.ended.set(Some(end));
+        self.timer.stop();
+        let carriers = std::mem::take(&mut *self.carriers.borrow_mut());
+        if self.leave_word(end) {
+            carriers.into_iter().for_each(Running::retire);
+            self.wakers.wake_all();
+        }
+        self.notices.tell(Notice::Ended(end));
+        self.retirement.fate.notify_one();
+        let outlets = std::mem::take(&mut *self.outlets.borrow_mut());
+        for (_, outlet) in outlets.into_iter().flatten() {
+            outlet.reset(ResetCode::Shutdown);
+        }
+        self.owner.changed(&self.handle(), State::Ended(end));
+    }
+
+    /// Makes the last frame. False: the peer knows, or cannot be told.
+    fn leave_word(&self, end: End) -> bool {
+        let mut machine = self.machine.borrow_mut();
+        match end {
+            End::Closed | End::Retired | End::Panicked => machine.close(),
+            End::Violation(violation) => machine.abort(violation),
+            End::ByPeer | End::Accused(_) | End::Expired | End::Forgotten => return false,
+        }
+        true
+    }
+}

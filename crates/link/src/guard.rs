@@ -1,0 +1,46 @@
+//! What keeps a defect in one task from reaching beyond its link.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Weak;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+use crate::inner::Inner;
+use crate::state::End;
+
+pin_project! {
+    /// A panicking task ends its link, and nothing else. It does so after unwinding: whoever is told
+    /// of the end may have the same defect.
+    ///
+    /// An `async fn` would keep the work twice, as what it was given and as what it polls; every lane of a
+    /// stream has such a task.
+    struct Guarded<F> {
+        link: Weak<Inner>,
+        #[pin]
+        work: F,
+    }
+}
+
+pub(crate) fn guarded(
+    link: Weak<Inner>,
+    work: impl Future<Output = ()>,
+) -> impl Future<Output = ()> {
+    Guarded { link, work }
+}
+
+impl<F: Future<Output = ()>> Future for Guarded<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let polled = catch_unwind(AssertUnwindSafe(|| this.work.poll(cx)));
+        polled.unwrap_or_else(|_| {
+            if let Some(link) = this.link.upgrade() {
+                link.end(End::Panicked);
+            }
+            Poll::Ready(())
+        })
+    }
+}

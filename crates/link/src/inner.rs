@@ -1,0 +1,123 @@
+//! A link: the state machine, the outlets of its streams, its carriers, and who owns it.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use proto::control::{ControlDecoder, ControlMessage};
+use proto::{Budget, CarrierNumber, Open, StreamId, StreamKey};
+use transport::{Inlet, Outlet};
+
+use crate::alarm::Alarm;
+use crate::notices::Notices;
+use crate::retirement::Retirement;
+use crate::state::{End, Settings, State};
+use crate::tasks::Running;
+use crate::wakers::Wakers;
+
+/// Who owns a link: takes its streams and messages. Called on the link's worker, never while the
+/// link is borrowed; must not block.
+pub trait Owner: fmt::Debug {
+    /// The peer opened a stream.
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
+    /// A message came on the control stream.
+    fn message(&self, link: &Link, message: ControlMessage);
+    /// The link changed its state.
+    fn changed(&self, link: &Link, state: State);
+}
+
+/// A link. Cheap to clone; all clones are the same link.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub(crate) inner: Rc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) serial: u64,
+    pub(crate) machine: RefCell<proto::Link>,
+    pub(crate) budget: Rc<dyn Budget>,
+    /// By the index of their keys; the id tells a stream from a later one in its place.
+    pub(crate) outlets: RefCell<Vec<Slot>>,
+    pub(crate) owner: Rc<dyn Owner>,
+    pub(crate) control: RefCell<ControlDecoder>,
+    pub(crate) carriers: RefCell<Vec<Running>>,
+    /// Highest carrier number ever attached.
+    pub(crate) last_carrier: Cell<CarrierNumber>,
+    /// Reads that brought something.
+    pub(crate) heard: Cell<u64>,
+    pub(crate) wakers: Wakers,
+    pub(crate) timer: Alarm,
+    /// A [`crate::drive::Turn`] is under way.
+    pub(crate) has_turn: Cell<bool>,
+    pub(crate) ended: Cell<Option<End>>,
+    pub(crate) retirement: Retirement,
+    /// Goodbye was said: the link ends with its carrier.
+    pub(crate) closing: Cell<bool>,
+    pub(crate) notices: Notices,
+    /// Received and sent payload bytes over all streams.
+    pub(crate) received: Cell<u64>,
+    pub(crate) sent: Cell<u64>,
+    pub(crate) resumes: Cell<u64>,
+}
+
+pub(crate) type Slot = Option<(StreamId, Rc<dyn Outlet>)>;
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("serial", &self.serial).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
+        let Settings { side, config, budget, serial } = settings;
+        Self {
+            serial,
+            machine: RefCell::new(proto::Link::new(side, config, Rc::clone(&budget), crate::now())),
+            budget,
+            outlets: RefCell::default(),
+            owner,
+            control: RefCell::new(ControlDecoder::new()),
+            carriers: RefCell::default(),
+            last_carrier: Cell::new(CarrierNumber(0)),
+            heard: Cell::new(0),
+            wakers: Wakers::default(),
+            timer: Alarm::default(),
+            has_turn: Cell::new(false),
+            ended: Cell::new(None),
+            retirement: Retirement::default(),
+            closing: Cell::new(false),
+            notices: Notices::default(),
+            received: Cell::new(0),
+            sent: Cell::new(0),
+            resumes: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn put_outlet(&self, key: StreamKey, outlet: Rc<dyn Outlet>) {
+        let mut outlets = self.outlets.borrow_mut();
+        if outlets.len() <= key.index() {
+            outlets.resize_with(key.index() + 1, || None);
+        }
+        let former = outlets[key.index()].replace((key.id(), outlet));
+        // Dropping it calls out.
+        drop(outlets);
+        drop(former);
+    }
+
+    pub(crate) fn outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
+        let outlets = self.outlets.borrow();
+        let (id, outlet) = outlets.get(key.index())?.as_ref()?;
+        (*id == key.id()).then(|| Rc::clone(outlet))
+    }
+
+    pub(crate) fn take_outlet(&self, key: StreamKey) -> Option<Rc<dyn Outlet>> {
+        let mut outlets = self.outlets.borrow_mut();
+        let slot = outlets.get_mut(key.index())?;
+        slot.take_if(|(id, _)| *id == key.id()).map(|(_, outlet)| outlet)
+    }
+
+    pub(crate) fn handle(self: &Rc<Self>) -> Link {
+        Link { inner: Rc::clone(self) }
+    }
+}
