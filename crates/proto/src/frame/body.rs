@@ -5,12 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use bytes::{Buf, BufMut, BytesMut};
 
-use super::{HEAD, Head, Kind, MAX_OPEN};
+use super::{FLAG_ACK_END, FLAG_MORE, HEAD, Head, Kind, MAX_OPEN, OFFSET_LENGTH};
 use crate::offset::Offset;
 use crate::{Open, Priority, ResetCode, StreamId, Target};
 
-/// DATA, CONTROL and FIN start with the low half of their offset.
-pub(crate) const OFFSET_LENGTH: usize = 4;
 /// Body of RESET, STOP and GOAWAY: a code.
 pub(crate) const END_LENGTH: usize = 2;
 /// Body of PING and PONG: a value to be returned.
@@ -42,13 +40,13 @@ impl Credit {
         Some(Self {
             limit: Offset::new(body.try_get_u64().ok()?),
             consumed: Offset::new(body.try_get_u64().ok()?),
-            ack_end: flags & super::FLAG_ACK_END != 0,
+            ack_end: flags & FLAG_ACK_END != 0,
         })
     }
 }
 
 pub(crate) fn encode_credit(out: &mut BytesMut, stream: StreamId, credit: Credit) {
-    let flags = if credit.ack_end { super::FLAG_ACK_END } else { 0 };
+    let flags = if credit.ack_end { FLAG_ACK_END } else { 0 };
     out.put_slice(&Head::new(Kind::Credit, flags, CREDIT_LENGTH, stream).encode());
     out.put_u64(credit.limit.raw());
     out.put_u64(credit.consumed.raw());
@@ -111,7 +109,7 @@ pub(crate) fn encode_resume_head(
     entries: usize,
     more: bool,
 ) {
-    let flags = if more { super::FLAG_MORE } else { 0 };
+    let flags = if more { FLAG_MORE } else { 0 };
     let length = RESUME_FIXED + entries * RESUME_ENTRY;
     out.put_slice(&Head::new(Kind::Resume, flags, length, StreamId::CONTROL).encode());
     out.put_u32(highest.raw());

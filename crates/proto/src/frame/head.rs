@@ -18,6 +18,9 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// Longest body of an OPEN: a target of 255 + 6 bytes, an address, and room for later fields.
 pub const MAX_OPEN: usize = 1024;
 
+/// DATA, CONTROL and FIN start with the low half of their offset.
+pub(crate) const OFFSET_LENGTH: usize = 4;
+
 /// Longest body of one RESUME frame; a longer list continues in the next one.
 pub(crate) const MAX_RESUME: usize = 16 << 10;
 
@@ -136,7 +139,7 @@ pub(crate) fn write_data_head(
     low: u32,
     n: usize,
 ) {
-    let head = Head::new(kind, flags, n + super::OFFSET_LENGTH, stream).encode();
+    let head = Head::new(kind, flags, n + OFFSET_LENGTH, stream).encode();
     for (to, from) in room.iter_mut().zip(head.into_iter().chain(low.to_be_bytes())) {
         *to = from;
     }

@@ -4,9 +4,10 @@ mod body;
 mod head;
 
 pub(crate) use body::{
-    CREDIT_LENGTH, Credit, END_LENGTH, Entry, OFFSET_LENGTH, PING_LENGTH, RESUME_ENTRY,
-    RESUME_FIXED, decode_open, encode_code, encode_credit, encode_fin, encode_open, encode_ping,
-    encode_resume_head,
+    CREDIT_LENGTH, Credit, END_LENGTH, Entry, PING_LENGTH, RESUME_ENTRY, RESUME_FIXED, decode_open,
+    encode_code, encode_credit, encode_fin, encode_open, encode_ping, encode_resume_head,
 };
-pub(crate) use head::{FLAG_ACK_END, FLAG_MORE, FLAG_WAITING, MAX_RESUME, write_data_head};
+pub(crate) use head::{
+    FLAG_ACK_END, FLAG_MORE, FLAG_WAITING, MAX_RESUME, OFFSET_LENGTH, write_data_head,
+};
 pub use head::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::input::Decoder;
+use super::decoder::Decoder;
 use super::liveness::{Liveness, Verdict};
 use super::{Event, LinkConfig};
 use crate::CarrierNumber;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 
 use super::carrier::Phase;
+use super::decoder::{Decoder, Payload};
 use super::schedule::ANSWERS_MAX;
 use super::{Event, LaneInput, Link, StreamKey, lookup};
 use crate::frame::{
@@ -15,33 +16,6 @@ use crate::frame::{
 use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
 use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
-
-/// Where the bytes of a lane stand.
-#[derive(Debug, Default)]
-pub(super) enum Decoder {
-    /// At the start of a frame.
-    #[default]
-    Head,
-    /// Inside the payload of one.
-    Payload(Payload),
-}
-
-impl Decoder {
-    fn expect(&mut self, payload: Payload) {
-        if payload.left > 0 {
-            *self = Self::Payload(payload);
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Payload {
-    /// Whose; `None`: nobody's, to be skipped.
-    key: Option<StreamKey>,
-    /// Bytes at the front that had arrived before.
-    known: usize,
-    left: usize,
-}
 
 impl Link {
     /// Takes bytes that arrived on a carrier from `buf` until something is to be told. `None`: the

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::StreamKey;
-use super::input::Decoder;
+use super::decoder::Decoder;
 use crate::{Priority, StreamId};
 
 /// Where frames go that [`super::Link::poll_transmit`] makes. A queue of bytes is a carrier with

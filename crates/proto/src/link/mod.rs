@@ -19,6 +19,7 @@
 mod carrier;
 mod command;
 mod config;
+mod decoder;
 mod event;
 mod goaway;
 mod ids;

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use super::frame::Frame;
 use super::store::{COPY_BELOW, Store};
 use crate::frame::{Kind, write_data_head};
-use crate::offset::{Offset, length, memory};
+use crate::offset::{Offset, memory};
 use crate::{HEAD_ROOM, StreamId};
 
 /// Frames kept at most: one costs some sixty bytes whatever it carries, so that a window of tiny
@@ -20,31 +21,6 @@ const FRAMES_MAX: usize = 4096;
 
 /// Frames that a stream has place for even when it keeps none.
 const PLACES: usize = 4;
-
-#[derive(Debug)]
-pub(super) struct Frame {
-    /// Head and payload.
-    bytes: Bytes,
-    /// Offset of the first payload byte.
-    start: Offset,
-    /// Capacity behind `bytes` in the buffer they were cut from, as long as no later frame was cut
-    /// from it: nobody else can use it.
-    slack: u32,
-}
-
-impl Frame {
-    fn payload(&self) -> u64 {
-        length(self.bytes.len() - HEAD_ROOM)
-    }
-
-    fn end(&self) -> Offset {
-        self.start.plus(self.payload())
-    }
-
-    fn memory(&self) -> u64 {
-        length(self.bytes.len() + size_of::<Self>()) + u64::from(self.slack)
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Frames {

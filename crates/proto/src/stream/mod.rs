@@ -11,6 +11,7 @@
 //! forgotten ids (protocol decision 5). Bytes that the application has not consumed keep it a
 //! little longer, as they still are memory.
 
+mod frame;
 mod frames;
 mod recv;
 mod send;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::frames::Frame;
+use super::frame::Frame;
 use crate::budget::{Charge, spare};
 use crate::offset::length;
 use crate::{Budget, HEAD_ROOM};

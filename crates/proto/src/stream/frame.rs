@@ -1,0 +1,31 @@
+//! A frame that a stream keeps.
+
+use bytes::Bytes;
+
+use crate::HEAD_ROOM;
+use crate::offset::{Offset, length};
+
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Head and payload.
+    pub(super) bytes: Bytes,
+    /// Offset of the first payload byte.
+    pub(super) start: Offset,
+    /// Capacity behind `bytes` in the buffer they were cut from, as long as no later frame was cut
+    /// from it: nobody else can use it.
+    pub(super) slack: u32,
+}
+
+impl Frame {
+    pub(super) fn payload(&self) -> u64 {
+        length(self.bytes.len() - HEAD_ROOM)
+    }
+
+    pub(super) fn end(&self) -> Offset {
+        self.start.plus(self.payload())
+    }
+
+    pub(super) fn memory(&self) -> u64 {
+        length(self.bytes.len() + size_of::<Self>()) + u64::from(self.slack)
+    }
+}
