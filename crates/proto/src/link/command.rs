@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
+use super::queue::{Payload, stands_in};
 use super::{Link, SWEEP, StreamKey, lookup};
 use crate::budget::spare;
 use crate::frame::{FLAG_WAITING, Kind, encode_open};
@@ -57,13 +58,13 @@ impl Link {
             let own = own_room(&stream.send, self.config.replay_per_stream, spare);
             stream.send.credit().min(own).min(length(limit))
         };
-        stream.wants_room = room == 0;
+        stream.send.told_room(room);
         memory(room)
     }
 
     /// Large frames when the stream is alone, small ones when others wait too.
     pub(super) fn frame_limit(&self, key: StreamKey) -> usize {
-        let own = self.streams.get(key.index).is_some_and(|stream| stream.is_ready);
+        let own = self.streams.get(key.index).is_some_and(stands_in::<Payload>);
         let others = self.schedule.waiting().saturating_sub(usize::from(own));
         if others == 0 { self.rate.frame_limit() } else { self.rate.shared_limit() }
     }
@@ -115,7 +116,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.send.reset(code) {
             stream.account(&*self.budget);
-            self.schedule.signal(key, stream);
+            self.schedule.signals.push(key, stream);
         }
     }
 
@@ -123,7 +124,7 @@ impl Link {
     pub fn stop(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.recv.stop(code) {
-            self.schedule.signal(key, stream);
+            self.schedule.signals.push(key, stream);
         }
         stream.recv.release_unused(&*self.budget);
         stream.account(&*self.budget);
@@ -162,15 +163,13 @@ impl Link {
         }
         match due {
             Due::Now => {
-                stream.credit_due = true;
-                self.schedule.signal(key, stream);
+                stream.recv.owe_credit();
+                self.schedule.signals.push(key, stream);
             }
-            Due::Soon if !stream.is_dirty => {
-                stream.is_dirty = true;
-                self.dirty.push(key);
+            Due::Soon => {
+                self.unswept.push(key, stream);
                 self.sweep_at.get_or_insert(now + SWEEP);
             }
-            Due::Soon => {}
         }
     }
 
@@ -188,7 +187,7 @@ impl Link {
     }
 
     pub(super) fn tell_room(&mut self, key: StreamKey) {
-        let waits = lookup(&mut self.streams, key).is_some_and(|stream| stream.wants_room);
+        let waits = lookup(&mut self.streams, key).is_some_and(|stream| stream.send.awaits_room());
         if waits && self.room(key) > 0 {
             self.room.push(key);
         }

@@ -310,11 +310,11 @@ impl Link {
         stream.send.acknowledge(limit, Offset::ZERO, &mut self.store).map_err(Violation::link)?;
         stream.account(&*self.budget);
         // Tells the opener its credit, and that the OPEN was seen.
-        stream.credit_due = true;
+        stream.recv.owe_credit();
         let key = StreamKey { index: self.streams.insert(stream), id };
         self.ids.insert(id, key.index);
         if let Some(stream) = lookup(&mut self.streams, key) {
-            self.schedule.signal(key, stream);
+            self.schedule.signals.push(key, stream);
         }
         self.events.push_back(Event::Opened { key, open });
         Ok(())
@@ -355,8 +355,8 @@ impl Link {
     fn acknowledge_end(&mut self, key: StreamKey, event: Option<Event>) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         stream.account(&*self.budget);
-        stream.credit_due = true;
-        self.schedule.signal(key, stream);
+        stream.recv.owe_credit();
+        self.schedule.signals.push(key, stream);
         // One who said STOP does not care how it ended.
         if !stream.recv.is_stopped() {
             self.events.extend(event);
@@ -372,7 +372,7 @@ impl Link {
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
         if stream.send.reset(code) {
             stream.account(&*self.budget);
-            self.schedule.signal(key, stream);
+            self.schedule.signals.push(key, stream);
             self.events.push_back(Event::Stopped { key, code });
         }
         Ok(())

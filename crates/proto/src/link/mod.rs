@@ -28,6 +28,7 @@ mod lane;
 mod liveness;
 mod output;
 mod preview;
+mod queue;
 mod rate;
 mod resume;
 mod schedule;
@@ -55,6 +56,7 @@ use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
 use carrier::Carriers;
 use goaway::Said;
 use ids::Ids;
+use queue::{Listed, Queue, Sweep};
 use rate::Rate;
 use schedule::Schedule;
 use turns::Turns;
@@ -100,7 +102,9 @@ pub struct Link {
     /// Memory of the frames that streams keep.
     store: Store,
     /// Streams with consumption that no CREDIT has told.
-    dirty: Vec<StreamKey>,
+    unswept: Queue<Sweep>,
+    /// Streams that the RESUME which is being read has named so far.
+    listed: Queue<Listed>,
     turns: Turns,
     sweep_at: Option<Instant>,
     /// Either end wants no further streams: OPENs that still come are refused.
@@ -141,7 +145,8 @@ impl Link {
             events: VecDeque::new(),
             room: Vec::new(),
             store: Store::new(),
-            dirty: Vec::new(),
+            unswept: Queue::default(),
+            listed: Queue::default(),
             turns: Turns::default(),
             sweep_at: None,
             going_away: false,
@@ -256,7 +261,7 @@ impl Link {
     /// Gives back memory that was held to be used again.
     fn rest(&mut self) {
         self.store.settle(&*self.budget);
-        self.dirty.shrink_to_fit();
+        self.unswept.shrink_to_fit();
         self.room.shrink_to_fit();
         self.events.shrink_to_fit();
         self.schedule.shrink_to_fit();
@@ -265,12 +270,11 @@ impl Link {
     /// Tells what was consumed and not told.
     fn sweep(&mut self) {
         self.sweep_at = None;
-        for key in self.dirty.drain(..) {
-            let Some(stream) = lookup(&mut self.streams, key) else { continue };
-            stream.is_dirty = false;
-            if !stream.credit_due {
-                stream.credit_due = true;
-                self.schedule.signal(key, stream);
+        while let Some(member) = self.unswept.pop() {
+            let key = member.key;
+            let Some(stream) = member.stream(&mut self.streams) else { continue };
+            if stream.recv.owe_credit() {
+                self.schedule.signals.push(key, stream);
             }
         }
     }

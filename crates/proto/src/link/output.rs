@@ -127,9 +127,9 @@ impl Link {
             is_apart: self.carriers.active().is_some_and(|carrier| carrier.has_lanes),
         };
         for _ in 0..SIGNALS {
-            let Some(key) = self.schedule.signals.pop_front() else { return true };
-            let Some(stream) = lookup(&mut self.streams, key) else { continue };
-            stream.is_signalling = false;
+            let Some(member) = self.schedule.signals.pop() else { return true };
+            let key = member.key;
+            let Some(stream) = member.stream(&mut self.streams) else { continue };
             if let Some(code) = stream.send.reset_due() {
                 encode_code(&mut self.scratch, Kind::Reset, key.id, code.raw());
                 stream.send.reset_sent();
@@ -139,7 +139,7 @@ impl Link {
                 encode_code(&mut self.scratch, Kind::Stop, key.id, code.raw());
                 stream.recv.stop_sent();
             }
-            if std::mem::take(&mut stream.credit_due) {
+            if stream.recv.take_credit_due() {
                 let range = match key.id {
                     // The control stream's window is fixed.
                     StreamId::CONTROL => CONTROL_WINDOW..=CONTROL_WINDOW,
@@ -160,9 +160,9 @@ impl Link {
         let mut class = self.schedule.class();
         let before = batch.frames;
         while batch.frames < BATCH && batch.bytes < most && self.schedule.class() == class {
-            let Some(key) = self.schedule.next() else { return };
-            let Some(stream) = lookup(&mut self.streams, key) else { continue };
-            stream.is_ready = false;
+            let Some(member) = self.schedule.next() else { return };
+            let key = member.key;
+            let Some(stream) = member.stream(&mut self.streams) else { continue };
             if O::LANES
                 && stream.send.unsent() > 0
                 && batch.out.holds_back(key, stream.priority, stream.send.under_way())

@@ -13,6 +13,7 @@ use std::time::Instant;
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::carrier::{Carrier, Phase};
+use super::queue::{Listed, stands_in};
 use super::{Event, Link, StreamKey, lookup};
 use crate::frame::{
     Entry, FLAG_MORE, HEAD, MAX_RESUME, RESUME_ENTRY, RESUME_FIXED, encode_resume_head,
@@ -64,7 +65,7 @@ impl Link {
     /// Makes a standby the active carrier: queues our RESUME on it.
     pub(super) fn begin_resume(&mut self, number: CarrierNumber) {
         // A list that the last carrier brought in part says nothing any more.
-        self.streams.iter_mut().for_each(|(_, stream)| stream.is_listed = false);
+        self.listed.clear(&mut self.streams);
         let resume = self.resume_frames();
         let Some(carrier) = self.carriers.find(number) else { return };
         carrier.phase = Phase::Resuming;
@@ -119,7 +120,7 @@ impl Link {
             return Ok(());
         };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
-        stream.is_listed = true;
+        self.listed.push(key, stream);
         stream.open = None;
         self.store.limit_by(&*self.budget);
         stream
@@ -144,16 +145,16 @@ impl Link {
             self.streams.iter().map(|(index, stream)| StreamKey { index, id: stream.id }).collect();
         // OPENs go out in the order of their ids.
         keys.sort_unstable_by_key(|key| key.id);
-        self.schedule.clear();
+        self.schedule.clear(&mut self.streams);
         let was_previewed = self.carriers.find(number).is_some_and(|carrier| carrier.was_previewed);
         for &key in &keys {
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
-            stream.is_ready = false;
-            stream.is_signalling = false;
-            if std::mem::take(&mut stream.is_listed) {
+            if stands_in::<Listed>(stream) {
                 stream.recv.resume();
                 // What was consumed since the preview was told on a carrier that is lost.
-                stream.credit_due |= was_previewed;
+                if was_previewed {
+                    stream.recv.owe_credit();
+                }
             } else if key.id == StreamId::CONTROL {
                 return Err(Violation::link(ViolationCode::BadResume));
             } else if key.id.opener() == Some(self.side) && key.id > highest {
@@ -167,10 +168,12 @@ impl Link {
             }
             let Some(stream) = lookup(&mut self.streams, key) else { continue };
             if stream.has_signal() {
-                self.schedule.signal(key, stream);
+                self.schedule.signals.push(key, stream);
             }
             self.schedule.make_ready(key, stream);
         }
+        self.listed.clear(&mut self.streams);
+        self.listed.shrink_to_fit();
         if let Some(carrier) = self.carriers.find(number) {
             carrier.phase = Phase::Live;
         }
@@ -196,7 +199,7 @@ impl Link {
         if is_aborted || stream.send.is_open() {
             self.events.push_back(Event::Stopped { key, code });
         }
-        stream.credit_due = false;
+        stream.recv.take_credit_due();
         stream.send.abandon();
         stream.account(&*self.budget);
         self.try_forget(key);

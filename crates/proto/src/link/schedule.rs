@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
+use slab::Slab;
+
 use super::StreamKey;
+use super::queue::{Payload, Popped, Queue, Signal};
 use crate::stream::Stream;
 use crate::{Priority, ResetCode, StreamId};
 
@@ -15,14 +18,14 @@ pub(super) const ANSWERS_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     pub(super) opens: VecDeque<StreamKey>,
-    pub(super) signals: VecDeque<StreamKey>,
+    pub(super) signals: Queue<Signal>,
     /// Streams that were refused, answered by RESET and STOP, and of which nothing else is kept:
     /// a burst of visitors costs no memory. They count as forgotten: should the answer die with its
     /// carrier, RESUME does not list them, which tells the opener that they are reset.
     pub(super) refusals: VecDeque<(StreamId, ResetCode)>,
     /// Ids of forgotten streams whose end is acknowledged once more.
     pub(super) acks: VecDeque<StreamId>,
-    ready: [VecDeque<StreamKey>; 3],
+    ready: [Queue<Payload>; 3],
 }
 
 const fn class(priority: Priority) -> usize {
@@ -34,19 +37,10 @@ const fn class(priority: Priority) -> usize {
 }
 
 impl Schedule {
-    /// The stream has a signal to send.
-    pub(super) fn signal(&mut self, key: StreamKey, stream: &mut Stream) {
-        if !stream.is_signalling {
-            stream.is_signalling = true;
-            self.signals.push_back(key);
-        }
-    }
-
     /// The stream has frames or a FIN to send.
     pub(super) fn make_ready(&mut self, key: StreamKey, stream: &mut Stream) {
-        if !stream.is_ready && stream.send.has_output() {
-            stream.is_ready = true;
-            self.ready[class(stream.priority)].push_back(key);
+        if stream.send.has_output() {
+            self.ready[class(stream.priority)].push(key, stream);
         }
     }
 
@@ -56,13 +50,13 @@ impl Schedule {
     }
 
     /// The stream whose turn it is; it is the caller's to put it back by `make_ready`.
-    pub(super) fn next(&mut self) -> Option<StreamKey> {
-        self.ready.iter_mut().find_map(VecDeque::pop_front)
+    pub(super) fn next(&mut self) -> Option<Popped<Payload>> {
+        self.ready.iter_mut().find_map(Queue::pop)
     }
 
     /// Streams that wait for their turn.
     pub(super) fn waiting(&self) -> usize {
-        self.ready.iter().map(VecDeque::len).sum()
+        self.ready.iter().map(Queue::len).sum()
     }
 
     /// Repeats the acknowledgement of a forgotten stream's end. False: too many wait.
@@ -85,14 +79,14 @@ impl Schedule {
         self.signals.shrink_to_fit();
         self.refusals.shrink_to_fit();
         self.acks.shrink_to_fit();
-        self.ready.iter_mut().for_each(VecDeque::shrink_to_fit);
+        self.ready.iter_mut().for_each(Queue::shrink_to_fit);
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(super) fn clear(&mut self, streams: &mut Slab<Stream>) {
         self.opens.clear();
-        self.signals.clear();
+        self.signals.clear(streams);
         self.refusals.clear();
         self.acks.clear();
-        self.ready.iter_mut().for_each(VecDeque::clear);
+        self.ready.iter_mut().for_each(|waiting| waiting.clear(streams));
     }
 }

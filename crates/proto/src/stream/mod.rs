@@ -39,6 +39,32 @@ pub(crate) const CONTROL_WINDOW: u64 = 2 << 20;
 /// 18,000 visitors: under 2 KiB of resident memory each.
 const STREAM_MEMORY: u64 = 2 << 10;
 
+/// The kinds of queues in which a stream stands; a set of marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Membership(u8);
+
+impl Membership {
+    pub(crate) const PAYLOAD: Self = Self(1);
+    pub(crate) const SIGNAL: Self = Self(2);
+    pub(crate) const SWEEP: Self = Self(4);
+    pub(crate) const LISTED: Self = Self(8);
+
+    pub(crate) const fn contains(self, mark: Self) -> bool {
+        self.0 & mark.0 != 0
+    }
+
+    /// False: the mark was set before.
+    pub(crate) fn insert(&mut self, mark: Self) -> bool {
+        let is_new = !self.contains(mark);
+        self.0 |= mark.0;
+        is_new
+    }
+
+    pub(crate) fn remove(&mut self, mark: Self) {
+        self.0 &= !mark.0;
+    }
+}
+
 /// One stream of a link.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -48,18 +74,8 @@ pub(crate) struct Stream {
     pub(crate) priority: Priority,
     /// Our OPEN, until the peer is known to have seen it.
     pub(crate) open: Option<Bytes>,
-    /// Waits for room: the application is told when there is some.
-    pub(crate) wants_room: bool,
-    /// Stands in the ready queue.
-    pub(crate) is_ready: bool,
-    /// Stands in the queue of streams with CREDIT, RESET or STOP to send.
-    pub(crate) is_signalling: bool,
-    /// A CREDIT is to be sent.
-    pub(crate) credit_due: bool,
-    /// Waits for the sweep that sends small credits.
-    pub(crate) is_dirty: bool,
-    /// The peer's current RESUME lists it.
-    pub(crate) is_listed: bool,
+    /// The queues of the link in which the stream stands.
+    pub(crate) queues: Membership,
     charge: Charge,
 }
 
@@ -71,12 +87,7 @@ impl Stream {
             recv: Recv::new(implicit),
             priority,
             open: None,
-            wants_room: false,
-            is_ready: false,
-            is_signalling: false,
-            credit_due: false,
-            is_dirty: false,
-            is_listed: false,
+            queues: Membership::default(),
             charge: Charge::NONE,
         }
     }
@@ -106,7 +117,7 @@ impl Stream {
 
     /// Whether a CREDIT, RESET or STOP is to be sent.
     pub(crate) fn has_signal(&self) -> bool {
-        self.credit_due || self.send.reset_due().is_some() || self.recv.stop_due().is_some()
+        self.recv.credit_due() || self.send.reset_due().is_some() || self.recv.stop_due().is_some()
     }
 
     /// What RESUME says of it.

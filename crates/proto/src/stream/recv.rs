@@ -99,6 +99,8 @@ pub(crate) struct Recv {
     ended: Option<Ended>,
     /// The peer waits for CREDIT before it can send more.
     awaited: bool,
+    /// A CREDIT is to be sent with the next batch.
+    credit_due: bool,
     /// STOP: the code, and whether it was sent.
     stop: Option<(ResetCode, bool)>,
     /// When the peer began to use the present half of the window, and from where.
@@ -117,6 +119,7 @@ impl Recv {
             drawn: 0,
             ended: None,
             awaited: false,
+            credit_due: false,
             stop: None,
             tuning: None,
         }
@@ -125,6 +128,20 @@ impl Recv {
     /// The peer said that it waits for CREDIT.
     pub(crate) fn await_credit(&mut self) {
         self.awaited = true;
+    }
+
+    /// A CREDIT is to be sent with the next batch. False: it was to be sent before.
+    pub(crate) fn owe_credit(&mut self) -> bool {
+        !std::mem::replace(&mut self.credit_due, true)
+    }
+
+    pub(crate) const fn credit_due(&self) -> bool {
+        self.credit_due
+    }
+
+    /// Whether a CREDIT was due, which is sent now or not at all.
+    pub(crate) fn take_credit_due(&mut self) -> bool {
+        std::mem::take(&mut self.credit_due)
     }
 
     pub(crate) const fn received(&self) -> Offset {

@@ -25,6 +25,8 @@ pub(crate) struct Send {
     consumed: Offset,
     limit: Offset,
     end: End,
+    /// The application was told that there is no room, and waits.
+    awaits_room: bool,
 }
 
 impl Send {
@@ -35,7 +37,17 @@ impl Send {
             consumed: Offset::ZERO,
             limit: Offset::new(limit),
             end: End::Open,
+            awaits_room: false,
         }
+    }
+
+    pub(crate) const fn awaits_room(&self) -> bool {
+        self.awaits_room
+    }
+
+    /// What the application was told of room.
+    pub(crate) fn told_room(&mut self, room: u64) {
+        self.awaits_room = room == 0;
     }
 
     pub(crate) const fn is_open(&self) -> bool {
