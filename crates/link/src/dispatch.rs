@@ -6,8 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use proto::control::{ControlMessage, Strained};
-use proto::{Event, GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
-use proto::{ResetCode, Side, StreamKey, Violation};
+use proto::{Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
 
 use crate::inlet::StreamInlet;
 use crate::inner::Inner;
@@ -62,12 +61,12 @@ impl Inner {
             }
             Event::ProbeNextPath => self.notices.tell(Notice::Probe),
             Event::CarrierDead(number) => self.carrier_ended(number),
-            Event::GoingAway(GOAWAY_RETIRE) => self.retire(false),
-            Event::GoingAway(GOAWAY_DONE) => self.retire(true),
+            Event::GoingAway(GoAwayReason::Retire) => self.retire(false),
+            Event::GoingAway(GoAwayReason::Done) => self.retire(true),
             // Both may say goodbye at once.
-            Event::GoingAway(GOAWAY_CLOSED) if self.closing.get() => self.end(End::Closed),
-            Event::GoingAway(GOAWAY_CLOSED) => self.end(End::ByPeer),
-            Event::GoingAway(code) => self.end(End::Accused(code)),
+            Event::GoingAway(GoAwayReason::Closed) if self.closing.get() => self.end(End::Closed),
+            Event::GoingAway(GoAwayReason::Closed) => self.end(End::ByPeer),
+            Event::GoingAway(GoAwayReason::Violation(code)) => self.end(End::Accused(code)),
             Event::Expired => self.end(End::Expired),
         }
     }

@@ -98,3 +98,54 @@ impl fmt::Display for ResetCode {
         })
     }
 }
+/// Why an end says GOAWAY.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GoAwayReason {
+    /// The link is to retire. Of a server: the client shall make another link. Of a client: it has
+    /// another link, and opens no more streams on this one.
+    Retire,
+    /// The sender ends the link now.
+    Closed,
+    /// Of a server: the client has said [`GoAwayReason::Retire`], and no stream is left here.
+    Done,
+    /// The sender ends the link because the receiver broke the protocol: the number of a
+    /// [`crate::ViolationCode`], perhaps of a newer version.
+    Violation(u16),
+}
+
+impl GoAwayReason {
+    /// The number on the wire. The numbers of violations begin at 0x101.
+    #[must_use]
+    pub const fn raw(self) -> u16 {
+        match self {
+            Self::Retire => 0,
+            Self::Closed => 1,
+            Self::Done => 2,
+            Self::Violation(code) => code,
+        }
+    }
+
+    /// The reason with this number; every number is a reason.
+    #[must_use]
+    pub const fn from_raw(raw: u16) -> Self {
+        match raw {
+            0 => Self::Retire,
+            1 => Self::Closed,
+            2 => Self::Done,
+            code => Self::Violation(code),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goaway_reasons_survive_their_numbers() {
+        for raw in (0..300).chain([u16::MAX]) {
+            assert_eq!(GoAwayReason::from_raw(raw).raw(), raw);
+        }
+        assert_eq!(GoAwayReason::from_raw(0x101), GoAwayReason::Violation(0x101));
+    }
+}

@@ -19,11 +19,12 @@ mod violation;
 mod wire;
 
 pub use budget::{Budget, Unlimited};
-pub use code::ResetCode;
+pub use code::{GoAwayReason, ResetCode};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
-pub use link::{Attach, Event, GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
-pub use link::{LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey};
+pub use link::{
+    Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
+};
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use open::{Open, Priority, Target};
 pub use unix::{UnixAddr, UnixAddrError};

@@ -212,7 +212,10 @@ fn going_away_is_said_again_when_the_carrier_dies_with_it() {
     pair.kill();
     pair.reconnect();
     pair.run();
-    assert_eq!(pair.end(Client).times(|event| *event == Event::GoingAway(0)), 1);
+    assert_eq!(
+        pair.end(Client).times(|event| *event == Event::GoingAway(proto::GoAwayReason::Retire)),
+        1
+    );
 }
 
 #[test]

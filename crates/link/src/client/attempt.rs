@@ -12,7 +12,7 @@ use proto::greeting::{
     Attach as Claim, AttachMode, Binding, ClientAccepted, ClientSetup, Features, LinkSecret,
     NONCE_LENGTH, Refusal, Versions,
 };
-use proto::{CarrierNumber, GOAWAY_CLOSED, Head, Kind, LinkId, StreamId};
+use proto::{CarrierNumber, GoAwayReason, Head, Kind, LinkId, StreamId};
 use transport::{Carrier, CarrierError, LocalFuture, Say};
 
 use super::error::DialError;
@@ -186,7 +186,7 @@ impl Keeper {
 pub(super) async fn dismiss(mut connected: Connected) {
     let mut frame = BytesMut::new();
     frame.put_slice(&Head::new(Kind::GoAway, 0, 2, StreamId::CONTROL).encode());
-    frame.put_u16(GOAWAY_CLOSED);
+    frame.put_u16(GoAwayReason::Closed.raw());
     let lane = &mut connected.carrier.lane;
     let goodbye = async {
         greet::write(&mut **lane, frame.freeze()).await?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::{CarrierNumber, Open, ResetCode, StreamId};
+use crate::{CarrierNumber, GoAwayReason, Open, ResetCode, StreamId};
 
 /// Names a stream of a link for as long as it lives, and nothing after that: a key of a forgotten
 /// stream is harmless.
@@ -83,10 +83,10 @@ pub enum Event {
     ProbeNextPath,
     /// The carrier was given up or replaced: close it.
     CarrierDead(CarrierNumber),
-    /// With [`GOAWAY_RETIRE`](super::GOAWAY_RETIRE) the link is to retire: the peer says so, or the
-    /// ids of this end are used up. With [`GOAWAY_DONE`](super::GOAWAY_DONE) the server has no
-    /// stream left. With another code the peer ended the link.
-    GoingAway(u16),
+    /// With [`GoAwayReason::Retire`] the link is to retire: the peer says so, or the ids of this end
+    /// are used up. With [`GoAwayReason::Done`] the server has no stream left. With another reason the
+    /// peer ended the link.
+    GoingAway(GoAwayReason),
     /// No carrier for `resume_timeout`: the link has ended.
     Expired,
 }

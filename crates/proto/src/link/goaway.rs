@@ -16,17 +16,7 @@
 //! have forgotten one whose last bytes still wait for a slow target at the other.
 
 use super::{Event, Link};
-use crate::Side;
-
-/// GOAWAY: the link is to retire. Of a server: the client shall make another link. Of a client:
-/// it has one, and opens nothing here any more.
-pub const GOAWAY_RETIRE: u16 = 0;
-
-/// GOAWAY: the sender ends the link now. The numbers of violations begin at 0x101.
-pub const GOAWAY_CLOSED: u16 = 1;
-
-/// GOAWAY of a server: the client has said [`GOAWAY_RETIRE`] and no stream is left here.
-pub const GOAWAY_DONE: u16 = 2;
+use crate::{GoAwayReason, Side};
 
 /// What this end has said last about its end. It only goes on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,18 +34,18 @@ impl Link {
     /// and opens streams until the client has one. A client says that it has one: from now on it
     /// opens none here.
     pub fn go_away(&mut self) {
-        self.say(Said::Retire, GOAWAY_RETIRE);
+        self.say(Said::Retire, GoAwayReason::Retire);
     }
 
-    /// Ends the link: GOAWAY with [`GOAWAY_CLOSED`] is the last frame.
+    /// Ends the link: GOAWAY with [`GoAwayReason::Closed`] is the last frame.
     pub fn close(&mut self) {
-        self.end(GOAWAY_CLOSED);
+        self.end(GoAwayReason::Closed);
     }
 
     /// Ends the link for a violation: GOAWAY with its code is the last frame.
     pub fn abort(&mut self, violation: crate::Violation) {
         self.is_aborted = true;
-        self.end(violation.code.raw());
+        self.end(GoAwayReason::Violation(violation.code.raw()));
     }
 
     /// Whether no stream may be opened any more.
@@ -65,16 +55,16 @@ impl Link {
         self.going_away || self.next_id.is_none() || (self.side == Side::Client && has_said)
     }
 
-    fn end(&mut self, code: u16) {
+    fn end(&mut self, reason: GoAwayReason) {
         self.going_away = true;
         self.said = Said::Closed;
-        self.farewell = Some(code);
+        self.farewell = Some(reason);
     }
 
-    fn say(&mut self, what: Said, code: u16) {
+    fn say(&mut self, what: Said, reason: GoAwayReason) {
         if self.said < what {
             self.said = what;
-            self.farewell = Some(code);
+            self.farewell = Some(reason);
         }
     }
 
@@ -83,31 +73,31 @@ impl Link {
         if self.side == Side::Server {
             self.go_away();
         }
-        self.events.push_back(Event::GoingAway(GOAWAY_RETIRE));
+        self.events.push_back(Event::GoingAway(GoAwayReason::Retire));
     }
 
-    pub(super) fn handle_goaway(&mut self, code: u16) {
+    pub(super) fn handle_goaway(&mut self, reason: GoAwayReason) {
         // A client's is behind its last OPEN. A server that retires still opens streams.
-        self.going_away |= self.side == Side::Server || code != GOAWAY_RETIRE;
-        if self.side == Side::Server && code == GOAWAY_RETIRE {
+        self.going_away |= self.side == Side::Server || reason != GoAwayReason::Retire;
+        if self.side == Side::Server && reason == GoAwayReason::Retire {
             self.client_left = true;
             self.say_done();
         }
-        self.events.push_back(Event::GoingAway(code));
+        self.events.push_back(Event::GoingAway(reason));
     }
 
     /// Where a stream may have been the last one.
     pub(super) fn say_done(&mut self) {
         if self.client_left && self.stream_count() == 0 {
-            self.say(Said::Done, GOAWAY_DONE);
+            self.say(Said::Done, GoAwayReason::Done);
         }
     }
 
     /// After a resume: the frame may have died with its carrier.
     pub(super) fn repeat_goaway(&mut self) {
         match self.said {
-            Said::Retire => self.farewell = Some(GOAWAY_RETIRE),
-            Said::Done => self.farewell = Some(GOAWAY_DONE),
+            Said::Retire => self.farewell = Some(GoAwayReason::Retire),
+            Said::Done => self.farewell = Some(GoAwayReason::Done),
             Said::Nothing | Said::Closed => {}
         }
     }

@@ -15,7 +15,7 @@ use crate::frame::{
 };
 use crate::offset::{Offset, length};
 use crate::stream::{IMPLICIT_WINDOW, Stream};
-use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
+use crate::{CarrierNumber, GoAwayReason, ResetCode, StreamId, Violation, ViolationCode};
 
 impl Link {
     /// Takes bytes that arrived on a carrier from `buf` until something is to be told. `None`: the
@@ -225,7 +225,8 @@ impl Link {
             Kind::Credit => self.handle_credit(now, head.stream, head.flags, body)?,
             Kind::Ping | Kind::Pong => self.handle_ping(now, number, kind, body),
             Kind::GoAway => {
-                self.handle_goaway(ResetCode::decode(body).map_or(0, ResetCode::raw));
+                let raw = ResetCode::decode(body).map_or(0, ResetCode::raw);
+                self.handle_goaway(GoAwayReason::from_raw(raw));
             }
             Kind::Resume => self.handle_resume(number, head.flags, body)?,
             Kind::Data | Kind::Control => {}

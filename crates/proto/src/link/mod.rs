@@ -44,7 +44,6 @@ use slab::Slab;
 
 pub use config::LinkConfig;
 pub use event::{Event, StreamKey};
-pub use goaway::{GOAWAY_CLOSED, GOAWAY_DONE, GOAWAY_RETIRE};
 pub use lane::{LaneInput, Outgoing};
 pub use preview::Preview;
 pub use resume::Attach;
@@ -52,7 +51,7 @@ pub use stall::Stall;
 
 use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Store, Stream};
-use crate::{Budget, CarrierNumber, Priority, Side, StreamId};
+use crate::{Budget, CarrierNumber, GoAwayReason, Priority, Side, StreamId};
 use carrier::Carriers;
 use goaway::Said;
 use ids::Ids;
@@ -117,8 +116,8 @@ pub struct Link {
     is_aborted: bool,
     /// Frames of the link are encoded here; the memory is used again once sent.
     scratch: BytesMut,
-    /// A code that ends the link, to be sent as GOAWAY.
-    farewell: Option<u16>,
+    /// The reason of a GOAWAY that is to be sent.
+    farewell: Option<GoAwayReason>,
 }
 
 impl Link {
@@ -355,7 +354,11 @@ mod tests {
                 assert_eq!(link.open(&open).map(|key| key.id().raw()), Some(id));
             }
             assert!(link.is_going_away() && link.open(&open).is_none());
-            assert_eq!(link.poll_event(), Some(Event::GoingAway(0)), "the driver is told");
+            assert_eq!(
+                link.poll_event(),
+                Some(Event::GoingAway(GoAwayReason::Retire)),
+                "the driver is told"
+            );
             // A client says GOAWAY when it has another link, a server asks for that link.
             if side == Side::Client {
                 link.go_away();
@@ -370,7 +373,12 @@ mod tests {
             while let Some(event) = peer.handle_input(now, CarrierNumber(1), &mut input).unwrap() {
                 news.push(event);
             }
-            let [Event::Opened { .. }, Event::Opened { .. }, Event::GoingAway(0)] = news[..] else {
+            let [
+                Event::Opened { .. },
+                Event::Opened { .. },
+                Event::GoingAway(GoAwayReason::Retire),
+            ] = news[..]
+            else {
                 panic!("{news:?}");
             };
             assert_eq!(peer.open(&open).is_none(), side == Side::Client);

@@ -52,8 +52,8 @@ impl Link {
         let Some(carrier) = self.carriers.find(number) else { return 0 };
         let mut batch = Batch { out, frames: 0, bytes: 0 };
         if self.is_aborted {
-            if let Some(code) = self.farewell.take() {
-                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, code);
+            if let Some(reason) = self.farewell.take() {
+                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, reason.raw());
             }
             self.take_scratch().into_iter().for_each(|frame| batch.push(frame));
             return batch.bytes;
@@ -73,8 +73,8 @@ impl Link {
         if is_live {
             self.fill(now, &mut batch);
             // Behind the OPENs that were made before it.
-            if let Some(code) = self.farewell.take_if(|_| self.schedule.opens.is_empty()) {
-                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, code);
+            if let Some(reason) = self.farewell.take_if(|_| self.schedule.opens.is_empty()) {
+                encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, reason.raw());
             }
         }
         let answerable = batch.frames > 0 || self.scratch.len() > probes;
