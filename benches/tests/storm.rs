@@ -10,7 +10,7 @@ use std::time::Duration;
 use benches::runtime;
 use benches::server::Server as Target;
 use benches::storm::{self, Loss, Options, Report};
-use link::server::{Answer, Verifier, greet};
+use link::server::{Verifier, VerifierFuture, greet};
 use link::{Link, Owner, Settings, State};
 use proto::control::ControlMessage;
 use proto::greeting::{Grant, LinkSecret, Name, StoredCredential, Terms, Token};
@@ -28,7 +28,7 @@ struct Server {
 }
 
 impl Verifier for Server {
-    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>> {
+    fn credentials<'a>(&'a self, name: &'a Name) -> VerifierFuture<'a, Vec<StoredCredential>> {
         let known = name.as_str().starts_with('c');
         let all = known.then(|| Token::new(TOKEN).unwrap().stored()).into_iter().collect();
         Box::pin(std::future::ready(Ok(all)))
@@ -42,7 +42,7 @@ impl Verifier for Server {
         None
     }
 
-    fn decide<'a>(&'a self, _grant: &'a Grant, _peer: &'a Peer) -> Answer<'a, Terms> {
+    fn decide<'a>(&'a self, _grant: &'a Grant, _peer: &'a Peer) -> VerifierFuture<'a, Terms> {
         self.ids.set(self.ids.get() + 1);
         let terms = Terms {
             new_link: LinkId([self.ids.get(); 16]),

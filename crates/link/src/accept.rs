@@ -13,29 +13,34 @@ use transport::RecvLane;
 
 use crate::guard::guarded;
 use crate::inner::Inner;
-use crate::io::Io;
-use crate::lanes::{Beside, Early};
-use crate::reader::{self, Outcome, Source};
+use crate::io::CarrierIo;
+use crate::lanes::{Early, StreamLanes};
+use crate::reader::{self, ReadEnd, Source};
 
 /// Accepts lanes until the carrier is lost. Dropping it ends their tasks.
-pub(crate) async fn run(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> Outcome {
+pub(crate) async fn run(
+    link: &Rc<Inner>,
+    io: &Rc<CarrierIo>,
+    stream_lanes: &Rc<StreamLanes>,
+) -> ReadEnd {
     let mut tasks = JoinSet::new();
     let mut count = 0;
     let side = link.machine.borrow().side();
     poll_fn(|cx| {
         while let Poll::Ready(Some(_)) = tasks.poll_join_next(cx) {}
         loop {
-            let accepted = beside.poll_accept(cx);
+            let accepted = stream_lanes.poll_accept(cx);
             let lane = match accepted {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Outcome::Lost(error)),
+                Poll::Ready(Err(error)) => return Poll::Ready(ReadEnd::Lost(error)),
                 Poll::Ready(Ok(lane)) => lane,
             };
-            let (inner, io, beside) = (Rc::clone(link), Rc::clone(io), Rc::clone(beside));
+            let (inner, io, stream_lanes) =
+                (Rc::clone(link), Rc::clone(io), Rc::clone(stream_lanes));
             count += 1;
             let work = async move {
                 let mut source =
-                    OwnLane { lane, input: LaneInput::new(), beside, number: count, side };
+                    OwnLane { lane, input: LaneInput::new(), stream_lanes, number: count, side };
                 let outcome = reader::run(&inner, &io, &mut source, BytesMut::new()).await;
                 reader::report(&inner, &io, outcome);
             };
@@ -49,7 +54,7 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Rc<Io>, beside: &Rc<Beside>) -> O
 struct OwnLane {
     lane: Box<dyn RecvLane>,
     input: LaneInput,
-    beside: Rc<Beside>,
+    stream_lanes: Rc<StreamLanes>,
     /// Of the carrier's lanes.
     number: u64,
     /// Ours.
@@ -69,14 +74,14 @@ impl Source for OwnLane {
     fn wait(&self, cx: &Context<'_>) {
         let stream = self.input.stream().unwrap_or_default();
         let is_peers = stream.opener() != Some(self.side);
-        self.beside.wait(cx, Early { is_peers, stream, lane: self.number });
+        self.stream_lanes.wait(cx, Early { is_peers, stream, lane: self.number });
     }
 
     /// Its end says nothing: the stream has said FIN on it before, or says RESET on the first lane.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        _io: &Io,
+        _io: &CarrierIo,
         buf: &mut BytesMut,
     ) -> Poll<io::Result<Option<usize>>> {
         Poll::Ready(match ready!(self.lane.poll_read(cx, buf)) {

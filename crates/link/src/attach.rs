@@ -13,11 +13,11 @@ use transport::Carrier;
 use crate::accept;
 use crate::guard::guarded;
 use crate::inner::{Inner, Link};
-use crate::io::Io;
-use crate::lanes::Beside;
+use crate::io::CarrierIo;
+use crate::lanes::StreamLanes;
 use crate::reader::{self, First};
 use crate::state::State;
-use crate::tasks::Running;
+use crate::tasks::CarrierTasks;
 use crate::writer;
 
 /// How long the last frame may take on its way out before the connection is closed all the same.
@@ -115,9 +115,9 @@ impl Inner {
 fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: BytesMut) {
     let lanes = carrier.lanes;
     let streams = link.machine.borrow().stream_count();
-    let beside = lanes.map(|lanes| Rc::new(Beside::new(lanes, &link.budget, streams)));
+    let stream_lanes = lanes.map(|lanes| Rc::new(StreamLanes::new(lanes, &link.budget, streams)));
     let watch = carrier.peer.watch.clone();
-    let io = Rc::new(Io::new(link, number, carrier.lane, beside.clone(), watch));
+    let io = Rc::new(CarrierIo::new(link, number, carrier.lane, stream_lanes.clone(), watch));
     let reading = {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
@@ -125,10 +125,10 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
             reader::report(&inner, &io, outcome);
         }
     };
-    let accepting = beside.map(|beside| {
+    let accepting = stream_lanes.map(|stream_lanes| {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
-            let outcome = accept::run(&inner, &io, &beside).await;
+            let outcome = accept::run(&inner, &io, &stream_lanes).await;
             reader::report(&inner, &io, outcome);
         }
     });
@@ -152,7 +152,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
         tokio::task::spawn_local(guarded(Rc::downgrade(link), accepting)).abort_handle()
     });
     let writing = Some(writing);
-    let running = Running { number, peer: carrier.peer, reading, accepting, writing };
+    let running = CarrierTasks { number, peer: carrier.peer, reading, accepting, writing };
     link.carriers.borrow_mut().push(running);
 }
 

@@ -10,7 +10,7 @@ use proto::{Event, GoAwayReason, ResetCode, Side, StreamKey, Violation};
 
 use crate::inlet::StreamInlet;
 use crate::inner::Inner;
-use crate::notices::{Little, Notice, Way};
+use crate::notices::{Direction, LowRate, Notice};
 use crate::state::{End, State};
 
 impl Inner {
@@ -86,7 +86,7 @@ impl Inner {
             let decoded = self.control.borrow_mut().decode(&mut bytes);
             match decoded {
                 Ok(Some(ControlMessage::Strained(strained))) => {
-                    self.carries_little(Way::Down, strained.rate);
+                    self.carries_little(Direction::Down, strained.rate);
                 }
                 Ok(Some(message)) => self.owner.message(&self.handle(), message),
                 Ok(None) => return,
@@ -102,7 +102,7 @@ impl Inner {
     pub(crate) fn strained(self: &Rc<Self>, rate: u64) {
         let side = self.machine.borrow().side();
         match side {
-            Side::Client => self.carries_little(Way::Up, rate),
+            Side::Client => self.carries_little(Direction::Up, rate),
             // Where there is no room for it nothing is lost.
             Side::Server => {
                 let _ = self.handle().send_message(&ControlMessage::Strained(Strained { rate }));
@@ -111,9 +111,9 @@ impl Inner {
     }
 
     /// Only a client has other paths.
-    fn carries_little(&self, way: Way, rate: u64) {
+    fn carries_little(&self, direction: Direction, rate: u64) {
         if self.machine.borrow().side() == Side::Client {
-            self.notices.tell(Notice::Strained(Little { way, rate }));
+            self.notices.tell(Notice::Strained(LowRate { direction, rate }));
         }
     }
 }

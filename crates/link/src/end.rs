@@ -7,7 +7,7 @@ use proto::{CarrierNumber, ResetCode};
 use crate::inner::Inner;
 use crate::notices::Notice;
 use crate::state::{End, State};
-use crate::tasks::Running;
+use crate::tasks::CarrierTasks;
 
 impl Inner {
     /// A carrier is gone: by error, silence, or because another replaced it.
@@ -29,7 +29,7 @@ impl Inner {
         self.drive(now);
     }
 
-    pub(crate) fn drop_carriers(&self, matches: impl Fn(&Running) -> bool) {
+    pub(crate) fn drop_carriers(&self, matches: impl Fn(&CarrierTasks) -> bool) {
         let mut gone = Vec::new();
         self.carriers.borrow_mut().retain_mut(|running| {
             let matched = matches(running);
@@ -52,7 +52,7 @@ impl Inner {
         self.timer.stop();
         let carriers = std::mem::take(&mut *self.carriers.borrow_mut());
         if self.leave_word(end) {
-            carriers.into_iter().for_each(Running::retire);
+            carriers.into_iter().for_each(CarrierTasks::retire);
             self.wakers.wake_all();
         }
         self.notices.tell(Notice::Ended(end));

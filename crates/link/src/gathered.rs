@@ -11,12 +11,12 @@ use crate::inner::Inner;
 
 /// Payloads of one stream that came one behind the other: they leave in one gathered write.
 #[derive(Debug, Default)]
-pub(crate) struct Run {
+pub(crate) struct Gathered {
     of: Option<StreamKey>,
     pieces: VecDeque<Bytes>,
 }
 
-impl Run {
+impl Gathered {
     pub(crate) fn push(&mut self, link: &Inner, now: Instant, key: StreamKey, bytes: Bytes) {
         if self.of != Some(key) || self.pieces.len() >= gather::MOST {
             self.end(link, now);

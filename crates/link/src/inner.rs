@@ -12,7 +12,7 @@ use crate::alarm::Alarm;
 use crate::notices::Notices;
 use crate::retirement::Retirement;
 use crate::state::{End, Settings, State};
-use crate::tasks::Running;
+use crate::tasks::CarrierTasks;
 use crate::wakers::Wakers;
 
 /// Who owns a link: takes its streams and messages. Called on the link's worker, never while the
@@ -40,7 +40,7 @@ pub(crate) struct Inner {
     pub(crate) outlets: RefCell<Vec<Slot>>,
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
-    pub(crate) carriers: RefCell<Vec<Running>>,
+    pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
     /// Highest carrier number ever attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
     /// Reads that brought something.

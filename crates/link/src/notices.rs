@@ -15,22 +15,22 @@ pub(crate) enum Notice {
     /// Long silence: try the next path beside the present one.
     Probe,
     /// The active carrier takes little of what there is to send.
-    Strained(Little),
+    Strained(LowRate),
     /// The link is over.
     Ended(End),
 }
 
 /// Which way little was carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Up,
     Down,
 }
 
 /// Little was carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Little {
-    pub(crate) way: Way,
+pub(crate) struct LowRate {
+    pub(crate) direction: Direction,
     /// Bytes a second.
     pub(crate) rate: u64,
 }

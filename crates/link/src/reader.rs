@@ -12,7 +12,7 @@ use net::pool;
 use proto::{CarrierNumber, Event, Violation};
 
 use crate::inner::Inner;
-use crate::io::Io;
+use crate::io::CarrierIo;
 use crate::state::End;
 
 /// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
@@ -33,7 +33,7 @@ const SMALL: usize = 1 << 10;
 const SPARE: usize = 16 << 10;
 
 /// Why reading ended.
-pub(crate) enum Outcome {
+pub(crate) enum ReadEnd {
     /// The carrier is dead.
     Lost(io::Error),
     Violation(Violation),
@@ -64,7 +64,7 @@ pub(crate) trait Source {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        io: &Io,
+        io: &CarrierIo,
         buf: &mut BytesMut,
     ) -> Poll<io::Result<Option<usize>>>;
 
@@ -78,7 +78,7 @@ pub(crate) trait Source {
     ) -> Result<Option<Event>, Violation>;
 
     /// Everything that was read was handed over.
-    fn handled(&self, _link: &Inner, _io: &Io) {}
+    fn handled(&self, _link: &Inner, _io: &CarrierIo) {}
 }
 
 /// The lane that every carrier has.
@@ -92,7 +92,7 @@ impl Source for First {
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
-        io: &Io,
+        io: &CarrierIo,
         buf: &mut BytesMut,
     ) -> Poll<io::Result<Option<usize>>> {
         Poll::Ready(match ready!(io.lane.borrow_mut().poll_read(cx, buf)) {
@@ -112,9 +112,9 @@ impl Source for First {
         machine.handle_input(now, number, buf)
     }
 
-    fn handled(&self, link: &Inner, io: &Io) {
-        if let Some(beside) = &io.beside {
-            beside.go_on(&link.machine.borrow(), io.number);
+    fn handled(&self, link: &Inner, io: &CarrierIo) {
+        if let Some(stream_lanes) = &io.stream_lanes {
+            stream_lanes.go_on(&link.machine.borrow(), io.number);
         }
     }
 }
@@ -122,14 +122,14 @@ impl Source for First {
 /// Reads until the lane, the carrier or the link ends.
 pub(crate) async fn run<S: Source>(
     link: &Rc<Inner>,
-    io: &Io,
+    io: &CarrierIo,
     source: &mut S,
     leftover: BytesMut,
-) -> Outcome {
+) -> ReadEnd {
     let mut held = Held { io, bytes: 0 };
     let mut buf = leftover;
     let size = S::FIRST.min(if is_tight(link) { S::TIGHT } else { BUSY });
-    let mut pace = Pace { size, is_amid: true };
+    let mut pace = ReadPace { size, is_amid: true };
     poll_fn(|cx| {
         let polled = poll(cx, link, io, source, &mut buf, &mut pace);
         held.set(buf.capacity());
@@ -142,7 +142,7 @@ pub(crate) async fn run<S: Source>(
 }
 
 /// What a reader knows of its next turn.
-struct Pace {
+struct ReadPace {
     /// Of its next read.
     size: usize,
     /// Whether the last turn ended before all was handed over that had been read.
@@ -151,7 +151,7 @@ struct Pace {
 
 /// What a reader's buffer adds to those of the carrier.
 struct Held<'a> {
-    io: &'a Io,
+    io: &'a CarrierIo,
     bytes: usize,
 }
 
@@ -172,18 +172,18 @@ impl Drop for Held<'_> {
 fn poll<S: Source>(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
-    io: &Io,
+    io: &CarrierIo,
     source: &mut S,
     buf: &mut BytesMut,
-    pace: &mut Pace,
-) -> Poll<Outcome> {
+    pace: &mut ReadPace,
+) -> Poll<ReadEnd> {
     let mut budget = BUDGET;
     loop {
         // Of an early one, the turn may have come meanwhile.
         if pace.is_amid || source.is_early() {
             let payloads = match process(link, io, source, buf, budget / SMALL) {
                 Ok(payloads) => payloads,
-                Err(violation) => return Poll::Ready(Outcome::Violation(violation)),
+                Err(violation) => return Poll::Ready(ReadEnd::Violation(violation)),
             };
             pace.is_amid = payloads >= budget / SMALL;
             if source.is_early() {
@@ -206,22 +206,24 @@ fn poll<S: Source>(
                 }
                 return Poll::Pending;
             }
-            Poll::Ready(Ok(None)) => return Poll::Ready(Outcome::Over),
+            Poll::Ready(Ok(None)) => return Poll::Ready(ReadEnd::Over),
             Poll::Ready(Ok(Some(n))) => n,
-            Poll::Ready(Err(e)) => return Poll::Ready(Outcome::Lost(e)),
+            Poll::Ready(Err(e)) => return Poll::Ready(ReadEnd::Lost(e)),
         };
         link.heard.set(link.heard.get() + 1);
-        if let Some(beside) = &io.beside {
-            beside.has_read(n, &link.machine.borrow());
+        if let Some(stream_lanes) = &io.stream_lanes {
+            stream_lanes.has_read(n, &link.machine.borrow());
         }
         let payloads = match process(link, io, source, buf, budget / SMALL) {
             Ok(payloads) => payloads,
-            Err(violation) => return Poll::Ready(Outcome::Violation(violation)),
+            Err(violation) => return Poll::Ready(ReadEnd::Violation(violation)),
         };
-        if is_tight(link) && io.beside.as_ref().is_some_and(|beside| beside.is_hoarding()) {
+        if is_tight(link)
+            && io.stream_lanes.as_ref().is_some_and(|stream_lanes| stream_lanes.is_hoarding())
+        {
             // Nothing is lost by it: the link goes on over the next carrier, which is promised little.
             let text = "memory that was promised to it is wanted elsewhere";
-            return Poll::Ready(Outcome::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
+            return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
         let cost = n.max(payloads * SMALL);
         pace.is_amid = payloads >= budget / SMALL;
@@ -268,7 +270,7 @@ fn make_room(buf: &mut BytesMut, size: usize) {
 /// how many there were.
 fn process(
     link: &Rc<Inner>,
-    io: &Io,
+    io: &CarrierIo,
     source: &mut impl Source,
     buf: &mut BytesMut,
     most: usize,
@@ -305,16 +307,16 @@ fn process(
 }
 
 /// Tells the link how reading ended.
-pub(crate) fn report(link: &Rc<Inner>, io: &Io, outcome: Outcome) {
+pub(crate) fn report(link: &Rc<Inner>, io: &CarrierIo, outcome: ReadEnd) {
     match outcome {
-        Outcome::Lost(error) => {
+        ReadEnd::Lost(error) => {
             tracing::debug!(link = link.serial, carrier = io.number.0, %error, "carrier lost");
             link.carrier_ended(io.number);
         }
-        Outcome::Violation(violation) => {
+        ReadEnd::Violation(violation) => {
             tracing::warn!(link = link.serial, %violation, "the peer broke the protocol");
             link.end(End::Violation(violation));
         }
-        Outcome::Over => {}
+        ReadEnd::Over => {}
     }
 }

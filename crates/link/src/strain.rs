@@ -25,12 +25,12 @@ const LASTS: Duration = Duration::from_secs(2);
 pub(crate) struct Strain {
     watch: Option<Arc<dyn Watch>>,
     last: Cell<Option<(Instant, Fares)>>,
-    run: Cell<Option<Run>>,
+    run: Cell<Option<Spell>>,
 }
 
 /// Little was carried, though there was more, since then.
 #[derive(Clone, Copy)]
-struct Run {
+struct Spell {
     since: Instant,
     /// Bytes a second, at the beginning.
     rate: u64,
@@ -70,9 +70,9 @@ impl Strain {
             return None;
         }
         // One that becomes quicker has only begun.
-        let run = run.filter(|run| rate < run.rate / 2 * 3).unwrap_or(Run { since: at, rate });
+        let run = run.filter(|run| rate < run.rate / 2 * 3).unwrap_or(Spell { since: at, rate });
         let lasts = now.saturating_duration_since(run.since) >= LASTS;
-        self.run.set(Some(if lasts { Run { since: now, rate } } else { run }));
+        self.run.set(Some(if lasts { Spell { since: now, rate } } else { run }));
         lasts.then_some(rate)
     }
 }

@@ -7,7 +7,7 @@ use tokio::task::AbortHandle;
 use transport::Peer;
 
 /// The tasks of a carrier; dropping it ends them and closes the connection.
-pub(crate) struct Running {
+pub(crate) struct CarrierTasks {
     pub(crate) number: CarrierNumber,
     pub(crate) peer: Peer,
     pub(crate) reading: AbortHandle,
@@ -17,20 +17,20 @@ pub(crate) struct Running {
     pub(crate) writing: Option<AbortHandle>,
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for CarrierTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Running").field("number", &self.number).finish_non_exhaustive()
     }
 }
 
-impl Running {
+impl CarrierTasks {
     /// Reads no more; the writer sends what is left, the farewell last, and closes.
     pub(crate) fn retire(mut self) {
         self.writing = None;
     }
 }
 
-impl Drop for Running {
+impl Drop for CarrierTasks {
     fn drop(&mut self) {
         self.reading.abort();
         self.accepting.iter().for_each(AbortHandle::abort);

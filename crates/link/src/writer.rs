@@ -7,13 +7,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::inner::Inner;
-use crate::io::Io;
+use crate::io::CarrierIo;
 
 /// Bytes written in one turn before others may run.
 const BUDGET: usize = 1 << 20;
 
 /// Writes until the carrier fails.
-pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
+pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> io::Error {
     let mut limit = 0;
     poll_fn(|cx| {
         link.wakers.enter(io.number, cx);
@@ -28,7 +28,12 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &Io) -> io::Error {
     .await
 }
 
-fn turn(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io, limit: &mut usize) -> Poll<io::Error> {
+fn turn(
+    cx: &mut Context<'_>,
+    link: &Rc<Inner>,
+    io: &CarrierIo,
+    limit: &mut usize,
+) -> Poll<io::Error> {
     let mut budget = BUDGET;
     loop {
         match fill_and_write(cx, link, io) {
@@ -53,7 +58,7 @@ fn turn(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io, limit: &mut usize) -> P
 }
 
 /// Sends all that the machine has for this carrier, then ends our direction.
-pub(crate) async fn drain(link: &Rc<Inner>, io: &Io) {
+pub(crate) async fn drain(link: &Rc<Inner>, io: &CarrierIo) {
     poll_fn(|cx| {
         loop {
             match fill_and_write(cx, link, io) {
@@ -68,18 +73,22 @@ pub(crate) async fn drain(link: &Rc<Inner>, io: &Io) {
 }
 
 /// One round of writing: what waits, then the next batch. `Ok(0)` when there is nothing to write.
-fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::Result<usize>> {
-    let beside = io.beside.as_deref();
-    let mut written = match beside {
-        Some(beside) => beside.retry(cx)?,
+fn fill_and_write(
+    cx: &mut Context<'_>,
+    link: &Rc<Inner>,
+    io: &CarrierIo,
+) -> Poll<io::Result<usize>> {
+    let stream_lanes = io.stream_lanes.as_deref();
+    let mut written = match stream_lanes {
+        Some(stream_lanes) => stream_lanes.retry(cx)?,
         None => 0,
     };
     if io.out.borrow().is_empty() {
         let now = crate::now();
         let filled = {
             let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
-            match beside {
-                Some(beside) => beside.fill(&mut machine, now, io.number, &mut out),
+            match stream_lanes {
+                Some(stream_lanes) => stream_lanes.fill(&mut machine, now, io.number, &mut out),
                 None => machine.poll_transmit(now, io.number, &mut *out),
             }
         };
@@ -94,9 +103,9 @@ fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::R
             Poll::Pending => return Poll::Ready(Ok(written)),
         }
     }
-    if let Some(beside) = beside {
-        written += beside.write_batch(cx)?;
-        if written == 0 && beside.is_blocked() {
+    if let Some(stream_lanes) = stream_lanes {
+        written += stream_lanes.write_batch(cx)?;
+        if written == 0 && stream_lanes.is_blocked() {
             return Poll::Pending;
         }
     }
@@ -104,7 +113,7 @@ fn fill_and_write(cx: &mut Context<'_>, link: &Rc<Inner>, io: &Io) -> Poll<io::R
 }
 
 /// Keeps the kernel's queue at about a millisecond of the rate. Set only when it changed by half.
-fn set_send_limit(link: &Rc<Inner>, io: &Io, limit: &mut usize) {
+fn set_send_limit(link: &Rc<Inner>, io: &CarrierIo, limit: &mut usize) {
     let wanted = link.machine.borrow().send_limit();
     if wanted > *limit * 3 / 2 || wanted * 3 / 2 < *limit {
         *limit = wanted;

@@ -42,7 +42,7 @@ pub(super) struct Connected {
 }
 
 /// What an attempt led to.
-pub(super) enum Answer {
+pub(super) enum AttemptOutcome {
     Greeted(Box<Connected>),
     /// The server does not know the link any more. As good as a greeting: no other path of the
     /// same server will say anything else.
@@ -50,9 +50,9 @@ pub(super) enum Answer {
 }
 
 /// The first answer, and the attempts that go on.
-pub(super) type Won = (Answer, Vec<Attempt>);
+pub(super) type Won = (AttemptOutcome, Vec<Attempt>);
 
-pub(super) type Attempt = LocalFuture<'static, Result<Answer, Failed>>;
+pub(super) type Attempt = LocalFuture<'static, Result<AttemptOutcome, Failed>>;
 
 /// The link that a carrier is to join.
 pub(super) struct Known {
@@ -170,11 +170,11 @@ impl Keeper {
                 Ok(Connected { path: index, number, carrier, accepted, since, leftover })
             };
             match connected.await {
-                Ok(connected) => Ok(Answer::Greeted(Box::new(connected))),
+                Ok(connected) => Ok(AttemptOutcome::Greeted(Box::new(connected))),
                 Err(DialError::Greet(error))
                     if resumed && error.refusal() == Some(Refusal::UnknownLink) =>
                 {
-                    Ok(Answer::Forgotten)
+                    Ok(AttemptOutcome::Forgotten)
                 }
                 Err(error) => Err((index, error)),
             }
@@ -198,7 +198,7 @@ pub(super) async fn dismiss(mut connected: Connected) {
 }
 
 /// The outcome of the first of the trials that ends; it is one less then.
-pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<Answer, Failed> {
+pub(super) async fn finished(trials: &mut Vec<Attempt>) -> Result<AttemptOutcome, Failed> {
     poll_fn(|cx| {
         for i in 0..trials.len() {
             if let Poll::Ready(outcome) = trials[i].as_mut().poll(cx) {

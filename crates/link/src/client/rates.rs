@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::inner::Link;
-use crate::notices::{Little, Way};
+use crate::notices::{Direction, LowRate};
 use crate::strain::per_second;
 
 /// How often a preferred path is tried while another one carries the link.
@@ -37,7 +37,7 @@ const DOUBLED: u32 = 5;
 /// A path that was not strained for so long is as good as new.
 const GOOD: Duration = Duration::from_mins(10);
 
-impl Way {
+impl Direction {
     /// Payload that was carried this way so far.
     fn carried(self, link: &Link) -> u64 {
         let (received, sent, _) = link.totals();
@@ -50,7 +50,7 @@ impl Way {
 
 /// What a trial showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum TrialResult {
     /// It is to be kept for so long.
     Quicker(Duration),
     /// The path from which it was tried is as quick.
@@ -79,7 +79,7 @@ pub(super) struct Rates {
 struct Trial {
     from: usize,
     to: usize,
-    little: Little,
+    low_rate: LowRate,
     begun: Instant,
     /// Since when the other path carries.
     looked_at: Option<Instant>,
@@ -93,7 +93,7 @@ impl Rates {
         &mut self,
         from: usize,
         count: usize,
-        little: Little,
+        low_rate: LowRate,
         now: Instant,
     ) -> Option<usize> {
         let others = count.checked_sub(1).filter(|others| *others > 0)?;
@@ -105,7 +105,7 @@ impl Rates {
         }
         let to = (from + 1 + self.next % others) % count;
         let (looked_at, last) = (None, (now, 0));
-        self.trial = Some(Trial { from, to, little, begun: now, looked_at, last, best: 0 });
+        self.trial = Some(Trial { from, to, low_rate, begun: now, looked_at, last, best: 0 });
         Some(to)
     }
 
@@ -143,7 +143,7 @@ impl Rates {
             return;
         }
         trial.looked_at = Some(now);
-        trial.last = (now, trial.little.way.carried(link));
+        trial.last = (now, trial.low_rate.direction.carried(link));
     }
 
     /// When to look again.
@@ -153,35 +153,40 @@ impl Rates {
     }
 
     /// Looks; what was shown once that is clear.
-    pub(super) fn look(&mut self, link: &Link, count: usize, now: Instant) -> Option<Shown> {
+    pub(super) fn look(&mut self, link: &Link, count: usize, now: Instant) -> Option<TrialResult> {
         let trial = self.trial.as_mut()?;
         let since = trial.looked_at?;
-        let carried = trial.little.way.carried(link);
+        let carried = trial.low_rate.direction.carried(link);
         let (at, before) = std::mem::replace(&mut trial.last, (now, carried));
         let rate = per_second(carried.saturating_sub(before), now.duration_since(at));
         trial.best = trial.best.max(rate);
         if now.duration_since(since) < LOOKED_AT {
             return None;
         }
-        let Trial { from, little, best, .. } = self.trial.take()?;
-        tracing::debug!(link = link.serial(), before = little.rate, after = best, "rates compared");
-        Some(self.judge(from, count.saturating_sub(1), [little.rate, best], now))
+        let Trial { from, low_rate, best, .. } = self.trial.take()?;
+        tracing::debug!(
+            link = link.serial(),
+            before = low_rate.rate,
+            after = best,
+            "rates compared"
+        );
+        Some(self.judge(from, count.saturating_sub(1), [low_rate.rate, best], now))
     }
 
     /// `rates` before and now.
-    fn judge(&mut self, from: usize, others: usize, rates: [u64; 2], now: Instant) -> Shown {
+    fn judge(&mut self, from: usize, others: usize, rates: [u64; 2], now: Instant) -> TrialResult {
         let [before, after] = rates;
         self.unanswered = 0;
         if after == 0 {
             self.patient_until = Some(now + PREFER_EVERY);
-            return Shown::Nothing;
+            return TrialResult::Nothing;
         }
         if after < before.saturating_add(before / 2) {
             if self.advance(others) {
                 self.patient_until = Some(now + doubled(PATIENCE, self.in_vain));
                 self.in_vain += 1;
             }
-            return Shown::NotQuicker(from);
+            return TrialResult::NotQuicker(from);
         }
         self.in_vain = 0;
         if self.good_at.is_some_and(|at| now >= at) {
@@ -190,7 +195,7 @@ impl Rates {
         let kept = doubled(PREFER_EVERY, self.quicker);
         self.quicker += 1;
         self.good_at = Some(now + kept + GOOD);
-        Shown::Quicker(kept)
+        TrialResult::Quicker(kept)
     }
 }
 
@@ -208,7 +213,7 @@ fn doubled(time: Duration, times: u32) -> Duration {
 mod tests {
     use super::*;
 
-    const LITTLE: Little = Little { way: Way::Up, rate: 100_000 };
+    const LOW_RATE: LowRate = LowRate { direction: Direction::Up, rate: 100_000 };
 
     #[tokio::test(start_paused = true)]
     async fn a_path_that_was_left_is_tried_less_and_less_often_while_it_carries_little() {
@@ -216,56 +221,60 @@ mod tests {
         let mut minutes = Vec::new();
         for _ in 0..7 {
             let shown = rates.judge(0, 1, [100_000, 150_000], now);
-            let Shown::Quicker(kept) = shown else { panic!() };
+            let TrialResult::Quicker(kept) = shown else { panic!() };
             minutes.push(kept.as_secs() / 60);
             now += kept + Duration::from_secs(5);
         }
         assert_eq!(minutes, [1, 2, 4, 8, 16, 32, 32]);
         now += GOOD;
         let shown = rates.judge(0, 1, [100_000, 150_000], now);
-        assert_eq!(shown, Shown::Quicker(PREFER_EVERY), "it was good");
+        assert_eq!(shown, TrialResult::Quicker(PREFER_EVERY), "it was good");
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_no_path_is_quicker_trials_become_rare() {
         let (mut rates, start) = (Rates::default(), Instant::now());
-        assert_eq!(rates.choose(0, 2, LITTLE, start), Some(1));
-        assert_eq!(rates.choose(0, 2, LITTLE, start + PIECE), None, "one at a time");
+        assert_eq!(rates.choose(0, 2, LOW_RATE, start), Some(1));
+        assert_eq!(rates.choose(0, 2, LOW_RATE, start + PIECE), None, "one at a time");
         let mut now = start;
         // As quick, or a tenth of it.
         for (minutes, after) in
             [10, 20, 40, 80, 160, 320, 320].into_iter().zip([149_999, 10_000].into_iter().cycle())
         {
             rates.trial = None;
-            assert_eq!(rates.judge(0, 1, [100_000, after], now), Shown::NotQuicker(0));
+            assert_eq!(rates.judge(0, 1, [100_000, after], now), TrialResult::NotQuicker(0));
             let pause = Duration::from_mins(minutes);
-            assert_eq!(rates.choose(0, 2, LITTLE, now + pause - PIECE), None, "{minutes}");
+            assert_eq!(rates.choose(0, 2, LOW_RATE, now + pause - PIECE), None, "{minutes}");
             now += pause;
-            assert_eq!(rates.choose(0, 2, LITTLE, now), Some(1), "{minutes}");
+            assert_eq!(rates.choose(0, 2, LOW_RATE, now), Some(1), "{minutes}");
         }
         rates.trial = None;
-        assert_eq!(rates.judge(0, 1, [100_000, 0], now), Shown::Nothing);
-        assert_eq!(rates.choose(0, 2, LITTLE, now + PREFER_EVERY - PIECE), None);
-        assert_eq!(rates.choose(0, 2, LITTLE, now + PREFER_EVERY), Some(1));
+        assert_eq!(rates.judge(0, 1, [100_000, 0], now), TrialResult::Nothing);
+        assert_eq!(rates.choose(0, 2, LOW_RATE, now + PREFER_EVERY - PIECE), None);
+        assert_eq!(rates.choose(0, 2, LOW_RATE, now + PREFER_EVERY), Some(1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_of_the_other_paths_is_tried_before_there_is_a_pause() {
         let (mut rates, mut now) = (Rates::default(), Instant::now());
-        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(2));
+        assert_eq!(rates.choose(1, 4, LOW_RATE, now), Some(2));
         assert!(rates.is_asking());
         now += ANSWERS;
-        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(3), "that one does not answer");
+        assert_eq!(rates.choose(1, 4, LOW_RATE, now), Some(3), "that one does not answer");
         rates.trial = None;
-        assert_eq!(rates.judge(1, 3, [100_000, 100_000], now), Shown::NotQuicker(1));
-        assert_eq!(rates.choose(1, 4, LITTLE, now), Some(0));
+        assert_eq!(rates.judge(1, 3, [100_000, 100_000], now), TrialResult::NotQuicker(1));
+        assert_eq!(rates.choose(1, 4, LOW_RATE, now), Some(0));
         rates.unanswered(3, now);
-        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY - PIECE), None, "these were all");
-        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY), Some(2));
+        assert_eq!(
+            rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY - PIECE),
+            None,
+            "these were all"
+        );
+        assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));
         // What is quick stays the first to be tried.
         rates.trial = None;
-        assert!(matches!(rates.judge(1, 3, [100_000, 900_000], now), Shown::Quicker(_)));
-        assert_eq!(rates.choose(1, 4, LITTLE, now + PREFER_EVERY), Some(2));
-        assert_eq!(rates.choose(0, 1, LITTLE, now + PATIENCE), None, "there is no other");
+        assert!(matches!(rates.judge(1, 3, [100_000, 900_000], now), TrialResult::Quicker(_)));
+        assert_eq!(rates.choose(1, 4, LOW_RATE, now + PREFER_EVERY), Some(2));
+        assert_eq!(rates.choose(0, 1, LOW_RATE, now + PATIENCE), None, "there is no other");
     }
 }

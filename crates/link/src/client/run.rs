@@ -8,7 +8,7 @@ use proto::{Attach, Side};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::attempt::{Answer, Attempt, Connected, Known, dismiss};
+use super::attempt::{Attempt, AttemptOutcome, Connected, Known, dismiss};
 use super::keeper::Keeper;
 use super::plan::{Client, OnLink, Report};
 use super::rates::Rates;
@@ -129,16 +129,16 @@ impl Keeper {
         let mut backoff = Backoff::new(self.client.retry);
         while !self.is_leaving() {
             let pause = match self.connect(None).await {
-                Ok((Answer::Greeted(connected), _)) if self.is_leaving() => {
+                Ok((AttemptOutcome::Greeted(connected), _)) if self.is_leaving() => {
                     dismiss(*connected).await;
                     break;
                 }
-                Ok((Answer::Greeted(connected), rest)) => {
+                Ok((AttemptOutcome::Greeted(connected), rest)) => {
                     self.client.logged_in.store(true, Ordering::Relaxed);
                     return Some((*connected, rest));
                 }
                 // Of no meaning: no link was named.
-                Ok((Answer::Forgotten, _)) => backoff.failed(Failure::Network),
+                Ok((AttemptOutcome::Forgotten, _)) => backoff.failed(Failure::Network),
                 Err((path, error)) => {
                     let pause = backoff.failed(error.failure());
                     self.tell_failure(path, &error, pause);

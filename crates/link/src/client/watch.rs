@@ -10,13 +10,13 @@ use proto::greeting::GREETING_TIMEOUT;
 use proto::{Attach, CarrierNumber};
 use tokio::time::Instant;
 
-use super::attempt::{Answer, Attempt, Connected, Known, Won, dismiss, finished};
+use super::attempt::{Attempt, AttemptOutcome, Connected, Known, Won, dismiss, finished};
 use super::error::DialError;
 use super::keeper::Keeper;
-use super::rates::{PREFER_EVERY, Rates, Shown};
+use super::rates::{PREFER_EVERY, Rates, TrialResult};
 use crate::backoff::Backoff;
 use crate::inner::Link;
-use crate::notices::{Little, Notice};
+use crate::notices::{LowRate, Notice};
 use crate::state::End;
 
 /// A carrier that has lived for so long was let in, whatever was said early on it.
@@ -71,17 +71,17 @@ impl Watch {
                         self.try_beside(next);
                         continue;
                     }
-                    Notice::Strained(little) => {
-                        self.try_quicker(little);
+                    Notice::Strained(low_rate) => {
+                        self.try_quicker(low_rate);
                         continue;
                     }
                 },
                 () = until(self.rates.next()) => {
                     let count = self.keeper.client.paths.len();
                     match self.rates.look(&self.link, count, Instant::now()) {
-                        Some(Shown::Quicker(kept)) => prefer_at = Instant::now() + kept,
-                        Some(Shown::NotQuicker(path)) => self.try_beside(path),
-                        Some(Shown::Nothing) | None => {}
+                        Some(TrialResult::Quicker(kept)) => prefer_at = Instant::now() + kept,
+                        Some(TrialResult::NotQuicker(path)) => self.try_beside(path),
+                        Some(TrialResult::Nothing) | None => {}
                     }
                     continue;
                 }
@@ -94,15 +94,15 @@ impl Watch {
             };
             match answer {
                 // Beside a carrier that is alive: whoever answers there does not know the link.
-                Answer::Forgotten if self.rates.is_asking() => {
+                AttemptOutcome::Forgotten if self.rates.is_asking() => {
                     let others = self.keeper.client.paths.len().saturating_sub(1);
                     self.rates.unanswered(others, Instant::now());
                 }
-                Answer::Forgotten => return self.link.inner.end(End::Forgotten),
-                Answer::Greeted(connected) if connected.accepted.link != self.known.id => {
+                AttemptOutcome::Forgotten => return self.link.inner.end(End::Forgotten),
+                AttemptOutcome::Greeted(connected) if connected.accepted.link != self.known.id => {
                     dismiss(*connected).await;
                 }
-                Answer::Greeted(connected) => {
+                AttemptOutcome::Greeted(connected) => {
                     self.path = connected.path;
                     attached = Instant::now();
                     prefer_at = attached + PREFER_EVERY;
@@ -132,19 +132,16 @@ impl Watch {
     }
 
     /// The carrier takes little of what there is: perhaps another path takes more.
-    fn try_quicker(&mut self, little: Little) {
+    fn try_quicker(&mut self, low_rate: LowRate) {
         let count = self.keeper.client.paths.len();
         if !self.trials.is_empty() {
             return;
         }
-        if let Some(path) = self.rates.choose(self.path, count, little, Instant::now()) {
-            let (link, way, bytes_a_second) = (self.link.serial(), little.way, little.rate);
-            tracing::info!(
-                link,
-                ?way,
-                bytes_a_second,
-                "the path carries little: trying another one"
-            );
+        if let Some(path) = self.rates.choose(self.path, count, low_rate, Instant::now()) {
+            let (link, way) = (self.link.serial(), low_rate.direction);
+            let bytes_a_second = low_rate.rate;
+            let text = "the path carries little: trying another one";
+            tracing::info!(link, ?way, bytes_a_second, "{text}");
             self.try_beside(path);
         }
     }

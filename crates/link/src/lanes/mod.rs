@@ -25,7 +25,7 @@ use transport::{Lanes, RecvLane};
 use unread::Unread;
 
 /// What a carrier has beside its first lane.
-pub(crate) struct Beside {
+pub(crate) struct StreamLanes {
     lanes: RefCell<Box<dyn Lanes>>,
     outgoing: RefCell<Outlanes>,
     /// Of lanes that are ahead of the first one.
@@ -42,13 +42,13 @@ pub(crate) struct Early {
     pub(crate) lane: u64,
 }
 
-impl fmt::Debug for Beside {
+impl fmt::Debug for StreamLanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Beside").finish_non_exhaustive()
     }
 }
 
-impl Beside {
+impl StreamLanes {
     /// The peer has been greeted, and has `streams` open: it may have lanes for all at once.
     pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &Rc<dyn Budget>, streams: usize) -> Self {
         lanes.welcome(unread::LEAST);
@@ -108,7 +108,7 @@ impl Beside {
     }
 
     /// Takes the next batch from the machine: frames for the carrier's first lane into `first`, the
-    /// others for [`Beside::write_batch`]. Returns the bytes of all.
+    /// others for [`StreamLanes::write_batch`]. Returns the bytes of all.
     pub(crate) fn fill(
         &self,
         machine: &mut Link,

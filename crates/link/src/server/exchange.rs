@@ -37,25 +37,25 @@ pub(crate) async fn greet_client(
     let mut input = BytesMut::with_capacity(GREETING_MAX);
     let Carrier { peer, lane, .. } = carrier;
     let work = async {
-        let mut asked = Asked::default();
+        let mut replies = VerifierReplies::default();
         loop {
-            let outcome = answer(&mut greeting, verifier, peer, &mut asked).await;
-            if let (Outcome::Failed(GreetingError::Refused(_)), Some(name)) =
-                (&outcome, &asked.claimed)
+            let outcome = answer(&mut greeting, verifier, peer, &mut replies).await;
+            if let (Verdict::Failed(GreetingError::Refused(_)), Some(name)) =
+                (&outcome, &replies.claimed)
             {
                 tokio::time::sleep(verifier.penalty(name, peer)).await;
             }
             let mut output: VecDeque<Bytes> =
                 std::iter::from_fn(|| greeting.poll_output()).collect();
-            output.append(&mut std::mem::take(&mut asked.to_show).into());
+            output.append(&mut std::mem::take(&mut replies.to_show).into());
             write_all(&mut **lane, output).await?;
             match outcome {
-                Outcome::Pending => {}
-                Outcome::Accepted(grant, accepted) => {
-                    let preview = asked.shown.filter(|_| accepted.early);
+                Verdict::Pending => {}
+                Verdict::Accepted(grant, accepted) => {
+                    let preview = replies.shown.filter(|_| accepted.early);
                     return Ok((*grant, accepted, preview));
                 }
-                Outcome::Failed(error) => {
+                Verdict::Failed(error) => {
                     // The refusal shall arrive before the connection closes.
                     poll_fn(|cx| lane.poll_close(cx)).await.ok();
                     return Err(error.into());
@@ -86,7 +86,7 @@ pub(crate) async fn greet_client(
 
 /// What was said to a greeting's questions.
 #[derive(Default)]
-struct Asked {
+struct VerifierReplies {
     /// Whom the client claims to be.
     claimed: Option<Name>,
     shown: Option<Preview>,
@@ -94,7 +94,7 @@ struct Asked {
     to_show: Vec<Bytes>,
 }
 
-enum Outcome {
+enum Verdict {
     Pending,
     Accepted(Box<Grant>, ServerAccepted),
     Failed(GreetingError),
@@ -105,8 +105,8 @@ async fn answer(
     greeting: &mut ServerGreeting,
     verifier: &dyn Verifier,
     peer: &Peer,
-    asked: &mut Asked,
-) -> Outcome {
+    replies: &mut VerifierReplies,
+) -> Verdict {
     while let Some(event) = greeting.poll_event() {
         match event {
             ServerEvent::Credentials { name, certificate, enrolls } => {
@@ -120,7 +120,7 @@ async fn answer(
                         Err(refusal) => greeting.refuse(refusal),
                     }
                 }
-                asked.claimed = Some(name);
+                replies.claimed = Some(name);
             }
             ServerEvent::LinkSecret { name, instance, link } => {
                 greeting.link_secret(verifier.link_secret(&name, instance, link));
@@ -129,19 +129,19 @@ async fn answer(
                 let shown = verifier.preview(&name, instance, attach).await;
                 greeting.preview(shown.as_ref().map(|(terms, _)| terms));
                 if let Some((_, preview)) = shown {
-                    asked.to_show.clone_from(&preview.frames);
-                    asked.shown = Some(preview);
+                    replies.to_show.clone_from(&preview.frames);
+                    replies.shown = Some(preview);
                 }
             }
             ServerEvent::Decide(grant) => match verifier.decide(&grant, peer).await {
                 Ok(terms) => match greeting.accept(&terms) {
-                    Some(accepted) => return Outcome::Accepted(Box::new(grant), accepted),
-                    None => return Outcome::Failed(GreetingError::Refused(Refusal::Malformed)),
+                    Some(accepted) => return Verdict::Accepted(Box::new(grant), accepted),
+                    None => return Verdict::Failed(GreetingError::Refused(Refusal::Malformed)),
                 },
                 Err(refusal) => greeting.refuse(refusal),
             },
-            ServerEvent::Failed(error) => return Outcome::Failed(error),
+            ServerEvent::Failed(error) => return Verdict::Failed(error),
         }
     }
-    Outcome::Pending
+    Verdict::Pending
 }

@@ -6,4 +6,4 @@ mod greeted;
 mod verifier;
 
 pub use greeted::{Greeted, greet, greet_early};
-pub use verifier::{Answer, Shown, Verifier};
+pub use verifier::{PreviewFuture, Verifier, VerifierFuture};

@@ -8,15 +8,15 @@ use proto::{InstanceId, LinkId, Preview};
 use transport::Peer;
 
 /// What a verifier says, or why it says nothing.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
+pub type VerifierFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
 
 /// What a link is shown as before its client is known, with the terms it is told.
-pub type Shown<'a> = Pin<Box<dyn Future<Output = Option<(Terms, Preview)>> + 'a>>;
+pub type PreviewFuture<'a> = Pin<Box<dyn Future<Output = Option<(Terms, Preview)>> + 'a>>;
 
 /// Decides who may log in. Called on any worker.
 pub trait Verifier {
     /// The credentials of a name, at most two; none for an unknown one.
-    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>>;
+    fn credentials<'a>(&'a self, name: &'a Name) -> VerifierFuture<'a, Vec<StoredCredential>>;
     /// The credential of the one-time code that a name may have.
     fn code(&self, _name: &Name) -> Option<StoredCredential> {
         None
@@ -31,11 +31,16 @@ pub trait Verifier {
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
     /// Somebody has shown the secret of this link before the handshake is done, maybe not for the
     /// first time: what he may see, [`crate::Link::preview`]. Nothing may change by it.
-    fn preview<'a>(&'a self, _name: &'a Name, _instance: InstanceId, _claim: Claim) -> Shown<'a> {
+    fn preview<'a>(
+        &'a self,
+        _name: &'a Name,
+        _instance: InstanceId,
+        _claim: Claim,
+    ) -> PreviewFuture<'a> {
         Box::pin(async { None })
     }
     /// All is proved: may it come in? The terms carry a fresh link id.
-    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> Answer<'a, Terms>;
+    fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> VerifierFuture<'a, Terms>;
     /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
     fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
         Duration::ZERO

@@ -22,13 +22,13 @@ const PREAMBLE: usize = 4 + 4 + 32;
 /// A server on `tls://`, `tcp://` and `ws://`, and dialers to all.
 struct Site {
     server: Server,
-    sealed: Way,
-    bare: Way,
-    web: Way,
+    sealed: Route,
+    bare: Route,
+    web: Route,
     _tls: Tls,
 }
 
-struct Way {
+struct Route {
     dialer: Box<dyn Dialer>,
     port: u16,
 }
@@ -40,9 +40,9 @@ impl Site {
         let (bare, bare_port) = Tls::listen_bare();
         let (web, web_dialer, web_port) = web_socket();
         let server = Server::start(vec![sealed, bare, web], Rules::default());
-        let sealed = Way { dialer: Box::new((*tls.dialer()).clone()), port };
-        let bare = Way { dialer: Box::new(TcpDialer::new(None)), port: bare_port };
-        let web = Way { dialer: Box::new(web_dialer), port: web_port };
+        let sealed = Route { dialer: Box::new((*tls.dialer()).clone()), port };
+        let bare = Route { dialer: Box::new(TcpDialer::new(None)), port: bare_port };
+        let web = Route { dialer: Box::new(web_dialer), port: web_port };
         Self { server, sealed, bare, web, _tls: tls }
     }
 
@@ -53,7 +53,7 @@ impl Site {
     }
 
     /// Says recorded bytes over a fresh connection, and expects this answer and no trace.
-    async fn replay(&self, way: &Way, recorded: &[u8], refusal: Refusal) {
+    async fn replay(&self, way: &Route, recorded: &[u8], refusal: Refusal) {
         let (before, errors) = (self.registered(), self.server.state.errors.borrow().len());
         let mut carrier = way.dial().await;
         write(&mut *carrier.lane, recorded).await;
@@ -68,7 +68,7 @@ impl Site {
     }
 }
 
-impl Way {
+impl Route {
     async fn dial(&self) -> Carrier {
         self.dialer.dial(SocketAddr::from(([127, 0, 0, 1], self.port))).await.unwrap()
     }

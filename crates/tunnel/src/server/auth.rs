@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use link::server::{Answer, Shown, Verifier};
+use link::server::{PreviewFuture, Verifier, VerifierFuture};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
 use proto::{InstanceId, LinkId};
 use transport::Peer;
@@ -115,7 +115,7 @@ impl<'a> Auth<'a> {
 }
 
 impl Verifier for Auth<'_> {
-    fn credentials<'b>(&'b self, name: &'b Name) -> Answer<'b, Vec<StoredCredential>> {
+    fn credentials<'b>(&'b self, name: &'b Name) -> VerifierFuture<'b, Vec<StoredCredential>> {
         *self.claimed.borrow_mut() = Some(name.as_str().to_owned());
         Box::pin(async {
             let source = self.address.get().map(|address| address.ip());
@@ -146,14 +146,19 @@ impl Verifier for Auth<'_> {
         self.registry.link_secret(name.as_str(), instance, link)
     }
 
-    fn preview<'b>(&'b self, name: &'b Name, instance: InstanceId, claim: Attach) -> Shown<'b> {
+    fn preview<'b>(
+        &'b self,
+        name: &'b Name,
+        instance: InstanceId,
+        claim: Attach,
+    ) -> PreviewFuture<'b> {
         Box::pin(async move {
             let preview = self.registry.preview(name.as_str(), instance, claim).await?;
             Some((self.kept_terms(), preview))
         })
     }
 
-    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> Answer<'b, Terms> {
+    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> VerifierFuture<'b, Terms> {
         Box::pin(async {
             if let Some(credential) = &grant.introduced {
                 self.registry.introduce(&grant.name, credential.clone())?;

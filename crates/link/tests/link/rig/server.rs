@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
-use link::server::{Answer, Greeted, Shown, Verifier, greet_early};
+use link::server::{Greeted, PreviewFuture, Verifier, VerifierFuture, greet_early};
 use link::{GreetError, Link, Settings};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms, Token};
 use proto::{Budget, InstanceId, LinkConfig, LinkId, Side, Unlimited};
@@ -168,7 +168,7 @@ impl Keeper {
 }
 
 impl Verifier for Keeper {
-    fn credentials<'a>(&'a self, name: &'a Name) -> Answer<'a, Vec<StoredCredential>> {
+    fn credentials<'a>(&'a self, name: &'a Name) -> VerifierFuture<'a, Vec<StoredCredential>> {
         let known = name.as_str().starts_with("client");
         let all = known.then(|| Token::new(TOKEN).unwrap().stored()).into_iter().collect();
         Box::pin(std::future::ready(Ok(all)))
@@ -184,7 +184,7 @@ impl Verifier for Keeper {
         (*owner == instance && !link.has_ended()).then(|| secret.clone())
     }
 
-    fn preview<'a>(&'a self, _: &'a Name, _: InstanceId, claim: Attach) -> Shown<'a> {
+    fn preview<'a>(&'a self, _: &'a Name, _: InstanceId, claim: Attach) -> PreviewFuture<'a> {
         self.shown.set(self.shown.get() + 1);
         let preview =
             self.links.borrow().get(&claim.link).and_then(|(link, ..)| link.preview(claim.carrier));
@@ -193,7 +193,7 @@ impl Verifier for Keeper {
         Box::pin(std::future::ready(preview.map(|preview| (terms, preview))))
     }
 
-    fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> Answer<'a, Terms> {
+    fn decide<'a>(&'a self, grant: &'a Grant, _peer: &'a Peer) -> VerifierFuture<'a, Terms> {
         Box::pin(std::future::ready(self.terms(grant)))
     }
 }
