@@ -1,4 +1,5 @@
-//! Lanes that the peer opened: one task accepts them, a small one reads each.
+//! Accepts the lanes that the peer opens on a carrier. One task accepts them; each lane is read by
+//! a small task of its own.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +18,7 @@ use crate::io::CarrierIo;
 use crate::lanes::{Early, StreamLanes};
 use crate::reader::{self, ReadEnd, Source};
 
-/// Accepts lanes until the carrier is lost. Dropping it ends their tasks.
+/// Accepts lanes until the carrier is lost. Dropping the future ends the tasks of the lanes.
 pub(crate) async fn run(
     link: &Rc<Inner>,
     io: &Rc<CarrierIo>,
@@ -55,16 +56,16 @@ struct OwnLane {
     lane: Box<dyn RecvLane>,
     input: LaneInput,
     stream_lanes: Rc<StreamLanes>,
-    /// Of the carrier's lanes.
+    /// The number of the lane among the lanes of its carrier.
     number: u64,
-    /// Ours.
+    /// The side of this end of the link.
     side: Side,
 }
 
 impl Source for OwnLane {
-    /// What belongs to no stream yet, and perhaps never will, costs no more.
+    /// A lane that belongs to no stream yet, and perhaps never will, costs no more memory.
     const FIRST: usize = 2 << 10;
-    /// There may be hundreds, each with a buffer: one that holds the least window of a stream.
+    /// Hundreds of lanes may each have a buffer. This size holds the least window of a stream.
     const TIGHT: usize = 16 << 10;
 
     fn is_early(&self) -> bool {
@@ -77,7 +78,7 @@ impl Source for OwnLane {
         self.stream_lanes.wait(cx, Early { is_peers, stream, lane: self.number });
     }
 
-    /// Its end says nothing: the stream has said FIN on it before, or says RESET on the first lane.
+    /// The end of the lane means nothing: FIN came on it before, or RESET comes on the first lane.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,

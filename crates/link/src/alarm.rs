@@ -1,4 +1,4 @@
-//! When the timer's task of a link is woken, and by whom.
+//! The deadline for which the task of a link's timer sleeps, and what wakes the task before it.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
@@ -14,7 +14,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// The task that runs from now on.
+    /// Keeps the handle of the timer's task.
     pub(crate) fn started(&self, task: AbortHandle) {
         *self.task.borrow_mut() = Some(task);
     }
@@ -30,7 +30,7 @@ impl Alarm {
         }
     }
 
-    /// Wakes the task if this deadline is before the one it sleeps for.
+    /// Wakes the task if `deadline` is before the deadline for which the task sleeps.
     pub(crate) fn rearm(&self, deadline: Option<Instant>) {
         let Some(next) = deadline else { return };
         if self.armed.get().is_none_or(|armed| next < armed) {
@@ -39,8 +39,8 @@ impl Alarm {
         }
     }
 
-    /// Wakes the task, which drives. A running task needs no call: it looks at the machine before it
-    /// sleeps.
+    /// Wakes the task, which drives. A running task needs no call: it looks at the machine before
+    /// it sleeps.
     pub(crate) fn call(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();

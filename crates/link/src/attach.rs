@@ -1,4 +1,5 @@
-//! How a carrier comes to a link: in place of the others, or beside them.
+//! Attaches a carrier to a link, in place of the other carriers or beside them, and starts its
+//! tasks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,10 +21,10 @@ use crate::state::State;
 use crate::tasks::CarrierTasks;
 use crate::writer;
 
-/// How long the last frame may take on its way out before the connection is closed all the same.
+/// Time for the last frame to leave. The connection is closed after it in any case.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How far a link has come; see [`Link::standing`].
+/// What a link has seen so far: its newest carrier and how often the peer was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     carrier: CarrierNumber,
@@ -31,7 +32,7 @@ pub(crate) struct Standing {
 }
 
 impl Link {
-    /// The newest carrier so far.
+    /// The highest carrier number that was attached.
     pub(crate) fn last_carrier(&self) -> CarrierNumber {
         self.inner.last_carrier.get()
     }
@@ -41,15 +42,16 @@ impl Link {
         Standing { carrier: self.inner.last_carrier.get(), heard: self.inner.heard.get() }
     }
 
-    /// What a client that is about to come back over this carrier may be shown of the link; nothing
-    /// changes by it. `None`: its number is not the highest so far, or the link is over.
+    /// The state of the link that a server shows a client before the client is authenticated on
+    /// this carrier. The call changes nothing. `None`: the carrier number is not the highest so
+    /// far, or the link has ended.
     #[must_use]
     pub fn preview(&self, number: CarrierNumber) -> Option<Preview> {
         self.inner.may_come(number).then(|| self.inner.machine.borrow().preview())
     }
 
-    /// Adds a greeted carrier on which that was shown, in place of all others. False: as for
-    /// [`Link::attach`], or the preview is void.
+    /// Attaches a greeted carrier on which `preview` was sent, in place of all other carriers.
+    /// Returns false where [`Link::attach`] does, and if the preview is void.
     pub fn attach_previewed(
         &self,
         number: CarrierNumber,
@@ -70,8 +72,9 @@ impl Link {
         true
     }
 
-    /// Adds a greeted carrier. `leftover` are bytes that arrived behind the greeting. False: its
-    /// number is not the highest so far, the carrier is dropped.
+    /// Attaches a greeted carrier. `leftover` holds the bytes that arrived behind the greeting.
+    /// Returns false and drops the carrier if its number is not the highest so far or the link has
+    /// ended.
     pub fn attach(
         &self,
         number: CarrierNumber,
@@ -96,12 +99,12 @@ impl Link {
 }
 
 impl Inner {
-    /// Whether the number is the highest so far, and the link not over.
+    /// Whether the number is the highest so far and the link has not ended.
     fn may_come(&self, number: CarrierNumber) -> bool {
         number > self.last_carrier.get() && self.ended.get().is_none()
     }
 
-    /// A new carrier makes the news of the old ones stale, and may replace them.
+    /// Prepares for a new carrier: drops stale notices, and the carriers that it replaces.
     fn expect(&self, number: CarrierNumber, replaces: bool) {
         self.last_carrier.set(number);
         self.notices.forget_carriers();
@@ -111,7 +114,7 @@ impl Inner {
     }
 }
 
-/// Starts reader and writer and enters the carrier into the link.
+/// Starts the tasks of a carrier and enters the carrier into the link.
 fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: BytesMut) {
     let lanes = carrier.lanes;
     let streams = link.machine.borrow().stream_count();
@@ -156,7 +159,7 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
     link.carriers.borrow_mut().push(running);
 }
 
-/// `None` when the link ended before the work did.
+/// The outcome of `work`; `None` if the link ends first.
 async fn until_ended<T>(link: &Inner, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     poll_fn(|cx| {

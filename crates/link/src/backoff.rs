@@ -1,14 +1,15 @@
-//! Pauses between attempts. They are jittered, so that thousands of clients of a server that was
-//! away do not come back in step, and they are capped: attempts never end.
+//! Pauses between connection attempts. Pauses are jittered, so that thousands of clients do not
+//! reconnect in step after an outage of their server. Pauses have an upper bound, and attempts
+//! never end.
 
 use std::time::Duration;
 
-/// Bounds of the pauses after failures of the network.
+/// Bounds of the pause after a network failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Retry {
     /// The first pause.
     pub min: Duration,
-    /// The longest.
+    /// The longest pause.
     pub max: Duration,
 }
 
@@ -18,23 +19,24 @@ impl Default for Retry {
     }
 }
 
-/// Longest pause after a refused log-in or a failed certificate check: a person has to act first.
+/// Longest pause after a refused log-in or a failed certificate check. A person has to act first.
 const REFUSED_MAX: Duration = Duration::from_secs(30);
-/// Pause after a newer process took over: long, so that two processes never kick each other out.
+/// Pause after a newer process took over. The pause is long so that two processes do not take over
+/// from each other in a loop.
 const SUPERSEDED: Duration = Duration::from_secs(60);
 
-/// What lives shorter than this was not worth connecting for: whatever kills links and carriers at
-/// once would have us connect without pause.
+/// A link or carrier with a shorter life counts as a failure. Otherwise a fault that kills each
+/// connection at once would make the client connect without a pause.
 const YOUNG: Duration = Duration::from_secs(1);
 
-/// What failed.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The weather.
+    /// The network: no connection, or a lost connection.
     Network,
-    /// Something that a person has to mend.
+    /// The server refused the log-in, or its certificate failed the check.
     Refused,
-    /// A newer process of this client lives.
+    /// A newer process of this client has taken over.
     Superseded,
 }
 
@@ -50,7 +52,7 @@ impl Backoff {
         Self { retry, next: retry.min, state: u64::from_le_bytes(crate::random()) | 1 }
     }
 
-    /// The pause before the next attempt: half fixed, half drawn.
+    /// The pause before the next attempt: half of it is fixed, the other half is random.
     pub(crate) fn failed(&mut self, failure: Failure) -> Duration {
         let (pause, cap) = match failure {
             Failure::Network => (self.next, self.retry.max),
@@ -62,7 +64,7 @@ impl Backoff {
         pause / 2 + pause.mul_f64(self.draw()) / 2
     }
 
-    /// The pause after something that lived for so long: none, unless it died young.
+    /// The pause after a link or carrier with this lifetime: zero, unless it lived under [`YOUNG`].
     pub(crate) fn after(&mut self, lived: Duration) -> Duration {
         if lived < YOUNG {
             return self.failed(Failure::Network);

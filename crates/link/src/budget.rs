@@ -1,5 +1,5 @@
-//! The process's memory budget and the lease of it that a worker holds. Only leasing crosses
-//! threads, in pieces of a mebibyte.
+//! The memory budget of the process, and the part of it that a worker leases. Only leasing crosses
+//! threads, in pieces of up to 1 MiB.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use proto::Budget;
 
-/// What a worker takes from the process at a time, and how much more than that it keeps: so much
-/// of a large budget, this part of a small one.
+/// A worker leases a piece at a time and keeps up to two unused pieces. A piece is [`PIECE`] bytes
+/// of a large budget, and the [`PIECES`]th part of a small budget.
 const PIECE: i64 = 1 << 20;
 const PIECES: i64 = 64;
 
@@ -21,7 +21,7 @@ pub struct ProcessBudget {
 }
 
 impl ProcessBudget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     #[must_use]
     pub fn new(bytes: u64) -> Arc<Self> {
         let total = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -29,20 +29,20 @@ impl ProcessBudget {
         Arc::new(Self { left: AtomicI64::new(total), total, piece })
     }
 
-    /// Bytes that no worker has leased; negative when more is in use than allowed.
+    /// Bytes that no worker has leased. Negative if more bytes are in use than the budget allows.
     #[must_use]
     pub fn left(&self) -> i64 {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// The whole budget.
+    /// Bytes of the whole budget.
     #[must_use]
     pub const fn total(&self) -> i64 {
         self.total
     }
 }
 
-/// A worker's lease.
+/// The part of the process budget that a worker holds.
 #[derive(Debug)]
 pub struct Lease {
     process: Arc<ProcessBudget>,
@@ -50,19 +50,20 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that holds nothing yet.
+    /// A lease that holds no bytes yet.
     #[must_use]
     pub const fn new(process: Arc<ProcessBudget>) -> Self {
         Self { process, held: Cell::new(0) }
     }
 
-    /// The budget it is a part of.
+    /// The budget from which this lease takes its bytes.
     #[must_use]
     pub fn process(&self) -> &ProcessBudget {
         &self.process
     }
 
-    /// Bytes that are leased and not in use; negative when more is in use than allowed.
+    /// Bytes that are leased and not in use. Negative if more bytes are in use than the budget
+    /// allows.
     #[must_use]
     pub fn unused(&self) -> i64 {
         self.held.get()

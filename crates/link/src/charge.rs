@@ -1,4 +1,4 @@
-//! What a carrier tells the memory budget of its own buffers; those of streams tell it themselves.
+//! Charges the buffers of a carrier to the memory budget. Streams charge their own memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::rc::Rc;
 
 use proto::Budget;
 
-/// What a carrier costs beside its buffers: the socket, the state of its TLS session (the larger
-/// part), two tasks.
+/// Memory of a carrier beside its buffers: the state of its TLS session (the larger part), the
+/// socket, two tasks.
 const CARRIER_MEMORY: u64 = 16 << 10;
 
-/// A charge that follows what is held, and is given back when the carrier is dropped.
+/// A charge that follows the size of the buffers. Dropping it releases the charge.
 pub(crate) struct Charge {
     budget: Rc<dyn Budget>,
     told: Cell<u64>,
@@ -22,7 +22,7 @@ impl Charge {
         Self { budget, told: Cell::new(CARRIER_MEMORY) }
     }
 
-    /// The carrier's buffers take so many bytes now.
+    /// Sets the present size of the carrier's buffers, bytes.
     pub(crate) fn set(&self, buffers: usize) {
         // A buffer's size is far below the end of u64.
         let held = CARRIER_MEMORY.saturating_add(buffers as u64);

@@ -1,5 +1,4 @@
-//! From configured paths to a carrier: names resolved anew for each attempt, addresses raced
-//! (RFC 8305), paths tried in the order of preference with a short head start each.
+//! Dials a path. Each attempt resolves the name anew and races the addresses (RFC 8305).
 
 use std::fmt;
 use std::io;
@@ -11,26 +10,27 @@ use std::time::Duration;
 use net::race::{ADDRESS_STAGGER, interleave};
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say};
 
-/// How long resolving, connecting and shaking hands may take together.
+/// Time limit for name resolution, connect and handshake together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A dial that is silent for so long gets another beside it: what swallowed its packets may be over,
-/// and a handshake's retransmissions come at ever longer intervals (RFC 6298 section 5.5).
+/// After this time without an answer a second dial starts beside the first dial. The loss that hit
+/// the first dial may be over, and a handshake is retransmitted at growing intervals (RFC 6298,
+/// section 5.5).
 const SECOND_TRY: Duration = Duration::from_secs(3);
 
-/// Addresses of one name that are tried.
+/// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// One way to the server.
+/// A path to the server.
 #[derive(Clone)]
 pub struct Path {
-    /// The URL, for logs.
+    /// The URL of the path, for logs.
     pub url: String,
-    /// Host name or address.
+    /// Host name or IP address.
     pub host: String,
     /// Port.
     pub port: u16,
-    /// How to connect.
+    /// The dialer of the transport.
     pub dialer: Rc<dyn Dialer>,
 }
 
@@ -40,15 +40,15 @@ impl fmt::Debug for Path {
     }
 }
 
-/// Connects over one path, within ten seconds.
+/// Connects over one path within 10 seconds.
 ///
 /// # Errors
-/// What the best of its addresses failed by.
+/// The error of the address that came closest to a connection.
 pub async fn dial(path: &Path) -> Result<Carrier, CarrierError> {
     dial_early(path, None).await.map(|(carrier, _)| carrier)
 }
 
-/// The same; with something to say early, where the transport can.
+/// As [`dial()`]. Sends `say` as early data if the transport supports early data.
 pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
     tokio::time::timeout(DIAL_TIMEOUT, twice(path, say)).await.unwrap_or_else(|_| {
         let seconds = DIAL_TIMEOUT.as_secs();
@@ -57,7 +57,8 @@ pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
     })
 }
 
-/// A failure is final: trying again after one is the back-off's to decide.
+/// Dials, and dials a second time beside a silent dial. Does not retry a failed dial: retries
+/// belong to the backoff.
 async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
     let mut first = pin!(race(path, say));
     if let Ok(outcome) = tokio::time::timeout(SECOND_TRY, &mut first).await {
@@ -99,7 +100,7 @@ async fn race(path: &Path, say: Option<&Say>) -> Dialled {
     })
 }
 
-/// The error that says more: a refused certificate is news, a dead second address is not.
+/// The more informative of two errors. A refused certificate says more than a dead second address.
 fn worse(known: CarrierError, error: CarrierError) -> CarrierError {
     if error.is_network() { known } else { error }
 }

@@ -1,4 +1,4 @@
-//! Hands an event of the machine to the outlet or the owner that it is for.
+//! Passes events of the state machine to the outlets of their streams and to the owner.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -71,7 +71,7 @@ impl Inner {
         }
     }
 
-    /// Hands on what came for a stream; `pieces` is empty afterwards.
+    /// Delivers payloads to the outlet of their stream. `pieces` is empty afterwards.
     pub(crate) fn deliver(&self, now: Instant, key: StreamKey, pieces: &mut VecDeque<Bytes>) {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         self.received.set(self.received.get() + length as u64);
@@ -98,7 +98,7 @@ impl Inner {
         }
     }
 
-    /// The active carrier takes so few bytes a second of what there is to send here.
+    /// The active carrier takes only `rate` bytes per second although more bytes wait to be sent.
     pub(crate) fn strained(self: &Rc<Self>, rate: u64) {
         let side = self.machine.borrow().side();
         match side {
@@ -110,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// Only a client has other paths.
+    /// Tells the client's supervisor. A server has no other paths to try.
     fn carries_little(&self, direction: Direction, rate: u64) {
         if self.machine.borrow().side() == Side::Client {
             self.notices.tell(Notice::Strained(LowRate { direction, rate }));

@@ -78,9 +78,9 @@ impl Inner {
         self.begin_turn().end(now);
     }
 
-    /// Follows `poll_transmit`, which is an input as well: deadlines begin, streams have room again.
-    /// A call that gave nothing and made no news has changed nothing. It must not wake the other
-    /// writers, whose calls would wake this one in turn.
+    /// Follows `poll_transmit`, which is an input as well: deadlines begin, streams have room
+    /// again. A call that gave nothing and made no news has changed nothing. It must not wake the
+    /// other writers, whose calls would wake this one in turn.
     pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) {
         if bytes > 0 || self.machine.borrow().has_news() {
             self.drive(now);

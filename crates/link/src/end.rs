@@ -10,7 +10,7 @@ use crate::state::{End, State};
 use crate::tasks::CarrierTasks;
 
 impl Inner {
-    /// A carrier is gone: by error, silence, or because another replaced it.
+    /// A carrier is lost: by an error, by silence, or because another carrier replaced it.
     pub(crate) fn carrier_ended(self: &Rc<Self>, number: CarrierNumber) {
         let before = self.carriers.borrow().len();
         self.drop_carriers(|running| running.number == number);
@@ -43,7 +43,8 @@ impl Inner {
         }
     }
 
-    /// Ends the link: the peer is told, carriers are closed, sockets reset. Later calls do nothing.
+    /// Ends the link: tells the peer, closes the carriers, resets the sockets. Later calls do
+    /// nothing.
     pub(crate) fn end(self: &Rc<Self>, end: End) {
         if self.ended.get().is_some() {
             return;
@@ -64,7 +65,7 @@ impl Inner {
         self.owner.changed(&self.handle(), State::Ended(end));
     }
 
-    /// Makes the last frame. False: the peer knows, or cannot be told.
+    /// Queues GOAWAY as the last frame. False: the peer knows of the end, or cannot be told.
     fn leave_word(&self, end: End) -> bool {
         let mut machine = self.machine.borrow_mut();
         match end {

@@ -1,4 +1,4 @@
-//! Payloads of one stream that a reader hands on together.
+//! Gathers successive payloads of one stream, so that a reader delivers them together.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use proto::StreamKey;
 
 use crate::inner::Inner;
 
-/// Payloads of one stream that came one behind the other: they leave in one gathered write.
+/// Successive payloads of one stream. They leave in one gathered write.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     of: Option<StreamKey>,

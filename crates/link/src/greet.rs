@@ -1,5 +1,6 @@
-//! Runs a greeting over a lane, before any frame. The machines are in `proto::greeting`; here are
-//! bytes and the deadline.
+//! Runs the client's half of a greeting over a lane, before any frame. The state machines are in
+//! `proto::greeting`; this file reads, writes and keeps the deadline. The server's half is in
+//! `server/exchange.rs`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,25 +13,25 @@ use proto::greeting::{
 };
 use transport::{Carrier, CarrierError, Lane, Peer};
 
-/// A greeting that came to nothing.
+/// Why a greeting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GreetError {
-    /// The connection failed under it.
+    /// The connection failed during the greeting.
     #[error("the greeting was cut off: {0}")]
     Io(#[from] io::Error),
-    /// Refused, unproved or malformed.
+    /// The peer refused, gave a wrong proof, or sent a malformed message.
     #[error(transparent)]
     Greeting(#[from] GreetingError),
-    /// What was left of the handshake failed.
+    /// The handshake of the transport failed after an early greeting had begun.
     #[error(transparent)]
     Handshake(#[from] CarrierError),
-    /// The peer took longer than allowed.
+    /// The greeting exceeded its deadline.
     #[error("no greeting within {} s", GREETING_TIMEOUT.as_secs())]
     Timeout,
 }
 
 impl GreetError {
-    /// The server's no, if it was that.
+    /// The refusal of the server, if the server refused.
     #[must_use]
     pub const fn refusal(&self) -> Option<Refusal> {
         match self {
@@ -42,12 +43,12 @@ impl GreetError {
     }
 }
 
-/// The binding that a peer's connection allows.
+/// The channel binding of the peer's connection.
 pub(crate) fn binding(peer: &Peer) -> Binding {
     peer.exporter.map_or(Binding::None, Binding::Exporter)
 }
 
-/// Greets a server, which may have taken something early.
+/// Greets a server. `said` is the binding of the early data, if early data was sent.
 pub(crate) async fn greet_server(
     carrier: &mut Carrier,
     setup: ClientSetup,

@@ -1,4 +1,4 @@
-//! What keeps a defect in one task from reaching beyond its link.
+//! Confines a panic to the link of the task that panicked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -11,11 +11,11 @@ use crate::inner::Inner;
 use crate::state::End;
 
 pin_project! {
-    /// A panicking task ends its link, and nothing else. It does so after unwinding: whoever is told
-    /// of the end may have the same defect.
+    /// Ends the link if the work panics, and nothing else. The link ends after unwinding, because
+    /// an outlet that is told of the end may have the same defect.
     ///
-    /// An `async fn` would keep the work twice, as what it was given and as what it polls; every lane of a
-    /// stream has such a task.
+    /// An `async fn` would store the work twice: as its argument and as the future that it polls.
+    /// Each lane of a stream has such a task.
     struct Guarded<F> {
         link: Weak<Inner>,
         #[pin]

@@ -1,4 +1,4 @@
-//! The handle of a link: what its owner may ask of it.
+//! The public operations of a link.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use crate::state::{End, Settings};
 use crate::timer;
 
 impl Link {
-    /// A link without a carrier; its timer runs as a task of this worker.
+    /// A link without a carrier. Starts the timer of the link as a task of this worker.
     pub fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
         let inner = Rc::new(Inner::new(settings, owner));
         timer::start(&inner);
         Self { inner }
     }
 
-    /// The number in logs.
+    /// The serial number of the link in logs.
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.inner.serial
@@ -33,25 +33,25 @@ impl Link {
         self.inner.ended.get().is_none() && self.inner.machine.borrow().is_live()
     }
 
-    /// Whether it is over.
+    /// Whether the link has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
 
-    /// Why it is over, if it is.
+    /// Why the link ended, if it has ended.
     #[must_use]
     pub fn ended(&self) -> Option<End> {
         self.inner.ended.get()
     }
 
-    /// Streams that are open.
+    /// The number of open streams.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.inner.machine.borrow().stream_count()
     }
 
-    /// Its streams with their outlets, in no order.
+    /// The streams of the link with their outlets, in no order.
     #[must_use]
     pub fn streams(&self) -> Vec<(StreamCounts, Rc<dyn Outlet>)> {
         let outlets = self.inner.outlets.borrow();
@@ -61,7 +61,7 @@ impl Link {
         streams.filter_map(|s| Some((s, Rc::clone(outlets.get(&s.id)?)))).collect()
     }
 
-    /// Ends a stream as an abort does: a reset on both sides. False: there is no such stream.
+    /// Resets a stream on both sides. Returns false if there is no such stream.
     #[must_use]
     pub fn abort(&self, id: StreamId) -> bool {
         let outlets = self.inner.outlets.borrow();
@@ -75,32 +75,33 @@ impl Link {
         })
     }
 
-    /// Least round-trip time of the present carrier.
+    /// The least round-trip time seen on the active carrier.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.inner.machine.borrow().round_trip()
     }
 
-    /// Received and sent payload bytes, and how often it resumed.
+    /// Payload bytes received, payload bytes sent, and the number of resumes.
     #[must_use]
     pub fn totals(&self) -> (u64, u64, u64) {
         (self.inner.received.get(), self.inner.sent.get(), self.inner.resumes.get())
     }
 
-    /// Payload bytes that are kept until the peer has consumed them.
+    /// Payload bytes kept for replay until the peer has consumed them.
     #[must_use]
     pub fn retained(&self) -> u64 {
         self.inner.machine.borrow().retained()
     }
 
-    /// The carriers in use: number, and what is known of the far end.
+    /// The carriers in use: their numbers and peers.
     #[must_use]
     pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {
         let carriers = self.inner.carriers.borrow();
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
     }
 
-    /// Sends a message on the control stream. False when it does not fit or the link is over.
+    /// Sends a message on the control stream. Returns false if the window of the control stream is
+    /// full or the link has ended.
     #[must_use]
     pub fn send_message(&self, message: &ControlMessage) -> bool {
         let Ok(bytes) = message.encode() else { return false };
@@ -112,7 +113,8 @@ impl Link {
         taken
     }
 
-    /// Tells the peer that the link ends now; [`Link::close`] follows when that had time to leave.
+    /// Tells the peer that the link ends now. The caller calls [`Link::close`] after the frame had
+    /// time to leave.
     pub fn say_goodbye(&self) {
         self.inner.retirement.going_away.set(true);
         self.inner.closing.set(true);
@@ -121,7 +123,7 @@ impl Link {
         self.inner.commanded();
     }
 
-    /// Ends the link at once; its streams are reset on both sides.
+    /// Ends the link at once. Resets its streams on both sides.
     pub fn close(&self) {
         self.inner.end(End::Closed);
     }

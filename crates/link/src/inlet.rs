@@ -1,4 +1,4 @@
-//! The link side of a stream, as its pump sees it.
+//! The link side of a stream: the commands that a pump gives.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::inner::Inner;
 pub(crate) struct StreamInlet {
     link: Rc<Inner>,
     key: StreamKey,
-    /// Which directions the pump has ended; what is open when it is dropped is aborted.
+    /// The directions that the pump has ended. Dropping the inlet aborts the others.
     sent_end: Cell<bool>,
     stopped: Cell<bool>,
 }

@@ -1,4 +1,5 @@
-//! A link: the state machine, the outlets of its streams, its carriers, and who owns it.
+//! A link: its state machine, the outlets of its streams, its carriers, and its owner. The owner's
+//! trait names the link and the link names its owner, so both are in this file.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,18 +16,18 @@ use crate::state::{End, Settings, State};
 use crate::tasks::CarrierTasks;
 use crate::wakers::Wakers;
 
-/// Who owns a link: takes its streams and messages. Called on the link's worker, never while the
-/// link is borrowed; must not block.
+/// The owner of a link takes its streams and messages. A link calls its owner on the worker of the
+/// link, never while the state machine is borrowed. The owner must not block.
 pub trait Owner: fmt::Debug {
     /// The peer opened a stream.
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
-    /// A message came on the control stream.
+    /// A message arrived on the control stream.
     fn message(&self, link: &Link, message: ControlMessage);
     /// The link changed its state.
     fn changed(&self, link: &Link, state: State);
 }
 
-/// A link. Cheap to clone; all clones are the same link.
+/// A handle of a link. Cheap to clone; all clones refer to the same link.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub(crate) inner: Rc<Inner>,
@@ -36,14 +37,15 @@ pub(crate) struct Inner {
     pub(crate) serial: u64,
     pub(crate) machine: RefCell<proto::Link>,
     pub(crate) budget: Rc<dyn Budget>,
-    /// By the index of their keys; the id tells a stream from a later one in its place.
+    /// Outlets by the index of their keys. The id tells a stream from a later stream at the same
+    /// index.
     pub(crate) outlets: RefCell<Vec<Slot>>,
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
-    /// Highest carrier number ever attached.
+    /// The highest carrier number that was attached.
     pub(crate) last_carrier: Cell<CarrierNumber>,
-    /// Reads that brought something.
+    /// The number of reads that brought bytes.
     pub(crate) heard: Cell<u64>,
     pub(crate) wakers: Wakers,
     pub(crate) timer: Alarm,
@@ -51,7 +53,7 @@ pub(crate) struct Inner {
     pub(crate) has_turn: Cell<bool>,
     pub(crate) ended: Cell<Option<End>>,
     pub(crate) retirement: Retirement,
-    /// Goodbye was said: the link ends with its carrier.
+    /// This end has said GOAWAY: the link ends when its carrier or its last stream ends.
     pub(crate) closing: Cell<bool>,
     pub(crate) notices: Notices,
     /// Received and sent payload bytes over all streams.

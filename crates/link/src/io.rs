@@ -1,4 +1,4 @@
-//! What the tasks of a carrier share.
+//! The state that the tasks of a carrier share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -15,15 +15,15 @@ use crate::inner::Inner;
 use crate::lanes::StreamLanes;
 use crate::strain::Strain;
 
-/// What reader and writer of a carrier share.
+/// The state that the readers and the writer of a carrier share.
 pub(crate) struct CarrierIo {
     pub(crate) number: CarrierNumber,
     pub(crate) lane: RefCell<Box<dyn Lane>>,
-    /// Frames handed out by the machine and not yet taken by the lane.
+    /// Frames that the state machine gave and the lane has not taken yet.
     pub(crate) out: RefCell<VecDeque<Bytes>>,
-    /// Lanes of single streams, where the transport has them.
+    /// The lanes of single streams, if the transport has such lanes.
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
-    /// The reader's, between its turns: only its memory matters.
+    /// Belongs to the reader. Empty between two turns; kept so that its memory is used again.
     pub(crate) run: Cell<Gathered>,
     /// Capacity of the readers' buffers.
     pub(crate) reading: Cell<usize>,
@@ -51,13 +51,14 @@ impl CarrierIo {
         }
     }
 
-    /// Tells the budget what the buffers of this carrier take. At the end of a turn of its tasks.
+    /// Charges the buffers of this carrier to the budget. Called at the end of each turn of its
+    /// tasks.
     pub(crate) fn account(&self) {
         self.charge.set(self.reading.get() + self.lane.borrow().held());
     }
 
-    /// Tells the link if the carrier takes little, and puts lanes to rest. At the end of a turn of its tasks;
-    /// true if there is to be another one soon.
+    /// Tells the link if the carrier is strained, and ends lanes of silent streams. Called at the
+    /// end of each turn of its tasks. Returns true if lanes remain to be looked at in another turn.
     pub(crate) fn look(&self, link: &Rc<Inner>) -> bool {
         if self.stream_lanes.is_none() && self.strain.is_blind() {
             return false;

@@ -1,4 +1,5 @@
-//! Drives a `proto::Link` over carriers: the one place where the protocol meets sockets and timers.
+//! Drives a `proto::Link` over carriers. This crate is the place where the protocol meets sockets
+//! and timers.
 //!
 //! ```text
 //!   carrier --> reader --+--> Outlet::deliver (inline, no task in between)
@@ -7,8 +8,20 @@
 //!                        |
 //!   carrier <-- writer <-+--- Inlet::send (woken once per turn of the runtime)
 //! ```
-//! [`Link`] is the handle of a link; [`client`] dials, greets and resumes for ever; [`server`]
-//! greets who comes in. Everything of a link lives on one worker.
+//! [`Link`] is the handle of a link. [`client`] dials, greets and resumes without end. [`server`]
+//! greets incoming carriers. All state of a link lives on one worker.
+//!
+//! The files lie in layers, and no file imports a file that imports it back:
+//!
+//! ```text
+//!   client/  server/             policy: which paths, whose carriers
+//!   attach  handle               carriers come; the owner's operations
+//!   reader  writer  accept  timer    the tasks of a link
+//!   drive  dispatch  end  retire     what follows an input or a command
+//!   inlet                        the commands of a stream
+//!   inner                        the link, its owner
+//!   lanes/  wakers  alarm  tasks  notices  state    plain state
+//! ```
 
 mod accept;
 mod alarm;

@@ -1,4 +1,4 @@
-//! What the task that supervises a link is told.
+//! Notices for the task that supervises a link.
 
 use std::cell::RefCell;
 use std::mem;
@@ -7,35 +7,36 @@ use tokio::sync::Notify;
 
 use crate::state::End;
 
-/// What the task that supervises a link waits for.
+/// An occurrence on which the supervising task acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The active carrier died and no other took over.
+    /// The active carrier is lost and no standby took over.
     CarrierLost,
-    /// Long silence: try the next path beside the present one.
+    /// The peer is silent for 3 s: the next path is to be tried beside the present path.
     Probe,
-    /// The active carrier takes little of what there is to send.
+    /// The active carrier takes few bytes although more bytes wait to be sent.
     Strained(LowRate),
-    /// The link is over.
+    /// The link has ended.
     Ended(End),
 }
 
-/// Which way little was carried.
+/// The direction of the payload, seen from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Up,
     Down,
 }
 
-/// Little was carried.
+/// The low rate of a strained carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LowRate {
     pub(crate) direction: Direction,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(crate) rate: u64,
 }
 
-/// Notices that nobody has taken yet, in order. Of each kind there is at most one, the newest.
+/// The notices that the supervisor has not taken yet, in order. The queue holds at most one notice
+/// of each kind: the newest.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     waiting: RefCell<Vec<Notice>>,
@@ -53,7 +54,7 @@ impl Notices {
         self.told.notify_one();
     }
 
-    /// A new carrier makes what was said of the old ones stale.
+    /// Drops the notices that speak of earlier carriers.
     pub(crate) fn forget_carriers(&self) {
         let is_stale = |notice: &Notice| {
             matches!(notice, Notice::CarrierLost | Notice::Probe | Notice::Strained(_))

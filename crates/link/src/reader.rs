@@ -1,5 +1,5 @@
-//! The reader of a carrier's first lane, and of each lane of a single stream: one large read, frames
-//! cut out of it without copying, payload handed to its target inline.
+//! Reads a carrier's first lane, or a lane of a single stream. A reader makes one large read, cuts
+//! frames out of the buffer without copying, and delivers payload to its outlet inline.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,33 +15,34 @@ use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::state::End;
 
-/// Read sizes: what a busy carrier gets, and what one gets whose reads come back full.
+/// Read sizes, bytes: for a busy carrier, and for a carrier whose reads fill the buffer.
 const BUSY: usize = 64 << 10;
 const BULK: usize = 512 << 10;
 
-/// A read that leaves no more of its room than this was full: a lane may need some for heads.
+/// A read that leaves at most this room counts as full. A lane may need some room for heads.
 const FULL: usize = 1 << 10;
 
 /// Bytes read in one turn before others may run.
 const BUDGET: usize = 256 << 10;
 
-/// A payload counts as so many bytes at least: what a smaller one costs is a call, and 512 KiB full of frames
-/// of one byte took the worker 0.2 s. Reads full of them stay small.
+/// A payload counts as at least this many bytes of the budget, because a smaller payload costs a
+/// call. (512 KiB of frames of one byte kept a worker busy for 0.2 s.) Reads of such frames stay
+/// small.
 const SMALL: usize = 1 << 10;
 
-/// Least spare capacity worth a system call.
+/// The least spare capacity that is worth a system call.
 const SPARE: usize = 16 << 10;
 
-/// Why reading ended.
+/// Why a reader ended.
 pub(crate) enum ReadEnd {
-    /// The carrier is dead.
+    /// The carrier is lost.
     Lost(io::Error),
     Violation(Violation),
-    /// A lane of a single stream ended, which is no loss.
+    /// The lane of a single stream ended. The carrier goes on.
     Over,
 }
 
-/// Where bytes come from, and which of the machine's inputs they are.
+/// A source of bytes, and the input of the state machine that takes them.
 pub(crate) trait Source {
     /// Size of the first read.
     const FIRST: usize;
@@ -49,18 +50,18 @@ pub(crate) trait Source {
     /// Read size where memory is tight.
     const TIGHT: usize;
 
-    /// Whether its turns are those of the carrier, in which all of it is looked after.
+    /// Whether its turns count as turns of the carrier, which end with [`CarrierIo::look`].
     const IS_FIRST: bool = false;
 
-    /// Whether what was read has to wait for its turn, which comes by the first lane.
+    /// Whether the bytes that were read have to wait for a frame on the first lane.
     fn is_early(&self) -> bool {
         false
     }
 
-    /// Wakes the task of `cx` then.
+    /// Wakes the task of `cx` when the bytes no longer have to wait.
     fn wait(&self, _cx: &Context<'_>) {}
 
-    /// As [`transport::Lane::poll_read`]; `None` at an end that is no loss.
+    /// As [`transport::Lane::poll_read`]. `None`: the lane ended and the carrier goes on.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -68,7 +69,7 @@ pub(crate) trait Source {
         buf: &mut BytesMut,
     ) -> Poll<io::Result<Option<usize>>>;
 
-    /// Hands bytes to the machine.
+    /// Passes bytes to the state machine.
     fn handle(
         &mut self,
         machine: &mut proto::Link,
@@ -77,11 +78,11 @@ pub(crate) trait Source {
         buf: &mut BytesMut,
     ) -> Result<Option<Event>, Violation>;
 
-    /// Everything that was read was handed over.
+    /// Called after the state machine took all bytes of a read.
     fn handled(&self, _link: &Inner, _io: &CarrierIo) {}
 }
 
-/// The lane that every carrier has.
+/// The first lane, which each carrier has.
 pub(crate) struct First;
 
 impl Source for First {
@@ -141,15 +142,15 @@ pub(crate) async fn run<S: Source>(
     .await
 }
 
-/// What a reader knows of its next turn.
+/// What a reader remembers for its next turn.
 struct ReadPace {
-    /// Of its next read.
+    /// Size of the next read, bytes.
     size: usize,
-    /// Whether the last turn ended before all was handed over that had been read.
+    /// Whether the last turn ended before the state machine took all bytes that were read.
     is_amid: bool,
 }
 
-/// What a reader's buffer adds to those of the carrier.
+/// The size of a reader's buffer, as part of the buffers of its carrier.
 struct Held<'a> {
     io: &'a CarrierIo,
     bytes: usize,
@@ -221,7 +222,8 @@ fn poll<S: Source>(
         if is_tight(link)
             && io.stream_lanes.as_ref().is_some_and(|stream_lanes| stream_lanes.is_hoarding())
         {
-            // Nothing is lost by it: the link goes on over the next carrier, which is promised little.
+            // Nothing is lost by it: the link goes on over the next carrier, which is promised
+            // little.
             let text = "memory that was promised to it is wanted elsewhere";
             return Poll::Ready(ReadEnd::Lost(io::Error::new(io::ErrorKind::OutOfMemory, text)));
         }
@@ -244,8 +246,8 @@ fn poll<S: Source>(
     }
 }
 
-/// Whether half of the memory budget is in use. A slice that its target did not take pins the whole
-/// buffer it was cut from, where several streams share one: then small ones.
+/// Whether half of the memory budget is in use. A payload that its target did not take keeps the
+/// whole buffer from which it was cut. So a reader uses small buffers while memory is tight.
 fn is_tight(link: &Inner) -> bool {
     link.budget.left() < link.budget.total() / 2
 }
@@ -266,8 +268,8 @@ fn make_room(buf: &mut BytesMut, size: usize) {
     }
 }
 
-/// Hands what is in `buf` to the machine, and what it gives to who it is for: all, or `most` payloads. Returns
-/// how many there were.
+/// Passes the bytes of `buf` to the state machine and dispatches its events, until `buf` is empty
+/// or `most` payloads were delivered. Returns the number of payloads.
 fn process(
     link: &Rc<Inner>,
     io: &CarrierIo,

@@ -1,5 +1,5 @@
-//! How a link is told to go, who hears of it, and when it is over: the driver's part of what
-//! `proto` says about retirement.
+//! Retires a link: the driver's part of the retirement in `proto/src/link/goaway.rs`. Tells the
+//! owner and the supervisor, and ends the link after its last stream.
 
 use std::rc::Rc;
 
@@ -7,9 +7,9 @@ use crate::inner::{Inner, Link};
 use crate::state::{End, State};
 
 impl Link {
-    /// Lets the link retire; its streams go on until they end, and the link with the last of them.
-    /// A server asks its client for another link by that; a client has it, and opens no more
-    /// streams on this one.
+    /// Retires the link. Its streams go on, and the link ends with its last stream. A server asks
+    /// its client for another link in this way. A client says that the other link lives, and opens
+    /// no more streams on this link.
     pub fn go_away(&self) {
         if self.has_ended() {
             return;
@@ -19,14 +19,14 @@ impl Link {
         self.inner.commanded();
     }
 
-    /// Whether it takes no new streams.
+    /// Whether the link takes no new streams.
     #[must_use]
     pub fn is_going_away(&self) -> bool {
         self.inner.machine.borrow().is_going_away()
     }
 
-    /// Ready when the link is to be replaced: it was told to go, or it has ended. One task waits
-    /// for this or [`Link::closed_here`].
+    /// Ready when the link needs a successor: it was told to retire, or it has ended. At most one
+    /// task waits for this or for [`Link::closed_here`].
     pub(crate) async fn told_to_go(&self) {
         let inner = &self.inner;
         while !self.has_ended() && (inner.closing.get() || !inner.retirement.told_to_go.get()) {
@@ -34,7 +34,7 @@ impl Link {
         }
     }
 
-    /// Ready when this end has said goodbye.
+    /// Ready when this end has closed the link.
     pub(crate) async fn closed_here(&self) {
         while !self.inner.closing.get() && self.ended() != Some(End::Closed) {
             self.inner.retirement.fate.notified().await;
@@ -43,7 +43,8 @@ impl Link {
 }
 
 impl Inner {
-    /// The peer wants the link to retire, or our ids are used up; or the peer has no stream left.
+    /// The peer wants the link to retire, or the ids of this end are used up. `peer_done`: the peer
+    /// has no stream left and opens none.
     pub(crate) fn retire(self: &Rc<Self>, peer_done: bool) {
         let retirement = &self.retirement;
         retirement.told_to_go.set(true);
@@ -61,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// The last stream of a link that was to end after it may be gone.
+    /// Ends the link if it has no stream left and was to end with its last stream.
     pub(crate) fn end_if_over(self: &Rc<Self>) {
         if self.machine.borrow().stream_count() > 0 {
             return;

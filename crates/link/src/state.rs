@@ -1,60 +1,61 @@
-//! What a link is made of, and how it stands.
+//! The settings of a link, its state, and the reason of its end.
 
 use std::rc::Rc;
 
 use proto::{Budget, LinkConfig, Side, Violation};
 
-/// What a link is made of.
+/// Settings of a new link.
 #[derive(Debug)]
 pub struct Settings {
-    /// Which end.
+    /// The side of this end.
     pub side: Side,
-    /// Windows and times.
+    /// Windows and times of the protocol.
     pub config: LinkConfig,
-    /// The worker's lease.
+    /// The memory budget; the lease of the worker.
     pub budget: Rc<dyn Budget>,
-    /// Number in logs; the link's id stays out of them.
+    /// The serial number in logs. Logs never show the id of the link.
     pub serial: u64,
 }
 
-/// How a link stands.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Frames flow.
     Live,
-    /// No carrier: streams wait, sockets stay open.
+    /// The link has no carrier. Streams wait, and sockets stay open.
     Stalled,
-    /// It takes no new streams; those that live go on.
+    /// The link takes no new streams. Open streams go on.
     GoingAway,
-    /// Over; all its streams were reset.
+    /// The link has ended, and its streams were reset.
     Ended(End),
 }
 
 /// Why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// This end closed it.
+    /// This end closed the link.
     #[error("closed")]
     Closed,
-    /// It was told to go, another link took its place, and its last stream has ended.
+    /// The link retired: another link took its place, and its last stream has ended.
     #[error("retired")]
     Retired,
-    /// The far end closed it.
+    /// The peer closed the link.
     #[error("closed by the other side")]
     ByPeer,
-    /// The far end ended it for a violation of the protocol that it saw.
+    /// The peer ended the link because it saw a violation of the protocol; the code of the
+    /// violation.
     #[error("ended by the other side (code {0:#x})")]
     Accused(u16),
-    /// No carrier for `resume_timeout`.
+    /// The link had no carrier for `resume_timeout`.
     #[error("no carrier for resume_timeout")]
     Expired,
-    /// The server does not know it any more.
+    /// The server does not know the link any more.
     #[error("forgotten by the server")]
     Forgotten,
     /// The peer broke the protocol.
     #[error("{0}")]
     Violation(Violation),
-    /// A task of it panicked; its message is in the log.
+    /// A task of the link panicked. The log has the message of the panic.
     #[error("defect in this program")]
     Panicked,
 }

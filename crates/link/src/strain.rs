@@ -1,5 +1,5 @@
-//! A carrier that takes less than there is to send, and takes little: the path may be one that polices what
-//! it carries, so that another way to the same server is quicker.
+//! Detects a strained carrier: the carrier has a low rate although more bytes wait to be sent. Its
+//! path may police traffic, so that another path to the same server is quicker.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,31 +8,32 @@ use std::time::{Duration, Instant};
 
 use transport::{Fares, Watch};
 
-/// Less than this, bytes a second, is little: networks that limit UDP let some hundred kbit/s to a few
-/// Mbit/s through.
+/// A lower rate counts as low, bytes per second. Networks that limit UDP pass some hundred kbit/s
+/// to a few Mbit/s.
 const LITTLE: u64 = 2_000_000;
 
-/// How often it is looked at, while anything moves.
+/// The interval of the measurements while bytes move.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// What lies further apart says nothing of what was between.
+/// Two measurements that lie further apart say nothing about the time between them.
 const APART: Duration = Duration::from_secs(3);
 
-/// How long it has to last: a start is over by then.
+/// How long the rate has to be low. The start of a transfer is over by then.
 const LASTS: Duration = Duration::from_secs(2);
 
-/// Looks at how a carrier fares. Nobody has to wake it: a strained carrier moves all the time.
+/// Measures the rate of a carrier. It needs no timer, because a strained carrier moves bytes all
+/// the time.
 pub(crate) struct Strain {
     watch: Option<Arc<dyn Watch>>,
     last: Cell<Option<(Instant, Fares)>>,
     run: Cell<Option<Spell>>,
 }
 
-/// Little was carried, though there was more, since then.
+/// A spell during which the rate was low although more bytes waited to be sent.
 #[derive(Clone, Copy)]
 struct Spell {
     since: Instant,
-    /// Bytes a second, at the beginning.
+    /// Bytes per second at the beginning of the spell.
     rate: u64,
 }
 
@@ -41,13 +42,13 @@ impl Strain {
         Self { watch, last: Cell::default(), run: Cell::default() }
     }
 
-    /// Whether the transport tells nothing of its path.
+    /// Whether the transport has no statistics of its path.
     pub(crate) fn is_blind(&self) -> bool {
         self.watch.is_none()
     }
 
-    /// The bytes a second that it takes, if they are few and were so for [`LASTS`]; said again after as
-    /// long.
+    /// The rate in bytes per second, if it was low for [`LASTS`]. While the rate stays low it is
+    /// returned again every [`LASTS`].
     pub(crate) fn look(&self, now: Instant) -> Option<u64> {
         let watch = self.watch.as_ref()?;
         let last = self.last.get();
@@ -63,8 +64,8 @@ impl Strain {
         let limited = fares.limited_bytes.saturating_sub(before.limited_bytes);
         let rate = per_second(acked, span);
         let lost = fares.lost_bytes.saturating_sub(before.lost_bytes);
-        // Three quarters: what ends a stream is not limited. Where a third is lost there is more to send than
-        // the path takes, whatever the congestion control thinks.
+        // Three quarters: what ends a stream is not limited. Where a third is lost there is more to
+        // send than the path takes, whatever the congestion control thinks.
         let is_limited = limited >= acked / 4 * 3 || lost >= acked / 2;
         if span > APART || acked == 0 || !is_limited || rate >= LITTLE {
             return None;
@@ -77,7 +78,7 @@ impl Strain {
     }
 }
 
-/// Bytes a second.
+/// Bytes per second.
 pub(crate) fn per_second(bytes: u64, span: Duration) -> u64 {
     let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
     bytes.saturating_mul(1_000_000) / micros

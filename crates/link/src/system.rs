@@ -1,6 +1,6 @@
-//! What a link takes from the system: the time and randomness.
+//! The time of the runtime and random bytes of the operating system.
 
-/// The time of the runtime, which tests can hold.
+/// The time of the runtime. Tests can pause it.
 pub(crate) fn now() -> std::time::Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -8,7 +8,8 @@ pub(crate) fn now() -> std::time::Instant {
 /// Fresh random bytes from the operating system.
 ///
 /// # Panics
-/// Where the system has none nothing here is safe: the task ends, and its link with it.
+/// Panics if the operating system has no random bytes. No secret is safe then; the task and its
+/// link end.
 #[must_use]
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];

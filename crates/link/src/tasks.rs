@@ -1,4 +1,4 @@
-//! The tasks of a carrier, as its link holds them.
+//! The handles of a carrier's tasks.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use proto::CarrierNumber;
 use tokio::task::AbortHandle;
 use transport::Peer;
 
-/// The tasks of a carrier; dropping it ends them and closes the connection.
+/// The tasks of a carrier. Dropping the value ends the tasks and closes the connection.
 pub(crate) struct CarrierTasks {
     pub(crate) number: CarrierNumber,
     pub(crate) peer: Peer,
     pub(crate) reading: AbortHandle,
-    /// Takes the lanes that the peer opens, where there are some.
+    /// Accepts the lanes that the peer opens, if the transport has lanes.
     pub(crate) accepting: Option<AbortHandle>,
-    /// `None` once it was left to say farewell.
+    /// `None` after the writer was left alone to send the last frame.
     pub(crate) writing: Option<AbortHandle>,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Debug for CarrierTasks {
 }
 
 impl CarrierTasks {
-    /// Reads no more; the writer sends what is left, the farewell last, and closes.
+    /// Ends reading. The writer sends the remaining frames, GOAWAY last, and closes the connection.
     pub(crate) fn retire(mut self) {
         self.writing = None;
     }

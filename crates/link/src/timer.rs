@@ -1,4 +1,4 @@
-//! The one timer of a link. Its task also drives after a command that made news.
+//! The task of a link's timer. It also drives the link after a command that made news.
 
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::guard::guarded;
 use crate::inner::Inner;
 
-/// Stands in for "never" in a `Sleep`, which wants some instant.
+/// Stands for "never", because a `Sleep` needs an instant.
 const FAR: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(crate) fn start(inner: &Rc<Inner>) {

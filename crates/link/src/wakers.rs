@@ -1,4 +1,4 @@
-//! Who wakes the writers of a link's carriers.
+//! Wakes the writers of a link's carriers.
 
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};

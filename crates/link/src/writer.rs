@@ -1,5 +1,6 @@
-//! The writer of a carrier. It runs once per turn of the runtime: woken by the first stream that
-//! sends, it stands behind all others that are ready, so their frames leave in one system call.
+//! The writer of a carrier. It runs once per turn of the runtime: the first stream that sends wakes
+//! the writer, and the runtime polls it after all streams that are ready. So the frames of these
+//! streams leave in one system call.
 
 use std::future::poll_fn;
 use std::io;
@@ -57,7 +58,7 @@ fn turn(
     }
 }
 
-/// Sends all that the machine has for this carrier, then ends our direction.
+/// Sends all frames that the state machine has for this carrier, then ends the sending direction.
 pub(crate) async fn drain(link: &Rc<Inner>, io: &CarrierIo) {
     poll_fn(|cx| {
         loop {
@@ -72,7 +73,7 @@ pub(crate) async fn drain(link: &Rc<Inner>, io: &CarrierIo) {
     .await;
 }
 
-/// One round of writing: what waits, then the next batch. `Ok(0)` when there is nothing to write.
+/// Writes the frames that wait, then the next batch. `Ok(0)`: there are no frames to write.
 fn fill_and_write(
     cx: &mut Context<'_>,
     link: &Rc<Inner>,
@@ -112,7 +113,8 @@ fn fill_and_write(
     Poll::Ready(Ok(written))
 }
 
-/// Keeps the kernel's queue at about a millisecond of the rate. Set only when it changed by half.
+/// Keeps the kernel's send queue at about one millisecond of the rate. Sets the limit only if it
+/// changed by half.
 fn set_send_limit(link: &Rc<Inner>, io: &CarrierIo, limit: &mut usize) {
     let wanted = link.machine.borrow().send_limit();
     if wanted > *limit * 3 / 2 || wanted * 3 / 2 < *limit {

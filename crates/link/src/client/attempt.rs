@@ -61,8 +61,9 @@ pub(super) struct Known {
     /// Highest carrier number that any attempt had. Each has its own, for the server may have
     /// greeted one that we gave up.
     pub(super) claimed: Cell<u32>,
-    /// Whether the next attempt may speak before its handshake is done. Taken by that attempt, given
-    /// back when a server has let a carrier in for good: who is refused early does not hear why.
+    /// Whether the next attempt may speak before its handshake is done. Taken by that attempt,
+    /// given back when a server has let a carrier in for good: who is refused early does not hear
+    /// why.
     pub(super) early: Cell<bool>,
 }
 
@@ -156,7 +157,8 @@ impl Keeper {
                     say
                 });
                 let (mut carrier, mut said) = dial_early(&path, say.as_ref()).await?;
-                // The old carrier is not dead after all: the server's answer may be older than that.
+                // The old carrier is not dead after all: the server's answer may be older than
+                // that.
                 if said.is_some() && early.is_some_and(|link| since != Some(link.standing())) {
                     (carrier, said) = dial_early(&path, None).await?;
                 }

@@ -12,12 +12,12 @@ use super::error::DialError;
 use crate::dial::{Path, dial};
 use crate::greet::{self, GreetError};
 
-/// Gives `code` to the server and gets the token of `name` for it. The server has kept what it needs
-/// of that token when this is ready. A code is worth one answer: of several paths to the server, try
-/// the next one only where this one's error is not the server's no.
+/// Gives a one-time code to the server and returns the token of `name`. The server has stored its
+/// half of the token when the future is ready. A code is valid once: try another path to the server
+/// only if the error is no refusal of the server.
 ///
 /// # Errors
-/// No connection over this path, or the code is not (any more) one of the server's.
+/// There is no connection over this path, or the server does not know the code (any more).
 pub async fn enroll(path: &Path, name: Name, code: Token) -> Result<EnrolledToken, DialError> {
     let mut carrier = dial(path).await?;
     let setup = ClientSetup {

@@ -9,10 +9,10 @@ use crate::greet::GreetError;
 /// Why a path did not lead to the server.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// No connection.
+    /// There is no connection.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
-    /// A connection, but no log-in.
+    /// There is a connection, but the log-in failed.
     #[error(transparent)]
     Greet(#[from] GreetError),
 }

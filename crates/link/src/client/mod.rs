@@ -1,17 +1,17 @@
-//! The client's half: one link after another for ever, each kept alive over carriers that come
-//! and go.
+//! The client's half. A client keeps one link after another, and each link survives the loss of its
+//! carriers.
 //!
 //! ```text
 //!   connect --> greet, new link --> watch --carrier lost--> connect, greet, attach --+
 //!      ^                             |  ^------------------------------------------- +
 //!      +--ended, expired, forgotten--+  |--silence of 3 s: the next path replaces it
 //!      |                             |  +--every 60 s: a preferred path replaces it
-//!      |                             |  +--little carried: the next path is tried, the quicker one kept
+//!      |                             |  +--low rate: the next path is tried, the quicker is kept
 //!      +--told to go away------------+
 //!           the old link is watched on, until its last stream ends
 //! ```
-//! A link that is told to go takes streams until its successor lives, so that there is always one
-//! that does.
+//! A link that was told to go away takes streams until its successor lives. So there is always a
+//! link that takes streams.
 
 mod attempt;
 mod enroll;

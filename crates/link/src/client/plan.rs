@@ -1,4 +1,4 @@
-//! What a client is to do, and what it reports.
+//! The settings of a client, and its reports.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,51 +13,51 @@ use crate::backoff::Retry;
 use crate::dial::Path;
 use crate::inner::Link;
 
-/// What a client needs to keep one link to one server.
+/// Settings of a client that keeps one link to one server.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Ways to the server, preferred first; at least one.
+    /// Paths to the server, the preferred path first. At least one.
     pub paths: Vec<Path>,
-    /// Who we are.
+    /// The name of the client.
     pub name: Name,
-    /// How we show it.
+    /// The proof of the name: a token, a certificate or a one-time code.
     pub identity: Identity,
-    /// Random per process, the same for all its links.
+    /// Random per process; all links of the process have the same value.
     pub instance: InstanceId,
-    /// Whether this process has logged in before; shared by all its links.
+    /// Whether this process has logged in before. All links of the process share it.
     pub logged_in: Arc<AtomicBool>,
-    /// Set when this process is about to end: no further link is made, those that live go on.
+    /// Set when the process is about to end. No further link is made, and live links go on.
     pub leaving: Arc<AtomicBool>,
     /// Pauses between attempts.
     pub retry: Retry,
-    /// Windows and times. `resume_timeout` and `keepalive` are the server's to say.
+    /// Windows and times. The server decides `resume_timeout` and `keepalive`.
     pub link: LinkConfig,
-    /// The worker's lease.
+    /// The memory budget; the lease of the worker.
     pub budget: Rc<dyn Budget>,
-    /// The number of the next link; shared by all of this process.
+    /// The serial number of the next link. All links of the process share it.
     pub serials: Arc<AtomicU64>,
 }
 
-/// Something worth telling a person.
+/// A report for the log.
 #[derive(Debug)]
 pub enum Report<'a> {
-    /// No path led to the server. Tried again after the pause.
+    /// No path led to the server. The client tries again after the pause.
     Unreachable {
-        /// The path whose error is told.
+        /// The path of `error`.
         path: &'a Path,
-        /// Why.
+        /// Why the path failed.
         error: &'a DialError,
-        /// Until the next attempt.
+        /// Time until the next attempt.
         pause: Duration,
     },
     /// A carrier was greeted.
     Connected {
-        /// Over this path.
+        /// The path of the carrier.
         path: &'a Path,
-        /// It continues a link that had lost its carrier, or moves one.
+        /// The carrier continues or moves a link that exists.
         resumed: bool,
     },
 }
 
-/// Told which link is to be used from now on; `None` when that one has ended.
+/// Called with the link that is to be used from now on, and with `None` when that link has ended.
 pub type OnLink = dyn Fn(Option<&Link>);

@@ -1,12 +1,14 @@
-//! Whether another path is quicker than one that carries little. It is tried, as nothing else tells: a network
-//! that polices UDP looks like a slow line, and so does one that is.
+//! Decides whether another path is quicker than a path with a low rate, by a trial. Statistics
+//! cannot tell, because a network that polices UDP looks like a slow line.
 //!
 //! ```text
-//!   strained --> next path --greeted--> 3 s --quicker--> stays; the preferred one is tried after 1 min, 2, ... 32
-//!                    |                      |--not-----> back; then the path after it, and once all were
-//!                    |                      |            tried no other trial for 10 min, 20, ... 320
-//!                    |                      +--nothing moved: as after any other change
-//!                    +--no answer: the path after it; once all were tried, after 1 min, 2, ... 32
+//!   strained --> next path --greeted--> 3 s --quicker--> stays; the preferred path is
+//!                 |                      |               tried after 1 min, 2, ... 32
+//!                 |                      |--not quicker--> back; then the path after it;
+//!                 |                      |               once all paths were tried, no
+//!                 |                      |               trial for 10 min, 20, ... 320
+//!                 |                      +--nothing moved: as after any other change
+//!                 +--no answer: the path after it; once all were tried, after 1 min, 2, ... 32
 //! ```
 
 use std::time::Duration;
@@ -20,25 +22,25 @@ use crate::strain::per_second;
 /// How often a preferred path is tried while another one carries the link.
 pub(super) const PREFER_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a path is looked at that is tried, and how often. The rate is that of the best such piece, for
-/// what there was to carry may be over soon.
+/// Length of a trial, and of the pieces in which its rate is measured. The rate of a trial is the
+/// rate of its best piece, because the transfer may be over soon.
 const LOOKED_AT: Duration = Duration::from_secs(3);
 const PIECE: Duration = Duration::from_millis(500);
 
-/// A path that does not answer within so long is none.
+/// A path that does not answer within this time counts as failed.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// After a trial that showed nothing better.
+/// First pause after trials that showed no quicker path.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Times double so often at most.
+/// Pauses double at most this often.
 const DOUBLED: u32 = 5;
 
-/// A path that was not strained for so long is as good as new.
+/// After this time without strain the history of a path is forgotten.
 const GOOD: Duration = Duration::from_mins(10);
 
 impl Direction {
-    /// Payload that was carried this way so far.
+    /// Payload bytes that were carried in this direction so far.
     fn carried(self, link: &Link) -> u64 {
         let (received, sent, _) = link.totals();
         match self {
@@ -48,24 +50,25 @@ impl Direction {
     }
 }
 
-/// What a trial showed.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrialResult {
-    /// It is to be kept for so long.
+    /// The path is quicker. It is kept at least for this time.
     Quicker(Duration),
-    /// The path from which it was tried is as quick.
+    /// The path with this index, from which the trial began, is as quick.
     NotQuicker(usize),
-    /// Nothing moved: there was nothing to carry any more.
+    /// No bytes moved: the transfer was over.
     Nothing,
 }
 
-/// What is known of paths by trial.
+/// What trials have shown about paths.
 #[derive(Debug, Default)]
 pub(super) struct Rates {
     trial: Option<Trial>,
     /// No trial before.
     patient_until: Option<Instant>,
-    /// Trials in sequence that showed a quicker path; rounds that did not, or found none that answers.
+    /// Trials in sequence that showed a quicker path; rounds that did not, or found none that
+    /// answers.
     quicker: u32,
     in_vain: u32,
     unanswered: u32,
@@ -88,7 +91,8 @@ struct Trial {
 }
 
 impl Rates {
-    /// Which path to try beside `from`, one of `count`, which carries little; then it is noted that it is tried.
+    /// Chooses the path to try beside `from`, one of `count` paths, which has a low rate. Begins
+    /// the trial.
     pub(super) fn choose(
         &mut self,
         from: usize,

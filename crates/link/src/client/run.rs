@@ -1,4 +1,4 @@
-//! Keeps one link after another.
+//! The client's main loop: makes a link, waits until it needs a successor, makes the next link.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,13 +18,14 @@ use crate::guard::guarded;
 use crate::inner::{Link, Owner};
 use crate::state::{End, Settings};
 
-/// Links of one keeper that live at a time: the one in use and those whose last streams have not
-/// ended. With so many the last one stays in use until one is gone, for a server that asks for
-/// links again and again shall not gather them. An upgrade every day of a fortnight fits.
+/// Most links of one client that live at a time: the link in use, and retiring links whose last
+/// streams have not ended. At this limit the newest link stays in use until another link ends, so
+/// that a server that asks for links again and again does not accumulate links. An upgrade on each
+/// day of a fortnight fits.
 const LIVING_MAX: usize = 16;
 
-/// Keeps a link until this end closes it, and the ones before it until their last streams end.
-/// `current` holds the link to be used. Dropping the future closes them all.
+/// Keeps a link until this end closes it, and keeps retiring links until their last streams end.
+/// `current` is told the link that is to be used. Dropping the future closes all links.
 pub async fn run(
     client: Client,
     owner: Rc<dyn Owner>,
@@ -74,7 +75,7 @@ pub async fn run(
     while living.join_next().await.is_some() {}
 }
 
-/// `None` when this end closed the link meanwhile: no other follows.
+/// The outcome of `work`. `None` if this end closes the link first; then no other link follows.
 async fn unless_closed<T>(link: Option<&Link>, work: impl Future<Output = T>) -> Option<T> {
     let Some(link) = link else { return Some(work.await) };
     tokio::select! {
@@ -124,7 +125,7 @@ impl Keeper {
         Some(watch)
     }
 
-    /// Retries for ever; `None` when this process is about to end.
+    /// Retries without end. `None` when the process is about to end.
     async fn connect_new(&self) -> Option<(Connected, Vec<Attempt>)> {
         let mut backoff = Backoff::new(self.client.retry);
         while !self.is_leaving() {

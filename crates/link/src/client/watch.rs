@@ -1,5 +1,5 @@
-//! Watches over one link until it has ended: finds it a new carrier when it has lost one, another
-//! path when it is silent, a better path when there is one. A link that retires is watched beside
+//! Supervises one link until it has ended. The supervisor finds a new carrier after a loss, another
+//! path during silence, and a better path when there is one. A retiring link is supervised beside
 //! its successor.
 
 use std::pin::pin;
@@ -19,17 +19,17 @@ use crate::inner::Link;
 use crate::notices::{LowRate, Notice};
 use crate::state::End;
 
-/// A carrier that has lived for so long was let in, whatever was said early on it.
+/// A carrier that has lived for this time was accepted by the server, even after early data.
 const LET_IN: Duration = GREETING_TIMEOUT;
 
-/// One link and what is needed to keep it. Dropping it closes the link.
+/// The supervisor of one link. Dropping it closes the link.
 pub(super) struct Watch {
     pub(super) keeper: Rc<Keeper>,
     pub(super) link: Link,
     pub(super) known: Known,
-    /// The path of its carrier.
+    /// The index of the path of the active carrier.
     pub(super) path: usize,
-    /// Attempts that may still be answered.
+    /// Attempts that may still succeed.
     pub(super) trials: Vec<Attempt>,
     pub(super) rates: Rates,
 }
@@ -131,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// The carrier takes little of what there is: perhaps another path takes more.
+    /// The active carrier has a low rate: tries whether another path is quicker.
     fn try_quicker(&mut self, low_rate: LowRate) {
         let count = self.keeper.client.paths.len();
         if !self.trials.is_empty() {
@@ -180,7 +180,7 @@ fn attach(link: &Link, connected: Connected) {
     }
 }
 
-/// Sleeps; for ever without an end.
+/// Sleeps until `end`; without an end, for ever.
 async fn until(end: Option<Instant>) {
     match end {
         Some(end) => tokio::time::sleep_until(end).await,
@@ -188,7 +188,7 @@ async fn until(end: Option<Instant>) {
     }
 }
 
-/// Works on until the link is over; then `None`.
+/// The outcome of `work`; `None` if the link ends first.
 async fn while_alive<T>(link: &Link, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     loop {

@@ -1,11 +1,11 @@
-//! Lanes of single streams, on carriers whose transport has them: a lost packet stalls the stream it
-//! is of, and no other.
+//! Lanes of single streams, on carriers whose transport has such lanes. A lost packet stalls the
+//! stream to which it belongs and no other stream.
 //!
 //! ```text
 //!   writer --frames by stream--> outgoing/ --a lane per stream--> peer
 //!   peer --> accept.rs: a small task per lane --> reader.rs --> proto::Link
 //! ```
-//! What may be on which lane is the business of `proto`.
+//! `proto` decides which frames may be on which lane.
 
 mod outgoing;
 mod unread;
@@ -24,11 +24,11 @@ use proto::{Budget, CarrierNumber, Link, StreamId};
 use transport::{Lanes, RecvLane};
 use unread::Unread;
 
-/// What a carrier has beside its first lane.
+/// The lanes that a carrier has beside its first lane.
 pub(crate) struct StreamLanes {
     lanes: RefCell<Box<dyn Lanes>>,
     outgoing: RefCell<Outlanes>,
-    /// Of lanes that are ahead of the first one.
+    /// The wakers of lanes that are ahead of the first lane.
     early: RefCell<BTreeMap<Early, Waker>>,
     unread: Unread,
 }
@@ -38,7 +38,7 @@ pub(crate) struct StreamLanes {
 pub(crate) struct Early {
     pub(crate) is_peers: bool,
     pub(crate) stream: StreamId,
-    /// Which of the carrier's, as several may claim one stream.
+    /// The number of the lane, as several lanes may claim one stream.
     pub(crate) lane: u64,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Debug for StreamLanes {
 }
 
 impl StreamLanes {
-    /// The peer has been greeted, and has `streams` open: it may have lanes for all at once.
+    /// For a peer that was greeted and has `streams` streams: it may open a lane for each at once.
     pub(crate) fn new(mut lanes: Box<dyn Lanes>, budget: &Rc<dyn Budget>, streams: usize) -> Self {
         lanes.welcome(unread::LEAST);
         lanes.allow(streams);
@@ -61,7 +61,7 @@ impl StreamLanes {
         }
     }
 
-    /// So many bytes were read, of whichever lane.
+    /// `bytes` bytes were read on any lane.
     pub(crate) fn has_read(&self, bytes: usize, machine: &Link) {
         let (bytes, now) = (bytes as u64, crate::now());
         if let Some(window) = self.unread.has_read(bytes, now, machine.round_trip()) {
@@ -69,17 +69,17 @@ impl StreamLanes {
         }
     }
 
-    /// Whether the peer was promised much memory that it has not used for long.
+    /// Whether the peer holds much credit that it has not used for a long time.
     pub(crate) fn is_hoarding(&self) -> bool {
         self.unread.is_hoarding(crate::now())
     }
 
-    /// Ends lanes of streams that rest. True: there are more to be looked at, in another turn.
+    /// Ends lanes of silent streams. True: more lanes are to be looked at in another turn.
     pub(crate) fn rest(&self, machine: &mut Link, now: Instant) -> bool {
         self.outgoing.borrow_mut().rest(machine, now)
     }
 
-    /// The first lane has brought something: those whose turn has come go on, and no others, of which a
+    /// The first lane brought frames. Wakes the lanes whose turn has come, and no other lanes: a
     /// peer may have many.
     pub(crate) fn go_on(&self, machine: &Link, number: CarrierNumber) {
         self.lanes.borrow_mut().allow(machine.stream_count());

@@ -1,6 +1,6 @@
-//! How much of a peer may wait unread on a carrier with lanes: what is behind gaps, for a reader takes what
-//! arrives. Such a promise cannot be taken back, so it is drawn from the memory budget before it is given,
-//! and given back as the peer uses it up.
+//! Limits the bytes of a peer that may wait unread on a carrier with lanes. These are bytes behind
+//! gaps, because a reader takes all bytes that arrive in order. Granted credit cannot be revoked.
+//! So it is drawn from the memory budget before it is granted, and released as the peer uses it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,19 +9,20 @@ use std::time::{Duration, Instant};
 
 use proto::Budget;
 
-/// What every carrier may leave unread; needs no budget, as the implicit windows of streams do not. It is
-/// what a transport takes of a peer that it does not know.
+/// What every carrier may leave unread; needs no budget, as the implicit windows of streams do not.
+/// It is what a transport takes of a peer that it does not know.
 pub(super) const LEAST: u64 = 64 << 10;
 
 /// The most: a second of 250 Mbit/s, or two round trips of 100 ms at 1 Gbit/s.
 const MOST: u64 = 32 << 20;
 
-/// A carrier holds at most this part of what it leaves of the budget's upper half. So carriers alone do not
-/// make memory tight, however many there are, and there is a part for those that come next.
+/// A carrier holds at most this part of what it leaves of the budget's upper half. So carriers
+/// alone do not make memory tight, however many there are, and there is a part for those that come
+/// next.
 const PART: u64 = 4;
 
-/// A window is doubled when this part of it was read within a few round trips: earlier than that of a
-/// stream, so that it holds up none.
+/// A window is doubled when this part of it was read within a few round trips: earlier than that of
+/// a stream, so that it holds up none.
 const USED: u64 = 4;
 
 /// Few and many round trips; no round trip counts as shorter than a turn of the other side.

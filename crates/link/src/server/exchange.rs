@@ -14,16 +14,16 @@ use transport::{Carrier, Early, Peer};
 use super::verifier::Verifier;
 use crate::greet::{GreetError, binding, read, write_all};
 
-/// A greeting that came to its end at a server.
+/// The outcome of a greeting at a server.
 pub(crate) struct Done {
     pub(crate) grant: Grant,
     pub(crate) accepted: ServerAccepted,
     pub(crate) leftover: BytesMut,
-    /// What was shown of the link, and counts as our RESUME.
+    /// The preview of the link that was sent. It counts as the RESUME of this end.
     pub(crate) preview: Option<Preview>,
 }
 
-/// Greets a client; with `early`, from before its handshake is done.
+/// Greets a client. With `early` the greeting begins before the handshake is complete.
 pub(crate) async fn greet_client(
     carrier: &mut Carrier,
     early: Option<Early>,
@@ -84,13 +84,13 @@ pub(crate) async fn greet_client(
     Ok(Done { grant, accepted, leftover: input, preview })
 }
 
-/// What was said to a greeting's questions.
+/// The replies of the verifier to a greeting's questions.
 #[derive(Default)]
 struct VerifierReplies {
-    /// Whom the client claims to be.
+    /// The name that the client claims.
     claimed: Option<Name>,
     shown: Option<Preview>,
-    /// The frames of that, until they are sent.
+    /// The frames of the preview, until they are sent.
     to_show: Vec<Bytes>,
 }
 
@@ -100,7 +100,7 @@ enum Verdict {
     Failed(GreetingError),
 }
 
-/// Answers what the greeting asks.
+/// Passes the questions of a greeting to the verifier, and its replies to the greeting.
 async fn answer(
     greeting: &mut ServerGreeting,
     verifier: &dyn Verifier,

@@ -1,4 +1,4 @@
-//! A carrier whose greeting is done, until it belongs to its link.
+//! A carrier whose greeting is complete and which does not belong to its link yet.
 
 use std::io;
 
@@ -14,29 +14,29 @@ use super::verifier::Verifier;
 use crate::greet::{GreetError, binding};
 use crate::inner::Link;
 
-/// A carrier whose greeting is done; on its way to the worker of its link.
+/// A carrier whose greeting is complete. It can be sent to the worker of its link.
 #[derive(Debug)]
 pub struct Greeted {
-    /// Who it is, and what it wants.
+    /// The authenticated client and its request.
     pub grant: Grant,
-    /// What it got.
+    /// The terms that the server granted.
     pub accepted: ServerAccepted,
     /// The connection.
     pub carrier: Carrier,
     leftover: BytesMut,
-    /// What was shown of the link on this very carrier.
+    /// The preview of the link that was sent on this carrier.
     preview: Option<Preview>,
 }
 
-/// Greets a client over a fresh carrier, within ten seconds and 4 KiB.
+/// Greets a client over a new carrier, within 10 seconds and 4 KiB.
 ///
 /// # Errors
-/// What the greeting failed by. A refusal was sent to the client.
+/// Why the greeting failed. A refusal was sent to the client.
 pub async fn greet(carrier: Carrier, verifier: &dyn Verifier) -> Result<Greeted, GreetError> {
     greet_early(carrier, None, verifier).await
 }
 
-/// The same over a carrier whose handshake may not be done.
+/// As [`greet()`], over a carrier whose handshake may be incomplete.
 ///
 /// # Errors
 /// As for [`greet()`].
@@ -59,7 +59,7 @@ pub async fn greet_early(
 }
 
 impl Greeted {
-    /// Leaves this worker's runtime; see [`transport::Lane::detach`].
+    /// Detaches the carrier from the runtime of this worker; see [`transport::Lane::detach`].
     ///
     /// # Errors
     /// The connection is lost.
@@ -67,7 +67,7 @@ impl Greeted {
         self.carrier.lane.detach()
     }
 
-    /// Joins the runtime of the link's worker.
+    /// Attaches the carrier to the runtime of the present worker.
     ///
     /// # Errors
     /// The connection is lost.
@@ -75,8 +75,8 @@ impl Greeted {
         self.carrier.lane.attach()
     }
 
-    /// Becomes a carrier of its link. False: an older number than one the link has seen, or what was
-    /// shown of the link is void.
+    /// Attaches the carrier to its link. Returns false if the link has seen a higher carrier
+    /// number, or the preview is void.
     #[must_use]
     pub fn attach_to(self, link: &Link) -> bool {
         if let Some(preview) = &self.preview {

@@ -1,5 +1,5 @@
-//! The server's half of a greeting. Who may log in is decided by a [`Verifier`]; which worker gets
-//! the link, by the caller: a [`Greeted`] can be sent to it.
+//! The server's half of a greeting. A [`Verifier`] decides which client may log in. The caller
+//! decides which worker gets the link, and may send the [`Greeted`] carrier to that worker.
 
 mod exchange;
 mod greeted;

@@ -1,4 +1,4 @@
-//! Who decides what a server answers to a greeting.
+//! The interface by which a server decides on log-ins.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -7,30 +7,30 @@ use proto::greeting::{Attach as Claim, Grant, LinkSecret, Name, Refusal, StoredC
 use proto::{InstanceId, LinkId, Preview};
 use transport::Peer;
 
-/// What a verifier says, or why it says nothing.
+/// The reply of a verifier, or its refusal.
 pub type VerifierFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + 'a>>;
 
-/// What a link is shown as before its client is known, with the terms it is told.
+/// The preview of a link for a client that is not authenticated yet, with the terms of the link.
 pub type PreviewFuture<'a> = Pin<Box<dyn Future<Output = Option<(Terms, Preview)>> + 'a>>;
 
-/// Decides who may log in. Called on any worker.
+/// Decides which clients may log in. Called on any worker.
 pub trait Verifier {
-    /// The credentials of a name, at most two; none for an unknown one.
+    /// The credentials of a name, at most two. An unknown name has none.
     fn credentials<'a>(&'a self, name: &'a Name) -> VerifierFuture<'a, Vec<StoredCredential>>;
     /// The credential of the one-time code that a name may have.
     fn code(&self, _name: &Name) -> Option<StoredCredential> {
         None
     }
-    /// Whether somebody may come in whose name is unknown, and introduce himself.
+    /// Whether a client with an unknown name may log in and thereby register its credential.
     fn introductions(&self) -> bool {
         false
     }
-    /// Whether a client of this name is believed by its verified certificate alone.
+    /// Whether the verified certificate of a client suffices as its proof, without a token.
     fn certificate_suffices(&self, name: &Name) -> bool;
-    /// The secret of a live link of this process of this client.
+    /// The secret of a live link of this client process (`instance`).
     fn link_secret(&self, name: &Name, instance: InstanceId, link: LinkId) -> Option<LinkSecret>;
-    /// Somebody has shown the secret of this link before the handshake is done, maybe not for the
-    /// first time: what he may see, [`crate::Link::preview`]. Nothing may change by it.
+    /// The preview of a link ([`crate::Link::preview`]) for a client that proved the secret of the
+    /// link in early data. The early data may be a replay, so the call must change nothing.
     fn preview<'a>(
         &'a self,
         _name: &'a Name,
@@ -39,9 +39,9 @@ pub trait Verifier {
     ) -> PreviewFuture<'a> {
         Box::pin(async { None })
     }
-    /// All is proved: may it come in? The terms carry a fresh link id.
+    /// The client is authenticated: may it log in? The terms carry a new link id.
     fn decide<'a>(&'a self, grant: &'a Grant, peer: &'a Peer) -> VerifierFuture<'a, Terms>;
-    /// A log-in under this name failed: how long its refusal is to wait, a few seconds at most.
+    /// The delay of a refusal after a failed log-in under this name; a few seconds at most.
     fn penalty(&self, _name: &Name, _peer: &Peer) -> Duration {
         Duration::ZERO
     }

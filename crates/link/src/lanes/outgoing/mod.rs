@@ -1,4 +1,4 @@
-//! Frames on their way to the lanes of their streams.
+//! Writes frames to the lanes of their streams.
 
 #[cfg(test)]
 mod tests;
@@ -17,19 +17,20 @@ use transport::{Lanes, SendLane};
 /// out and can be overtaken no more stays small.
 const WAITING_MAX: usize = 256 << 10;
 
-/// A stream that sent so much by the first lane waits until that has arrived, when there is a lane for it; one
-/// that sent less changes when it happens to have nothing under way.
+/// A stream that sent so much by the first lane waits until that has arrived, when there is a lane
+/// for it; one that sent less changes when it happens to have nothing under way.
 const HELD_BACK_AFTER: u64 = 64 << 10;
 
-/// Lanes are looked at so often, and so many in one turn: more would be felt beside them, here and at the other
-/// end.
+/// Lanes are looked at so often, and so many in one turn: more would be felt beside them, here and
+/// at the other end.
 const ROUND: Duration = Duration::from_secs(10);
 const PER_TURN: usize = 1 << 10;
 
 /// The lanes on which this end writes.
 #[derive(Default)]
 pub(super) struct Outlanes {
-    /// By the index of the stream's key; the rest of the key tells it from a later one in its place.
+    /// By the index of the stream's key; the rest of the key tells it from a later one in its
+    /// place.
     slots: Vec<Option<Slot>>,
     /// Payload of the batch in the making, in order.
     batch: VecDeque<(StreamKey, Bytes, Last)>,
@@ -64,7 +65,8 @@ struct Slot {
 }
 
 enum Route {
-    /// There was no lane to be had, so it goes by the first one, of which it has `sent` so many bytes.
+    /// There was no lane to be had, so it goes by the first one, of which it has `sent` so many
+    /// bytes.
     First {
         sent: u64,
         /// Is to be had now.
@@ -192,9 +194,9 @@ impl Outlanes {
         }
     }
 
-    /// Ends the lanes of streams that were silent for a round and of which nothing is under way: a lane costs
-    /// either end twice what an idle stream does. Whoever speaks again gets another one, and nothing can
-    /// overtake anything. True: the round goes on.
+    /// Ends the lanes of streams that were silent for a round and of which nothing is under way: a
+    /// lane costs either end twice what an idle stream does. Whoever speaks again gets another one,
+    /// and nothing can overtake anything. True: the round goes on.
     pub(super) fn rest(&mut self, machine: &mut Link, now: Instant) -> bool {
         // An end that waits there needs its lane.
         if !self.batch.is_empty() {
