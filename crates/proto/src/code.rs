@@ -1,4 +1,4 @@
-//! Reasons on the wire. One table of numbers; `SPEC.md` section "Codes" mirrors it.
+//! The codes of RESET, STOP and GOAWAY. `SPEC.md`, section "Codes", has the same table.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ pub enum ResetCode {
     Denied,
     /// A limit of streams, memory or descriptors is reached.
     Limit,
-    /// No such service.
+    /// There is no such service.
     Unknown,
     /// The link ended under the stream, or the process is going away.
     Shutdown,
-    /// A defect of the sender; its log says more.
+    /// The sender has a defect. Its log says more.
     Internal,
     /// A code of a newer peer.
     Other(u16),
@@ -101,12 +101,13 @@ impl fmt::Display for ResetCode {
 /// Why an end says GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GoAwayReason {
-    /// The link is to retire. Of a server: the client shall make another link. Of a client: it has
-    /// another link, and opens no more streams on this one.
+    /// The link is to retire. From a server: the client is to make another link. From a client: the
+    /// client has another link, and opens no more streams on this link.
     Retire,
     /// The sender ends the link now.
     Closed,
-    /// Of a server: the client has said [`GoAwayReason::Retire`], and no stream is left here.
+    /// From a server: the client has said [`GoAwayReason::Retire`], and the server has no stream
+    /// left.
     Done,
     /// The sender ends the link because the receiver broke the protocol: the number of a
     /// [`crate::ViolationCode`], perhaps of a newer version.

@@ -1,13 +1,14 @@
-//! Identities on the wire. Each is a type, so that a stream id cannot be taken for a carrier number.
+//! Identifiers on the wire. Each identifier has its own type, so that a stream id cannot be taken
+//! for a carrier number.
 
 use std::fmt;
 
-/// Which end of a link: the client dials carriers, the server accepts them.
+/// An end of a link. The client dials carriers, the server accepts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Dials. Opens streams with odd ids.
+    /// Dials carriers. Opens streams with odd ids.
     Client,
-    /// Accepts. Opens streams with even ids.
+    /// Accepts carriers. Opens streams with even ids.
     Server,
 }
 
@@ -22,8 +23,8 @@ impl Side {
     }
 }
 
-/// Id of a stream inside a link: odd when the client opened it, even when the server did, only
-/// growing, never reused. 0 is the control stream, open from the first to the last frame.
+/// Id of a stream in a link. Streams of the client have odd ids, streams of the server even ids.
+/// Ids only grow and are never reused. 0 is the control stream, which is always open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamId(u32);
 
@@ -54,7 +55,7 @@ impl StreamId {
         self.0
     }
 
-    /// Who opens streams with this id; `None` for the control stream.
+    /// The side that opens streams with this id. `None` for the control stream.
     #[must_use]
     pub const fn opener(self) -> Option<Side> {
         match self.0 {
@@ -94,8 +95,8 @@ impl fmt::Display for CarrierNumber {
     }
 }
 
-/// Id of a link, 128 random bits chosen by the server; the first four bytes are the generation of
-/// the server process. It proves nothing by itself, but it is never logged: logs use a serial.
+/// Id of a link: 128 random bits that the server chooses. The first four bytes are the generation
+/// of the server process. The id proves nothing by itself. Logs show a serial number, never the id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkId(pub [u8; 16]);
 

@@ -1,5 +1,5 @@
-//! The tunnel protocol as plain values: bytes, events and the current time go in; bytes, events and
-//! the next deadline come out. No socket, no clock, no task, no lock, no randomness.
+//! The tunnel protocol as plain values. Bytes, commands and the current time go in; bytes, events
+//! and the next deadline come out. The crate has no socket, clock, task, lock or randomness.
 
 mod budget;
 mod code;
@@ -30,6 +30,6 @@ pub use open::{Open, Priority, Target};
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
 
-/// Bytes that a DATA frame's head takes in front of its payload. Read buffers leave this room, so
-/// that the head is written in place and the payload is never moved.
+/// Bytes of a DATA frame's head, in front of the payload. Read buffers leave this room, so that the
+/// head is written in place and the payload is never moved.
 pub const HEAD_ROOM: usize = 12;

@@ -1,4 +1,5 @@
-//! What an acceptor measures itself, without a socket: `SPEC.md` section "Measurements".
+//! Measurements that the far end serves itself, without a socket: `SPEC.md`, section
+//! "Measurements".
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +9,13 @@ use bytes::{Buf, BufMut};
 /// The far end of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Measure {
-    /// Sends back what it gets.
+    /// Returns the bytes that it receives.
     Echo,
-    /// Takes bytes and says at their end how many came in which time.
+    /// Takes bytes. At their end it reports their number and the time that they took.
     Sink,
-    /// Sends bytes for so long, and says at the end what held them up.
+    /// Sends bytes for a time. At the end it reports what blocked the sender.
     Source {
-        /// In milliseconds.
+        /// The time, milliseconds.
         millis: u32,
     },
 }
@@ -54,22 +55,22 @@ impl FromStr for Measure {
 /// Bytes of a [`Tally`] on the wire.
 pub const TALLY: usize = 44;
 
-/// What one end of a measurement counted; the last bytes that a sink or a source sends.
+/// The counters of one end of a measurement. A sink or source sends them as its last bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Payload bytes that a sink took, or a source sent.
     pub bytes: u64,
-    /// Microseconds from the first to the last of them.
+    /// Microseconds from the first to the last payload byte.
     pub micros: u64,
-    /// Looks at the sender, evenly spread.
+    /// Samples of the sender's state, evenly spread.
     pub looks: u32,
-    /// Of these, those that found it out of credit…
+    /// Samples in which the sender was blocked by credit.
     pub credit: u32,
-    /// …with a frame or more that the carrier did not take…
+    /// Samples in which the sender was blocked by the carrier: frames waited for it.
     pub carrier: u32,
-    /// …out of memory budget.
+    /// Samples in which the sender was blocked by the memory budget.
     pub memory: u32,
-    /// Most bytes on their way when it was out of credit: the window.
+    /// Most bytes in flight while the sender was blocked by credit: the window.
     pub window: u64,
     /// Of the thread's time, how much it ran or waited for a processor, in thousandths; `u32::MAX`
     /// when that is not known.

@@ -1,4 +1,4 @@
-//! What an OPEN frame asks for.
+//! The content of an OPEN frame.
 
 use std::net::SocketAddr;
 
@@ -16,25 +16,25 @@ pub enum Priority {
     Bulk,
 }
 
-/// Where the far side is to connect the stream.
+/// The target to which the far end connects the stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A service that the far side published, by name.
+    /// A service that the far end published; its name.
     Service(String),
-    /// A target that the far side is to dial on our behalf: `tcp://host:port`, or `unix:///path`
+    /// A target that the far end dials: `tcp://host:port`, or `unix:///path`
     /// (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
-    /// A measurement: the far side itself is the target.
+    /// A measurement: the far end itself is the target.
     Measure(Measure),
 }
 
 /// The content of an OPEN frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// Where to.
+    /// The target of the stream.
     pub target: Target,
-    /// The visitor's address, for logs and limits of the far side; `None` when it has none:
-    /// whoever comes over a Unix socket.
+    /// The visitor's address, for logs and limits of the far end. `None` for visitors over a Unix
+    /// socket, which have no address.
     pub visitor: Option<SocketAddr>,
     /// The stream's class in both directions.
     pub priority: Priority,

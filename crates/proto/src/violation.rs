@@ -1,4 +1,4 @@
-//! What a peer did wrong, and how far the damage goes.
+//! Violations of the protocol: the rule, the blame and the scope.
 
 use crate::{ResetCode, StreamId};
 
@@ -11,10 +11,10 @@ pub enum Scope {
     Link,
 }
 
-/// Who broke the rules, as the end that found out sees it.
+/// The end that broke the rule, as seen from the end that detected it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initiator {
-    /// This end: a defect of ours.
+    /// This end, by a defect.
     Local,
     /// The far end.
     Peer,
@@ -32,10 +32,10 @@ pub enum ViolationCode {
     /// A frame for a stream that was never opened, or of the wrong opener.
     #[error("frame for a stream that was never opened")]
     BadStream,
-    /// Bytes are missing in front of these.
+    /// The bytes before this payload are missing.
     #[error("gap in a stream")]
     Gap,
-    /// More bytes than were granted.
+    /// More bytes than the receiver granted.
     #[error("credit exceeded")]
     Credit,
     /// Credit or consumption beyond what was sent, or an end that contradicts an earlier one.
@@ -70,15 +70,15 @@ impl ViolationCode {
     }
 }
 
-/// A broken rule with blame and blast radius. The only thing bad input can produce.
+/// A broken rule with its blame and its scope. Bad input can produce nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("protocol violation: {code}")]
 pub struct Violation {
-    /// How far it goes.
+    /// What the violation ends.
     pub scope: Scope,
-    /// Which rule.
+    /// The broken rule.
     pub code: ViolationCode,
-    /// Whose fault.
+    /// The end that broke the rule.
     pub initiator: Initiator,
 }
 

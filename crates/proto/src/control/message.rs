@@ -40,8 +40,8 @@ pub enum ControlMessage {
     Strained(Strained),
 }
 
-/// The carrier takes less of what the server has to send than there is, and takes little: another path may
-/// be quicker.
+/// The carrier takes less of what the server has to send than there is, and takes little: another
+/// path may be quicker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strained {
     /// What it takes, bytes a second.
@@ -108,7 +108,8 @@ impl fmt::Display for ServiceError {
 
 impl std::error::Error for ServiceError {}
 
-/// Codes of [`ServiceError`]. One table of numbers; `SPEC.md` section "Control messages" mirrors it.
+/// Codes of [`ServiceError`]. One table of numbers; `SPEC.md` section "Control messages" mirrors
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ServiceErrorCode {
     /// Another process or client listens there.

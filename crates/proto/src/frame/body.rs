@@ -1,4 +1,4 @@
-//! Bodies of frames. Fixed layouts, big endian; readers answer `None` for what cannot be.
+//! Bodies of frames: fixed layouts, big endian. Decoders return `None` for an impossible body.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

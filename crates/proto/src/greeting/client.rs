@@ -5,11 +5,11 @@
 //!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
 //!
-//! A client that has said Hello early ([`ClientGreeting::after_early`]) sends Proof at once, and after Accept
-//! takes EarlySignature for Signature.
+//! A client that has said Hello early ([`ClientGreeting::after_early`]) sends Proof at once, and
+//! after Accept takes EarlySignature for Signature.
 //!
-//! A bound client that means to introduces itself when the server asks who it is, once, and waits for its
-//! answer.
+//! A bound client that means to introduces itself when the server asks who it is, once, and waits
+//! for its answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -38,8 +38,9 @@ const SECONDS_MAX: u32 = 24 * 60 * 60;
 pub enum Identity {
     /// By a secret shared with the server.
     Token(Token),
-    /// By a secret of which a server that does not know it is told what verifies it: beside the proof
-    /// that it has, that is as good as the secret itself. For who trusts its server by its certificate.
+    /// By a secret of which a server that does not know it is told what verifies it: beside the
+    /// proof that it has, that is as good as the secret itself. For who trusts its server by its
+    /// certificate.
     Introducing(Token),
     /// By a one-time code, in exchange for which it gets a token and no link.
     Code(Token),
@@ -72,8 +73,8 @@ pub struct ClientSetup {
 
 impl ClientSetup {
     /// What may be sent before the handshake is done, by a client that has lost its link's carrier;
-    /// `client` is that of [`EarlyBinding`]. `None` where there is nothing to say. The setup's binding is
-    /// not looked at: it is not known yet.
+    /// `client` is that of [`EarlyBinding`]. `None` where there is nothing to say. The setup's
+    /// binding is not looked at: it is not known yet.
     #[must_use]
     pub fn early_flight(&self, client: &[u8; 32]) -> Option<Bytes> {
         let (attach, secret) = self.attach.as_ref()?;
@@ -116,7 +117,8 @@ pub struct ClientAccepted {
     pub secret: Option<LinkSecret>,
     /// What it got for a code ([`Identity::Code`]).
     pub token: Option<EnrolledToken>,
-    /// The server has answered what was said early: its RESUME follows, and this side's may be sent.
+    /// The server has answered what was said early: its RESUME follows, and this side's may be
+    /// sent.
     pub early: bool,
     /// How long the server keeps the link without a carrier.
     pub resume_timeout: Duration,
@@ -165,8 +167,8 @@ impl ClientGreeting {
         Ok(greeting)
     }
 
-    /// Goes on, once the handshake is done, where [`ClientSetup::early_flight`] of the same setup was
-    /// sent and taken; its binding is known now.
+    /// Goes on, once the handshake is done, where [`ClientSetup::early_flight`] of the same setup
+    /// was sent and taken; its binding is known now.
     pub fn after_early(setup: ClientSetup, binding: &EarlyBinding) -> Result<Self, GreetingError> {
         let Some(flight) = setup.early_flight(&binding.client) else { return Self::new(setup) };
         let mut greeting = Self::begin(setup)?;

@@ -14,7 +14,8 @@
 //! proved by the link's secret over this very ClientHello; all that it gets is a look at the link,
 //! sealed for who made the ClientHello. What counts is Proof, bound to the finished handshake as
 //! that of every greeting. The server's EarlySignature covers the handshake up to its own Finished:
-//! the client's bytes go to nobody who does not hold the link's secret at the end of this connection.
+//! the client's bytes go to nobody who does not hold the link's secret at the end of this
+//! connection.
 //!
 //! A server that has no such answer says nothing early, and the greeting goes on as any other.
 

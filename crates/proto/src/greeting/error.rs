@@ -34,7 +34,8 @@ pub enum GreetingError {
     /// The server accepted something that was not asked for.
     #[error("the server's answer does not fit the request: {0}")]
     Answer(&'static str),
-    /// The server does not know this client and asks it to introduce itself, which it does not mean to.
+    /// The server does not know this client and asks it to introduce itself, which it does not mean
+    /// to.
     #[error(
         "the server does not know this client, and would let it in if it introduced itself: add it to the \
          server's `clients`, or say `introduce: true` here if the server is to keep what verifies its token"

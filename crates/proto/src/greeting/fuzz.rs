@@ -19,8 +19,9 @@ const STRANGE: &str = "Zt5RkW1xQ8bN4mVc7LpYs2";
 
 const EARLY: EarlyBinding = EarlyBinding { client: [0xe1; 32], server: [0xe2; 32] };
 
-/// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate, bit 3
-/// a client that the server does not know, bit 7 one that has said Hello early) and in pieces of which length it arrives.
+/// First byte of the data: which kind of greeting (bit 0 bound, bit 1 attach, bit 2 certificate,
+/// bit 3 a client that the server does not know, bit 7 one that has said Hello early) and in pieces
+/// of which length it arrives.
 #[derive(Clone, Copy)]
 struct Scenario {
     bound: bool,

@@ -127,8 +127,8 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// The token that a client got for a code: 256 bits in base64url. Both sides compute it, so it never
-/// travels. Never printed, overwritten when dropped.
+/// The token that a client got for a code: 256 bits in base64url. Both sides compute it, so it
+/// never travels. Never printed, overwritten when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EnrolledToken(Zeroizing<String>);
 

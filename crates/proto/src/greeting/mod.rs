@@ -13,7 +13,8 @@
 //! TLS exporter of the very connection where there is one ([`Binding`]), so a captured greeting is
 //! worth nothing on another connection. Without an exporter the server's nonce comes first.
 //!
-//! A client that comes back to its link may say who it is before the handshake is done: see `early.rs`.
+//! A client that comes back to its link may say who it is before the handshake is done: see
+//! `early.rs`.
 //!
 //! The machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`, bytes
 //! come out of `poll_output`. They hold no buffer: an incomplete message stays in the driver's one,

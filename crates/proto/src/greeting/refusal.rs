@@ -12,7 +12,8 @@ pub enum Refusal {
     BadCredential,
     /// A newer process of this client took over and lives.
     Superseded,
-    /// The link to attach to is unknown, of another client, or its secret is wrong. Start a new one.
+    /// The link to attach to is unknown, of another client, or its secret is wrong. Start a new
+    /// one.
     UnknownLink,
     /// No common version.
     Version,

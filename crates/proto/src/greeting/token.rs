@@ -1,5 +1,6 @@
 //! The shared secret of a client and its server. It must be strong by itself: the greeting has no
-//! salt and no iterations, and over `tcp://` and `ws://` anybody on the path may try guesses at home.
+//! salt and no iterations, and over `tcp://` and `ws://` anybody on the path may try guesses at
+//! home.
 
 use std::fmt;
 

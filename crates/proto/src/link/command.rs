@@ -1,4 +1,4 @@
-//! What the application asks of its streams. Commands on a forgotten stream do nothing.
+//! The commands of the application. A command on a forgotten stream does nothing.
 
 use std::time::Instant;
 
@@ -16,8 +16,8 @@ use crate::{HEAD_ROOM, Open, ResetCode, StreamId};
 const CONTROL_PIECE: usize = 16 << 10;
 
 impl Link {
-    /// Opens a stream. The OPEN travels with the first bytes. `None` when the link opens no more
-    /// (an exhausted memory budget included) or the target's name is too long.
+    /// Opens a stream. OPEN travels with the first bytes. `None` if the link opens no more streams,
+    /// if the memory budget is exhausted, or if the target's name is too long.
     pub fn open(&mut self, open: &Open) -> Option<StreamKey> {
         if self.is_going_away() || !Stream::is_affordable(&*self.budget) {
             return None;
@@ -46,8 +46,8 @@ impl Link {
         lookup(&mut self.streams, key).map_or(0, |stream| stream.send.under_way())
     }
 
-    /// Payload bytes that the next [`Link::send`] may bring. After a 0 the stream is named by
-    /// [`Link::poll_room`] when there is room again.
+    /// Payload bytes that the next [`Link::send`] may bring. After a 0, [`Link::poll_room`] returns
+    /// the stream as soon as there is room again.
     pub fn room(&mut self, key: StreamKey) -> usize {
         let limit = self.frame_limit(key);
         let spare = spare(&*self.budget);
@@ -83,8 +83,8 @@ impl Link {
         self.schedule.make_ready(key, stream);
     }
 
-    /// Queues bytes of the control stream. False when more wait than its window holds: the link is
-    /// not being read, or the message is larger than 2 MiB.
+    /// Queues bytes of the control stream. Returns false if its window is full: the peer does not
+    /// read, or the message is larger than 2 MiB.
     #[must_use]
     pub fn send_control(&mut self, message: &[u8]) -> bool {
         let Some(key) = self.implicit_key(StreamId::CONTROL) else { return false };
@@ -103,7 +103,7 @@ impl Link {
         true
     }
 
-    /// Ends our direction cleanly.
+    /// Ends the sending direction cleanly.
     pub fn finish(&mut self, key: StreamKey) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.send.finish() {
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// Aborts our direction.
+    /// Aborts the sending direction.
     pub fn reset(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.send.reset(code) {
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Wants no more bytes of the peer.
+    /// Tells the peer to send no more bytes. Bytes that still arrive are dropped.
     pub fn stop(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if stream.recv.stop(code) {
@@ -131,10 +131,11 @@ impl Link {
         self.try_forget(key);
     }
 
-    /// Refuses a stream that the peer opened, as [`Link::reset`] and [`Link::stop`] do, but keeps
-    /// nothing of it: a peer that never acknowledges refusals fills no memory with them. Should
-    /// the carrier die with the answer, the peer learns that the stream is gone, not the code. A
-    /// stream that was answered is reset and stopped in the ordinary way.
+    /// Refuses a stream that the peer opened. The effect is that of [`Link::reset`] and
+    /// [`Link::stop`], but the link keeps no state of the stream, so that refusals which the peer
+    /// never acknowledges take no memory. If the carrier dies with the refusal, the peer learns
+    /// that the stream is gone, but not the code. A stream on which bytes were sent is reset and
+    /// stopped in the ordinary way.
     pub fn refuse(&mut self, key: StreamKey, code: ResetCode) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         if key.id.opener() != Some(self.side.peer()) || !stream.send.is_untouched() {
@@ -146,7 +147,7 @@ impl Link {
         self.say_done();
     }
 
-    /// `bytes` of what [`super::Event::Data`] brought have left the application.
+    /// The application has consumed `bytes` bytes of [`super::Event::Data`].
     pub fn consume(&mut self, now: Instant, key: StreamKey, bytes: usize) {
         let Some(stream) = lookup(&mut self.streams, key) else { return };
         let due = stream.recv.consume(length(bytes));
@@ -173,7 +174,8 @@ impl Link {
         }
     }
 
-    /// For tests and tools: a payload in one call. True when there was room for all of it.
+    /// Sends a payload from a slice, for tests and tools. Returns whether there was room for all of
+    /// it.
     #[must_use]
     pub fn send_slice(&mut self, key: StreamKey, payload: &[u8]) -> bool {
         if self.room(key) < payload.len() || payload.is_empty() {

@@ -1,8 +1,8 @@
-//! Where the bytes of a lane stand between two reads.
+//! The state of a lane's decoder between two reads.
 
 use super::event::StreamKey;
 
-/// Where the bytes of a lane stand.
+/// The position in the frames of a lane.
 #[derive(Debug, Default)]
 pub(super) enum Decoder {
     /// At the start of a frame.

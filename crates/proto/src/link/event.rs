@@ -1,4 +1,4 @@
-//! What a link tells its driver.
+//! The events that a link gives to its driver.
 
 use std::fmt;
 
@@ -6,8 +6,7 @@ use bytes::Bytes;
 
 use crate::{CarrierNumber, GoAwayReason, Open, ResetCode, StreamId};
 
-/// Names a stream of a link for as long as it lives, and nothing after that: a key of a forgotten
-/// stream is harmless.
+/// Names a stream of a link. The key of a forgotten stream names nothing and is harmless.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(crate) index: usize,
@@ -15,7 +14,7 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// Place in a table that a driver keeps beside the link; reused once the stream is `Closed`.
+    /// Index in a table that a driver keeps beside the link. Reused after [`Event::Closed`].
     #[must_use]
     pub const fn index(self) -> usize {
         self.index
@@ -34,7 +33,7 @@ impl fmt::Debug for StreamKey {
     }
 }
 
-/// What happened.
+/// An event of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The peer opened a stream.
@@ -83,9 +82,9 @@ pub enum Event {
     ProbeNextPath,
     /// The carrier was given up or replaced: close it.
     CarrierDead(CarrierNumber),
-    /// With [`GoAwayReason::Retire`] the link is to retire: the peer says so, or the ids of this end
-    /// are used up. With [`GoAwayReason::Done`] the server has no stream left. With another reason the
-    /// peer ended the link.
+    /// With [`GoAwayReason::Retire`] the link is to retire: the peer says so, or the ids of this
+    /// end are used up. With [`GoAwayReason::Done`] the server has no stream left. With another
+    /// reason the peer ended the link.
     GoingAway(GoAwayReason),
     /// No carrier for `resume_timeout`: the link has ended.
     Expired,

@@ -1,4 +1,5 @@
-//! How a link retires: it is asked to go, its successor takes over, its last streams end.
+//! The retirement of a link: the link is asked to retire, its successor takes over, its last
+//! streams end.
 //!
 //! ```text
 //!   server                                         client

@@ -1,5 +1,5 @@
-//! From bytes of a carrier to events. Payload is handed on as it arrives, a part of the read
-//! buffer each time; every other frame is small and waited for.
+//! Decodes the bytes of a carrier into events. Payload becomes an event as it arrives, as a part of
+//! the read buffer. Every other frame is small and is decoded when it is complete.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use crate::stream::{IMPLICIT_WINDOW, Stream};
 use crate::{CarrierNumber, GoAwayReason, ResetCode, StreamId, Violation, ViolationCode};
 
 impl Link {
-    /// Takes bytes that arrived on a carrier from `buf` until something is to be told. `None`: the
-    /// rest of `buf`, at most a small frame's part, waits for more bytes.
+    /// Takes bytes that arrived on a carrier from `buf` until there is an event. `None`: the rest
+    /// of `buf`, at most a part of a small frame, waits for more bytes.
     ///
     /// # Errors
     /// The peer broke the rules: the driver calls [`Link::abort`], sends what

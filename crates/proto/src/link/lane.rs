@@ -1,12 +1,12 @@
-//! Lanes: on a carrier that has one per stream and direction, payload and its clean end travel on
-//! the stream's own lane, everything else on the carrier's first one.
+//! Lanes. A carrier may have a lane per stream and direction. DATA and FIN travel on the stream's
+//! own lane, all other frames on the carrier's first lane.
 //!
-//! What keeps its order on one lane needs no rule: DATA and FIN of a direction. What can overtake is
-//! made harmless here. A stream's lane may bring bytes before the first lane brings its OPEN, or
-//! RESUME: then the lane waits. A RESET overtakes bytes, which it makes worthless. CREDIT and STOP
-//! speak of the other direction. A lane says by its first frame whose it is. A stream may
-//! change its lane when nothing of it is under way: from the first one, where it found none, to its own,
-//! or after a rest to another.
+//! DATA and FIN of a direction keep their order on one lane and need no rule. Frames on different
+//! lanes can overtake each other, and the rules of this file make that harmless. A stream's lane
+//! may bring bytes before the first lane brings OPEN or RESUME: then the lane waits. A RESET may
+//! overtake bytes, which it makes worthless. CREDIT and STOP concern the other direction. The first
+//! frame of a lane names its stream. A stream may change its lane while none of its bytes are in
+//! flight: from the first lane to a lane of its own, or to another lane after a rest.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,8 @@ use super::StreamKey;
 use super::decoder::Decoder;
 use crate::{Priority, StreamId};
 
-/// Where frames go that [`super::Link::poll_transmit`] makes. A queue of bytes is a carrier with
-/// one lane for everything.
+/// Takes the frames that [`super::Link::poll_transmit`] makes. A queue of bytes stands for a
+/// carrier with a single lane.
 pub trait Outgoing {
     /// Whether streams have lanes of their own.
     const LANES: bool;
@@ -25,8 +25,8 @@ pub trait Outgoing {
     /// The next frames for the first lane.
     fn push(&mut self, frame: Bytes);
 
-    /// The next frame of a stream of this class, for its own lane, or for the first one as long as it
-    /// has none.
+    /// The next frame of a stream of this class, for its own lane, or for the first one as long as
+    /// it has none.
     fn push_payload(&mut self, key: StreamKey, priority: Priority, frame: Bytes);
 
     /// FIN of a stream, to follow all of its payload; its lane ends behind it.
@@ -35,8 +35,8 @@ pub trait Outgoing {
     /// The stream was aborted: its lane is worth nothing any more. RESET goes by the first lane.
     fn abort(&mut self, key: StreamKey);
 
-    /// Whether payload of a stream is to stay here for now: so many bytes of it are under way on the first
-    /// lane, and once there are none it goes by its own.
+    /// Whether payload of a stream is to stay here for now: so many bytes of it are under way on
+    /// the first lane, and once there are none it goes by its own.
     fn holds_back(&mut self, key: StreamKey, priority: Priority, under_way: u64) -> bool;
 
     /// Whether payload is wanted. Without, only frames for the first lane are made.
@@ -69,7 +69,8 @@ impl Outgoing for VecDeque<Bytes> {
     }
 }
 
-/// Where the bytes of a stream's own lane stand. The driver keeps one for each that the peer opened.
+/// The decoder of a stream's own lane. The driver keeps a decoder for each lane that the peer
+/// opened.
 #[derive(Debug, Default)]
 pub struct LaneInput {
     pub(super) decoder: Decoder,
@@ -79,20 +80,20 @@ pub struct LaneInput {
 }
 
 impl LaneInput {
-    /// A lane that has brought nothing yet.
+    /// The decoder of a lane that has brought no bytes yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the lane is ahead of the first one: nothing more is read from it until
-    /// [`super::Link::is_early`] denies it, then [`super::Link::handle_lane`] is called again.
+    /// Whether the lane is ahead of the first lane. The driver reads no more from it until
+    /// [`super::Link::is_early`] is false, then calls [`super::Link::handle_lane`] again.
     #[must_use]
     pub const fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Whose lane it is, once it has said so.
+    /// The stream of the lane, once its first frame has arrived.
     #[must_use]
     pub const fn stream(&self) -> Option<StreamId> {
         self.stream

@@ -1,4 +1,5 @@
-//! Silence on a carrier. Idle means nothing *received*: what we send proves nothing.
+//! Detects silence on a carrier. A carrier is idle if nothing was *received*: sent frames prove
+//! nothing.
 //!
 //! ```text
 //!            nothing we sent waits for an answer        something does
@@ -9,8 +10,8 @@
 //!   15 s     PING (keepalive), again every 10 s
 //!   35 s     two PINGs unanswered, a third due: dead
 //! ```
-//! Every frame but PONG waits for an answer: DATA for a CREDIT, a CREDIT for more DATA. What comes
-//! instead of an answer within a second is the PONG.
+//! Every frame but PONG waits for an answer: DATA for a CREDIT, a CREDIT for more DATA. If no
+//! answer comes within a second, a PING asks for a PONG.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,8 @@ const DEAD: Duration = Duration::from_secs(5);
 /// Pause between unanswered keepalive PINGs.
 const IDLE_RETRY: Duration = Duration::from_secs(10);
 /// Pauses before the round trip is measured again. The first measurement falls into the rush of the
-/// log-in and is several times too long (8 ms on loopback, where 0.1 ms is right); windows grow by it.
+/// log-in and is several times too long (8 ms on loopback, where 0.1 ms is right); windows grow by
+/// it.
 const MEASURE_AGAIN: [Duration; 3] =
     [Duration::from_millis(20), Duration::from_millis(200), Duration::from_secs(2)];
 /// Unanswered keepalive PINGs before a carrier is dead.

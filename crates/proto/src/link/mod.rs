@@ -1,20 +1,21 @@
-//! A link: one authenticated mux between a client process and a server process, as a plain value.
+//! A link: an authenticated mux between a client process and a server process, as a plain value.
 //!
-//! **Inputs** `handle_*`: [`Link::handle_input`] takes bytes from a carrier and gives back the next
-//! [`Event`], [`Link::handle_lane`] those of a stream's own lane, [`Link::handle_timeout`] takes the
-//! time. **Carriers** come and go by [`Link::attach`] and [`Link::detach`]. **Commands** are verbs:
-//! `open`, `send`, `finish`, `reset`, `stop`, `consume`. **Outputs** `poll_*`:
-//! [`Link::poll_transmit`] frames for a carrier, [`Link::poll_event`], [`Link::poll_room`] streams
-//! that may send again, [`Link::poll_timeout`].
+//! **Inputs** are `handle_*`: [`Link::handle_input`] takes bytes of a carrier and returns the next
+//! [`Event`], [`Link::handle_lane`] takes bytes of a stream's own lane, [`Link::handle_timeout`]
+//! takes the time. **Carriers** come and go by [`Link::attach`] and [`Link::detach`]. **Commands**
+//! are verbs: `open`, `send`, `finish`, `reset`, `stop`, `consume`. **Outputs** are `poll_*`:
+//! [`Link::poll_transmit`] returns frames for a carrier, [`Link::poll_event`] events,
+//! [`Link::poll_room`] streams that may send again, [`Link::poll_timeout`] the next deadline.
 //!
-//! The one rule for a driver: after any input or command, drain `poll_event`, `poll_room` and
-//! `poll_spent`, then `poll_transmit` when the carrier can take more, then arm a timer for
-//! `poll_timeout`.
+//! A driver obeys one rule. After each input and each command it drains `poll_event`, `poll_room`
+//! and `poll_spent` (together: [`Link::has_news`]), calls `poll_transmit` when the carrier can take
+//! more, and then arms a timer for `poll_timeout`. Commands make news as well: `consume` and `stop`
+//! may close a stream although no frame is to be sent.
 //!
-//! Where what lives: the two directions of a stream in `stream/`, carriers and their phases in
-//! `carrier.rs`, decoding in `input.rs`, what may be on which lane in `lane.rs`, taking turns in
-//! `schedule.rs` and `output.rs`, what happens after a carrier died in `resume.rs`, what is said
-//! before the next one in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
+//! The two directions of a stream are in `stream/`. Carriers and their phases are in `carrier.rs`,
+//! decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in `queue.rs`,
+//! `schedule.rs` and `output.rs`, the exchange after the loss of a carrier in `resume.rs`, its
+//! early form in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
 
 mod carrier;
 mod command;
@@ -64,10 +65,11 @@ use turns::Turns;
 /// timer per stream. An idle stream retains nothing after it.
 const SWEEP: Duration = Duration::from_millis(50);
 
-/// First size of the buffer where frames of the link are encoded: some forty CREDITs, or one and a PING.
+/// First size of the buffer where frames of the link are encoded: some forty CREDITs, or one and a
+/// PING.
 const SCRATCH: usize = 1 << 10;
 
-/// What a stream has carried so far.
+/// The bytes that a stream has carried so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamCounts {
@@ -157,7 +159,7 @@ impl Link {
         }
     }
 
-    /// Which end this is.
+    /// The side of this end.
     #[must_use]
     pub const fn side(&self) -> Side {
         self.side
@@ -169,7 +171,7 @@ impl Link {
         self.streams.len() - 1
     }
 
-    /// Each of them, in no order.
+    /// The counters of these streams, in no order.
     pub fn streams(&self) -> impl Iterator<Item = StreamCounts> {
         let streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
         streams.map(|(_, stream)| StreamCounts {
@@ -198,21 +200,21 @@ impl Link {
         self.carriers.active().is_some_and(carrier::Carrier::is_live)
     }
 
-    /// Whether a lane of this stream is ahead of the first one of its carrier: of all that the peer opens, those up
-    /// to some id are not.
+    /// Whether a lane of this stream is ahead of the first lane of its carrier. Streams of the peer
+    /// up to some id are not, all later streams are.
     #[must_use]
     pub fn is_early(&self, number: CarrierNumber, stream: StreamId) -> bool {
         let is_live = self.carriers.get(number).is_none_or(carrier::Carrier::is_live);
         !is_live || !self.was_opened(stream)
     }
 
-    /// The carrier that frames leave by.
+    /// The carrier by which frames leave.
     #[must_use]
     pub fn active_carrier(&self) -> Option<CarrierNumber> {
         self.carriers.active().map(|carrier| carrier.number)
     }
 
-    /// Whether `poll_event`, `poll_room` or `poll_spent` has something.
+    /// Whether `poll_event`, `poll_room` or `poll_spent` returns something.
     #[must_use]
     pub fn has_news(&self) -> bool {
         !self.events.is_empty() || !self.room.is_empty() || self.store.has_spent()
@@ -223,17 +225,18 @@ impl Link {
         self.events.pop_front()
     }
 
-    /// A stream whose [`Link::room`] was 0 and is not any more.
+    /// A stream whose [`Link::room`] was 0 and is positive now.
     pub fn poll_room(&mut self) -> Option<StreamKey> {
         self.room.pop()
     }
 
-    /// A large frame that nobody needs any more: its memory can be used for the next read.
+    /// A large frame that is not needed any more. Its memory can be used for the next read.
     pub fn poll_spent(&mut self) -> Option<Bytes> {
         self.store.poll_spent()
     }
 
-    /// The unsent bytes the kernel should hold for a carrier: about a millisecond of its rate.
+    /// The unsent bytes that the kernel should hold for a carrier: about one millisecond of its
+    /// rate.
     #[must_use]
     pub fn send_limit(&self) -> usize {
         self.rate.frame_limit()
@@ -246,7 +249,7 @@ impl Link {
         [self.sweep_at, silence].into_iter().flatten().min()
     }
 
-    /// Time has passed: sends small credits, asks silent carriers, gives up dead ones.
+    /// The time `now` has come: queues small credits, asks silent carriers, gives up dead carriers.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep();

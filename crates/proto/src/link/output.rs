@@ -1,4 +1,4 @@
-//! From the state of a link to frames for a carrier.
+//! Makes frames for a carrier from the state of a link.
 
 use std::time::Instant;
 
@@ -41,8 +41,8 @@ impl Link {
         })
     }
 
-    /// Appends the next batch of frames for a carrier to `out` and returns its bytes. Frames that
-    /// were handed out count as sent: if they do not reach the peer, the carrier is lost.
+    /// Appends the next batch of frames for a carrier to `out`, and returns the bytes of the batch.
+    /// The frames count as sent: if a frame does not reach the peer, the carrier is lost.
     pub fn poll_transmit<O: Outgoing>(
         &mut self,
         now: Instant,

@@ -1,15 +1,15 @@
-//! RESUME before its carrier: what a server says of a link to a client that is about to come back,
-//! while it is not certain yet that it is the client (0-RTT).
+//! RESUME before its carrier (0-RTT): a server describes a link to a client that has sent early
+//! data and is not authenticated yet.
 //!
 //! ```text
 //!   preview: a look, nothing changes --> the last carrier may still bring what was under way,
 //!   attach_previewed: the carrier is there, its RESUME was said --> the client's RESUME --> Live
 //! ```
-//! In between nearly everything only grows, as it does under way: bytes that came are sent again
-//! and dropped, an end that came is said again and acknowledged, and what was consumed is told by
-//! a CREDIT of each stream. One thing is not like that: a stream that was opened in between. The
-//! client takes it for one that was never seen, but it may have been refused, and a refusal is said
-//! once. Then the preview is void.
+//! The link goes on between these two steps. Nearly all its state only grows, which is harmless:
+//! bytes that arrived meanwhile are sent again and dropped, an end that arrived is sent again and
+//! acknowledged, and a CREDIT per stream tells what was consumed. A stream that was opened
+//! meanwhile is the exception. The client takes it for a stream that the server never saw, but the
+//! server may have refused it, and a refusal is sent once. Then the preview is void.
 
 use std::time::Instant;
 
@@ -18,7 +18,7 @@ use bytes::Bytes;
 use super::{Attach, Link};
 use crate::{CarrierNumber, StreamId};
 
-/// A link as it stood. Can be sent to another thread.
+/// The state of a link at one moment. Can be sent to another thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preview {
     /// The link's RESUME, to be sent on the first lane of a carrier that is not attached yet.
@@ -27,16 +27,16 @@ pub struct Preview {
 }
 
 impl Link {
-    /// What RESUME would say now. The peer may take it for the RESUME of its next carrier if it has
-    /// no other until then.
+    /// The RESUME of the present state. The peer may use it as the RESUME of its next carrier if it
+    /// attaches no other carrier before.
     #[must_use]
     pub fn preview(&self) -> Preview {
         Preview { frames: self.resume_frames().into(), highest: self.highest }
     }
 
-    /// A carrier was greeted, in place of all others, on which a preview was sent; as
-    /// [`Link::attach`] but that RESUME is not said again. False: the preview is void, and the
-    /// carrier with it. Then nothing has changed.
+    /// Attaches a carrier on which `preview` was sent, in place of all others. As [`Link::attach`],
+    /// but RESUME is not sent again. Returns false and changes nothing if the preview is void; the
+    /// carrier is useless then.
     #[must_use]
     pub fn attach_previewed(
         &mut self,

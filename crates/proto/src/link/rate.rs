@@ -1,7 +1,7 @@
-//! How fast the peer consumes, measured from its credits, and the frame size that follows.
+//! Measures the rate at which the peer consumes, from its credits, and derives the frame size.
 //!
-//! A frame is about a millisecond of the rate: long enough that a bulk stream costs few system
-//! calls, short enough that another stream does not wait noticeably behind it.
+//! A frame holds about one millisecond of the rate. So a bulk stream costs few system calls, and
+//! another stream does not wait noticeably behind it.
 
 use std::time::{Duration, Instant};
 
@@ -11,8 +11,9 @@ const LEAST: u64 = 16 << 10;
 const START: u64 = 64 << 10;
 const MOST: u64 = 512 << 10;
 
-/// More than one stream has something to send: smaller turns, of a quarter of a millisecond or of so
-/// many bytes. (16 bulk streams on loopback: a tenth less processor time than with these bytes only.)
+/// More than one stream has something to send: smaller turns, of a quarter of a millisecond or of
+/// so many bytes. (16 bulk streams on loopback: a tenth less processor time than with these bytes
+/// only.)
 const SHARED: usize = 32 << 10;
 
 /// A measurement takes at least this long, so that one burst of credits is not a rate.

@@ -1,11 +1,13 @@
-//! After a carrier died: both sides say what they have, then send again what the other lacks.
+//! The exchange after the loss of a carrier: each side tells which bytes it has, and sends again
+//! the bytes that the other side lacks.
 //!
-//! RESUME lists every stream that its sender has not forgotten. What is not listed follows from
-//! the rules of forgetting (protocol decision 10): an id above the highest seen was never opened
-//! there, so OPEN and all bytes are sent again; any other was forgotten, which its owner may only
-//! do when both directions were seen to end - so it is finished if we saw it end too, and aborted
-//! if not - or refused at its OPEN, which is an abort as well. The model at the root of these rules
-//! was checked exhaustively; `tests/kill_model` runs it over this code.
+//! RESUME lists every stream that its sender has not forgotten. The fate of a stream that is not
+//! listed follows from the rules of forgetting (protocol decision 10). An id above the highest id
+//! that the sender has seen was never opened there: OPEN and all bytes are sent again. Any other id
+//! was forgotten or refused. A side forgets a stream only after it saw both directions end. So the
+//! stream is finished if this end saw its end too, and aborted if not. A refusal is an abort as
+//! well. The model of these rules was checked exhaustively; `tests/kill_model` runs the model over
+//! this code.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -23,20 +25,20 @@ use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
 /// Entries that fit one RESUME frame.
 const ENTRIES: usize = (MAX_RESUME - RESUME_FIXED) / RESUME_ENTRY;
 
-/// What a new carrier is to a link.
+/// The relation of a new carrier to the other carriers of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
     /// The link's first.
     New,
     /// One more beside those that live.
     Adds,
-    /// In place of the one with this number and all before it.
+    /// Replaces the carrier with this number and all earlier carriers.
     Replaces(CarrierNumber),
 }
 
 impl Link {
-    /// A carrier was greeted. The driver has closed the carriers that it replaces and dropped
-    /// their unread bytes; those it still reads are named by [`Event::CarrierDead`].
+    /// Attaches a greeted carrier. The driver has closed the carriers that it replaces and dropped
+    /// their unread bytes. [`Event::CarrierDead`] names each carrier that is replaced.
     pub fn attach(&mut self, now: Instant, number: CarrierNumber, how: Attach) {
         match how {
             Attach::New => self.carriers.add(Carrier::new(number, Phase::Live, now)),
@@ -51,7 +53,7 @@ impl Link {
         }
     }
 
-    /// A carrier is gone; its unread bytes are dropped. A standby takes over at once.
+    /// Detaches a lost carrier. Its unread bytes are dropped, and a standby takes over at once.
     pub fn detach(&mut self, now: Instant, number: CarrierNumber) {
         if self.carriers.lose(number)
             && let Some(standby) = self.carriers.newest()

@@ -1,5 +1,6 @@
-//! Whose turn it is. Opens first and in the order of their ids (resumption needs that order), then
-//! signals (CREDIT, RESET, STOP), then payloads: classes by priority, streams of a class in turn.
+//! The order of frames. OPENs come first, in the order of their ids, because resumption needs that
+//! order. Signals (CREDIT, RESET, STOP) come next, then payload. Payload of a higher priority class
+//! comes first, and streams of a class take turns.
 
 use std::collections::VecDeque;
 

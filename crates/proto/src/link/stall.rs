@@ -1,9 +1,9 @@
-//! Why a stream cannot send: for measurements, not for the data path.
+//! Tells why a stream is blocked. Serves measurements, not the data path.
 
 use super::{Link, StreamKey};
 use crate::offset::{length, memory};
 
-/// What keeps a stream from sending now.
+/// What blocks a stream that has bytes to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
     /// The peer allows no more, or as much is on its way as may be kept for replay.

@@ -1,5 +1,5 @@
-//! Whether several streams of a link receive at a time: then the windows of those that could fill the
-//! path are kept so small that the others need not wait behind them.
+//! Detects that several streams of a link receive at the same time. Then the windows of bulk
+//! streams are kept small, so that other streams do not wait behind them.
 
 use std::time::{Duration, Instant};
 

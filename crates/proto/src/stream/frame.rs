@@ -1,4 +1,4 @@
-//! A frame that a stream keeps.
+//! A frame that a stream keeps for sending and for replay.
 
 use bytes::Bytes;
 

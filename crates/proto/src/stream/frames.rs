@@ -1,8 +1,10 @@
-//! The frames of our direction in order, each kept until the peer has consumed it.
+//! The frames of the sending direction, in order. Each frame is kept until the peer has consumed
+//! it.
 //!
 //! One queue is both the send queue and the replay buffer: `queue[..next]` were sent and are
-//! retained, `queue[next..]` wait. A resume only moves `next`. A frame's bytes hold its head, so
-//! it is sent again as it is. What a frame costs is the memory it keeps, not the bytes it carries.
+//! retained, `queue[next..]` wait. A resume only moves `next`. The bytes of a frame include its
+//! head, so the frame is sent again as it is. A frame is accounted by the memory that it keeps, not
+//! by the bytes that it carries.
 
 use std::collections::VecDeque;
 

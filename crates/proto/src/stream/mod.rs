@@ -6,10 +6,10 @@
 //!     \                \         v               \
 //!      +--reset/STOP--> Reset -> Acked            +--RESET---> Reset
 //! ```
-//! A side forgets a stream when its own direction is `Acked` and the peer's has ended: then the
-//! peer needs nothing more from it, but for the acknowledgement of its end, which is repeated for
-//! forgotten ids (protocol decision 5). Bytes that the application has not consumed keep it a
-//! little longer, as they still are memory.
+//! A side forgets a stream when its own direction is `Acked` and the peer's direction has ended.
+//! Then the peer needs only the acknowledgement of its end, which is repeated for forgotten ids
+//! (protocol decision 5). A stream whose bytes the application has not consumed is kept until they
+//! are consumed.
 
 mod frame;
 mod frames;

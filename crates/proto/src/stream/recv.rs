@@ -1,4 +1,5 @@
-//! The peer's direction of a stream: what arrived, what was consumed, how far it may send.
+//! The receiving direction of a stream: the bytes that arrived and were consumed, the window, the
+//! end.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// stream, all on two cores: a median of 0.9 ms, 3 ms with 250 µs.)
 const TURN: Duration = Duration::from_micros(100);
 
-/// The same while no other stream moves: then nobody waits, and larger windows make fewer turns. (One
-/// bulk stream, new links, two cores: 16.5 and 18.1 Gbit/s, with 100 µs 14.1 and 14.6.)
+/// The same while no other stream moves: then nobody waits, and larger windows make fewer turns.
+/// (One bulk stream, new links, two cores: 16.5 and 18.1 Gbit/s, with 100 µs 14.1 and 14.6.)
 const TURN_ALONE: Duration = Duration::from_micros(250);
 
 /// What windows are tuned by.
@@ -41,16 +42,17 @@ impl Pace {
         if self.is_shared { TURN } else { TURN_ALONE }
     }
 
-    /// Half of a window that is used within so long is too little: two round trips. On a lane of its
-    /// own nobody waits behind a stream, and its bytes wait for those that were lost, which takes
-    /// another round trip or two: four. (One stream over QUIC at 100 ms, 100 Mbit/s, 5 % lost, mean of
-    /// the first four seconds up and down: 52 and 62 Mbit/s, with two 27 and 47.)
+    /// Half of a window that is used within so long is too little: two round trips. On a lane of
+    /// its own nobody waits behind a stream, and its bytes wait for those that were lost, which
+    /// takes another round trip or two: four. (One stream over QUIC at 100 ms, 100 Mbit/s, 5 %
+    /// lost, mean of the first four seconds up and down: 52 and 62 Mbit/s, with two 27 and 47.)
     fn short(self) -> Option<Duration> {
         let trips = if self.is_apart { 4 } else { 2 };
         self.round_trip.map(|rtt| rtt.saturating_mul(trips).max(self.turn() * 2))
     }
 
-    /// Half of a window that takes so long, four times as long, is too much.
+    /// A window is too large if consuming half of it takes longer than this: four times
+    /// [`Pace::short`].
     fn long(self) -> Duration {
         let trips = if self.is_apart { 16 } else { 8 };
         self.round_trip.map_or(QUIET, |rtt| rtt.saturating_mul(trips).max(self.turn() * 5))
@@ -274,9 +276,9 @@ impl Recv {
         self.held().saturating_sub(self.drawn).min(self.implicit)
     }
 
-    /// The CREDIT to send now. Grows the window when half of it was used within a few round trips and
-    /// shrinks it when that took four times as many, draws what is granted from the budget before it
-    /// is granted.
+    /// The CREDIT to send now. Grows the window when half of it was used within a few round trips
+    /// and shrinks it when that took four times as many, draws what is granted from the budget
+    /// before it is granted.
     pub(crate) fn credit(
         &mut self,
         now: Instant,
@@ -299,8 +301,8 @@ impl Recv {
         };
         let took = now.saturating_duration_since(since);
         let is_used = self.consumed.since(from) >= self.window / 2;
-        // One that is used, but slowly, grew while it was alone or while the round trip seemed longer
-        // than it is: others wait behind what it lets into the queues.
+        // One that is used, but slowly, grew while it was alone or while the round trip seemed
+        // longer than it is: others wait behind what it lets into the queues.
         let too_long = if is_used { pace.long() } else { pace.long().max(QUIET) };
         if took > too_long {
             self.window = (self.window / 2).max(floor.max(self.implicit)).min(self.window);
@@ -442,7 +444,8 @@ mod tests {
             recv.credit(now, pace, 0..=1 << 20, &Unlimited);
             recv.window
         };
-        // The first round trip was measured in the rush of a log-in: ten milliseconds seem to be two.
+        // The first round trip was measured in the rush of a log-in: ten milliseconds seem to be
+        // two.
         assert_eq!([(); 3].map(|()| use_half(long)), [32 << 10, 64 << 10, 128 << 10]);
         assert_eq!([(); 3].map(|()| use_half(short)), [64 << 10, 32 << 10, IMPLICIT_WINDOW]);
         assert_eq!(use_half(short), IMPLICIT_WINDOW, "that is the least");

@@ -1,4 +1,4 @@
-//! Our direction of a stream: what the peer allows, what it has consumed, and how it ends. The
+//! The sending direction of a stream: the peer's credit, the bytes that it consumed, the end. The
 //! frames themselves are in `frames.rs`.
 
 use bytes::{Bytes, BytesMut};

@@ -1,8 +1,8 @@
-//! Memory of a link for the frames that its streams keep: whoever sends and is acknowledged at the
-//! same pace allocates nothing.
+//! The memory of a link for the frames that its streams keep. A stream that is acknowledged as fast
+//! as it sends allocates nothing.
 //!
-//! What becomes free is held for use again, up to a limit and charged to the budget. A link that
-//! has fallen silent gives it back.
+//! Free memory is held for reuse, up to a limit, and charged to the budget. A link that has fallen
+//! silent releases it.
 
 use std::collections::VecDeque;
 

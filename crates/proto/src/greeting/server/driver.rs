@@ -41,8 +41,9 @@ pub enum ServerEvent {
         /// be the answer.
         enrolls: bool,
     },
-    /// What is the secret of this link of this client? Answer with [`link_secret`](super::ServerGreeting::link_secret);
-    /// a link of another name or instance is as good as none.
+    /// What is the secret of this link of this client? Answer with
+    /// [`link_secret`](super::ServerGreeting::link_secret); a link of another name or instance is
+    /// as good as none.
     LinkSecret {
         /// The client, authenticated; not so before the handshake is done.
         name: Name,
@@ -51,9 +52,9 @@ pub enum ServerEvent {
         /// The link it wants to attach to.
         link: LinkId,
     },
-    /// The client has lost its carrier, has shown the link's secret before the handshake is done, and
-    /// asks for the link's RESUME. Answer with [`preview`](super::ServerGreeting::preview). Anybody may have sent
-    /// again what it said: nothing may change by it.
+    /// The client has lost its carrier, has shown the link's secret before the handshake is done,
+    /// and asks for the link's RESUME. Answer with [`preview`](super::ServerGreeting::preview).
+    /// Anybody may have sent again what it said: nothing may change by it.
     Preview {
         /// The client.
         name: Name,
@@ -86,8 +87,8 @@ pub struct Grant {
     pub attach: Option<Attach>,
     /// What is to be kept of the client's token from now on; instead of a link.
     pub enrolled: Option<StoredCredential>,
-    /// No credential of its name was right, and it has introduced itself with this one: it is as old
-    /// as this greeting. Whether the name is free is the driver's to judge.
+    /// No credential of its name was right, and it has introduced itself with this one: it is as
+    /// old as this greeting. Whether the name is free is the driver's to judge.
     pub introduced: Option<StoredCredential>,
 }
 

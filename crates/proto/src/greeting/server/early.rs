@@ -1,4 +1,5 @@
-//! The part of a server's greeting that comes before the handshake is done; see `greeting/early.rs`.
+//! The part of a server's greeting that comes before the handshake is done; see
+//! `greeting/early.rs`.
 
 use bytes::BytesMut;
 
@@ -35,7 +36,8 @@ impl ServerGreeting {
     #[must_use]
     pub fn early(setup: ServerSetup, binding: EarlyBinding) -> Self {
         let said = BytesMut::new();
-        // Nothing but the nonce has been said, and a bound greeting's transcript does not begin by it.
+        // Nothing but the nonce has been said, and a bound greeting's transcript does not begin by
+        // it.
         let setup = ServerSetup { binding: Binding::None, ..setup };
         let early = Early { binding, said, is_over: false, has_answered: false };
         Self { early: Some(early), ..Self::new(setup) }
@@ -59,8 +61,8 @@ impl ServerGreeting {
     }
 
     /// Answers [`ServerEvent::Preview`]. With terms, the RESUME of the link is to follow what
-    /// [`ServerGreeting::poll_output`] has next; `None`: there is nothing to see, and the greeting goes
-    /// on when the handshake is done.
+    /// [`ServerGreeting::poll_output`] has next; `None`: there is nothing to see, and the greeting
+    /// goes on when the handshake is done.
     pub fn preview(&mut self, terms: Option<&Terms>) {
         let waits = |state: &State| matches!(state, State::Preview(..));
         let State::Preview(claim, secret) = self.take_state(waits) else { return };

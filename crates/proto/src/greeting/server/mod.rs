@@ -332,7 +332,8 @@ impl ServerGreeting {
         if !(self.setup.introductions && hello.bound && has_token) {
             self.fail(GreetingError::Refused(Refusal::BadCredential));
         } else if attaches {
-            // Its link is gone with the process that knew it; a new one begins with an introduction.
+            // Its link is gone with the process that knew it; a new one begins with an
+            // introduction.
             self.fail(GreetingError::Refused(Refusal::UnknownLink));
         } else {
             let sent = self.output.len();

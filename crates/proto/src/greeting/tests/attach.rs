@@ -100,7 +100,8 @@ fn the_secret_of_a_link_does_not_replace_the_token() {
 
 #[test]
 fn the_proof_of_one_carrier_number_is_none_of_another() {
-    // The client's bytes, but for the carrier number or what it does: still well formed, not proved.
+    // The client's bytes, but for the carrier number or what it does: still well formed, not
+    // proved.
     for binding in BOTH {
         for (offset_from_end, byte) in [(5, 4), (1, 1)] {
             let talk = talk_tampered(

@@ -105,7 +105,8 @@ fn the_same_first_flight_again_gets_the_same_look_and_no_further() {
     let (_, first) = heard(&said, EARLY_BOUND, &knowing());
     let (mut server, second) = heard(&said, EARLY_BOUND, &knowing());
     assert_eq!(first, second);
-    // Who sends it again has not made the ClientHello: the proof of the first connection is not his.
+    // Who sends it again has not made the ClientHello: the proof of the first connection is not
+    // his.
     let mut greeting = ClientGreeting::after_early(client(), &EARLY_BOUND).unwrap();
     server.handshake_done(Binding::Exporter([0xef; 32]), None);
     server.handle_input(&mut BytesMut::from(&greeting.poll_output().unwrap()[..]));
