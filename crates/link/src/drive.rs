@@ -18,7 +18,9 @@
 //!
 //! A **command** comes from the application: from a stream's pump or from the owner, with their
 //! own state on the stack and perhaps borrowed. So nothing is told from there. If a command makes
-//! news, [`Inner::commanded`] wakes the task of the timer, and that task drives.
+//! news, [`Inner::commanded`] wakes the task of the timer, and that task drives. The one exception
+//! is `open` with the last stream id of the link: it drives at once, because the owner has to know
+//! before the next visitor comes.
 //!
 //! A [`Turn`] marks that a task of the link is about to drive. A command inside a turn, given by an
 //! outlet that was just called, needs nothing: the end of the turn looks after it.
@@ -53,15 +55,15 @@ impl Turn<'_> {
         }
         let link = self.link;
         loop {
-            let (has_news, deadline) = {
-                let machine = link.machine.borrow();
-                (machine.has_news(), machine.poll_timeout())
-            };
-            if !has_news {
+            let machine = link.machine.borrow();
+            if !machine.has_news() {
+                let deadline = machine.poll_timeout();
+                drop(machine);
                 link.wakers.wake();
                 link.timer.rearm(deadline);
                 return;
             }
+            drop(machine);
             link.tell_news(now);
         }
     }

@@ -76,3 +76,23 @@ impl Notices {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_newer_notice_of_a_kind_takes_the_place_of_the_older_notice() {
+        let strained = |rate| Notice::Strained(LowRate { direction: Direction::Up, rate });
+        let notices = Notices::default();
+        notices.tell(strained(1));
+        notices.tell(Notice::Probe);
+        notices.tell(strained(2));
+        assert_eq!(notices.next().await, strained(2));
+        assert_eq!(notices.next().await, Notice::Probe);
+        notices.tell(strained(3));
+        notices.tell(Notice::Ended(End::Closed));
+        notices.forget_carriers();
+        assert_eq!(notices.next().await, Notice::Ended(End::Closed));
+    }
+}

@@ -69,3 +69,85 @@ impl Wakers {
         self.writers.borrow_mut().retain(|writer| writer.number != number);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    struct Rig {
+        wakers: Wakers,
+        counts: [Arc<Count>; 2],
+    }
+
+    impl Rig {
+        /// Two writers that sleep.
+        fn new() -> Self {
+            let rig = Self { wakers: Wakers::default(), counts: Default::default() };
+            [0, 1].iter().for_each(|writer| rig.enter(*writer));
+            [0, 1].iter().for_each(|writer| rig.leave(*writer));
+            rig
+        }
+
+        fn enter(&self, writer: usize) {
+            let waker = Waker::from(Arc::clone(&self.counts[writer]));
+            self.wakers.enter(number(writer), &Context::from_waker(&waker));
+        }
+
+        fn leave(&self, writer: usize) {
+            self.wakers.leave(number(writer));
+        }
+
+        /// How often each writer was woken so far.
+        fn woken(&self) -> [usize; 2] {
+            [0, 1].map(|writer| self.counts[writer].0.load(Ordering::Relaxed))
+        }
+    }
+
+    fn number(writer: usize) -> CarrierNumber {
+        CarrierNumber(u32::try_from(writer).unwrap())
+    }
+
+    #[test]
+    fn a_writer_is_woken_once_until_it_has_run() {
+        let rig = Rig::new();
+        rig.wakers.wake();
+        rig.wakers.wake();
+        assert_eq!(rig.woken(), [1, 1]);
+        rig.enter(0);
+        rig.leave(0);
+        rig.wakers.wake();
+        assert_eq!(rig.woken(), [2, 1], "the other writer has not run yet");
+    }
+
+    #[test]
+    fn a_running_writer_is_not_woken_by_its_own_turn_and_the_other_writer_is() {
+        let rig = Rig::new();
+        rig.enter(0);
+        rig.wakers.wake();
+        assert_eq!(rig.woken(), [0, 1]);
+        rig.leave(0);
+        rig.wakers.wake();
+        assert_eq!(rig.woken(), [1, 1], "frames that come after its turn wake it");
+    }
+
+    #[test]
+    fn the_end_of_a_link_wakes_the_running_writer_as_well() {
+        let rig = Rig::new();
+        rig.enter(0);
+        rig.wakers.wake_all();
+        assert_eq!(rig.woken(), [1, 1]);
+    }
+}
