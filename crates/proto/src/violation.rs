@@ -74,7 +74,7 @@ impl ViolationCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("protocol violation: {code}")]
 pub struct Violation {
-    /// What the violation ends.
+    /// The stream or the link that ends by the violation.
     pub scope: Scope,
     /// The broken rule.
     pub code: ViolationCode,

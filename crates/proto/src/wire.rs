@@ -9,7 +9,7 @@ use bytes::{BufMut, BytesMut};
 /// Bytes in front of the value of a TLV or the body of a message.
 pub(crate) const TLV_HEAD: usize = 4;
 
-/// What is wrong with bytes that should hold a field.
+/// Why bytes cannot be read as a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("a field ends too early")]

@@ -12,7 +12,7 @@ use crate::Priority;
 use crate::greeting::Name;
 use crate::wire::{Reader, TLV_HEAD, WireError, head};
 
-/// What a peer did wrong on the control stream; it ends the link.
+/// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// A message beyond [`MESSAGE_MAX`]; found in its head.

@@ -40,11 +40,11 @@ pub enum ControlMessage {
     Strained(Strained),
 }
 
-/// The carrier takes less of what the server has to send than there is, and takes little: another
-/// path may be quicker.
+/// The carrier has a low rate although the server has more bytes to send. Another path may be
+/// quicker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Strained {
-    /// What it takes, bytes a second.
+    /// The rate of the carrier, bytes per second.
     pub rate: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Messages on the control stream (stream 0): what a client publishes and what became of it.
+//! Messages on the control stream (stream 0): the services that a client publishes, and the
+//! results.
 //!
 //! A message is `kind u8 | length u24 | TLVs`. Kinds with [`IGNORABLE`] that we do not know are
 //! skipped, others end the link; TLVs that we do not know are always skipped. Texts and counts are
@@ -32,5 +33,5 @@ pub const ADDRESSES_MAX: usize = 1024;
 /// Bytes of an address or an explanation, at most.
 pub const TEXT_MAX: usize = 1024;
 
-/// Bit of a message kind: whoever does not know the kind skips the message.
+/// Bit of a message kind: a receiver that does not know the kind skips the message.
 pub const IGNORABLE: u8 = 0x80;

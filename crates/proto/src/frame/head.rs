@@ -35,7 +35,7 @@ pub(crate) const FLAG_MORE: u8 = 0x40;
 /// The bits of the first byte that are the kind.
 const KIND_MASK: u8 = 0x1f;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {

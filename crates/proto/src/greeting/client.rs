@@ -1,15 +1,15 @@
-//! The client's half.
+//! The client's half of the greeting.
 //!
 //! ```text
 //!   bound:    Hello and Proof sent at once -> Nonce ------------> Answer -> Signature -> Over
 //!   unbound:  magic sent at once -> Nonce, Hello and Proof sent -> Answer -> Signature -> Over
 //! ```
 //!
-//! A client that has said Hello early ([`ClientGreeting::after_early`]) sends Proof at once, and
-//! after Accept takes EarlySignature for Signature.
+//! A client that sent Hello as early data ([`ClientGreeting::after_early`]) sends Proof at once.
+//! After Accept it takes EarlySignature in place of Signature.
 //!
-//! A bound client that means to introduces itself when the server asks who it is, once, and waits
-//! for its answer.
+//! A bound client with [`Identity::Introducing`] sends its Introduction once when the server asks
+//! for it, and waits for the answer.
 
 use std::fmt;
 use std::time::Duration;
@@ -33,48 +33,48 @@ pub(super) const FIRST_CARRIER: CarrierNumber = CarrierNumber(1);
 /// a century, in which nobody would notice a dead link.
 const SECONDS_MAX: u32 = 24 * 60 * 60;
 
-/// How a client shows that it is who it says.
+/// How a client proves its name.
 #[derive(Clone, Debug)]
 pub enum Identity {
-    /// By a secret shared with the server.
+    /// By a token that the server knows.
     Token(Token),
-    /// By a secret of which a server that does not know it is told what verifies it: beside the
-    /// proof that it has, that is as good as the secret itself. For who trusts its server by its
-    /// certificate.
+    /// By a token. A server that does not know the token receives its stored credential and keeps
+    /// it for later log-ins. Together with the proof, the stored credential is as valuable as the
+    /// token, so the client must trust the server by its certificate.
     Introducing(Token),
-    /// By a one-time code, in exchange for which it gets a token and no link.
+    /// By a one-time code. The client gets a token for it, and no link.
     Code(Token),
     /// By the certificate of its TLS session alone. Needs [`Binding::Exporter`].
     Certificate,
 }
 
-/// What a client's driver knows before it greets.
+/// The parameters of a client's greeting.
 #[derive(Clone, Debug)]
 pub struct ClientSetup {
     /// The TLS session of the connection, if there is one end to end.
     pub binding: Binding,
-    /// Who it says it is.
+    /// The name of the client.
     pub name: Name,
-    /// And how it shows it.
+    /// The proof of the name.
     pub identity: Identity,
     /// Random per process.
     pub instance: InstanceId,
-    /// This is the first log-in of the process: it takes the place of an older one.
+    /// This is the first log-in of the process, which takes over from an older process.
     pub takeover: bool,
     /// The link to attach to with its secret; `None` starts a new one.
     pub attach: Option<(Attach, LinkSecret)>,
-    /// What it talks; [`Versions::OURS`].
+    /// The supported versions: [`Versions::OURS`].
     pub versions: Versions,
-    /// What it can.
+    /// The supported features.
     pub features: Features,
     /// Fresh random bytes for this greeting.
     pub nonce: [u8; NONCE_LENGTH],
 }
 
 impl ClientSetup {
-    /// What may be sent before the handshake is done, by a client that has lost its link's carrier;
-    /// `client` is that of [`EarlyBinding`]. `None` where there is nothing to say. The setup's
-    /// binding is not looked at: it is not known yet.
+    /// The early data of a client that has lost the carrier of its link. `client` is the field of
+    /// [`EarlyBinding`]. `None` if the setup attaches to no link. The binding of the setup is
+    /// ignored, because it is not known before the handshake is complete.
     #[must_use]
     pub fn early_flight(&self, client: &[u8; 32]) -> Option<Bytes> {
         let (attach, secret) = self.attach.as_ref()?;
@@ -101,11 +101,11 @@ impl ClientSetup {
     }
 }
 
-/// What a client has once both sides have proved themselves.
+/// The result of a client's greeting after both sides have proved themselves.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClientAccepted {
-    /// The version to talk.
+    /// The version in use.
     pub version: u16,
     /// The features in use.
     pub features: Features,
@@ -115,10 +115,10 @@ pub struct ClientAccepted {
     pub carrier: CarrierNumber,
     /// The secret of a new link; `None` after an attach, whose link keeps its own.
     pub secret: Option<LinkSecret>,
-    /// What it got for a code ([`Identity::Code`]).
+    /// The token for a one-time code ([`Identity::Code`]).
     pub token: Option<EnrolledToken>,
-    /// The server has answered what was said early: its RESUME follows, and this side's may be
-    /// sent.
+    /// The server has accepted the early data. Its RESUME follows, and this side may send its own
+    /// RESUME.
     pub early: bool,
     /// How long the server keeps the link without a carrier.
     pub resume_timeout: Duration,

@@ -1,5 +1,4 @@
-//! What may be said before the handshake is done (0-RTT, RFC 8446 section 2.3), and what ties it to
-//! the connection.
+//! The greeting in early data (0-RTT, RFC 8446 section 2.3), and its binding to the connection.
 //!
 //! ```text
 //!   client                                              server
@@ -10,14 +9,15 @@
 //!     |  <------------------------------ DATA -----------  |
 //! ```
 //!
-//! Anybody can send the first flight again. It holds no more than the wish to go on with a link,
-//! proved by the link's secret over this very ClientHello; all that it gets is a look at the link,
-//! sealed for who made the ClientHello. What counts is Proof, bound to the finished handshake as
-//! that of every greeting. The server's EarlySignature covers the handshake up to its own Finished:
-//! the client's bytes go to nobody who does not hold the link's secret at the end of this
-//! connection.
+//! The first flight can be replayed. It holds only the request to resume a link, with a MAC by the
+//! link's secret over this ClientHello. The answer is a preview of the link, encrypted for the
+//! sender of the ClientHello, and the server changes no state. Proof authenticates the client and
+//! is bound to the complete handshake, as in every greeting. The server's EarlySignature covers the
+//! handshake up to its own Finished. So the client sends its bytes only to a server that holds the
+//! link's secret.
 //!
-//! A server that has no such answer says nothing early, and the greeting goes on as any other.
+//! A server that cannot answer early data sends nothing early, and the greeting goes on in the
+//! ordinary way.
 
 use bytes::{Bytes, BytesMut};
 

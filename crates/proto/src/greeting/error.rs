@@ -47,7 +47,7 @@ pub enum GreetingError {
 }
 
 impl GreetingError {
-    /// What a server tells the peer; `None` where it says nothing.
+    /// The refusal that a server sends for this error. `None`: it sends nothing.
     pub(super) const fn refusal(self) -> Option<Refusal> {
         match self {
             Self::Magic | Self::Tls => None,

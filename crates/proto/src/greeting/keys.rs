@@ -30,9 +30,9 @@ fn xor(a: &[u8; 32], b: &[u8; 32]) -> [u8; 32] {
     std::array::from_fn(|i| a[i] ^ b[i])
 }
 
-/// What a server keeps of a token: enough to verify a proof and to make its own signature, not
-/// enough to log in elsewhere. Whoever steals it can play the server, so it is a secret all the
-/// same: never printed, overwritten when dropped.
+/// The server's half of a token. It verifies a proof and makes the server's signature, but it
+/// cannot log in. A thief of it can impersonate the server. So it is a secret: it is never printed,
+/// and it is overwritten when dropped.
 #[derive(Clone)]
 pub struct StoredCredential {
     /// SHA-256 of the client key.

@@ -94,7 +94,7 @@ pub struct Attach {
     pub mode: AttachMode,
 }
 
-/// What the client says of itself.
+/// The client's Hello: its name, process and wishes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) bound: bool,
@@ -194,7 +194,7 @@ impl Hello {
     }
 }
 
-/// What the server grants.
+/// The server's Accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accept {
     pub(super) version: u16,
@@ -290,7 +290,7 @@ pub(super) fn read_nonce(body: &[u8]) -> Result<[u8; NONCE_LENGTH], GreetingErro
     Ok(nonce)
 }
 
-/// The server does not know the client, and lets in whom it does not know.
+/// The server does not know the client, and accepts introductions of unknown clients.
 pub(super) fn write_introduce(out: &mut BytesMut) {
     put_tlv(out, INTRODUCE, |_| ());
 }
@@ -299,7 +299,7 @@ pub(super) fn read_introduce(body: &[u8]) -> Result<(), GreetingError> {
     Ok(Reader::new(body).skip_tlvs()?)
 }
 
-/// What the client's proof can be verified by.
+/// The credential that verifies the client's proof.
 pub(super) fn write_introduction(credential: &StoredCredential, out: &mut BytesMut) {
     put_tlv(out, INTRODUCTION, |out| {
         out.put_slice(&credential.stored_key);

@@ -1,4 +1,4 @@
-//! The greeting: before any frame, who is there, on which link, and proof of it by both sides.
+//! The greeting: before any frame, both sides prove their identities and agree on the link.
 //!
 //! ```text
 //!   client                                  server
@@ -8,18 +8,17 @@
 //! ```
 //!
 //! The construction is SCRAM-SHA-256 (RFC 5802, RFC 7677) without salt and iterations, which only
-//! slow down guessing: a [`Token`] has 128 bits of entropy or is refused. The server stores what
-//! verifies a token but not what makes a proof. Both proofs cover all messages before them and the
-//! TLS exporter of the very connection where there is one ([`Binding`]), so a captured greeting is
-//! worth nothing on another connection. Without an exporter the server's nonce comes first.
+//! slow down guessing: a [`Token`] has 128 bits of entropy or is refused. The server stores values
+//! that verify a proof but cannot make it. Both proofs cover all messages before them, and the
+//! exporter of the TLS connection if there is TLS ([`Binding`]). So a captured greeting is useless
+//! on another connection. Without an exporter the server's nonce comes first.
 //!
-//! A client that comes back to its link may say who it is before the handshake is done: see
-//! `early.rs`.
+//! A client that resumes its link may greet in early data: see `early.rs`.
 //!
 //! The machines are [`ClientGreeting`] and [`ServerGreeting`]: bytes go into `handle_input`, bytes
-//! come out of `poll_output`. They hold no buffer: an incomplete message stays in the driver's one,
-//! which never needs more than [`GREETING_MAX`] bytes. The driver's part is the deadline of
-//! [`GREETING_TIMEOUT`], the randomness, and the slowing of failures by name and source.
+//! come out of `poll_output`. They hold no buffer: an incomplete message stays in the buffer of
+//! the driver, which never needs more than [`GREETING_MAX`] bytes. The driver keeps the deadline of
+//! [`GREETING_TIMEOUT`], supplies randomness, and delays refusals by name and source.
 
 mod client;
 mod early;

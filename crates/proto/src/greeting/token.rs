@@ -42,7 +42,8 @@ impl StoredCredential {
     }
 
     /// As a configuration keeps it: `scram-sha-256:`, the stored key, `:`, the server key, both in
-    /// base64url (RFC 4648 section 5), unpadded. A secret: whoever has it can play the server.
+    /// base64url (RFC 4648 section 5), unpadded. A secret: its owner can
+    /// impersonate the server.
     #[must_use]
     pub fn text(&self) -> Zeroizing<String> {
         let [stored, server] =
@@ -66,8 +67,7 @@ pub enum TokenError {
     /// More than 256 characters.
     #[error("a token has at most {TOKEN_MAX} characters")]
     Long,
-    /// What a server keeps of a token ([`StoredCredential`]), where the token itself is wanted, or
-    /// a damaged one of these.
+    /// A [`StoredCredential`], perhaps a damaged one, in place of the token itself.
     #[error(
         "this is the hash of a token, `{HASHED}…`, or a part of one; only a server can use it, and \
          only a whole one"
@@ -107,7 +107,7 @@ impl Token {
         Ok(Self(Zeroizing::new(bytes.into())))
     }
 
-    /// What a server keeps to verify this token. The token cannot be computed from it.
+    /// The server's half of this token. The token cannot be computed from it.
     #[must_use]
     pub fn stored(&self) -> StoredCredential {
         self.keys().stored()

@@ -12,7 +12,7 @@ use slab::Slab;
 use super::{StreamKey, lookup};
 use crate::stream::{Membership, Stream};
 
-/// What a queue is for.
+/// The purpose of a queue.
 pub(super) trait Purpose {
     /// The mark of its members.
     const MARK: Membership;

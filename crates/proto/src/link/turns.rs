@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::StreamKey;
 
-/// Streams that took turns are thought to go on so for this long: somebody who types is one.
+/// Streams that took turns are expected to take turns for this time. A stream of keystrokes is an
+/// example.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// Who consumed last, and when it was another one.
+/// The stream that consumed last, and the time of the last change.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     last: Option<StreamKey>,

@@ -1,4 +1,4 @@
-//! What a greeting and its driver say to each other.
+//! The interface between a server's greeting and its driver.
 
 use std::time::Duration;
 
@@ -6,32 +6,33 @@ use super::super::keys::{LinkSecret, StoredCredential};
 use super::super::{Attach, Binding, Features, GreetingError, NONCE_LENGTH, Name, Versions};
 use crate::{CarrierNumber, InstanceId, LinkId};
 
-/// What a server's driver knows before the client speaks.
+/// The parameters of a server's greeting.
 #[derive(Clone, Debug)]
 pub struct ServerSetup {
     /// The TLS session of the connection, if there is one end to end.
     pub binding: Binding,
-    /// The name in the client's verified certificate. A client with one may use no other name; an
-    /// empty one, of a certificate without a name, fits nobody.
+    /// The name in the client's verified certificate. A client with a certificate may use no other
+    /// name. An empty name, of a certificate without a name, fits no client.
     pub certificate_name: Option<String>,
-    /// What it talks; [`Versions::OURS`].
+    /// The supported versions: [`Versions::OURS`].
     pub versions: Versions,
-    /// What it can.
+    /// The supported features.
     pub features: Features,
-    /// Whether a client whom it does not know may come in: it is asked for what verifies its token.
-    /// Has no effect without [`Binding::Exporter`], where somebody in the middle could answer.
+    /// Whether an unknown client may log in. The server asks it for the credential that verifies
+    /// its token. Has no effect without [`Binding::Exporter`], because a man in the middle could
+    /// answer.
     pub introductions: bool,
     /// Fresh random bytes for this greeting.
     pub nonce: [u8; NONCE_LENGTH],
 }
 
-/// What the driver is asked or told.
+/// A question to the driver, or the outcome.
 #[derive(Debug)]
 pub enum ServerEvent {
     /// Which credentials does this name have? Answer with
     /// [`credentials`](super::ServerGreeting::credentials), or with
     /// [`certificate_suffices`](super::ServerGreeting::certificate_suffices) if `certificate`. An
-    /// unknown name has none, and takes the driver as long to say so.
+    /// unknown name has none, and the answer must take the same time.
     Credentials {
         /// The name that the client gave; nothing is proved yet.
         name: Name,
@@ -41,58 +42,58 @@ pub enum ServerEvent {
         /// be the answer.
         enrolls: bool,
     },
-    /// What is the secret of this link of this client? Answer with
-    /// [`link_secret`](super::ServerGreeting::link_secret); a link of another name or instance is
-    /// as good as none.
+    /// What is the secret of this link? Answer with
+    /// [`link_secret`](super::ServerGreeting::link_secret). A link of another name or instance
+    /// counts as unknown.
     LinkSecret {
-        /// The client, authenticated; not so before the handshake is done.
+        /// The client. It is authenticated, except before the handshake is complete.
         name: Name,
         /// Its process.
         instance: InstanceId,
         /// The link it wants to attach to.
         link: LinkId,
     },
-    /// The client has lost its carrier, has shown the link's secret before the handshake is done,
-    /// and asks for the link's RESUME. Answer with [`preview`](super::ServerGreeting::preview).
-    /// Anybody may have sent again what it said: nothing may change by it.
+    /// The client has proved the link's secret in early data and asks for the link's RESUME. Answer
+    /// with [`preview`](super::ServerGreeting::preview). The early data may be a replay, so the
+    /// answer must change nothing.
     Preview {
         /// The client.
         name: Name,
         /// Its process.
         instance: InstanceId,
-        /// What it will ask for once the handshake is done.
+        /// The request that follows after the handshake.
         attach: Attach,
     },
-    /// All is proved. Answer with [`accept`](super::ServerGreeting::accept) or
+    /// The client is authenticated. Answer with [`accept`](super::ServerGreeting::accept) or
     /// [`refuse`](super::ServerGreeting::refuse).
     Decide(Grant),
-    /// It is over: send what is in [`poll_output`](super::ServerGreeting::poll_output) and close.
+    /// The greeting failed: send [`poll_output`](super::ServerGreeting::poll_output) and close.
     Failed(GreetingError),
 }
 
-/// An authenticated wish. Only a greeting makes one.
+/// An authenticated request. Only a greeting can make a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Grant {
-    /// Who.
+    /// The authenticated name.
     pub name: Name,
-    /// Which process.
+    /// The process of the client.
     pub instance: InstanceId,
-    /// It is the process's first log-in and takes the place of an older process.
+    /// This is the first log-in of the process, which takes over from an older process.
     pub takeover: bool,
-    /// It showed a certificate and no token.
+    /// The client proved its name by a certificate, without a token.
     pub certificate: bool,
-    /// The live link it attaches to, its secret proved; `None` for a new one. Whether the carrier
-    /// numbers make sense is the link's to judge.
+    /// The live link to which the client attaches; it has proved the secret of the link. `None` for
+    /// a new link. The link itself checks the carrier numbers.
     pub attach: Option<Attach>,
-    /// What is to be kept of the client's token from now on; instead of a link.
+    /// The credential of the client's new token, to be stored. The client gets no link.
     pub enrolled: Option<StoredCredential>,
-    /// No credential of its name was right, and it has introduced itself with this one: it is as
-    /// old as this greeting. Whether the name is free is the driver's to judge.
+    /// The credential with which an unknown client has introduced itself in this greeting. The
+    /// driver checks that the name is free.
     pub introduced: Option<StoredCredential>,
 }
 
-/// What the driver grants.
+/// The terms that the driver grants.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The id of a link that starts now: see [`LinkId::compose`]. An attach keeps its own.
@@ -121,11 +122,11 @@ impl LinkId {
     }
 }
 
-/// What a server has once it accepted. Frames may follow its last output at once.
+/// The result of a server's greeting. Frames may follow its last output at once.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerAccepted {
-    /// The version to talk.
+    /// The version in use.
     pub version: u16,
     /// The features in use.
     pub features: Features,
@@ -135,6 +136,6 @@ pub struct ServerAccepted {
     pub carrier: CarrierNumber,
     /// The secret of a new link; `None` after an attach, whose link keeps its own.
     pub secret: Option<LinkSecret>,
-    /// The answer was given early, with a preview of the link: that was this side's RESUME.
+    /// The server answered the early data with a preview of the link, which was its RESUME.
     pub early: bool,
 }

@@ -1,4 +1,5 @@
-//! The server's half. It knows no client by itself: it asks its driver, checks, and asks again.
+//! The server's half of the greeting. It asks its driver for credentials, checks the proofs, and
+//! asks the driver for the decision.
 //!
 //! ```text
 //!   Nonce sent -> Hello -> Proof -> Credentials? --new link---------> Decision? -> Over
@@ -29,10 +30,10 @@ use crate::{CarrierNumber, LinkId};
 
 /// A greeting seen from the server.
 ///
-/// Give it what arrives with [`ServerGreeting::handle_input`]; after each call of it or of an
-/// answer (and once at the start) send what [`ServerGreeting::poll_output`] has and look at
-/// [`ServerGreeting::poll_event`]. Bytes behind the greeting stay in the input. An answer that was
-/// not asked for is ignored.
+/// The driver passes arriving bytes to [`ServerGreeting::handle_input`]. After each call of it or
+/// of an answer, and once at the start, the driver sends the bytes of
+/// [`ServerGreeting::poll_output`] and handles [`ServerGreeting::poll_event`]. Bytes behind the
+/// greeting stay in the input. An answer without a question is ignored.
 pub struct ServerGreeting {
     setup: ServerSetup,
     nonce: Bytes,
@@ -58,7 +59,7 @@ enum State {
     Over,
 }
 
-/// What the client said, not yet believed.
+/// The claims of a client that is not authenticated yet.
 #[derive(Debug)]
 struct Claim {
     hello: Hello,
