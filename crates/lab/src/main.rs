@@ -21,7 +21,8 @@ cargo xtask bench [--rounds N] [--seconds S] [--only CASE,â€¦] [--systems NAME,â
   Results are in target/bench/. --quick: one short round. --check: fails where a floor
   of benches/floors.toml is missed. --complete: fails where a figure is missing.
   --congestion: TCP's congestion control for all of them, set in a network namespace
-  [cubic]; host: the setting of this system, no namespace
+  [cubic]; host: the setting of this system, no namespace.
+  TUNNEL_FORMER=FILE: an older binary takes part as former-tcp, former-tls, former-quic
 
 cargo xtask chaos [--minutes N] [--seed S]   faults under real traffic; 2 minutes, any seed
 

@@ -20,6 +20,8 @@ pub struct Site {
     pub target: PathBuf,
     /// The binary whose speed is measured: where [`Site::build_release`] puts it.
     pub tunnel: PathBuf,
+    /// `TUNNEL_FORMER`: an older binary, measured beside the present one in the same run.
+    pub former: Option<PathBuf>,
     /// Where `cargo xtask peers` installs: `TUNNEL_PEERS`, else a folder where cargo builds.
     pub peers: PathBuf,
     /// `CI=true`: what cannot run is a failure.
@@ -39,6 +41,7 @@ impl Site {
         let peers = std::env::var_os("TUNNEL_PEERS")
             .map_or_else(|| target.join("peers"), |dir| root.join(dir));
         Ok(Self {
+            former: std::env::var_os("TUNNEL_FORMER").map(|file| root.join(file)),
             root,
             target,
             tunnel,

@@ -154,8 +154,14 @@ mod tests {
     fn a_peer_is_there_when_its_record_and_its_program_are() {
         let dir = std::env::temp_dir().join(format!("peers-{}", std::process::id()));
         let none = PathBuf::new;
-        let site =
-            Site { root: none(), target: none(), tunnel: none(), peers: dir.clone(), ci: false };
+        let site = Site {
+            root: none(),
+            target: none(),
+            former: None,
+            tunnel: none(),
+            peers: dir.clone(),
+            ci: false,
+        };
         let bin = dir.join("bin");
         fs::create_dir_all(&bin).unwrap();
         let reason = lacking(&site, "bore").unwrap();

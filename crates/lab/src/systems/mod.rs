@@ -68,6 +68,8 @@ pub(crate) struct Origin {
 enum Need {
     /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
+    /// The binary at [`Site::former`].
+    Former,
     /// The load programs: one of them is a part of it.
     Load,
     /// One of [`peers`].
@@ -78,7 +80,7 @@ enum Need {
 
 /// All systems: what they are compared with, ours, then the others.
 pub(crate) const fn all() -> &'static [System] {
-    use Need::{Load, Peer, Program, Tunnel};
+    use Need::{Former, Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
         System { name: "direct", needs: &[], start: direct },
         System { name: "tunnel-tcp", needs: &[Tunnel], start: ours::tcp },
@@ -91,6 +93,9 @@ pub(crate) const fn all() -> &'static [System] {
             needs: &[Tunnel, Program("nginx")],
             start: ours::behind_nginx,
         },
+        System { name: "former-tcp", needs: &[Tunnel, Former], start: ours::former_tcp },
+        System { name: "former-tls", needs: &[Tunnel, Former], start: ours::former_tls },
+        System { name: "former-quic", needs: &[Tunnel, Former], start: ours::former_quic },
         System { name: NGINX, needs: &[Tunnel, Load, Program("nginx")], start: nginx::alone },
         System { name: "haproxy-2hop", needs: &[Peer("haproxy")], start: haproxy::start },
         System { name: "rathole-tcp", needs: &[Peer("rathole")], start: rathole::tcp },
@@ -123,13 +128,13 @@ impl System {
     pub(crate) fn version(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Peer(name) => peers::version(site, name),
-            Need::Tunnel | Need::Load | Need::Program(_) => None,
+            Need::Tunnel | Need::Former | Need::Load | Need::Program(_) => None,
         })
     }
 
-    /// Whether it is `tunnel`.
+    /// Whether it is `tunnel`, of this checkout or an older one.
     pub(crate) fn is_ours(&self) -> bool {
-        self.name.starts_with("tunnel-")
+        self.name.starts_with("tunnel-") || self.name.starts_with("former-")
     }
 
     /// Whether it is a proxy with a connection of its own for each visitor on both of its sides: twice
@@ -167,6 +172,10 @@ impl Need {
         match self {
             Self::Tunnel => (!site.tunnel.is_file())
                 .then(|| format!("not built: {} (cargo build --release)", site.tunnel.display())),
+            Self::Former => match &site.former {
+                Some(file) => (!file.is_file()).then(|| format!("not there: {}", file.display())),
+                None => Some("TUNNEL_FORMER names no older binary to compare with".to_owned()),
+            },
             Self::Load => {
                 let load = load_program(site);
                 (!load.is_file()).then(|| format!("not built: {}", load.display()))

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{run, tunnel};
 
 use super::nginx;
@@ -33,27 +33,55 @@ pub(super) fn quic(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "quic")
 }
 
+/// The binary that `TUNNEL_FORMER` names.
+pub(super) fn former_tcp(scene: &mut Scene<'_>) -> Result<()> {
+    former(scene, "tcp")
+}
+
+pub(super) fn former_tls(scene: &mut Scene<'_>) -> Result<()> {
+    former(scene, "tls")
+}
+
+pub(super) fn former_quic(scene: &mut Scene<'_>) -> Result<()> {
+    former(scene, "quic")
+}
+
+fn former(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
+    let binary = scene.site.former.clone().context("TUNNEL_FORMER is not set")?;
+    start_with(scene, &binary, scheme)
+}
+
 /// A server of `ws://`, and a client that asks nginx for `wss://`.
 pub(super) fn behind_nginx(scene: &mut Scene<'_>) -> Result<()> {
     let address = free();
     certificates(scene)?;
     let front = nginx::start(scene, &[("tunnel", address)])?;
-    launch(scene, address, &format!("ws://{address}/tunnel"), &format!("wss://{front}/tunnel"))
+    let (listen, dial) = (format!("ws://{address}/tunnel"), format!("wss://{front}/tunnel"));
+    launch(scene, &scene.site.tunnel.clone(), address, &listen, &dial)
 }
 
 fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
+    start_with(scene, &scene.site.tunnel.clone(), scheme)
+}
+
+fn start_with(scene: &mut Scene<'_>, binary: &Path, scheme: &str) -> Result<()> {
     let address = free();
     let url = format!("{scheme}://{address}");
     if has_tls(&url) {
         certificates(scene)?;
     }
-    launch(scene, address, &url, &url)
+    launch(scene, binary, address, &url, &url)
 }
 
 /// The server listens at `address` as the one URL says, the client dials the other.
-fn launch(scene: &mut Scene<'_>, address: SocketAddr, listen: &str, dial: &str) -> Result<()> {
-    let binary = scene.site.tunnel.clone();
-    let token = said(&run(&mut tunnel(&binary, &["generate", "token"])))?;
+fn launch(
+    scene: &mut Scene<'_>,
+    binary: &Path,
+    address: SocketAddr,
+    listen: &str,
+    dial: &str,
+) -> Result<()> {
+    let token = said(&run(&mut tunnel(binary, &["generate", "token"])))?;
     scene.login = Some(Login {
         server: dial.to_owned(),
         token_file: scene.write("token", &token)?,
@@ -64,7 +92,7 @@ fn launch(scene: &mut Scene<'_>, address: SocketAddr, listen: &str, dial: &str) 
     let server = scene.write("server.yaml", &server)?;
     let client = scene.write("client.yaml", &end.client(&scene.ways))?;
     for (role, file) in [("server", server), ("client", client)] {
-        let mut command = tunnel(&binary, &[role, "--config"]);
+        let mut command = tunnel(binary, &[role, "--config"]);
         scene.spawn(role, command.arg(file).env("HOME", scene.dir))?;
         if role == "server" {
             // A client that comes too early waits before it tries again.

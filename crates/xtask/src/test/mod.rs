@@ -170,6 +170,7 @@ mod tests {
             root: folder.path().into(),
             target: folder.path().into(),
             tunnel: folder.path().into(),
+            former: None,
             peers: folder.path().into(),
             ci: false,
         };

@@ -110,7 +110,14 @@ mod tests {
 
     fn chosen(line: &str) -> Vec<&'static str> {
         let none = PathBuf::new;
-        let site = Site { root: none(), target: none(), tunnel: none(), peers: none(), ci: false };
+        let site = Site {
+            root: none(),
+            target: none(),
+            tunnel: none(),
+            former: None,
+            peers: none(),
+            ci: false,
+        };
         let steps = read(line).unwrap().unwrap().steps(&site).unwrap();
         steps.iter().map(|step| step.name).collect()
     }
