@@ -12,7 +12,8 @@ use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
-use crate::load::{self, Either, Loaded, Whereabouts};
+use crate::load::{self, Either, Whereabouts};
+use crate::loaded::Loaded;
 use crate::logging::{self, Format};
 use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
@@ -20,7 +21,7 @@ use crate::{
     client, cores, demo, descriptors, enroll, generate, instances, material, measure, server, term,
 };
 
-/// Runs a command. An error that is a [`load::WrongConfig`] is about the configuration.
+/// Runs a command. An error that is a [`crate::loaded::WrongConfig`] is about the configuration.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
@@ -85,7 +86,6 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         let path = made.as_ref().map(|(_, path)| path.as_path());
         (load::server(args, path, None)?, state, made)
     };
-    let state = Arc::new(state);
     let kept = Kept::in_state(state.path());
     kept.join(&mut loaded)?;
     if args.enroll.is_some() {
@@ -96,7 +96,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let config = loaded.config;
     let frame = frame(&args.daemon, &config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
-    let identity = if speaks_tls { Some(material::identity(&config.tls, &state)?) } else { None };
+    let identity =
+        if speaks_tls { Some(material::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
     }
@@ -110,12 +111,13 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let order = args.enroll.as_ref();
     let order = order.map(|name| enroll::Order::new(name, &args.allow_tcp, &args.allow_forward));
     let (args, made) = (args.clone(), token_file);
+    let enrolled = Arc::new(kept.clone());
     let load = Box::new(move |instead| {
         let mut loaded = load::server(&args, made.as_deref(), instead)?;
         kept.join(&mut loaded)?;
         Ok(loaded)
     });
-    let source = server::Source { load, state: Arc::clone(&state) };
+    let source = server::Source { load, state: state.path().to_owned(), enrolled };
     let start = async |life| {
         let role = server::start(config, identity, source, life).await?;
         if let Some(order) = order {
@@ -218,11 +220,12 @@ pub(crate) fn client_instance(name: &str) -> String {
 
 /// The log, and what is to be said first in it.
 fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Result<()> {
-    let format = args.log_format.unwrap_or(match common.log_format {
+    let of_file = || match common.log_format {
         LogFormat::Text => Format::Human,
         LogFormat::Json => Format::Json,
         LogFormat::Journald => Format::Journald,
-    });
+    };
+    let format = args.log_format.map_or_else(of_file, Into::into);
     let file = Some(common.log_level.name());
     let flag = args.log_level.as_deref();
     let settings = logging::Settings::choose(flag, args.verbose, file, Some(format))?;

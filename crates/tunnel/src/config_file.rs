@@ -6,29 +6,17 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use config::edit::{self, EditError, Operation, Value};
+use config::edit::{self, EditError, Operation};
 use rustix::fs::{Access, access};
 
 use crate::input;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
+use crate::shown::Shown;
 use crate::state::write_like;
-
-/// Whoever was started without one.
-pub(crate) const NONE: &str = "it was started without a configuration file";
 
 /// A file as its user named it.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile(pub(crate) PathBuf);
-
-/// What is told of it.
-#[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) path: PathBuf,
-    /// Why it cannot be written, if so.
-    pub(crate) read_only: Option<String>,
-    /// Without secrets.
-    pub(crate) config: Value,
-}
 
 impl ConfigFile {
     pub(crate) fn show(&self) -> Result<Shown, WrongConfig> {

@@ -70,13 +70,6 @@ pub(crate) fn survey() -> status::Descriptors {
     status::Descriptors { open, limit, room }
 }
 
-/// Memory of this process that is in RAM.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
-}
-
 fn reserve(limit: u64) -> u64 {
     (limit / RESERVE_PART).clamp(RESERVE_MIN, RESERVE_MAX).min(limit / 2)
 }

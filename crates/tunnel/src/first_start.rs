@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use crate::cli::ServerArgs;
 use crate::daemon::Role;
 use crate::enroll::{Kept, Order};
-use crate::load::{self, WrongConfig};
+use crate::load;
+use crate::loaded::WrongConfig;
 use crate::state::StateDir;
 use crate::{generate, reach, term};
 

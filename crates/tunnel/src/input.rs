@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use config::{Problem, Role, Sources, Text, Token};
 
 use crate::examine::Fault;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::material;
 
 /// A key, the flag that stands for it, and whether that was given and so wins over the file.

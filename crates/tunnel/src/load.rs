@@ -1,50 +1,14 @@
 //! From files and flags to a checked configuration, with everything that is wrong said at once.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use config::{
-    ClientConfig, ClientFlags, Common, Problem, Role, Secret, ServerConfig, ServerFlags, Token,
-};
+use config::{ClientConfig, ClientFlags, Common, Role, Secret, ServerConfig, ServerFlags, Token};
 
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
+use crate::loaded::{Loaded, WrongConfig};
 use crate::{enroll, examine, first_start, material};
-
-/// The configuration is wrong: exit code 2. Every line is one problem.
-#[derive(Debug)]
-pub(crate) struct WrongConfig(pub(crate) Vec<String>);
-
-impl fmt::Display for WrongConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("\n"))
-    }
-}
-
-impl std::error::Error for WrongConfig {}
-
-impl From<Vec<Problem>> for WrongConfig {
-    fn from(problems: Vec<Problem>) -> Self {
-        Self(problems.iter().map(ToString::to_string).collect())
-    }
-}
-
-impl WrongConfig {
-    /// A problem that shows only when the configuration meets the machine: a certificate file that
-    /// is none.
-    pub(crate) fn one(text: String) -> Self {
-        Self(vec![text])
-    }
-}
-
-/// A checked configuration whose paths no longer depend on where we stand.
-#[derive(Debug)]
-pub(crate) struct Loaded<C> {
-    pub(crate) config: C,
-    /// Worth saying in the log.
-    pub(crate) warnings: Vec<String>,
-}
 
 /// A server's, out of its flags and the file they name, or what is to be that file's text. Without a
 /// file, `made_token` is the file of the token made at first start.

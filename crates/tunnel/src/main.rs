@@ -24,6 +24,7 @@ mod journal;
 mod life;
 mod listeners;
 mod load;
+mod loaded;
 mod log_file;
 mod logging;
 mod material;
@@ -38,6 +39,7 @@ mod reload;
 mod repeat;
 mod server;
 mod session;
+mod shown;
 mod signals;
 mod socket_file;
 mod state;
@@ -54,7 +56,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::Cli;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]

@@ -10,8 +10,7 @@ use anyhow::Context;
 use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
 use tls::{Identity, self_signed};
 
-use crate::load::WrongConfig;
-use crate::state::StateDir;
+use crate::loaded::WrongConfig;
 
 /// A token is one line; whatever is larger is another file.
 const MAX_TOKEN_FILE: u64 = 4096;
@@ -88,7 +87,7 @@ pub(crate) fn warn_of_dates(identity: &Identity, certificate: &Path) {
 }
 
 /// The server's certificate: the configured one, else a self-signed one of the state directory.
-pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Identity> {
+pub(crate) fn identity(tls: &ServerTls, state: &Path) -> anyhow::Result<Identity> {
     match &tls.identity {
         Some(pair) => {
             let identity = Identity::load(&pair.cert, &pair.key)
@@ -96,6 +95,6 @@ pub(crate) fn identity(tls: &ServerTls, state: &StateDir) -> anyhow::Result<Iden
             warn_of_dates(&identity, &pair.cert);
             Ok(identity)
         }
-        None => self_signed(state.path(), &[]).context("the server's certificate"),
+        None => self_signed(state, &[]).context("the server's certificate"),
     }
 }

@@ -12,7 +12,7 @@ use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{self, Handle, Session, Worker};
-use crate::tcp_info::Ledger;
+use crate::tcp_info::{Connections, Ledger};
 use crate::{status, term};
 
 /// How often a drain looks whether the last stream has ended.
@@ -35,6 +35,7 @@ fn state(link: &Link) -> &'static str {
 struct Part {
     worker: usize,
     sessions: BTreeMap<u64, (Arc<Session>, status::Session)>,
+    connections: Connections,
 }
 
 fn part(worker: &Rc<Worker>) -> Part {
@@ -43,6 +44,10 @@ fn part(worker: &Rc<Worker>) -> Part {
         let carriers = link.carriers();
         let round_trip = link.round_trip().map(|rtt| rtt.as_micros());
         let (received, sent, resumes) = link.totals();
+        let ends = carriers
+            .iter()
+            .filter_map(|(number, peer)| Some(((link.serial(), number.0), peer.connection?)));
+        part.connections.extend(ends);
         let entry = part.entry(&session);
         entry.add([received, sent, resumes]);
         entry.links.push(status::Link {
@@ -59,8 +64,7 @@ fn part(worker: &Rc<Worker>) -> Part {
                     peer: term::address(peer.address),
                     rtt_micros: round_trip.and_then(|micros| u64::try_from(micros).ok()),
                     tcp: None,
-                    quic: peer.watch.map(|watch| watch.fares().into()),
-                    connection: peer.connection,
+                    quic: peer.watch.map(|watch| quic(watch.fares())),
                 })
                 .collect(),
         });
@@ -90,6 +94,17 @@ fn part(worker: &Rc<Worker>) -> Part {
     part
 }
 
+fn quic(fares: transport::Fares) -> status::Quic {
+    status::Quic {
+        sent_packets: fares.sent_packets,
+        lost_packets: fares.lost_packets,
+        lost_bytes: fares.lost_bytes,
+        window_bytes: fares.window_bytes,
+        mtu: fares.mtu,
+        rtt_micros: u64::try_from(fares.round_trip.as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
 impl Part {
     fn entry(&mut self, session: &Arc<Session>) -> &mut status::Session {
         let worker = self.worker;
@@ -113,10 +128,11 @@ pub(crate) async fn sessions(
 ) -> BTreeMap<u64, status::Session> {
     let look = ledger.look().await;
     let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
-    let mut seen = HashSet::new();
+    let (mut seen, mut connections) = (HashSet::new(), Connections::new());
     for (worker, handle) in handles.iter().enumerate() {
         // A worker that is gone has nothing to show.
         let Ok(part) = handle.call(part).await else { continue };
+        connections.extend(part.connections);
         for (id, session) in part.sessions {
             seen.insert((id, worker));
             let Some((_, whole)) = all.get_mut(&id) else {
@@ -130,7 +146,7 @@ pub(crate) async fn sessions(
             merge(&mut whole.forwards, session.forwards);
         }
     }
-    look.fill(all.values_mut().map(|(_, told)| told)).await;
+    look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     for (id, (session, told)) in &mut all {
         // Workers that know it have told of their past as well, in one breath with what lives.
@@ -248,6 +264,15 @@ pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
         count += handle.call(move |_| here()).await.unwrap_or(0);
     }
     u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// What the system grants the UDP sockets, once there is one.
+pub(crate) fn udp() -> Option<status::Udp> {
+    let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
+    net::udp::granted().map(|granted| status::Udp {
+        receive_buffer_bytes: bytes(granted.receive),
+        send_buffer_bytes: bytes(granted.send),
+    })
 }
 
 /// What streams, windows, replay and buffers take of the memory budget.

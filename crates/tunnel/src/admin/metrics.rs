@@ -119,7 +119,7 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
     if let Some(limit) = files.limit {
         list.single("process_max_fds", Gauge, "Maximum number of open file descriptors.", limit);
     }
-    if let Some(resident) = crate::descriptors::resident_bytes() {
+    if let Some(resident) = resident_bytes() {
         let help = "Resident memory size in bytes.";
         list.single("process_resident_memory_bytes", Gauge, help, resident);
     }
@@ -324,6 +324,13 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
             list.value(name, &labels, *count);
         }
     }
+}
+
+/// Memory of this process that is in RAM.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
 
 #[cfg(test)]

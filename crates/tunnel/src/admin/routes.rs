@@ -19,13 +19,13 @@ use tokio::time::timeout;
 
 use super::guard::{self, Guard};
 use super::{metrics, page, patch};
-use crate::config_file::Shown;
 use crate::enroll::Order;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
+use crate::logging;
 use crate::logging::AUDIT;
 use crate::measure::Ping;
+use crate::shown::Shown;
 use crate::status::{Status, StatusSource};
-use crate::{cli, logging, survey};
 
 type Source = State<Arc<dyn StatusSource>>;
 
@@ -169,8 +169,7 @@ async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejec
         let why = format!("limit: at most {STREAMS_MAX}");
         return problem(StatusCode::BAD_REQUEST, &why);
     }
-    let asked = survey::streams(source.workers(), service, limit);
-    match timeout(PATIENCE, asked).await {
+    match timeout(PATIENCE, source.streams(service, limit)).await {
         Ok(streams) => Json(streams).into_response(),
         Err(_) => no_answer(),
     }
@@ -180,7 +179,7 @@ async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)
     let (Ok(link), Ok(stream)) = (link.parse::<u64>(), stream.parse::<u32>()) else {
         return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
     };
-    match timeout(PATIENCE, survey::kill(source.workers(), link, stream)).await {
+    match timeout(PATIENCE, source.kill(link, stream)).await {
         Ok(true) => {
             tracing::info!(target: AUDIT, link, stream, "reset: asked over the admin API");
             StatusCode::NO_CONTENT.into_response()
@@ -260,7 +259,7 @@ async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
         Ok(wanted) => wanted,
         Err(why) => return problem(why.status(), &why.body_text()),
     };
-    if let Err(why) = cli::levels(&filter) {
+    if let Err(why) = logging::levels(&filter) {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, &why);
     }
     logging::change(&filter);

@@ -9,8 +9,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tls::HostName;
 
-use crate::logging::Format;
-pub(crate) use values::levels;
+use crate::logging::{self, levels};
 use values::{interval, pair, patience, span, stream_id, years};
 
 const EXAMPLES: &str = "\
@@ -353,7 +352,29 @@ pub(crate) struct DaemonArgs {
     pub(crate) log_level: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<Format>,
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people; coloured on a terminal.
+    #[value(alias = "text")]
+    Human,
+    /// One JSON object per line.
+    Json,
+    /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
+    Journald,
+}
+
+impl From<LogFormat> for logging::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Human => Self::Human,
+            LogFormat::Json => Self::Json,
+            LogFormat::Journald => Self::Journald,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -29,10 +29,10 @@ use crate::daemon::Role;
 use crate::life::Life;
 use crate::measure::{self, Meter, Ping, Progress, Speed};
 use crate::reload::Reloaded;
-use crate::session::{Handle, State, Workers};
-use crate::status::{SendFuture, Status, StatusSource};
+use crate::session::{State, Workers};
+use crate::status::{SendFuture, Status, StatusSource, Streams};
 use crate::tcp_info::Ledger;
-use crate::{memory, survey, term, workers};
+use crate::{descriptors, memory, survey, term, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
 use published::Published;
@@ -138,8 +138,12 @@ impl StatusSource for Client {
         Box::pin(self.workers.answer(limit))
     }
 
-    fn workers(&self) -> &[Handle] {
-        self.workers.handles()
+    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
+        Box::pin(survey::streams(self.workers.handles(), service, limit))
+    }
+
+    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
+        Box::pin(survey::kill(self.workers.handles(), link, stream))
     }
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
@@ -181,6 +185,8 @@ impl StatusSource for Client {
                 state: "running".to_owned(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
+                descriptors: descriptors::survey(),
+                udp: survey::udp(),
                 // After it those that retire.
                 sessions: std::iter::once(session).chain(sessions.into_values()).collect(),
                 ..Status::default()

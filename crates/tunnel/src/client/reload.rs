@@ -10,10 +10,10 @@ use config::{Change, ClientConfig, Forward, Trust};
 
 use super::links::{Links, Plan};
 use super::{Client, register};
-use crate::config_file;
-use crate::load::{Loaded, WrongConfig};
+use crate::loaded::{Loaded, WrongConfig};
 use crate::memory;
 use crate::reload::Reloaded;
+use crate::shown;
 
 /// Reads the configuration again, from where it came; of the file as it is, or with this text.
 pub(crate) type Source =
@@ -49,7 +49,7 @@ impl Client {
 
     /// Whether a start with this text of the file would be good.
     pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
-        let source = self.source.as_ref().context(config_file::NONE)?;
+        let source = self.source.as_ref().context(shown::NONE)?;
         source(Some(text))?;
         Ok(())
     }

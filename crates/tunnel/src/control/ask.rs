@@ -12,7 +12,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{Answer, Request};
 use crate::enroll::{Opened, Order};
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::measure::{Ping, Progress, Speed};
 use crate::reload::Reloaded;
 use crate::status::{Status, Streams};

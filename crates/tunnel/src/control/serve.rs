@@ -12,9 +12,8 @@ use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use super::{Answer, Request};
-use crate::cli;
 use crate::life::Life;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::logging;
 use crate::logging::AUDIT;
 use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
@@ -22,7 +21,6 @@ use crate::repeat::RepeatLimit;
 use crate::socket_file::{self, PRIVATE, SocketFile};
 use crate::state::create_private;
 use crate::status::StatusSource;
-use crate::survey;
 
 /// A request is a few words; more than this is a mistake.
 const MAX_REQUEST: u64 = 4096;
@@ -193,14 +191,13 @@ async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Ans
         Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
         Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
         Request::Streams { service, limit } => {
-            let streams = survey::streams(source.workers(), service, limit);
-            match timeout(STATUS_TIMEOUT, streams).await {
+            match timeout(STATUS_TIMEOUT, source.streams(service, limit)).await {
                 Ok(streams) => Answer::Streams(streams),
                 Err(_) => no_answer(),
             }
         }
         Request::Kill { link, stream } => {
-            match timeout(STATUS_TIMEOUT, survey::kill(source.workers(), link, stream)).await {
+            match timeout(STATUS_TIMEOUT, source.kill(link, stream)).await {
                 Ok(killed) => {
                     if killed {
                         tracing::info!(target: AUDIT, link, stream, "reset: asked over the control socket");
@@ -232,7 +229,7 @@ fn failed(why: anyhow::Error) -> Answer {
 
 fn log(filter: Option<&str>) -> Answer {
     if let Some(filter) = filter {
-        if let Err(problem) = cli::levels(filter) {
+        if let Err(problem) = logging::levels(filter) {
             return Answer::Error(problem);
         }
         logging::change(filter);

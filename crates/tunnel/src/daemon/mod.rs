@@ -20,12 +20,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::AdminApi;
-use crate::config_file::{self, ConfigFile};
+use crate::config_file::ConfigFile;
 use crate::control::{ControlSocket, Place};
 use crate::life::{Life, Phase};
 use crate::notify;
 #[cfg(feature = "otlp")]
 use crate::otlp::Push;
+use crate::shown;
 use crate::signals::Signals;
 use crate::status::{SendFuture, StatusSource};
 use told::Told;
@@ -47,7 +48,7 @@ pub(crate) trait Role: StatusSource {
 
     /// Whether a start with this text in the place of the configuration's file would be good.
     fn check(&self, _text: String) -> anyhow::Result<()> {
-        anyhow::bail!(config_file::NONE)
+        anyhow::bail!(shown::NONE)
     }
 
     /// Of what is in force.

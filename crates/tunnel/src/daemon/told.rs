@@ -8,15 +8,15 @@ use anyhow::Context;
 use config::edit::Operation;
 
 use super::Role;
-use crate::config_file::{self, ConfigFile, Shown};
+use crate::config_file::ConfigFile;
 use crate::enroll::{Opened, Order};
 use crate::life::{Life, Phase};
 use crate::logging::AUDIT;
 use crate::measure::Meter;
 use crate::reload::Reloaded;
-use crate::session::Handle;
-use crate::status::{SendFuture, Status, StatusSource};
-use crate::{descriptors, logging, notify};
+use crate::shown::{self, Shown};
+use crate::status::{SendFuture, Status, StatusSource, Streams};
+use crate::{logging, notify};
 
 /// The role's own account, completed with what only the frame knows.
 pub(super) struct Told {
@@ -69,7 +69,7 @@ impl Told {
     async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
         // No other change and no reload comes between the reading and the end.
         let mut turn = self.turn.lock().await;
-        let file = self.file.clone().context(config_file::NONE)?;
+        let file = self.file.clone().context(shown::NONE)?;
         file.writable()?;
         let asked: Vec<_> = operations.iter().map(ToString::to_string).collect();
         let (before, editor) = (file.read()?, file.clone());
@@ -119,8 +119,6 @@ impl StatusSource for Told {
             let mut status = self.role.status().await;
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
-            status.descriptors = descriptors::survey();
-            status.udp = net::udp::granted().map(Into::into);
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
@@ -137,15 +135,19 @@ impl StatusSource for Told {
     }
 
     fn configuration(&self) -> anyhow::Result<Shown> {
-        Ok(self.file.as_ref().context(config_file::NONE)?.show()?)
+        Ok(self.file.as_ref().context(shown::NONE)?.show()?)
     }
 
     fn amend(&self, operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.amend_now(operations))
     }
 
-    fn workers(&self) -> &[Handle] {
-        self.role.workers()
+    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
+        self.role.streams(service, limit)
+    }
+
+    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
+        self.role.kill(link, stream)
     }
 
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {

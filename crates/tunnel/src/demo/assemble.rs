@@ -12,7 +12,7 @@ use tls::self_signed;
 use super::Assembly;
 use crate::client::Client;
 use crate::generate;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::server::Server;
 use crate::status::StatusSource;
 

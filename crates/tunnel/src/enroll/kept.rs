@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 
 use super::{Order, quoted};
 use crate::input;
-use crate::load::{Loaded, WrongConfig};
+use crate::loaded::{Loaded, WrongConfig};
+use crate::server::Enrolled;
 use crate::state::{create_private, write_private};
 
 /// Begins the warning of a server without clients.
@@ -33,10 +34,6 @@ impl Kept {
 
     fn file(&self, name: &Name) -> PathBuf {
         self.0.join(format!("{name}{SUFFIX}"))
-    }
-
-    pub(crate) fn has(&self, name: &Name) -> bool {
-        self.file(name).exists()
     }
 
     /// Adds all of them to what the configuration says. A name is in one of the two places.
@@ -91,9 +88,28 @@ impl Kept {
         files.sort();
         Ok(files)
     }
+}
 
-    /// Keeps a client; what is there under its name is replaced. Blocking.
-    pub(crate) fn write(
+impl Enrolled for Kept {
+    fn has(&self, name: &Name) -> bool {
+        self.file(name).exists()
+    }
+
+    fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
+        let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
+        // Any hash will do.
+        let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
+        let text = entry(order, &nothing.text());
+        let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
+        let said = problems.iter().map(|problem| {
+            let forward = problem.key_path.starts_with("allow.forward");
+            let flag = if forward { "--allow-forward" } else { "--allow-tcp" };
+            Problem { file: flag.into(), line: 0, key_path: String::new(), ..problem.clone() }
+        });
+        Err(said.collect::<Vec<_>>().into())
+    }
+
+    fn write(
         &self,
         order: &Order,
         credential: &StoredCredential,
@@ -108,28 +124,12 @@ impl Kept {
         Ok(grant)
     }
 
-    /// Whether there was such a client. Blocking.
-    pub(crate) fn remove(&self, name: &Name) -> io::Result<bool> {
+    fn remove(&self, name: &Name) -> io::Result<bool> {
         match fs::remove_file(self.file(name)) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(e),
         }
-    }
-
-    /// What is wrong with an order.
-    pub(crate) fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
-        let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
-        // Any hash will do.
-        let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
-        let text = entry(order, &nothing.text());
-        let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
-        let said = problems.iter().map(|problem| {
-            let forward = problem.key_path.starts_with("allow.forward");
-            let flag = if forward { "--allow-forward" } else { "--allow-tcp" };
-            Problem { file: flag.into(), line: 0, key_path: String::new(), ..problem.clone() }
-        });
-        Err(said.collect::<Vec<_>>().into())
     }
 }
 

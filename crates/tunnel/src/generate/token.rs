@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proto::greeting::Token;
 use zeroize::Zeroizing;
 
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::{material, term};
 
 /// Longer than any token, in bytes.

@@ -35,34 +35,9 @@ use std::time::Duration;
 pub(crate) use far::{serve, serve_echo};
 pub(crate) use near::speedtest;
 pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
-pub(crate) use report::{Ping, Progress, Speed};
+pub(crate) use report::{LONGEST, Meter, PATIENCE_MAX, Ping, Progress, Speed};
 pub(crate) use show::{ping, speedtest as run_speedtest};
-use verdict::Limit;
-
-use crate::status::SendFuture;
-
-/// Longest speed test in each direction: long enough for any window to have grown, short enough
-/// that a forgotten one harms nobody.
-pub(crate) const LONGEST: Duration = Duration::from_secs(60);
 
 /// How long after its end the last bytes of a test and its tally may take: a window of 16 MiB at
 /// 10 Mbit/s is 13 s.
 const GRACE: Duration = Duration::from_secs(15);
-
-/// Longest that a ping may be waited for.
-pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
-
-/// Who can measure its links.
-pub(crate) trait Meter: Send + Sync {
-    /// One round trip over every link, or as many as are asked over at a time; a link that has not
-    /// answered within `patience` has lost it.
-    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
-
-    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the future ends
-    /// the test.
-    fn speedtest(
-        &self,
-        span: Duration,
-        news: tokio::sync::mpsc::Sender<Progress>,
-    ) -> SendFuture<'_, Result<Speed, String>>;
-}

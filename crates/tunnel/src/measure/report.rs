@@ -1,9 +1,18 @@
 //! What a daemon tells the command line about a measurement. Field names are an interface (`--json`):
 //! they only grow.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::Limit;
+use crate::status::SendFuture;
+
+/// Longest speed test in each direction: long enough for any window to have grown, short enough
+/// that a forgotten one harms nobody.
+pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+
+/// Longest that a ping may be waited for.
+pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
 /// One round trip over every link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -102,4 +111,48 @@ pub(crate) struct Flow {
     pub(crate) client_busy_percent: Option<u32>,
     /// Of the busiest worker there.
     pub(crate) server_busy_percent: Option<u32>,
+}
+
+/// What kept a transfer from being faster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Limit {
+    /// The sender was out of credit most of the time.
+    Window,
+    /// A worker of either side had hardly any time left.
+    Cpu,
+    /// The carrier took no more most of the time.
+    Path,
+    /// The sender was out of memory budget most of the time.
+    Memory,
+    /// None of them for most of the time.
+    Unclear,
+}
+
+impl Limit {
+    /// As a person reads it.
+    pub(crate) fn explain(self) -> &'static str {
+        match self {
+            Self::Window => "window (the sender was out of credit; window.max allows more)",
+            Self::Cpu => "CPU (a worker had hardly any time left)",
+            Self::Path => "path (the connection took no more)",
+            Self::Memory => "memory (memory_budget of the sender)",
+            Self::Unclear => "no single one",
+        }
+    }
+}
+
+/// Who can measure its links.
+pub(crate) trait Meter: Send + Sync {
+    /// One round trip over every link, or as many as are asked over at a time; a link that has not
+    /// answered within `patience` has lost it.
+    fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
+
+    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the future ends
+    /// the test.
+    fn speedtest(
+        &self,
+        span: Duration,
+        news: tokio::sync::mpsc::Sender<Progress>,
+    ) -> SendFuture<'_, Result<Speed, String>>;
 }

@@ -228,7 +228,7 @@ fn clear() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Limit;
+    use super::super::report::Limit;
     use super::*;
 
     #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proto::Tally;
-use serde::{Deserialize, Serialize};
 
 use super::busy;
+use super::report::Limit;
 
 /// From here on a thread counts as fully busy: a worker that also answers others never reaches all
 /// of it.
@@ -20,35 +20,6 @@ const HARDLY_IDLE: u32 = 700;
 /// some 60 % of a window per round trip of 100 ms. Windows grow until they are four times what the
 /// path holds, so a larger one is merely full of bytes that queue on the way.
 const WINDOW_SLACK: f64 = 2.0;
-
-/// What kept a transfer from being faster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Limit {
-    /// The sender was out of credit most of the time.
-    Window,
-    /// A worker of either side had hardly any time left.
-    Cpu,
-    /// The carrier took no more most of the time.
-    Path,
-    /// The sender was out of memory budget most of the time.
-    Memory,
-    /// None of them for most of the time.
-    Unclear,
-}
-
-impl Limit {
-    /// As a person reads it.
-    pub(crate) fn explain(self) -> &'static str {
-        match self {
-            Self::Window => "window (the sender was out of credit; window.max allows more)",
-            Self::Cpu => "CPU (a worker had hardly any time left)",
-            Self::Path => "path (the connection took no more)",
-            Self::Memory => "memory (memory_budget of the sender)",
-            Self::Unclear => "no single one",
-        }
-    }
-}
 
 /// One stream of a test.
 #[derive(Clone, Copy, Debug)]

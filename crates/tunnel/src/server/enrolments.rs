@@ -1,6 +1,8 @@
 //! Codes that let new clients in: each good for ten minutes and for one of them.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
+use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -9,18 +11,38 @@ use anyhow::{Context, ensure};
 use config::{ClientGrant, ServerConfig};
 use proto::greeting::{Name, StoredCredential, Token};
 
-use crate::enroll::{GOOD_FOR, Kept, Order};
+use crate::enroll::{GOOD_FOR, Order};
 use crate::generate;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 
 /// Codes that are good at a time: a fleet that is set up by a script fits.
 const MAX: usize = 256;
+
+/// The clients that have come in by a code, wherever a server keeps them. All of it blocks.
+pub(crate) trait Enrolled: Debug + Send + Sync {
+    /// Whether the client is kept.
+    fn has(&self, name: &Name) -> bool;
+
+    /// The name of an order that can be kept, or what is wrong with the order.
+    fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig>;
+
+    /// Keeps a client; what is there under its name is replaced.
+    fn write(
+        &self,
+        order: &Order,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<ClientGrant>;
+
+    /// Whether there was such a client.
+    fn remove(&self, name: &Name) -> io::Result<bool>;
+}
 
 /// What a server knows of those who are about to come in. Asked at greetings that bring a code.
 #[derive(Debug)]
 pub(super) struct Enrolments {
     /// Where clients are kept; a server without a state directory takes none.
-    kept: Option<Kept>,
+    kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
     open: Mutex<HashMap<String, Open>>,
     /// Held while the clients are read or one is added: else a reload that has read them could put
@@ -43,7 +65,7 @@ struct Open {
 }
 
 impl Enrolments {
-    pub(super) fn new(kept: Option<Kept>, public_bind: IpAddr) -> Self {
+    pub(super) fn new(kept: Option<Arc<dyn Enrolled>>, public_bind: IpAddr) -> Self {
         Self { kept, public_bind, open: Mutex::default(), turn: Arc::default() }
     }
 

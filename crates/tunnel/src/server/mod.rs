@@ -40,19 +40,22 @@ use tls::Identity;
 use tokio::sync::mpsc;
 
 use crate::daemon::Role;
-use crate::enroll::{Kept, Opened, Order};
+use crate::enroll::{Opened, Order};
 use crate::life::Life;
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::logging::AUDIT;
 use crate::measure::{self, Meter, Ping, Progress, Speed, Turn};
 use crate::reload::Reloaded;
-use crate::session::{Handle, State, Workers};
-use crate::status::{SendFuture, Status, StatusSource};
+#[cfg(test)]
+use crate::session::Handle;
+use crate::session::{State, Workers};
+use crate::status::{SendFuture, Status, StatusSource, Streams};
 use crate::tcp_info::Ledger;
 use crate::transports::ServerSide;
-use crate::{memory, survey, transports, workers};
+use crate::{descriptors, memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
+pub(crate) use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Asked, Hook};
 use registry::Registry;
@@ -116,8 +119,7 @@ pub(crate) async fn start(
     _life: Life,
 ) -> anyhow::Result<Arc<dyn Role>> {
     let link = memory::link_config(&config.common);
-    let kept = Kept::in_state(source.state.path());
-    let state = source.state.path().to_owned();
+    let (kept, state) = (Arc::clone(&source.enrolled), source.state.clone());
     let server = Server::start_with(config, identity, link, Some(kept), Some(&state)).await?;
     Ok(Arc::new(Server { source: Some(source), ..server }))
 }
@@ -137,7 +139,7 @@ impl Server {
         config: ServerConfig,
         identity: Option<Identity>,
         link: LinkConfig,
-        kept: Option<Kept>,
+        kept: Option<Arc<dyn Enrolled>>,
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
@@ -209,8 +211,12 @@ impl StatusSource for Server {
         Box::pin(self.workers.answer(limit))
     }
 
-    fn workers(&self) -> &[Handle] {
-        self.workers.handles()
+    fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
+        Box::pin(survey::streams(self.workers.handles(), service, limit))
+    }
+
+    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
+        Box::pin(survey::kill(self.workers.handles(), link, stream))
     }
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
@@ -254,6 +260,8 @@ impl StatusSource for Server {
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
+                descriptors: descriptors::survey(),
+                udp: survey::udp(),
                 sessions: sessions.into_values().collect(),
                 ..Status::default()
             }

@@ -8,12 +8,11 @@ use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
 use tls::Identity;
 
-use super::Server;
 use super::hook::Asked;
-use crate::load::{Loaded, WrongConfig};
+use super::{Enrolled, Server};
+use crate::loaded::{Loaded, WrongConfig};
 use crate::reload::Reloaded;
-use crate::state::StateDir;
-use crate::{config_file, material, memory};
+use crate::{material, memory, shown};
 
 /// Reads the configuration again; of the file as it is, or with this text.
 type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
@@ -22,8 +21,10 @@ type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConf
 pub(crate) struct Source {
     /// Its file and flags.
     pub(crate) load: Load,
-    /// Where the certificate is that it made itself.
-    pub(crate) state: Arc<StateDir>,
+    /// The state directory: there is the certificate that the server made itself.
+    pub(crate) state: PathBuf,
+    /// The clients that have come in by a code.
+    pub(crate) enrolled: Arc<dyn Enrolled>,
 }
 
 impl Server {
@@ -41,7 +42,7 @@ impl Server {
 
     /// Whether a start with this text of the file would be good.
     pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
-        let source = self.source.as_ref().context(config_file::NONE)?;
+        let source = self.source.as_ref().context(shown::NONE)?;
         (source.load)(Some(text))?;
         Ok(())
     }

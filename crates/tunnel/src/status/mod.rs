@@ -10,13 +10,11 @@ use std::time::Duration;
 
 use config::edit::Operation;
 use serde::{Deserialize, Serialize};
-use transport::Connection;
 
-use crate::config_file::{self, Shown};
 use crate::enroll::{Opened, Order};
 use crate::measure::Meter;
 use crate::reload::Reloaded;
-use crate::session::Handle;
+use crate::shown::{self, Shown};
 
 pub(crate) use render::{Rates, bytes, render, render_streams};
 
@@ -36,9 +34,14 @@ pub(crate) trait StatusSource: Send + Sync {
     /// Asks the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
 
-    /// Its workers.
-    fn workers(&self) -> &[Handle] {
-        &[]
+    /// At most `limit` of its streams, of one service if it is named.
+    fn streams(&self, _service: Option<String>, _limit: usize) -> SendFuture<'_, Streams> {
+        Box::pin(std::future::ready(Streams::default()))
+    }
+
+    /// Resets a stream on both sides. False: no stream has this number.
+    fn kill(&self, _link: u64, _stream: u32) -> SendFuture<'_, bool> {
+        Box::pin(std::future::ready(false))
     }
 
     /// Reads the configuration again and applies what has changed. The error says what is wrong;
@@ -49,12 +52,12 @@ pub(crate) trait StatusSource: Send + Sync {
 
     /// The configuration's file.
     fn configuration(&self) -> anyhow::Result<Shown> {
-        anyhow::bail!(config_file::NONE)
+        anyhow::bail!(shown::NONE)
     }
 
     /// Changes the configuration's file and puts it in force. After an error neither has changed.
     fn amend(&self, _operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
-        Box::pin(async { anyhow::bail!(config_file::NONE) })
+        Box::pin(async { anyhow::bail!(shown::NONE) })
     }
 
     /// A code by which a new client comes in.
@@ -145,16 +148,6 @@ pub(crate) struct Udp {
     pub(crate) send_buffer_bytes: u64,
 }
 
-impl From<net::udp::Buffers> for Udp {
-    fn from(granted: net::udp::Buffers) -> Self {
-        let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
-        Self {
-            receive_buffer_bytes: bytes(granted.receive),
-            send_buffer_bytes: bytes(granted.send),
-        }
-    }
-}
-
 /// The memory budget of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -214,9 +207,6 @@ pub(crate) struct Carrier {
     /// How its QUIC connection fares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) quic: Option<Quic>,
-    /// By which the kernel is asked.
-    #[serde(skip)]
-    pub(crate) connection: Option<Connection>,
 }
 
 impl Carrier {
@@ -242,19 +232,6 @@ pub(crate) struct Quic {
     pub(crate) mtu: u16,
     /// Smoothed round trip.
     pub(crate) rtt_micros: u64,
-}
-
-impl From<transport::Fares> for Quic {
-    fn from(fares: transport::Fares) -> Self {
-        Self {
-            sent_packets: fares.sent_packets,
-            lost_packets: fares.lost_packets,
-            lost_bytes: fares.lost_bytes,
-            window_bytes: fares.window_bytes,
-            mtu: fares.mtu,
-            rtt_micros: u64::try_from(fares.round_trip.as_micros()).unwrap_or(u64::MAX),
-        }
-    }
 }
 
 /// For what is told of connections of both kinds: packets are segments.
@@ -339,6 +316,18 @@ pub(crate) struct Service {
     pub(crate) refused: BTreeMap<String, u64>,
 }
 
+impl Sent {
+    /// Adds what another session has sent.
+    pub(crate) fn join(&mut self, other: Self) {
+        let join = |sum: &mut Option<u64>, more: Option<u64>| {
+            *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
+        };
+        join(&mut self.segments, other.segments);
+        join(&mut self.retransmitted_segments, other.retransmitted_segments);
+        join(&mut self.retransmitted_bytes, other.retransmitted_bytes);
+    }
+}
+
 impl Session {
     /// Adds received and sent bytes, and resumes.
     pub(crate) fn add(&mut self, [received, sent, resumes]: [u64; 3]) {
@@ -421,7 +410,6 @@ pub(crate) mod tests {
             rtt_micros: Some(12_345),
             tcp: Some(tcp),
             quic: None,
-            connection: None,
         };
         let service = Service {
             name: "ssh".into(),

@@ -42,6 +42,9 @@ const PEERS: usize = 16_384;
 /// Answers to other questions that are skipped; there is none unless one was given up.
 const STRANGE: usize = 4;
 
+/// The TCP connections of carriers, by the serial of the link and the number of the carrier.
+pub(crate) type Connections = HashMap<(u64, u32), Connection>;
+
 /// By transport.
 type Sums = BTreeMap<String, Sent>;
 
@@ -94,13 +97,18 @@ impl Ledger {
             sums.insert(peer.to_owned(), Sums::new());
         }
         let Some(sums) = sums.get_mut(peer) else { return };
-        sums.entry(transport.to_owned()).or_default().add(before.unwrap_or_default(), now);
+        add(sums.entry(transport.to_owned()).or_default(), before.unwrap_or_default(), now);
     }
 }
 
 impl Look<'_> {
-    /// Asks for each carrier of these sessions, which are all that there are.
-    pub(crate) async fn fill<'a>(mut self, sessions: impl Iterator<Item = &'a mut Session>) {
+    /// Asks for each carrier of these sessions, which are all that there are. `connections` has the
+    /// TCP connection of each carrier that has one.
+    pub(crate) async fn fill<'a>(
+        mut self,
+        sessions: impl Iterator<Item = &'a mut Session>,
+        connections: &Connections,
+    ) {
         let mut kernel = Kernel::open()
             .inspect_err(|error| tracing::debug!(%error, "no figures of TCP: no netlink"))
             .ok();
@@ -116,7 +124,8 @@ impl Look<'_> {
                         self.ledger.add(peer, &carrier.transport, before, now);
                         met.insert(own);
                     }
-                    let (Some(connection), Some(asking)) = (carrier.connection, &mut kernel) else {
+                    let connection = connections.get(&(link.serial, carrier.number));
+                    let (Some(&connection), Some(asking)) = (connection, &mut kernel) else {
                         continue;
                     };
                     if asked > 0 && asked % AT_ONCE == 0 {
@@ -187,31 +196,19 @@ impl Kernel {
     }
 }
 
-impl Sent {
-    /// Adds what was counted between two looks at a connection.
-    fn add(&mut self, before: Tcp, now: Tcp) {
-        // The kernel counts segments in 32 bits.
-        let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
-            let Some(now) = now else { return };
-            let more = now.wrapping_sub(before.unwrap_or(0)) & u64::from(u32::MAX);
-            *sum = Some(sum.unwrap_or(0) + more);
-        };
-        segments(&mut self.segments, before.sent_segments, now.sent_segments);
-        let retransmitted = &mut self.retransmitted_segments;
-        segments(retransmitted, before.retransmitted_segments, now.retransmitted_segments);
-        if let Some(now) = now.retransmitted_bytes {
-            let more = now.saturating_sub(before.retransmitted_bytes.unwrap_or(0));
-            self.retransmitted_bytes = Some(self.retransmitted_bytes.unwrap_or(0) + more);
-        }
-    }
-
-    /// Adds what another session has sent.
-    pub(crate) fn join(&mut self, other: Self) {
-        let join = |sum: &mut Option<u64>, more: Option<u64>| {
-            *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
-        };
-        join(&mut self.segments, other.segments);
-        join(&mut self.retransmitted_segments, other.retransmitted_segments);
-        join(&mut self.retransmitted_bytes, other.retransmitted_bytes);
+/// Adds what was counted between two looks at a connection.
+fn add(sum: &mut Sent, before: Tcp, now: Tcp) {
+    // The kernel counts segments in 32 bits.
+    let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
+        let Some(now) = now else { return };
+        let more = now.wrapping_sub(before.unwrap_or(0)) & u64::from(u32::MAX);
+        *sum = Some(sum.unwrap_or(0) + more);
+    };
+    segments(&mut sum.segments, before.sent_segments, now.sent_segments);
+    let retransmitted = &mut sum.retransmitted_segments;
+    segments(retransmitted, before.retransmitted_segments, now.retransmitted_segments);
+    if let Some(now) = now.retransmitted_bytes {
+        let more = now.saturating_sub(before.retransmitted_bytes.unwrap_or(0));
+        sum.retransmitted_bytes = Some(sum.retransmitted_bytes.unwrap_or(0) + more);
     }
 }

@@ -179,15 +179,13 @@ fn ends(stream: &TcpStream) -> Connection {
     Connection { local: stream.local_addr().unwrap(), remote: stream.peer_addr().unwrap() }
 }
 
-fn session(connections: &[Connection]) -> Session {
-    let carrier = |connection: &Connection| Carrier {
-        transport: "tcp".into(),
-        connection: Some(*connection),
-        ..Carrier::default()
-    };
-    let carriers = connections.iter().map(carrier).collect();
+fn session(connections: &[Connection]) -> (Session, Connections) {
+    let carrier = |number| Carrier { number, transport: "tcp".into(), ..Carrier::default() };
+    let carriers = (0..).zip(connections).map(|(number, _)| carrier(number)).collect();
     let link = Link { carriers, ..Link::default() };
-    Session { peer: "home".into(), links: vec![link], ..Session::default() }
+    let connections = (0..).zip(connections).map(|(number, ends)| ((link.serial, number), *ends));
+    let connections = connections.collect();
+    (Session { peer: "home".into(), links: vec![link], ..Session::default() }, connections)
 }
 
 #[tokio::test]
@@ -202,8 +200,8 @@ async fn the_kernel_tells_what_is_sent_and_what_waits() {
     near.set_nonblocking(true).unwrap();
     while near.write(&[0; 65_536]).is_ok() {}
     let ledger = Ledger::default();
-    let mut told = session(&[ends(&near), ends(&far)]);
-    ledger.look().await.fill([&mut told].into_iter()).await;
+    let (mut told, connections) = session(&[ends(&near), ends(&far)]);
+    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
     let figures = told.links[0].carriers.iter().map(|c| c.tcp.unwrap()).collect::<Vec<_>>();
     assert!(figures[0].queue_bytes > Some(100_000), "{figures:?}");
     assert!(figures[0].sent_segments > Some(0), "{figures:?}");
@@ -211,12 +209,13 @@ async fn the_kernel_tells_what_is_sent_and_what_waits() {
     let first = ledger.sums("home")["tcp"];
     assert_eq!(first.segments, figures[0].sent_segments);
     // Looked at once more, it counts once; and its end takes nothing away.
-    ledger.look().await.fill([&mut told].into_iter()).await;
+    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
     assert!(ledger.sums("home")["tcp"].segments < first.segments.map(|n| n * 2), "{first:?}");
     let (gone, before) = (ends(&near), ledger.sums("home"));
     drop((near, far));
     assert_eq!(kernel.ask(gone).unwrap(), None);
-    ledger.look().await.fill([&mut session(&[gone])].into_iter()).await;
+    let (mut told, connections) = session(&[gone]);
+    ledger.look().await.fill([&mut told].into_iter(), &connections).await;
     assert_eq!(ledger.sums("home"), before);
     assert!(ledger.last.lock().await.is_empty());
 }

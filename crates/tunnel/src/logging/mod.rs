@@ -1,6 +1,8 @@
 //! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are log
 //! lines too.
 
+mod levels;
+
 use std::env;
 use std::io::{self, IsTerminal};
 use std::panic;
@@ -8,16 +10,16 @@ use std::sync::OnceLock;
 use std::thread;
 
 use anyhow::{Context, anyhow};
-use clap::ValueEnum;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-use crate::cli;
 use crate::journal::{self, Native, Prefixed};
-use crate::load::WrongConfig;
+use crate::loaded::WrongConfig;
 use crate::log_file::LogFile;
+
+pub(crate) use levels::levels;
 
 /// Target of what an auditor reads: who came in and who did not, what it may have and may not, and what
 /// was changed while we run.
@@ -27,11 +29,10 @@ pub(crate) const AUDIT: &str = "audit";
 const VARIABLE: &str = "TUNNEL_LOG";
 
 /// How log lines look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Format {
     /// For people; coloured on a terminal.
     #[default]
-    #[value(alias = "text")]
     Human,
     /// One JSON object per line.
     Json,
@@ -95,7 +96,7 @@ fn is_fixed(flag: Option<&str>, verbose: u8, variable: Option<&str>) -> bool {
 
 /// What is wrong here stands in the variable: flag and file were looked at where they came in.
 fn checked(filter: &str) -> Result<String, WrongConfig> {
-    cli::levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
+    levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
 }
 
 /// The file that the log goes to, if it is one.

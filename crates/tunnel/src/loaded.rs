@@ -1,0 +1,39 @@
+//! The outcome of reading a configuration: a checked model with warnings, or all problems.
+
+use std::fmt;
+
+use config::Problem;
+
+/// The configuration is wrong: exit code 2. Every line is one problem.
+#[derive(Debug)]
+pub(crate) struct WrongConfig(pub(crate) Vec<String>);
+
+impl fmt::Display for WrongConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join("\n"))
+    }
+}
+
+impl std::error::Error for WrongConfig {}
+
+impl From<Vec<Problem>> for WrongConfig {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self(problems.iter().map(ToString::to_string).collect())
+    }
+}
+
+impl WrongConfig {
+    /// A problem that shows only when the configuration meets the machine: a certificate file that
+    /// is none.
+    pub(crate) fn one(text: String) -> Self {
+        Self(vec![text])
+    }
+}
+
+/// A checked configuration whose paths no longer depend on where we stand.
+#[derive(Debug)]
+pub(crate) struct Loaded<C> {
+    pub(crate) config: C,
+    /// Worth saying in the log.
+    pub(crate) warnings: Vec<String>,
+}

@@ -1,0 +1,18 @@
+//! The configuration's file as the admin API shows it.
+
+use std::path::PathBuf;
+
+use config::edit::Value;
+
+/// Whoever was started without one.
+pub(crate) const NONE: &str = "it was started without a configuration file";
+
+/// What is told of it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) path: PathBuf,
+    /// Why it cannot be written, if so.
+    pub(crate) read_only: Option<String>,
+    /// Without secrets.
+    pub(crate) config: Value,
+}
