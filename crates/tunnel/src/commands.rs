@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Common, LogFormat};
+use ops::state::{Places, StateDir};
+use ops::{Loaded, term};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::control::{Instance, Place};
@@ -13,15 +15,13 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Whereabouts};
-use crate::loaded::Loaded;
 use crate::logging::{self, Format};
-use crate::state::{Places, StateDir};
 use crate::workers::slow_runtime;
 use crate::{
-    client, cores, demo, descriptors, enroll, generate, instances, material, measure, server, term,
+    client, cores, demo, descriptors, enroll, generate, instances, material, measure, server,
 };
 
-/// Runs a command. An error that is a [`crate::loaded::WrongConfig`] is about the configuration.
+/// Runs a command. An error that is a [`ops::WrongConfig`] is about the configuration.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
@@ -36,7 +36,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Generate(Generate::Token { no_newline }) => {
-            let token = generate::token()?;
+            let token = ops::token()?;
             if *no_newline {
                 term::out_bare(token)
             } else {
@@ -109,7 +109,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
     });
     let order = args.enroll.as_ref();
-    let order = order.map(|name| enroll::Order::new(name, &args.allow_tcp, &args.allow_forward));
+    let order =
+        order.map(|name| ops::enrol::Order::new(name, &args.allow_tcp, &args.allow_forward));
     let (args, made) = (args.clone(), token_file);
     let enrolled = Arc::new(kept.clone());
     let load = Box::new(move |instead| {

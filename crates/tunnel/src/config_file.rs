@@ -7,12 +7,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use config::edit::{self, EditError, Operation};
+use ops::WrongConfig;
+use ops::shown::Shown;
+use ops::state::write_like;
 use rustix::fs::{Access, access};
 
 use crate::input;
-use crate::loaded::WrongConfig;
-use crate::shown::Shown;
-use crate::state::write_like;
 
 /// A file as its user named it.
 #[derive(Clone, Debug)]

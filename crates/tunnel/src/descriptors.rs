@@ -2,10 +2,9 @@
 
 use std::fs;
 
+use ops::status;
 use relay::Room;
 use rustix::process::{Resource, getrlimit, setrlimit};
-
-use crate::status;
 
 /// The part of the limit that visitors and targets leave to links, commands, name resolution and
 /// files is one in so many, within these bounds: an attempt to connect to the server, a few

@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use ops::socket_file::SocketFile;
 use proto::{Priority, ResetCode, Target};
 use relay::{Detached, Gate, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
 
 use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
 use crate::session::{Handle, Session, Worker};
-use crate::socket_file::SocketFile;
 
 /// How long a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);

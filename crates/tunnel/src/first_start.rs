@@ -5,13 +5,13 @@ use std::io::{IsTerminal, stdout};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
+use ops::enrol::Order;
+use ops::state::StateDir;
+use ops::{Role, WrongConfig, term};
+
 use crate::cli::ServerArgs;
-use crate::daemon::Role;
-use crate::enroll::{Kept, Order};
+use crate::enroll::Kept;
 use crate::load;
-use crate::loaded::WrongConfig;
-use crate::state::StateDir;
-use crate::{generate, reach, term};
 
 /// The client's name unless a flag says otherwise.
 pub(crate) const NAME: &str = "home";
@@ -39,7 +39,7 @@ pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, P
     if let Some(kept) = state.read(&file)? {
         return Ok((kept.trim().to_owned(), state.path().join(file)));
     }
-    let token = generate::token()?;
+    let token = ops::token()?;
     let path = state.write(&file, token.as_bytes())?;
     Ok((token, path))
 }
@@ -68,15 +68,15 @@ impl Invitation {
             None => format!("On the other machine, with the token in {file}:\n\n"),
         };
         let servers: String =
-            reach::urls(listen).iter().map(|url| format!(" --server {url}")).collect();
+            ops::enrol::urls(listen).iter().map(|url| format!(" --server {url}")).collect();
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
         text.push_str("\nAdd what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
-        if text.contains(reach::PLACEHOLDER) {
+        if text.contains(ops::enrol::PLACEHOLDER) {
             text.push_str(&format!(
                 "{} is how this machine is reached from there.\n",
-                reach::PLACEHOLDER
+                ops::enrol::PLACEHOLDER
             ));
         }
         text

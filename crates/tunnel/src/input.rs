@@ -5,9 +5,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use config::{Problem, Role, Sources, Text, Token};
+use ops::WrongConfig;
 
 use crate::examine::Fault;
-use crate::loaded::WrongConfig;
 use crate::material;
 
 /// A key, the flag that stands for it, and whether that was given and so wins over the file.

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use ops::enrol::Order;
+use ops::state::Places;
+use ops::status::{Rates, Status, render, render_streams};
+use ops::term;
 
 use crate::cli::{EnrollArgs, StreamsArgs, Which};
+use crate::commands;
 use crate::control::{self, Instance};
-use crate::enroll::Order;
-use crate::state::Places;
-use crate::status::{Rates, Status, render, render_streams};
-use crate::{commands, term};
 
 /// To the upper left, and nothing below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";

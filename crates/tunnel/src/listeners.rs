@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::Context;
 use config::Local;
+use ops::socket_file::{self, SocketFile};
 
-use crate::socket_file::{self, SocketFile};
 use crate::transports::bind_advice;
 
 /// Connections that may wait for the one worker that accepts; the kernel lowers it to `somaxconn`.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use config::{ClientConfig, ClientFlags, Common, Role, Secret, ServerConfig, ServerFlags, Token};
+use ops::{Loaded, WrongConfig};
 
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
-use crate::loaded::{Loaded, WrongConfig};
-use crate::{enroll, examine, first_start, material};
+use crate::{examine, first_start, material};
 
 /// A server's, out of its flags and the file they name, or what is to be that file's text. Without a
 /// file, `made_token` is the file of the token made at first start.
@@ -25,7 +25,7 @@ pub(crate) fn server(
     let has_one = alone && has_one_client(args, made_token.is_some());
     // They are rights of the one client, or of the one that is to be enrolled.
     let (allow_tcp, allow_forward) = if has_one || !alone {
-        (or(&args.allow_tcp, enroll::PORTS), args.allow_forward.clone())
+        (or(&args.allow_tcp, ops::enrol::PORTS), args.allow_forward.clone())
     } else {
         Default::default()
     };
@@ -230,7 +230,6 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command, DaemonArgs};
-    use crate::generate;
 
     fn client_args(line: &str) -> ClientArgs {
         let Command::Client(args) = Cli::parse_from(line.split_whitespace()).command else {
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn a_file_finds_its_token_beside_it_and_flags_win() {
         let dir = tempfile::tempdir().unwrap();
-        let token = generate::token().unwrap();
+        let token = ops::token().unwrap();
         let token_file = dir.path().join("t");
         fs::write(&token_file, format!("{token}\n")).unwrap();
         fs::set_permissions(&token_file, fs::Permissions::from_mode(0o644)).unwrap();
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn a_readable_file_is_warned_of_only_if_the_token_stands_in_it() {
         let dir = tempfile::tempdir().unwrap();
-        let token = generate::token().unwrap();
+        let token = ops::token().unwrap();
         let file = dir.path().join("client.yaml");
         let rest = "servers: tls://a.example:7000\nname: home\n";
         let exposed = |text: &str, flags: &str| {
@@ -278,7 +277,7 @@ mod tests {
 
     #[test]
     fn flags_alone_are_a_whole_configuration() {
-        let token = generate::token().unwrap();
+        let token = ops::token().unwrap();
         let line = format!(
             "tunnel client --server tls://a.example:7000 --name home --token {token} \
              --publish tcp://:10022=tcp://127.0.0.1:22 \
@@ -293,7 +292,7 @@ mod tests {
     fn a_server_without_a_file_has_one_client_with_modest_rights() {
         let dir = tempfile::tempdir().unwrap();
         let token_file = dir.path().join("home.token");
-        fs::write(&token_file, generate::token().unwrap()).unwrap();
+        fs::write(&token_file, ops::token().unwrap()).unwrap();
         let config = server(&ServerArgs::default(), Some(&token_file), None).unwrap().config;
         let home = &config.clients[0];
         assert_eq!((config.clients.len(), &*home.name), (1, "home"));
@@ -338,7 +337,7 @@ mod tests {
     #[test]
     fn what_a_file_names_is_opened_and_told_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("t"), generate::token().unwrap()).unwrap();
+        fs::write(dir.path().join("t"), ops::token().unwrap()).unwrap();
         fs::write(dir.path().join("empty.pem"), "").unwrap();
         let path = dir.path().join("it.yaml");
         let said = |text: &str| {
@@ -379,7 +378,7 @@ mod tests {
     fn a_flag_that_names_a_wrong_file_is_the_place_of_the_problem() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("client.yaml");
-        let token = generate::token().unwrap();
+        let token = ops::token().unwrap();
         fs::write(&file, "servers: tls://a:1\nname: a\ntls: { ca: b }\n").unwrap();
         let line = format!("tunnel client --config {} --token {token} --ca c", file.display());
         let said = client(&client_args(&line), None).unwrap_err().to_string();

@@ -9,8 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use config::LogFile as Settings;
-
-use crate::term;
+use ops::term;
 
 /// Whoever may read the log learns who connects from where.
 const MODE: u32 = 0o600;

@@ -21,10 +21,8 @@ mod generate;
 mod input;
 mod instances;
 mod journal;
-mod life;
 mod listeners;
 mod load;
-mod loaded;
 mod log_file;
 mod logging;
 mod material;
@@ -34,19 +32,12 @@ mod notify;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod quic;
-mod reach;
-mod reload;
 mod repeat;
 mod server;
 mod session;
-mod shown;
 mod signals;
-mod socket_file;
-mod state;
-mod status;
 mod survey;
 mod tcp_info;
-mod term;
 mod transports;
 mod watch;
 mod workers;
@@ -54,9 +45,9 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::Parser;
+use ops::WrongConfig;
 
 use crate::cli::Cli;
-use crate::loaded::WrongConfig;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -69,11 +60,11 @@ fn main() -> ExitCode {
     match commands::run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {
-            term::err(journal::trouble(&e.to_string()));
+            ops::term::err(journal::trouble(&e.to_string()));
             ExitCode::from(WRONG)
         }
         Err(e) => {
-            term::err(journal::trouble(&format!("tunnel: {e:#}")));
+            ops::term::err(journal::trouble(&format!("tunnel: {e:#}")));
             ExitCode::FAILURE
         }
     }

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
+use ops::WrongConfig;
 use tls::{Identity, self_signed};
-
-use crate::loaded::WrongConfig;
 
 /// A token is one line; whatever is larger is another file.
 const MAX_TOKEN_FILE: u64 = 4096;

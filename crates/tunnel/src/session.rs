@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
+use ops::status;
 use relay::Stats;
 use tokio::sync::Notify;
 
 use crate::entrance::Open;
-use crate::{status, survey, workers};
+use crate::{survey, workers};
 
 /// The part of a session that all workers see. Off the data path: read where a worker has no live
 /// link of its own.

@@ -3,9 +3,8 @@
 
 use std::io;
 
+use ops::{Life, Phase};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-use crate::life::{Life, Phase};
 
 /// The signals that steer a daemon, caught from the moment this value exists.
 #[derive(Debug)]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
+use ops::{status, term};
 use proto::{StreamId, Target};
 use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
-use crate::{status, term};
 
 /// How often a drain looks whether the last stream has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);

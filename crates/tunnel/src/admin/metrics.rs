@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
-
-use crate::status::{Link, Sent, Service, Session, Status, UP};
+use ops::status::{Link, Sent, Service, Session, Status, UP};
 
 /// Services with series of their own; clients may register as many as they like.
 const SERVICES_MAX: usize = 2000;
@@ -336,8 +335,8 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::sample;
 
+    use ops::status::sample;
     fn page(status: &Status) -> String {
         crate::admin::page::page(&list(status))
     }

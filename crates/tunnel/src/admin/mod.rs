@@ -31,10 +31,10 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use config::Admin;
+use ops::StatusSource;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::status::StatusSource;
 use guard::Guard;
 
 /// A running API; it ends with the value.

@@ -13,19 +13,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
 use config::edit::{EditError, Value as ConfigValue};
+use ops::enrol::Order;
+use ops::measure::Ping;
+use ops::shown::Shown;
+use ops::status::Status;
+use ops::{StatusSource, WrongConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::guard::{self, Guard};
 use super::{metrics, page, patch};
-use crate::enroll::Order;
-use crate::loaded::WrongConfig;
 use crate::logging;
 use crate::logging::AUDIT;
-use crate::measure::Ping;
-use crate::shown::Shown;
-use crate::status::{Status, StatusSource};
 
 type Source = State<Arc<dyn StatusSource>>;
 

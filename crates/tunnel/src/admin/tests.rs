@@ -5,10 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use config::{Admin, Secret, Token};
+use ops::status::{Status, sample};
+use ops::{SendFuture, StatusSource};
 
 use super::AdminApi;
-use crate::status::tests::sample;
-use crate::status::{SendFuture, Status, StatusSource};
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::measure;
-
 /// Rounds closer than this are a flood; those farther apart than this are forgotten in between, as
 /// the daemon forgets the connection.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
@@ -19,11 +17,11 @@ pub(super) fn stream_id(text: &str) -> Result<(u64, u32), String> {
 }
 
 pub(super) fn patience(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_millis(10), measure::PATIENCE_MAX)
+    between(text, Duration::from_millis(10), ops::measure::PATIENCE_MAX)
 }
 
 pub(super) fn span(text: &str) -> Result<Duration, String> {
-    between(text, Duration::from_secs(1), measure::LONGEST)
+    between(text, Duration::from_secs(1), ops::measure::LONGEST)
 }
 
 fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {

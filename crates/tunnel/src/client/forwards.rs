@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use config::{Forward, Local};
+use ops::socket_file;
 use proto::{Priority, Target};
 use relay::{Gate, Timeouts};
 use tokio::sync::Mutex;
@@ -15,7 +16,7 @@ use tokio::sync::Mutex;
 use crate::entrance::{self, Aim, Entrance};
 use crate::listeners::{self, Listeners};
 use crate::session::{Handle, Session};
-use crate::{socket_file, transports};
+use crate::transports;
 
 /// All that are open; `None` once they were closed for good.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use config::ClientConfig;
 use link::client::Report;
 use link::{End, Link, Owner, State};
+use ops::status;
 use proto::control::ControlMessage;
 use proto::{Measure, Open, ResetCode, Target};
 use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
@@ -20,7 +21,7 @@ use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
-use crate::{descriptors, measure, status, survey};
+use crate::{descriptors, measure, survey};
 
 /// An unreachable server is told at once, then this often while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ops::status;
 use proto::control::{Registered, ServiceErrorCode};
 
 use super::trouble::Trouble;
-use crate::status;
 
 #[derive(Debug, Default)]
 pub(super) struct Published {

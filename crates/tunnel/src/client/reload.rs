@@ -7,13 +7,11 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, bail, ensure};
 use config::{Change, ClientConfig, Forward, Trust};
+use ops::{Loaded, Reloaded, WrongConfig, shown};
 
 use super::links::{Links, Plan};
 use super::{Client, register};
-use crate::loaded::{Loaded, WrongConfig};
 use crate::memory;
-use crate::reload::Reloaded;
-use crate::shown;
 
 /// Reads the configuration again, from where it came; of the file as it is, or with this text.
 pub(crate) type Source =

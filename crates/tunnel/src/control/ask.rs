@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ops::enrol::{Opened, Order};
+use ops::measure::{Ping, Progress, Speed};
+use ops::status::{Status, Streams};
+use ops::{Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{Answer, Request};
-use crate::enroll::{Opened, Order};
-use crate::loaded::WrongConfig;
-use crate::measure::{Ping, Progress, Speed};
-use crate::reload::Reloaded;
-use crate::status::{Status, Streams};
 
 /// A daemon answers within 3 s or says that it cannot.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

@@ -15,12 +15,11 @@ mod ask;
 mod place;
 mod serve;
 
+use ops::Reloaded;
+use ops::enrol::{Opened, Order};
+use ops::measure::{Ping, Progress, Speed};
+use ops::status::{Status, Streams};
 use serde::{Deserialize, Serialize};
-
-use crate::enroll::{Opened, Order};
-use crate::measure::{Ping, Progress, Speed};
-use crate::reload::Reloaded;
-use crate::status::{Status, Streams};
 
 pub(crate) use ask::{
     Instance, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,

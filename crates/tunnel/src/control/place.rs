@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::socket_file::probe;
-use crate::state::{Places, StateError};
+use ops::socket_file::probe;
+use ops::state::{Places, StateError};
 
 /// How the files are called, so that they can be found again.
 const SUFFIX: &str = ".sock";

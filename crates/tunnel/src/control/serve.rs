@@ -5,6 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
+use ops::socket_file::{self, PRIVATE, SocketFile};
+use ops::state::create_private;
+use ops::{Life, StatusSource, WrongConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -12,15 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use super::{Answer, Request};
-use crate::life::Life;
-use crate::loaded::WrongConfig;
 use crate::logging;
 use crate::logging::AUDIT;
-use crate::measure::{LONGEST, Meter, PATIENCE_MAX};
 use crate::repeat::RepeatLimit;
-use crate::socket_file::{self, PRIVATE, SocketFile};
-use crate::state::create_private;
-use crate::status::StatusSource;
 
 /// A request is a few words; more than this is a mistake.
 const MAX_REQUEST: u64 = 4096;
@@ -245,11 +243,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixListener as StdListener;
 
+    use ops::status::{Status, sample};
+    use ops::{Phase, SendFuture};
+
     use super::super::{Instance, ask};
     use super::*;
-    use crate::life::Phase;
-    use crate::status::tests::sample;
-    use crate::status::{SendFuture, Status};
 
     struct Fixed;
 

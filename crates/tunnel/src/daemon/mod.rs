@@ -16,57 +16,18 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::Common;
+use ops::{Life, Phase, Role};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::AdminApi;
 use crate::config_file::ConfigFile;
 use crate::control::{ControlSocket, Place};
-use crate::life::{Life, Phase};
 use crate::notify;
 #[cfg(feature = "otlp")]
 use crate::otlp::Push;
-use crate::shown;
 use crate::signals::Signals;
-use crate::status::{SendFuture, StatusSource};
 use told::Told;
-
-/// What runs between start and end: the wiring of a server or of a client.
-pub(crate) trait Role: StatusSource {
-    /// One line for `systemctl status` and the log: what it serves.
-    fn summary(&self) -> String;
-
-    /// Ready when the role cannot go on, with the reason; most never are.
-    fn failed(&self) -> SendFuture<'_, anyhow::Error> {
-        Box::pin(std::future::pending())
-    }
-
-    /// Whether it lets a client of this name in.
-    fn knows(&self, _name: &str) -> bool {
-        false
-    }
-
-    /// Whether a start with this text in the place of the configuration's file would be good.
-    fn check(&self, _text: String) -> anyhow::Result<()> {
-        anyhow::bail!(shown::NONE)
-    }
-
-    /// Of what is in force.
-    fn common(&self) -> Common;
-
-    /// The certificates and keys that it was given.
-    fn certificates(&self) -> Vec<PathBuf>;
-
-    /// Reads these again, for connections from now on. After an error those of before stay.
-    fn renew(&self) -> SendFuture<'_, anyhow::Result<()>>;
-
-    /// Closes the listeners at once, lets streams finish, and is ready when the last one did.
-    /// Dropped at the deadline.
-    fn drain(&self) -> SendFuture<'_, ()>;
-
-    /// Cuts what is left, tells the peers, and stops the workers.
-    fn close(&self) -> SendFuture<'_, ()>;
-}
 
 /// What the frame itself must know.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use ops::status::Status;
+use ops::{Reloaded, SendFuture, StatusSource};
 use tokio::sync::Notify;
 
 use super::*;
 use crate::control;
-use crate::reload::Reloaded;
-use crate::status::Status;
 
 #[derive(Default)]
 struct Recorded {

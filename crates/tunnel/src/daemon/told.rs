@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::edit::Operation;
+use ops::enrol::{Opened, Order};
+use ops::measure::Meter;
+use ops::shown::{self, Shown};
+use ops::status::{Status, Streams};
+use ops::{Life, Phase, Reloaded, Role, SendFuture, StatusSource};
 
-use super::Role;
 use crate::config_file::ConfigFile;
-use crate::enroll::{Opened, Order};
-use crate::life::{Life, Phase};
 use crate::logging::AUDIT;
-use crate::measure::Meter;
-use crate::reload::Reloaded;
-use crate::shown::{self, Shown};
-use crate::status::{SendFuture, Status, StatusSource, Streams};
 use crate::{logging, notify};
 
 /// The role's own account, completed with what only the frame knows.

@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
+use ops::{StatusSource, WrongConfig};
 use tls::self_signed;
 
 use super::Assembly;
 use crate::client::Client;
-use crate::generate;
-use crate::loaded::WrongConfig;
 use crate::server::Server;
-use crate::status::StatusSource;
 
 /// How long the client may take to publish; on loopback it takes milliseconds.
 const PUBLISH: Duration = Duration::from_secs(10);
@@ -25,12 +23,12 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Starts both on free loopback ports and waits until the origin can be reached.
 pub(crate) async fn assemble(origin: SocketAddr) -> anyhow::Result<Assembly> {
     let folder = std::env::temp_dir().join(format!("tunnel-demo-{}", std::process::id()));
-    crate::state::create_private(&folder)?;
+    ops::state::create_private(&folder)?;
     let identity = self_signed(&folder, &["localhost".to_owned()]);
     // The demo forgets its key with its process.
     drop(std::fs::remove_dir_all(&folder));
     let identity = identity?;
-    let token = generate::token()?;
+    let token = ops::token()?;
     let public = free_port()?;
 
     let flags = ServerFlags {

@@ -9,14 +9,12 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::{fmt, io, thread};
 
+use ops::status::bytes;
+use ops::{Life, Phase, Role, term};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::daemon::Role;
-use crate::life::{Life, Phase};
 use crate::signals::Signals;
-use crate::status::bytes;
-use crate::term;
 use crate::workers::slow_runtime;
 
 pub(crate) use assemble::assemble;

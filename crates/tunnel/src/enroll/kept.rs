@@ -7,14 +7,15 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config::{ClientGrant, Problem, ServerConfig, Text};
+use ops::enrol::Order;
+use ops::state::{create_private, write_private};
+use ops::{Loaded, WrongConfig};
 use proto::greeting::{Name, StoredCredential};
 use zeroize::Zeroizing;
 
-use super::{Order, quoted};
+use super::quoted;
 use crate::input;
-use crate::loaded::{Loaded, WrongConfig};
 use crate::server::Enrolled;
-use crate::state::{create_private, write_private};
 
 /// Begins the warning of a server without clients.
 pub(crate) const NOBODY: &str = "nobody can connect yet";

@@ -10,16 +10,16 @@ use anyhow::{Context, bail};
 use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
+use ops::enrol::Code;
+use ops::state::write_private;
+use ops::{WrongConfig, term};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
 use zeroize::Zeroizing;
 
-use super::{Code, quoted};
+use super::quoted;
 use crate::cli::ClientArgs;
 use crate::input::with_sources;
 use crate::load::{self, Either};
-use crate::loaded::WrongConfig;
-use crate::state::write_private;
-use crate::term;
 use crate::transports::Way;
 use crate::workers::slow_runtime;
 

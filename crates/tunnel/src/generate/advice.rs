@@ -48,7 +48,7 @@ fn list(folder: &Path, made: &Made) -> Vec<String> {
         row(&format!("{name}.crt"), format!("client {name}, {}", until(&issued.until)));
         row(&format!("{name}.key"), "its key, for that client alone".into());
     }
-    let table = crate::term::table(&rows);
+    let table = ops::term::table(&rows);
     table.lines().map(str::to_owned).collect()
 }
 

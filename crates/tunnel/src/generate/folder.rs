@@ -6,9 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use ops::state::create_private;
 use tls::Issued;
-
-use crate::state::create_private;
 
 /// A file to be.
 #[derive(Debug)]

@@ -9,4 +9,4 @@ mod folder;
 mod token;
 
 pub(crate) use certs::{Order, certs};
-pub(crate) use token::{hash, token};
+pub(crate) use token::hash;

@@ -4,29 +4,14 @@ use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::Context;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ops::{WrongConfig, term};
 use proto::greeting::Token;
 use zeroize::Zeroizing;
 
-use crate::loaded::WrongConfig;
-use crate::{material, term};
+use crate::material;
 
 /// Longer than any token, in bytes.
 const LINE_MAX: u64 = 4096;
-
-/// A random token of 256 bits, in characters that need no quotes in YAML, shells and URLs.
-pub(crate) fn token() -> anyhow::Result<String> {
-    let mut bytes = [0; 32];
-    loop {
-        getrandom::fill(&mut bytes).context("the system gives no randomness")?;
-        let token = URL_SAFE_NO_PAD.encode(bytes);
-        // A dash in front would look like a flag.
-        if token.starts_with(|c: char| c.is_ascii_alphanumeric()) {
-            return Ok(token);
-        }
-    }
-}
 
 /// What a server may keep of the token in `file`, or in the first line of standard input.
 pub(crate) fn hash(file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
@@ -54,23 +39,12 @@ mod tests {
     fn a_hash_is_made_of_a_token_and_of_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
-        std::fs::write(&file, format!("{}\n", token().unwrap())).unwrap();
+        std::fs::write(&file, format!("{}\n", ops::token().unwrap())).unwrap();
         let text = hash(Some(&file)).unwrap();
         proto::greeting::StoredCredential::of(&text).unwrap();
         for wrong in [text.as_str(), "weak", ""] {
             std::fs::write(&file, wrong).unwrap();
             assert!(hash(Some(&file)).unwrap_err().is::<WrongConfig>());
         }
-    }
-
-    #[test]
-    fn tokens_are_long_plain_and_never_the_same() {
-        let (one, other) = (token().unwrap(), token().unwrap());
-        assert_ne!(one, other);
-        assert_eq!(one.len(), 43);
-        for _ in 0..1000 {
-            assert!(!token().unwrap().starts_with('-'));
-        }
-        assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)));
     }
 }

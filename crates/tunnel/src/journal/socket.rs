@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use ops::term;
 use tracing::Level;
 
 use super::native::datagram;
 use super::{is_stderr, priority};
-use crate::term;
 
 /// How long an entry waits for a journal whose queue is full. Journald empties a queue within
 /// milliseconds; the first to wait is a worker with all its streams.

@@ -10,13 +10,13 @@ use std::sync::OnceLock;
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use ops::WrongConfig;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
 use crate::journal::{self, Native, Prefixed};
-use crate::loaded::WrongConfig;
 use crate::log_file::LogFile;
 
 pub(crate) use levels::levels;

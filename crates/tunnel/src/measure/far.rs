@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ops::measure::LONGEST;
 use proto::{Measure, ResetCode, Tally};
 use relay::{Permit, Settings};
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
+use super::GRACE;
 use super::busy::Look;
 use super::near::STREAMS;
 use super::send::{send_all, send_for};
 use super::signals::Signals;
-use super::{GRACE, LONGEST};
 use crate::session::Session;
 
 /// Longest an echo may stand open; a ping is over in a round trip.

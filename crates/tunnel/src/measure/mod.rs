@@ -14,7 +14,6 @@
 //! | `send` | bytes as fast as they go, and why they do not go faster |
 //! | `busy` | how much of its time this thread ran or waited for a processor |
 //! | `verdict` | from counts to the limit that was hit |
-//! | `report` | what the daemon tells the command line |
 //! | `show` | what the command line tells a person |
 //!
 //! A measurement is a stream like any other - opened, counted, its priority the lowest - but for the
@@ -24,7 +23,6 @@ mod busy;
 mod far;
 mod near;
 mod ping;
-mod report;
 mod send;
 mod show;
 mod signals;
@@ -35,7 +33,6 @@ use std::time::Duration;
 pub(crate) use far::{serve, serve_echo};
 pub(crate) use near::speedtest;
 pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
-pub(crate) use report::{LONGEST, Meter, PATIENCE_MAX, Ping, Progress, Speed};
 pub(crate) use show::{ping, speedtest as run_speedtest};
 
 /// How long after its end the last bytes of a test and its tally may take: a window of 16 MiB at

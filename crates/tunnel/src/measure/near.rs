@@ -13,11 +13,11 @@ use tokio::time::{interval, timeout};
 use transport::{Connector, Inlet};
 
 use super::busy::{self, Look};
-use super::report::{Direction, Flow, Progress, Speed};
 use super::send::send_for;
 use super::signals::Signals;
 use super::{GRACE, verdict};
 use crate::session::{Handle, Session, Worker};
+use ops::measure::{Direction, Flow, Progress, Speed};
 
 /// Streams of a speed test, each on a worker of its own: more than fill any path in common use.
 pub(super) const STREAMS: usize = 4;

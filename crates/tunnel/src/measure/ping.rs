@@ -10,17 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use link::Link;
+use ops::term;
 use proto::{Measure, ResetCode};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use transport::Connector;
 
 use super::near::{ask_for, refusal};
-use super::report::{Ping, Pong};
 use super::send::send_all;
 use super::signals::Signals;
 use crate::session::{Handle, Session, Worker};
-use crate::term;
+use ops::measure::{Ping, Pong};
 
 /// What an echo sends back.
 const QUESTION: [u8; 8] = *b"tunnel??";

@@ -5,11 +5,12 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use anyhow::bail;
+use ops::term;
 use serde::Serialize;
 
-use super::report::{Direction, Flow, Ping, Pong, Progress, Speed};
 use crate::cli::{PingArgs, SpeedArgs};
-use crate::{control, instances, term};
+use crate::{control, instances};
+use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 
 /// Characters of the progress bar.
 const BAR: u64 = 30;
@@ -228,8 +229,8 @@ fn clear() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::Limit;
     use super::*;
+    use ops::measure::Limit;
 
     #[test]
     fn times_are_those_of_ping() {

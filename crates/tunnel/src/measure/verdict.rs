@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::Tally;
 
 use super::busy;
-use super::report::Limit;
+use ops::measure::Limit;
 
 /// From here on a thread counts as fully busy: a worker that also answers others never reaches all
 /// of it.

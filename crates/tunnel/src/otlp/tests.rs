@@ -5,11 +5,11 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use config::{Field, Secret, Span};
+use ops::SendFuture;
+use ops::status::{Status, sample};
 use serde_json::Value as Json;
 
 use super::*;
-use crate::status::tests::sample;
-use crate::status::{SendFuture, Status};
 
 struct Fixed;
 

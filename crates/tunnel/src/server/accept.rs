@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use link::server::{Greeted, greet_early};
 use link::{GreetError, Link};
+use ops::term;
 use proto::greeting::Refusal;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 use transport::{CarrierError, Incoming, Listener};
@@ -26,7 +27,6 @@ use crate::descriptors;
 use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
 use crate::session::Worker;
-use crate::term;
 
 /// How long a handshake may take, the greeting not counted.
 const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -9,11 +9,9 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use config::{ClientGrant, ServerConfig};
+use ops::WrongConfig;
+use ops::enrol::{GOOD_FOR, Order};
 use proto::greeting::{Name, StoredCredential, Token};
-
-use crate::enroll::{GOOD_FOR, Order};
-use crate::generate;
-use crate::loaded::WrongConfig;
 
 /// Codes that are good at a time: a fleet that is set up by a script fits.
 const MAX: usize = 256;
@@ -100,7 +98,7 @@ impl Enrolments {
                         cannot give; make one with `tunnel generate certs --client NAME`";
             return Err(WrongConfig::one(text.to_owned()).into());
         }
-        let secret = generate::token()?;
+        let secret = ops::token()?;
         let credential = Token::new(&secret).context("making a code")?.stored();
         let now = Instant::now();
         let mut open = self.open();

@@ -34,22 +34,20 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{Common, ServerConfig};
 use link::ProcessBudget;
+use ops::enrol::{Opened, Order};
+use ops::measure::{Meter, Ping, Progress, Speed};
+use ops::status::{Status, Streams};
+use ops::{Life, Reloaded, Role, SendFuture, StatusSource, WrongConfig};
 use proto::LinkConfig;
 use proto::greeting::Name;
 use tls::Identity;
 use tokio::sync::mpsc;
 
-use crate::daemon::Role;
-use crate::enroll::{Opened, Order};
-use crate::life::Life;
-use crate::loaded::WrongConfig;
 use crate::logging::AUDIT;
-use crate::measure::{self, Meter, Ping, Progress, Speed, Turn};
-use crate::reload::Reloaded;
+use crate::measure::{self, Turn};
 #[cfg(test)]
 use crate::session::Handle;
 use crate::session::{State, Workers};
-use crate::status::{SendFuture, Status, StatusSource, Streams};
 use crate::tcp_info::Ledger;
 use crate::transports::ServerSide;
 use crate::{descriptors, memory, survey, transports, workers};

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
+use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
 use super::hook::Asked;
 use super::{Enrolled, Server};
-use crate::loaded::{Loaded, WrongConfig};
-use crate::reload::Reloaded;
-use crate::{material, memory, shown};
+use crate::{material, memory};
 
 /// Reads the configuration again; of the file as it is, or with this text.
 type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;

@@ -7,9 +7,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ops::status::Tcp;
 use transport::Connection;
-
-use crate::status::Tcp;
 
 /// Header of a netlink message (netlink(7)): length, type, flags, sequence, port.
 const HEAD: usize = 16;

@@ -19,6 +19,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
+use ops::status::{Sent, Session, Tcp};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
@@ -27,7 +28,6 @@ use tokio::sync::MutexGuard;
 use tokio::task::yield_now;
 use transport::Connection;
 
-use crate::status::{Sent, Session, Tcp};
 use message::Answer;
 
 /// Questions between two turns of whatever else runs on this thread: half a millisecond.

@@ -3,11 +3,11 @@
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
+use ops::status::{Carrier, Link};
 use proptest::prelude::*;
 
 use super::message::{self, Answer};
 use super::*;
-use crate::status::{Carrier, Link};
 
 fn connection(local: &str, remote: &str) -> Connection {
     Connection { local: local.parse().unwrap(), remote: remote.parse().unwrap() }

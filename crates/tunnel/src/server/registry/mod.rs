@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::server::Greeted;
+use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
 use proto::{InstanceId, LinkId, Preview};
@@ -19,7 +20,6 @@ use super::enrolments::Revoked;
 use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session, Worker};
-use crate::status;
 
 mod publish;
 

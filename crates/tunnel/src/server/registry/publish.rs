@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use ops::status;
 use proto::Target;
 use proto::control::{
     Register, Registered, ServiceError, ServiceErrorCode, ServiceResult, ServiceSpec,
@@ -20,7 +21,6 @@ use crate::listeners::Listeners;
 use crate::logging::AUDIT;
 use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
-use crate::status;
 use crate::transports::bind_advice;
 
 use super::super::clients::Client;

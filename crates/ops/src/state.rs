@@ -18,7 +18,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Why the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StateError {
+pub enum StateError {
     #[error(
         "the state directory {} belongs to a running tunnel (process {owner}); \
          stop that one or choose another directory with --state-dir", dir.display()
@@ -32,7 +32,7 @@ pub(crate) enum StateError {
 
 /// A state directory that this process owns until the value is dropped.
 #[derive(Debug)]
-pub(crate) struct StateDir {
+pub struct StateDir {
     path: PathBuf,
     /// The lock lives as long as the descriptor.
     _lock: File,
@@ -40,7 +40,7 @@ pub(crate) struct StateDir {
 
 impl StateDir {
     /// Makes the directory where it is missing and locks it.
-    pub(crate) fn open(path: PathBuf) -> Result<Self, StateError> {
+    pub fn open(path: PathBuf) -> Result<Self, StateError> {
         let failed = |cause| StateError::Io { path: path.clone(), cause };
         create_private(&path).map_err(failed)?;
         let lock = OpenOptions::new()
@@ -69,12 +69,12 @@ impl StateDir {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Reads a text file; `None` when there is none.
-    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, StateError> {
+    pub fn read(&self, name: &str) -> Result<Option<String>, StateError> {
         let path = self.path.join(name);
         let mut text = String::new();
         let read = File::open(&path).and_then(|f| f.take(MAX_FILE).read_to_string(&mut text));
@@ -86,7 +86,7 @@ impl StateDir {
     }
 
     /// Writes a file; see [`write_private`].
-    pub(crate) fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, StateError> {
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<PathBuf, StateError> {
         let path = self.path.join(name);
         write_private(&self.path, name, content)
             .map_err(|cause| StateError::Io { path: path.clone(), cause })?;
@@ -95,12 +95,12 @@ impl StateDir {
 }
 
 /// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
-pub(crate) fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+pub fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     write_like(folder, name, content, None)
 }
 
 /// As [`write_private`], with the mode and owner of another file if there is one.
-pub(crate) fn write_like(
+pub fn write_like(
     folder: &Path,
     name: &str,
     content: &[u8],
@@ -141,13 +141,13 @@ pub(crate) fn write_like(
 
 /// Makes a directory, and what is missing above it, that only we may enter. One that exists keeps
 /// its mode: it was somebody's choice.
-pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Folders that the environment gives, read once so that the choice can be tested.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub struct Places {
     root: bool,
     home: Option<PathBuf>,
     xdg_state: Option<PathBuf>,
@@ -158,7 +158,7 @@ pub(crate) struct Places {
 
 impl Places {
     /// Those of this process.
-    pub(crate) fn of_process() -> Self {
+    pub fn of_process() -> Self {
         Self::from_environment(geteuid().is_root(), |name| env::var_os(name))
     }
 
@@ -181,7 +181,7 @@ impl Places {
     }
 
     /// Where state lies unless flag or file say so.
-    pub(crate) fn state_dir(&self) -> Result<PathBuf, StateError> {
+    pub fn state_dir(&self) -> Result<PathBuf, StateError> {
         if let Some(given) = &self.systemd_state {
             return Ok(given.clone());
         }
@@ -189,7 +189,7 @@ impl Places {
     }
 
     /// Where control sockets lie: gone after a reboot where the system offers that.
-    pub(crate) fn runtime_dir(&self) -> Result<PathBuf, StateError> {
+    pub fn runtime_dir(&self) -> Result<PathBuf, StateError> {
         if let Some(given) = &self.systemd_runtime {
             return Ok(given.clone());
         }
@@ -198,7 +198,7 @@ impl Places {
 
     /// Where `tunnel status` looks for running instances: what an instance chose that was started
     /// by hand, and by systemd as `/run/tunnel/INSTANCE`.
-    pub(crate) fn known(&self) -> Vec<PathBuf> {
+    pub fn known(&self) -> Vec<PathBuf> {
         let mut known: Vec<PathBuf> = [
             self.systemd_runtime.clone(),
             self.default_runtime_dir(),

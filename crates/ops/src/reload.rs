@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 /// The outcome of a reload that was good.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Reloaded {
+pub struct Reloaded {
     /// What is different now, a line each.
-    pub(crate) applied: Vec<String>,
+    pub applied: Vec<String>,
     /// Keys whose new value waits for a restart.
-    pub(crate) restart: Vec<String>,
+    pub restart: Vec<String>,
     /// What the system refused when it was opened; the rest is in force.
-    pub(crate) failed: Vec<String>,
+    pub failed: Vec<String>,
 }
 
 impl Reloaded {
     /// What was applied besides these keys, and the keys.
-    pub(crate) fn new(mut applied: Vec<String>, keys: &[Changed]) -> Self {
+    pub fn new(mut applied: Vec<String>, keys: &[Changed]) -> Self {
         let mut restart = Vec::new();
         for Changed { key, change } in keys {
             match change {

@@ -6,7 +6,7 @@ use config::Problem;
 
 /// The configuration is wrong: exit code 2. Every line is one problem.
 #[derive(Debug)]
-pub(crate) struct WrongConfig(pub(crate) Vec<String>);
+pub struct WrongConfig(pub Vec<String>);
 
 impl fmt::Display for WrongConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -25,15 +25,15 @@ impl From<Vec<Problem>> for WrongConfig {
 impl WrongConfig {
     /// A problem that shows only when the configuration meets the machine: a certificate file that
     /// is none.
-    pub(crate) fn one(text: String) -> Self {
+    pub fn one(text: String) -> Self {
         Self(vec![text])
     }
 }
 
 /// A checked configuration whose paths no longer depend on where we stand.
 #[derive(Debug)]
-pub(crate) struct Loaded<C> {
-    pub(crate) config: C,
+pub struct Loaded<C> {
+    pub config: C,
     /// Worth saying in the log.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
 }

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Stands where no address of ours is worth printing.
-pub(crate) const PLACEHOLDER: &str = "SERVER_ADDRESS";
+pub const PLACEHOLDER: &str = "SERVER_ADDRESS";
 
 /// The URLs under which a client reaches listeners, as far as we know.
-pub(crate) fn urls(listen: &[String]) -> Vec<String> {
+pub fn urls(listen: &[String]) -> Vec<String> {
     let own = own_address();
     listen.iter().map(|url| reachable(url, own)).collect()
 }

@@ -5,57 +5,57 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::status::SendFuture;
+use crate::daemon::SendFuture;
 
 /// Longest speed test in each direction: long enough for any window to have grown, short enough
 /// that a forgotten one harms nobody.
-pub(crate) const LONGEST: Duration = Duration::from_secs(60);
+pub const LONGEST: Duration = Duration::from_secs(60);
 
 /// Longest that a ping may be waited for.
-pub(crate) const PATIENCE_MAX: Duration = Duration::from_secs(10);
+pub const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
 /// One round trip over every link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Ping {
+pub struct Ping {
     /// The server; of a server `clients`.
-    pub(crate) peer: String,
+    pub peer: String,
     /// Whether there is a way through; not for a person, who sees the links.
     #[serde(skip)]
-    pub(crate) ok: bool,
+    pub ok: bool,
     /// Why nobody is reached, if so.
-    pub(crate) trouble: Option<String>,
+    pub trouble: Option<String>,
     /// By link.
-    pub(crate) links: Vec<Pong>,
+    pub links: Vec<Pong>,
     /// Links of a server that were not asked over this time, since there are so many.
-    pub(crate) omitted: usize,
+    pub omitted: usize,
 }
 
 /// A round trip, or none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Pong {
+pub struct Pong {
     /// Number of the link, as in a status.
-    pub(crate) link: u64,
+    pub link: u64,
     /// The other side, as in a status.
-    pub(crate) peer: String,
+    pub peer: String,
     /// `tls`.
-    pub(crate) transport: String,
+    pub transport: String,
     /// The far end of its connection.
-    pub(crate) address: String,
+    pub address: String,
     /// The round trip; `null` when nothing came back.
-    pub(crate) micros: Option<u64>,
+    pub micros: Option<u64>,
     /// Why nothing came back.
-    pub(crate) error: Option<String>,
+    pub error: Option<String>,
     /// The other side said that it will not: it is there.
     #[serde(skip)]
-    pub(crate) refused: bool,
+    pub refused: bool,
 }
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Direction {
+pub enum Direction {
     /// From the client to the server.
     Up,
     /// From the server to the client.
@@ -63,7 +63,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::Down => "down",
@@ -73,50 +73,50 @@ impl Direction {
 
 /// How far a speed test is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Progress {
-    pub(crate) direction: Direction,
+pub struct Progress {
+    pub direction: Direction,
     /// Since this direction began.
-    pub(crate) elapsed_millis: u64,
+    pub elapsed_millis: u64,
     /// How long this direction takes.
-    pub(crate) span_millis: u64,
+    pub span_millis: u64,
     /// So far: sent into the tunnel going up, received going down.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// The outcome of a speed test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Speed {
+pub struct Speed {
     /// The server.
-    pub(crate) peer: String,
+    pub peer: String,
     /// Links that took part, on as many workers.
-    pub(crate) links: usize,
+    pub links: usize,
     /// To the server.
-    pub(crate) up: Flow,
+    pub up: Flow,
     /// From the server.
-    pub(crate) down: Flow,
+    pub down: Flow,
 }
 
 /// One direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Flow {
+pub struct Flow {
     /// Payload that arrived.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// From the first byte that arrived to the last.
-    pub(crate) micros: u64,
+    pub micros: u64,
     /// Both as a rate.
-    pub(crate) bits_per_second: u64,
+    pub bits_per_second: u64,
     /// What kept it from being more.
-    pub(crate) limit: Limit,
+    pub limit: Limit,
     /// Of the busiest worker here; `null` where the system does not tell.
-    pub(crate) client_busy_percent: Option<u32>,
+    pub client_busy_percent: Option<u32>,
     /// Of the busiest worker there.
-    pub(crate) server_busy_percent: Option<u32>,
+    pub server_busy_percent: Option<u32>,
 }
 
 /// What kept a transfer from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Limit {
+pub enum Limit {
     /// The sender was out of credit most of the time.
     Window,
     /// A worker of either side had hardly any time left.
@@ -131,7 +131,7 @@ pub(crate) enum Limit {
 
 impl Limit {
     /// As a person reads it.
-    pub(crate) fn explain(self) -> &'static str {
+    pub fn explain(self) -> &'static str {
         match self {
             Self::Window => "window (the sender was out of credit; window.max allows more)",
             Self::Cpu => "CPU (a worker had hardly any time left)",
@@ -143,7 +143,7 @@ impl Limit {
 }
 
 /// Who can measure its links.
-pub(crate) trait Meter: Send + Sync {
+pub trait Meter: Send + Sync {
     /// One round trip over every link, or as many as are asked over at a time; a link that has not
     /// answered within `patience` has lost it.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;

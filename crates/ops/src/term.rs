@@ -6,18 +6,18 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 /// A line for whoever or whatever asked: stdout.
-pub(crate) fn out(text: impl Display) {
+pub fn out(text: impl Display) {
     line(io::stdout().lock(), text);
 }
 
 /// Text to stdout without an end of line, for `generate token -n`.
-pub(crate) fn out_bare(text: impl Display) {
+pub fn out_bare(text: impl Display) {
     let mut stdout = io::stdout().lock();
     drop(write!(stdout, "{text}").and_then(|()| stdout.flush()));
 }
 
 /// A line about trouble, or a hint that must not mix with the result: stderr.
-pub(crate) fn err(text: impl Display) {
+pub fn err(text: impl Display) {
     line(io::stderr().lock(), text);
 }
 
@@ -28,17 +28,17 @@ fn line(mut to: impl Write, text: impl Display) {
 
 /// An address; without the port where that is not known: a reverse proxy tells its client's address
 /// only.
-pub(crate) fn address(address: SocketAddr) -> String {
+pub fn address(address: SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }
 
 /// `1 link`, `2 links`: for words whose plural is made by an `s`.
-pub(crate) fn count(n: u64, word: &str) -> String {
+pub fn count(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
 /// Lines up columns: each cell as wide as the widest of its column, two spaces in between.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()

@@ -7,11 +7,11 @@ use crate::term;
 
 /// Bytes per second of services and forwards, from two looks at them.
 #[derive(Debug, Default)]
-pub(crate) struct Rates(HashMap<[String; 3], (u64, u64)>);
+pub struct Rates(HashMap<[String; 3], (u64, u64)>);
 
 impl Rates {
     /// What has moved since `before`, `seconds` ago.
-    pub(crate) fn between(before: &Status, now: &Status, seconds: f64) -> Self {
+    pub fn between(before: &Status, now: &Status, seconds: f64) -> Self {
         let all = |status: &Status| -> HashMap<[String; 3], (u64, u64)> {
             let of = |session: &Session| {
                 let peer = session.peer.clone();
@@ -39,7 +39,7 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
 }
 
 /// For people: a head line and a table per session; with what moves at the moment, if that is known.
-pub(crate) fn render(status: &Status, rates: Option<&Rates>) -> String {
+pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     // The count of tasks is for programs that watch it.
     let Status {
         role,
@@ -164,7 +164,7 @@ fn refusals(services: &[Service]) -> String {
 }
 
 /// For people: a table, and what is not in it.
-pub(crate) fn render_streams(streams: &Streams) -> String {
+pub fn render_streams(streams: &Streams) -> String {
     let mut rows = vec![titles(&["stream", "peer", "service", "socket", "in", "out"])];
     for stream in &streams.list {
         rows.push(vec![
@@ -250,7 +250,7 @@ fn duration(seconds: u64) -> String {
 }
 
 /// `1.4 GiB`: one digit behind the point, units of 1,024.
-pub(crate) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
         return format!("{n} B");
@@ -264,7 +264,7 @@ pub(crate) fn bytes(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::sample;
+    use super::super::sample;
     use super::*;
 
     #[test]

@@ -13,16 +13,16 @@ const MAX: usize = 8192;
 
 /// Everything that a new client needs.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Code {
-    pub(crate) name: String,
+pub struct Code {
+    pub name: String,
     /// Good once.
-    pub(crate) secret: String,
+    pub secret: String,
     /// Of the server's certificate.
-    pub(crate) pin: Option<String>,
+    pub pin: Option<String>,
     /// The server has made that itself: no authority will know it.
-    pub(crate) self_signed: bool,
+    pub self_signed: bool,
     /// Ways to the server, preferred first.
-    pub(crate) urls: Vec<String>,
+    pub urls: Vec<String>,
 }
 
 impl std::fmt::Debug for Code {
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Code {
 
 impl Code {
     /// In characters that need no quotes in a shell.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
         let trust = if self.self_signed { SELF_SIGNED } else { "" };
         let mut lines = vec![self.name.as_str(), &self.secret, pin, trust];
@@ -44,7 +44,7 @@ impl Code {
     }
 
     /// Reads one. What is in it is checked where it is used.
-    pub(crate) fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, String> {
         let not_one = || "this is no code of `tunnel enroll`".to_owned();
         let text = text.trim();
         let coded = text.strip_prefix(PREFIX).filter(|_| text.len() <= MAX).ok_or_else(not_one)?;

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 ///   Running --SIGTERM, SIGINT, `tunnel stop`--> Draining --second signal, drain_timeout--> Ending
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub enum Phase {
     /// At work.
     Running,
     /// Nothing new is taken, streams are let finish.
@@ -20,7 +20,7 @@ pub(crate) enum Phase {
 
 /// The phase, shared. Clones are the same life.
 #[derive(Clone, Debug)]
-pub(crate) struct Life(Arc<Shared>);
+pub struct Life(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -30,38 +30,38 @@ struct Shared {
 
 impl Life {
     /// A life that begins.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let phase = watch::Sender::new(Phase::Running);
         Self(Arc::new(Shared { phase, reload: Notify::new() }))
     }
 
     /// Asks for a reload. Wishes that come while one is waited for are one.
-    pub(crate) fn reload(&self) {
+    pub fn reload(&self) {
         self.0.reload.notify_one();
     }
 
     /// Ready when a reload is asked for. Cancel-safe.
-    pub(crate) async fn reload_asked(&self) {
+    pub async fn reload_asked(&self) {
         self.0.reload.notified().await;
     }
 
     /// Asks for a drain. No effect when one is under way.
-    pub(crate) fn drain(&self) {
+    pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
 
     /// Asks for the end at once.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.advance(Phase::Ending);
     }
 
     /// Where it stands.
-    pub(crate) fn phase(&self) -> Phase {
+    pub fn phase(&self) -> Phase {
         *self.0.phase.borrow()
     }
 
     /// Ready when `phase` or a later one is reached. Cancel-safe.
-    pub(crate) async fn reached(&self, phase: Phase) {
+    pub async fn reached(&self, phase: Phase) {
         // Fails only when the sender is gone, and we hold it.
         drop(self.0.phase.subscribe().wait_for(|now| *now >= phase).await);
     }

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use config::edit::Value;
 
 /// Whoever was started without one.
-pub(crate) const NONE: &str = "it was started without a configuration file";
+pub const NONE: &str = "it was started without a configuration file";
 
 /// What is told of it.
 #[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) path: PathBuf,
+pub struct Shown {
+    pub path: PathBuf,
     /// Why it cannot be written, if so.
-    pub(crate) read_only: Option<String>,
+    pub read_only: Option<String>,
     /// Without secrets.
-    pub(crate) config: Value,
+    pub config: Value,
 }

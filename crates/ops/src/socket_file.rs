@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Who may connect to the file of a socket: its user alone.
-pub(crate) const PRIVATE: u32 = 0o600;
+pub const PRIVATE: u32 = 0o600;
 
 /// Removes the file when dropped.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     /// Device and inode: another process may have put its own file there meanwhile.
     identity: (u64, u64),
@@ -25,7 +25,7 @@ pub(crate) struct SocketFile {
 
 impl SocketFile {
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -47,11 +47,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 ///
 /// # Errors
 /// [`io::ErrorKind::AddrInUse`] when somebody listens there. A file that is no socket is not touched.
-pub(crate) fn listen(
-    path: &Path,
-    mode: u32,
-    backlog: i32,
-) -> io::Result<(UnixListener, SocketFile)> {
+pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     if probe(path)? {
         return Err(in_use());
     }
@@ -71,12 +67,12 @@ pub(crate) fn listen(
 }
 
 /// Lets these connect to the socket there from now on.
-pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }
 
 /// Listens in the abstract namespace: no file, no permissions, gone with the process.
-pub(crate) fn listen_abstract(name: &str) -> io::Result<UnixListener> {
+pub fn listen_abstract(name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
     let listener =
         listener.map_err(|e| if e.kind() == io::ErrorKind::AddrInUse { in_use() } else { e })?;
@@ -95,7 +91,7 @@ fn socket() -> io::Result<std::os::fd::OwnedFd> {
 
 /// Whether somebody listens there. False when the file is missing, was left over by a crash, or is
 /// no socket at all.
-pub(crate) fn probe(path: &Path) -> io::Result<bool> {
+pub fn probe(path: &Path) -> io::Result<bool> {
     match rustix::net::connect(&socket()?, &SocketAddrUnix::new(path)?) {
         // A full queue belongs to a living process.
         Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),

@@ -1,0 +1,67 @@
+//! A status for tests.
+
+use super::*;
+
+/// A server with one session and a service.
+pub fn sample() -> Status {
+    let tcp = Tcp {
+        sent_segments: Some(2_000),
+        retransmitted_segments: Some(25),
+        retransmitted_bytes: Some(36_200),
+        queue_bytes: Some(20_480),
+        ..Tcp::default()
+    };
+    let sent = Sent {
+        segments: Some(9_000),
+        retransmitted_segments: Some(30),
+        retransmitted_bytes: Some(43_440),
+    };
+    let carrier = Carrier {
+        number: 2,
+        transport: "tls".into(),
+        peer: "192.0.2.7:40000".into(),
+        rtt_micros: Some(12_345),
+        tcp: Some(tcp),
+        quic: None,
+    };
+    let service = Service {
+        name: "ssh".into(),
+        address: "tcp://0.0.0.0:10022".into(),
+        state: "up".into(),
+        streams: 1,
+        streams_total: 20,
+        bytes_in: 1536,
+        bytes_out: 3 << 30,
+        ..Service::default()
+    };
+    Status {
+        role: "server".into(),
+        version: "0.1.0".into(),
+        pid: 42,
+        uptime_seconds: 3_700,
+        state: "running".into(),
+        listen: vec!["tls://0.0.0.0:7000".into()],
+        memory: Memory { budget_bytes: 3 << 30, used_bytes: 1536 },
+        descriptors: Descriptors { open: 24, limit: Some(1024), room: Some(936) },
+        udp: Some(Udp { receive_buffer_bytes: 4 << 20, send_buffer_bytes: 2 << 20 }),
+        sessions: vec![Session {
+            peer: "home".into(),
+            state: "up".into(),
+            links: vec![
+                Link {
+                    serial: 7,
+                    state: "up".into(),
+                    streams: 1,
+                    retained_bytes: 0,
+                    carriers: vec![carrier],
+                    worker: 1,
+                },
+                Link { serial: 8, state: "stalled".into(), ..Link::default() },
+            ],
+            services: vec![service],
+            sent: BTreeMap::from([("tls".into(), sent)]),
+            ..Session::default()
+        }],
+        ..Status::default()
+    }
+}

@@ -1,0 +1,34 @@
+//! A token for a client to log in with.
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// A random token of 256 bits, in characters that need no quotes in YAML, shells and URLs.
+pub fn token() -> anyhow::Result<String> {
+    let mut bytes = [0; 32];
+    loop {
+        getrandom::fill(&mut bytes).context("the system gives no randomness")?;
+        let token = URL_SAFE_NO_PAD.encode(bytes);
+        // A dash in front would look like a flag.
+        if token.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            return Ok(token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_plain_and_never_the_same() {
+        let (one, other) = (token().unwrap(), token().unwrap());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 43);
+        for _ in 0..1000 {
+            assert!(!token().unwrap().starts_with('-'));
+        }
+        assert!(one.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)));
+    }
+}
