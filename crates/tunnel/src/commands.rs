@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Common, LogFormat};
+use logging::Format;
 use ops::state::{Places, StateDir};
 use ops::{Loaded, term};
 
@@ -15,7 +16,6 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Whereabouts};
-use crate::logging::{self, Format};
 use crate::workers::slow_runtime;
 use crate::{
     client, cores, demo, descriptors, enroll, generate, instances, material, measure, server,

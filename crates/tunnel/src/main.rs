@@ -20,11 +20,8 @@ mod first_start;
 mod generate;
 mod input;
 mod instances;
-mod journal;
 mod listeners;
 mod load;
-mod log_file;
-mod logging;
 mod material;
 mod measure;
 mod memory;
@@ -32,7 +29,6 @@ mod notify;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod quic;
-mod repeat;
 mod server;
 mod session;
 mod signals;
@@ -60,11 +56,11 @@ fn main() -> ExitCode {
     match commands::run(&Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) if e.is::<WrongConfig>() => {
-            ops::term::err(journal::trouble(&e.to_string()));
+            ops::term::err(logging::trouble(&e.to_string()));
             ExitCode::from(WRONG)
         }
         Err(e) => {
-            ops::term::err(journal::trouble(&format!("tunnel: {e:#}")));
+            ops::term::err(logging::trouble(&format!("tunnel: {e:#}")));
             ExitCode::FAILURE
         }
     }

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router, middleware};
 use config::edit::{EditError, Value as ConfigValue};
+use logging::AUDIT;
 use ops::enrol::Order;
 use ops::measure::Ping;
 use ops::shown::Shown;
@@ -24,8 +25,6 @@ use tokio::time::timeout;
 
 use super::guard::{self, Guard};
 use super::{metrics, page, patch};
-use crate::logging;
-use crate::logging::AUDIT;
 
 type Source = State<Arc<dyn StatusSource>>;
 

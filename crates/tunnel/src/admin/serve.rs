@@ -8,11 +8,10 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use logging::RepeatLimit;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
-
-use crate::repeat::RepeatLimit;
 
 /// A few scrapers and a page with its requests.
 const CONNECTIONS: usize = 32;

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use logging::levels;
 use tls::HostName;
 
-use crate::logging::{self, levels};
 use values::{interval, pair, patience, span, stream_id, years};
 
 const EXAMPLES: &str = "\

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use logging::{self, AUDIT, RepeatLimit};
 use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
@@ -16,9 +17,6 @@ use tokio::time::{sleep, timeout};
 
 use super::place::Place;
 use super::{Answer, Request};
-use crate::logging;
-use crate::logging::AUDIT;
-use crate::repeat::RepeatLimit;
 
 /// A request is a few words; more than this is a mistake.
 const MAX_REQUEST: u64 = 4096;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use logging::AUDIT;
 use ops::StatusSource;
 
 use super::told::Told;
-use crate::logging::AUDIT;
 use crate::watch::{self, Seen};
 
 /// Longest pause between attempts at certificates that do not work.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::edit::Operation;
+use logging::AUDIT;
 use ops::enrol::{Opened, Order};
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
@@ -13,8 +14,7 @@ use ops::status::{Status, Streams};
 use ops::{Life, Phase, Reloaded, Role, SendFuture, StatusSource};
 
 use crate::config_file::ConfigFile;
-use crate::logging::AUDIT;
-use crate::{logging, notify};
+use crate::notify;
 
 /// The role's own account, completed with what only the frame knows.
 pub(super) struct Told {

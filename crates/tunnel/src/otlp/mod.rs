@@ -20,13 +20,13 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context as _;
 use axum::http::HeaderMap;
 use config::Otlp;
+use logging::RepeatLimit;
 use ops::StatusSource;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::admin::metrics;
-use crate::repeat::RepeatLimit;
 use encode::Resource;
 
 pub(crate) use send::fields;

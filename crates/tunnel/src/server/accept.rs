@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use link::server::{Greeted, greet_early};
 use link::{GreetError, Link};
+use logging::{AUDIT, RepeatLimit};
 use ops::term;
 use proto::greeting::Refusal;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
@@ -24,8 +25,6 @@ use super::brake::{Kind, Outcome};
 use super::owner;
 use super::registry::Registry;
 use crate::descriptors;
-use crate::logging::AUDIT;
-use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 
 /// How long a handshake may take, the greeting not counted.

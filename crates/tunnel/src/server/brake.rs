@@ -8,10 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::GreetError;
+use logging::RepeatLimit;
 use proto::greeting::GreetingError;
 use transport::CarrierError;
-
-use crate::repeat::RepeatLimit;
 
 /// Pause before the first refusal; doubles with each further one.
 const FIRST: Duration = Duration::from_millis(100);

@@ -34,6 +34,7 @@ use anyhow::Context;
 use arc_swap::ArcSwap;
 use config::{Common, ServerConfig};
 use link::ProcessBudget;
+use logging::AUDIT;
 use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
@@ -43,7 +44,6 @@ use proto::greeting::Name;
 use tls::Identity;
 use tokio::sync::mpsc;
 
-use crate::logging::AUDIT;
 use crate::measure::{self, Turn};
 #[cfg(test)]
 use crate::session::Handle;

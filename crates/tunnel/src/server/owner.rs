@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use link::{End, Link, Owner, State};
+use logging::{AUDIT, RepeatLimit};
 use proto::control::{ControlMessage, Register};
 use proto::{Measure, Open, ResetCode, Target};
 use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_stream};
@@ -13,9 +14,7 @@ use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
 use crate::descriptors;
-use crate::logging::AUDIT;
 use crate::measure;
-use crate::repeat::RepeatLimit;
 use crate::session::Worker;
 
 /// Owner of one link of a client.

@@ -17,12 +17,12 @@ use axum::http::{HeaderName, HeaderValue, Request, header};
 use bytes::Bytes;
 use config::{ClientGrant, HttpAuth, ServerConfig, Sources, Text};
 use http_body_util::Full;
+use logging::RepeatLimit;
 use proto::greeting::Refusal;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::registry::Registry;
-use crate::repeat::RepeatLimit;
 use crate::session::Handle;
 use crate::transports::Way;
 
@@ -275,7 +275,7 @@ impl Registry {
         match learnt {
             Ok(changes) => {
                 for line in changes.lines() {
-                    tracing::info!(target: crate::logging::AUDIT, "auth.http: {line}");
+                    tracing::info!(target: logging::AUDIT, "auth.http: {line}");
                 }
                 self.follow(&changes).await;
                 Ok(())

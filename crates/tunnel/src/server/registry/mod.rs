@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use link::server::Greeted;
+use logging::{AUDIT, RepeatLimit};
 use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
@@ -17,8 +18,6 @@ use super::Shared;
 use super::brake::Brake;
 use super::clients::{Changes, Client};
 use super::enrolments::Revoked;
-use crate::logging::AUDIT;
-use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session, Worker};
 
 mod publish;

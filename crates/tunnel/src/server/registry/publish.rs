@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use logging::{AUDIT, RepeatLimit};
 use ops::status;
 use proto::Target;
 use proto::control::{
@@ -18,8 +19,6 @@ use rustix::io::Errno;
 
 use crate::entrance::{self, Aim, Entrance};
 use crate::listeners::Listeners;
-use crate::logging::AUDIT;
-use crate::repeat::RepeatLimit;
 use crate::session::{Handle, Session};
 use crate::transports::bind_advice;
 

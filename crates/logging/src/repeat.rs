@@ -21,7 +21,7 @@ const KEYS: usize = 1024;
 /// }
 /// ```
 #[derive(Debug)]
-pub(crate) struct RepeatLimit<K> {
+pub struct RepeatLimit<K> {
     /// `None` is the key that those share who found the table full.
     seen: RefCell<HashMap<Option<K>, Seen>>,
 }
@@ -40,12 +40,12 @@ impl<K: Hash + Eq> Default for RepeatLimit<K> {
 
 impl<K: Hash + Eq> RepeatLimit<K> {
     /// Nothing seen yet.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self { seen: RefCell::new(HashMap::new()) }
     }
 
     /// Whether a line about `key` may be written now, and how many were not since the last one.
-    pub(crate) fn pass(&self, key: K, now: Instant) -> Option<u64> {
+    pub fn pass(&self, key: K, now: Instant) -> Option<u64> {
         let mut seen = self.seen.borrow_mut();
         let mut key = Some(key);
         if seen.len() >= KEYS && !seen.contains_key(&key) {

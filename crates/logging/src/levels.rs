@@ -4,7 +4,7 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// A level, or directives. A word alone that is no level is a directive, too: for the part of that
 /// name, which silences all others. Nobody means that.
-pub(crate) fn levels(text: &str) -> Result<String, String> {
+pub fn levels(text: &str) -> Result<String, String> {
     for directive in text.split(',') {
         let (part, level) = directive.rsplit_once('=').unwrap_or(("_", directive));
         // Its own parser takes numbers, and nothing at all for `error`.

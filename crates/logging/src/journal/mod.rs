@@ -50,7 +50,7 @@ pub(crate) fn is_stderr() -> bool {
 }
 
 /// Text for standard error that tells of trouble: where that is the journal with its priority.
-pub(crate) fn trouble(text: &str) -> String {
+pub fn trouble(text: &str) -> String {
     if is_stderr() { prefixed(text, Level::ERROR) } else { text.to_owned() }
 }
 

@@ -1,8 +1,6 @@
 //! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are log
 //! lines too.
 
-mod levels;
-
 use std::env;
 use std::io::{self, IsTerminal};
 use std::panic;
@@ -16,21 +14,20 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
-use crate::log_file::LogFile;
-
-pub(crate) use levels::levels;
+use crate::levels::levels;
 
 /// Target of what an auditor reads: who came in and who did not, what it may have and may not, and what
 /// was changed while we run.
-pub(crate) const AUDIT: &str = "audit";
+pub const AUDIT: &str = "audit";
 
 /// Environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     /// For people; coloured on a terminal.
     #[default]
     Human,
@@ -42,13 +39,13 @@ pub(crate) enum Format {
 
 /// What to log, put together from flags, environment and file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// A level or directives.
-    pub(crate) filter: String,
+    pub filter: String,
     /// How lines look.
-    pub(crate) format: Format,
+    pub format: Format,
     /// The file has no say: a flag or the variable has.
-    pub(crate) fixed: bool,
+    pub fixed: bool,
 }
 
 /// The filter of this process, and what it is whatever the file says.
@@ -61,7 +58,7 @@ impl Settings {
     ///
     /// # Errors
     /// The variable names no level: taken at its word it would silence the log.
-    pub(crate) fn choose(
+    pub fn choose(
         flag: Option<&str>,
         verbose: u8,
         file: Option<&str>,
@@ -103,7 +100,7 @@ fn checked(filter: &str) -> Result<String, WrongConfig> {
 static FILE: OnceLock<LogFile> = OnceLock::new();
 
 /// Starts logging, to a file, to standard error or to the journal. Once per process.
-pub(crate) fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
+pub fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
     let (layer, filter) = match file {
         // A file that says both was refused.
         Some(_) if settings.format == Format::Journald => {
@@ -129,14 +126,14 @@ pub(crate) fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyh
 }
 
 /// What is logged at the moment; `None` where logging was not started.
-pub(crate) fn current() -> Option<String> {
+pub fn current() -> Option<String> {
     let (handle, _) = FILTER.get()?;
     handle.with_current(ToString::to_string).ok()
 }
 
 /// Logs this from now on: a level or directives that were looked at. A reload brings back what the
 /// file says.
-pub(crate) fn change(filter: &str) {
+pub fn change(filter: &str) {
     if let Some((handle, _)) = FILTER.get() {
         set(handle, filter);
     }
@@ -144,7 +141,7 @@ pub(crate) fn change(filter: &str) {
 
 /// The configuration asks for this level from now on; a flag or the variable is stronger. A log that is
 /// a file goes on in the one that has its name now.
-pub(crate) fn follow(level: &str) {
+pub fn follow(level: &str) {
     if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
         tracing::error!("the log goes on in the file of before: {error}");
     }
