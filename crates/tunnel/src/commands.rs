@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Common, LogFormat};
+use control::{Instance, Place};
 use logging::Format;
 use ops::state::{Places, StateDir};
 use ops::{Loaded, term};
 
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
-use crate::control::{Instance, Place};
 use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};

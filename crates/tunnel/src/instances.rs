@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use control::{self, Instance};
 use ops::enrol::Order;
 use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
@@ -12,7 +13,6 @@ use ops::term;
 
 use crate::cli::{EnrollArgs, StreamsArgs, Which};
 use crate::commands;
-use crate::control::{self, Instance};
 
 /// To the upper left, and nothing below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";

@@ -8,7 +8,6 @@ mod cli;
 mod client;
 mod commands;
 mod config_file;
-mod control;
 mod cores;
 mod daemon;
 mod demo;

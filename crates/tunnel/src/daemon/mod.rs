@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::Common;
+use control::{ControlSocket, Place};
 use ops::{Life, Phase, Role};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::admin::AdminApi;
 use crate::config_file::ConfigFile;
-use crate::control::{ControlSocket, Place};
 use crate::notify;
 #[cfg(feature = "otlp")]
 use crate::otlp::Push;

@@ -8,7 +8,6 @@ use ops::{Reloaded, SendFuture, StatusSource};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::control;
 
 #[derive(Default)]
 struct Recorded {

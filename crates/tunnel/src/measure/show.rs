@@ -9,7 +9,7 @@ use ops::term;
 use serde::Serialize;
 
 use crate::cli::{PingArgs, SpeedArgs};
-use crate::{control, instances};
+use crate::instances;
 use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 
 /// Characters of the progress bar.

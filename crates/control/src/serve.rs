@@ -15,8 +15,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
-use super::place::Place;
-use super::{Answer, Request};
+use crate::message::{Answer, Request};
+use crate::place::Place;
 
 /// A request is a few words; more than this is a mistake.
 const MAX_REQUEST: u64 = 4096;
@@ -35,7 +35,7 @@ const CONNECTIONS: usize = 16;
 
 /// A bound control socket; the file goes when the value does.
 #[derive(Debug)]
-pub(crate) struct ControlSocket {
+pub struct ControlSocket {
     listener: UnixListener,
     file: SocketFile,
 }
@@ -45,7 +45,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// Names the path, and says whether another daemon or another kind of file is in the way.
-    pub(crate) fn bind(place: &Place) -> io::Result<Self> {
+    pub fn bind(place: &Place) -> io::Result<Self> {
         let path = &place.path;
         let named = |path: &Path, e: io::Error| {
             io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()))
@@ -72,12 +72,12 @@ impl ControlSocket {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// Answers until dropped.
-    pub(crate) async fn serve(self, source: Arc<dyn StatusSource>, life: Life) {
+    pub async fn serve(self, source: Arc<dyn StatusSource>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
         let complaints = RepeatLimit::new();
@@ -244,8 +244,8 @@ mod tests {
     use ops::status::{Status, sample};
     use ops::{Phase, SendFuture};
 
-    use super::super::{Instance, ask};
     use super::*;
+    use crate::ask::{self, Instance};
 
     struct Fixed;
 

@@ -14,7 +14,7 @@ use ops::{Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
-use super::{Answer, Request};
+use crate::message::{Answer, Request};
 
 /// A daemon answers within 3 s or says that it cannot.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -30,14 +30,14 @@ const UNASKED: &str = "the daemon answers what was not asked";
 
 /// A running daemon that we are connected to.
 #[derive(Debug)]
-pub(crate) struct Instance {
+pub struct Instance {
     path: PathBuf,
     stream: UnixStream,
 }
 
 impl Instance {
     /// Connects to its control socket.
-    pub(crate) fn connect(path: &Path) -> anyhow::Result<Self> {
+    pub fn connect(path: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(path)
             .with_context(|| format!("no tunnel answers at {}", path.display()))?;
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -46,7 +46,7 @@ impl Instance {
     }
 
     /// Asks for a drain and returns at once, with the number of the process.
-    pub(crate) fn begin_stop(&self) -> anyhow::Result<u32> {
+    pub fn begin_stop(&self) -> anyhow::Result<u32> {
         let answer = self.ask(Request::Stop)?;
         let Answer::Stopping { pid } = answer else { bail!(UNASKED) };
         Ok(pid)
@@ -81,14 +81,14 @@ impl Instance {
 }
 
 /// How things are there.
-pub(crate) fn status(instance: &Instance) -> anyhow::Result<Status> {
+pub fn status(instance: &Instance) -> anyhow::Result<Status> {
     let answer = instance.ask(Request::Status)?;
     let Answer::Status(status) = answer else { bail!(UNASKED) };
     Ok(*status)
 }
 
 /// Lets it read its configuration again. The error may be a [`WrongConfig`].
-pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
+pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Request::Reload)?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
@@ -96,7 +96,7 @@ pub(crate) fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
 }
 
 /// At most `limit` of its streams, of one service if it is named.
-pub(crate) fn streams(
+pub fn streams(
     instance: &Instance,
     service: Option<String>,
     limit: usize,
@@ -107,42 +107,42 @@ pub(crate) fn streams(
 }
 
 /// Resets a stream. Says whether there was one of this number.
-pub(crate) fn kill(instance: &Instance, link: u64, stream: u32) -> anyhow::Result<bool> {
+pub fn kill(instance: &Instance, link: u64, stream: u32) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Kill { link, stream })?;
     let Answer::Killed(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
 /// A code for a new client.
-pub(crate) fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
+pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
     let answer = instance.ask(Request::Enroll(order))?;
     let Answer::Opened(opened) = answer else { bail!(UNASKED) };
     Ok(opened)
 }
 
 /// Puts a client out that came in by a code. Says whether there was one.
-pub(crate) fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
+pub fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Revoke { name })?;
     let Answer::Revoked(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
 /// Lets it log this, if something is given; what it logs from now on.
-pub(crate) fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
+pub fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
     let answer = instance.ask(Request::Log { filter })?;
     let Answer::Log { filter } = answer else { bail!(UNASKED) };
     Ok(filter)
 }
 
 /// One round trip over every link.
-pub(crate) fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
+pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
     let Answer::Pong(ping) = answer else { bail!(UNASKED) };
     Ok(ping)
 }
 
 /// What the tunnel carries, `span` for each direction; news come while it runs.
-pub(crate) fn speedtest(
+pub fn speedtest(
     instance: &Instance,
     span: Duration,
     mut news: impl FnMut(&Progress),
@@ -174,7 +174,7 @@ fn millis(time: Duration) -> u64 {
 
 /// Asks for a drain and waits until the process has ended, however long its drain takes. Returns
 /// its number.
-pub(crate) fn stop(instance: &Instance) -> anyhow::Result<u32> {
+pub fn stop(instance: &Instance) -> anyhow::Result<u32> {
     // Held before we ask, so that the number cannot belong to somebody else by then.
     let process = process_of(&instance.stream);
     let pid = instance.begin_stop()?;

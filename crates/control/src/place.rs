@@ -11,19 +11,19 @@ const SUFFIX: &str = ".sock";
 
 /// Where a daemon puts its control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// The file.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// Somebody asked for this very path: another daemon there is an error, not a reason to
     /// take the next name.
-    pub(crate) fixed: bool,
+    pub fixed: bool,
 }
 
 impl Place {
     /// `given` is the flag or the key `control`. Else the socket of a daemon with a state directory
     /// of its own lies there, and any other in the runtime directory. `instance` (`server`,
     /// `client-home`) keeps several apart.
-    pub(crate) fn choose(
+    pub fn choose(
         given: Option<&Path>,
         own_state_dir: Option<&Path>,
         instance: &str,
@@ -53,7 +53,7 @@ fn file_name(instance: &str) -> String {
 }
 
 /// The live sockets in the known folders and the folders right below them, sorted.
-pub(crate) fn running(places: &Places) -> Vec<PathBuf> {
+pub fn running(places: &Places) -> Vec<PathBuf> {
     running_in(&places.known())
 }
 

@@ -1,19 +1,4 @@
-//! The control socket: how `tunnel status` and `tunnel stop` talk to a running daemon.
-//!
-//! A Unix socket of mode 0600, so whoever can connect may command. One JSON object per line each
-//! way: `{"command":"status"}` is answered by `{"status":{…}}`, `{"command":"stop"}` by
-//! `{"stopping":{"pid":1}}`, `{"command":"ping","timeout_millis":2000}` by `{"pong":{…}}`,
-//! `{"command":"enroll","name":"home",…}` by `{"opened":{…}}`, `{"command":"revoke","name":"home"}` by
-//! `{"revoked":true}`, `{"command":"streams","limit":100}` by
-//! `{"streams":{…}}`, `{"command":"kill","link":3,"stream":17}` by `{"killed":true}`, `{"command":"log","filter":"debug"}` by `{"log":{"filter":"debug"}}`, `{"command":"reload"}` by `{"reloaded":{…}}` or, where the file is wrong, `{"wrong":["…"]}`,
-//! `{"command":"speedtest","millis":5000}` by some `{"progress":{…}}` and then `{"speed":{…}}`,
-//! anything else by `{"error":"…"}`. A connection may ask several times.
-//!
-//! `serve` is the daemon's end, `ask` the end of the command line, `place` says where sockets lie.
-
-mod ask;
-mod place;
-mod serve;
+//! The messages of the control socket: a question, and its answer.
 
 use ops::Reloaded;
 use ops::enrol::{Opened, Order};
@@ -21,16 +6,10 @@ use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use ask::{
-    Instance, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
-};
-pub(crate) use place::{Place, running};
-pub(crate) use serve::ControlSocket;
-
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
-enum Request {
+pub(crate) enum Request {
     Status,
     Stop,
     Reload,
@@ -64,7 +43,7 @@ enum Request {
 /// Its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Answer {
+pub(crate) enum Answer {
     Status(Box<Status>),
     Stopping {
         pid: u32,
