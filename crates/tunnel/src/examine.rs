@@ -81,7 +81,7 @@ fn keys(sections: &[String], key: &str) -> Vec<String> {
 #[cfg(feature = "otlp")]
 fn collector(common: &Common, faults: &mut Vec<Fault>) {
     let Some(otlp) = &common.otlp else { return };
-    if let Err(problem) = crate::otlp::fields(&otlp.headers) {
+    if let Err(problem) = admin::otlp::fields(&otlp.headers) {
         faults.push(Fault { keys: vec!["otlp.headers".to_owned()], problem, fatal: true });
     }
 }

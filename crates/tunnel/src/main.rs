@@ -3,7 +3,6 @@
 //! `commands` leads from the arguments to one of: `daemon` (the frame around a running `server` or
 //! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
 
-mod admin;
 mod cli;
 mod client;
 mod commands;
@@ -25,8 +24,6 @@ mod material;
 mod measure;
 mod memory;
 mod notify;
-#[cfg(feature = "otlp")]
-mod otlp;
 mod quic;
 mod server;
 mod session;

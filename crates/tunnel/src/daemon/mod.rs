@@ -14,6 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use admin::AdminApi;
+#[cfg(feature = "otlp")]
+use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
 use control::{ControlSocket, Place};
@@ -21,11 +24,8 @@ use ops::{Life, Phase, Role};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::admin::AdminApi;
 use crate::config_file::ConfigFile;
 use crate::notify;
-#[cfg(feature = "otlp")]
-use crate::otlp::Push;
 use crate::signals::Signals;
 use told::Told;
 

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use anyhow::{Context as _, ensure};
-use axum::http::{Request, StatusCode};
 use bytes::{Buf, Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::http::{Request, StatusCode};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use transport::Lane;
 

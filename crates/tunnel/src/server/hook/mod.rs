@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwapOption;
-use axum::http::{HeaderName, HeaderValue, Request, header};
 use bytes::Bytes;
 use config::{ClientGrant, HttpAuth, ServerConfig, Sources, Text};
 use http_body_util::Full;
+use hyper::http::{HeaderName, HeaderValue, Request, header};
 use logging::RepeatLimit;
 use proto::greeting::Refusal;
 use tokio::sync::{Notify, Semaphore};

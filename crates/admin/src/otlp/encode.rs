@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ops::status::Status;
 use serde_json::{Value as Json, json};
 
-use crate::admin::metrics::{Kind, Metric, Sample, Value};
+use crate::metrics::{Kind, Metric, Sample, Value};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`: sums since the start.
 const CUMULATIVE: u8 = 2;

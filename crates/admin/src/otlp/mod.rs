@@ -26,10 +26,10 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::admin::metrics;
+use crate::metrics;
 use encode::Resource;
 
-pub(crate) use send::fields;
+pub use send::fields;
 
 /// How long one push may take, the workers' answers included.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -43,14 +43,14 @@ const SKIPPED_MAX: u32 = 3;
 
 /// Pushing until it is finished or dropped.
 #[derive(Debug)]
-pub(crate) struct Push {
+pub struct Push {
     stop: oneshot::Sender<()>,
     ended: oneshot::Receiver<()>,
 }
 
 impl Push {
     /// Pushes at once, and then once per interval, on a thread of its own.
-    pub(crate) fn start(settings: Otlp, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
+    pub fn start(settings: Otlp, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
         let fields = fields(&settings.headers).map_err(anyhow::Error::msg)?;
         let resource = Resource::of_process().context("otlp")?;
         let pusher = Pusher { settings, fields, resource, source, started: None };
@@ -68,7 +68,7 @@ impl Push {
     }
 
     /// Pushes once more, for so long as that may take.
-    pub(crate) async fn finish(self) {
+    pub async fn finish(self) {
         // Gone after a panic, which was told.
         let _ = self.stop.send(());
         drop(timeout(LAST * 2, self.ended).await);

@@ -1,29 +1,4 @@
-//! The admin API: metrics, health, and what `tunnel status` and its like do, over HTTP and JSON.
-//!
-//! ```text
-//!   /metrics                    Prometheus          /healthz /readyz     without the token
-//!   /api/v1/…                   see openapi.json    /status              an active check
-//! ```
-//!
-//! It has a thread and a runtime of its own and asks the workers as the control socket does: a slow
-//! scrape, or a flood of them, costs the streams nothing but its processor time.
-//!
-//! | module | what |
-//! |---|---|
-//! | `guard` | who may ask: host, origin, token |
-//! | `serve` | connections: so many, so long |
-//! | `routes` | what is answered |
-//! | `patch` | a change of the configuration as JSON has it |
-//! | `metrics`, `page` | a status in figures, and those as Prometheus reads them |
-
-mod guard;
-pub(crate) mod metrics;
-mod page;
-mod patch;
-mod routes;
-mod serve;
-#[cfg(test)]
-mod tests;
+//! The admin API as a value: a bound port and a thread that answers.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -35,11 +10,12 @@ use ops::StatusSource;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use guard::Guard;
+use crate::guard::Guard;
+use crate::{routes, serve};
 
 /// A running API; it ends with the value.
 #[derive(Debug)]
-pub(crate) struct AdminApi {
+pub struct AdminApi {
     url: String,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -47,7 +23,7 @@ pub(crate) struct AdminApi {
 
 impl AdminApi {
     /// Binds, and answers on a thread of its own.
-    pub(crate) fn start(settings: &Admin, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
+    pub fn start(settings: &Admin, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
         let at = settings.listen;
         let listener = TcpListener::bind(at).with_context(|| format!("admin API on {at}"))?;
         listener.set_nonblocking(true)?;
@@ -71,7 +47,7 @@ impl AdminApi {
     }
 
     /// Where it answers.
-    pub(crate) fn url(&self) -> &str {
+    pub fn url(&self) -> &str {
         &self.url
     }
 }

@@ -16,7 +16,7 @@ const ANSWER_MAX: usize = 64 << 10;
 const WORDS_MAX: usize = 200;
 
 /// The fields of every request. The error names the field, never its value.
-pub(crate) fn fields(given: &[Field]) -> Result<HeaderMap, String> {
+pub fn fields(given: &[Field]) -> Result<HeaderMap, String> {
     let mut fields = HeaderMap::new();
     for Field { name, value } in given {
         let bad = |what: &str| format!("{name:?}: its {what} cannot stand in a head of HTTP");

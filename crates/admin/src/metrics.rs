@@ -338,7 +338,7 @@ mod tests {
 
     use ops::status::sample;
     fn page(status: &Status) -> String {
-        crate::admin::page::page(&list(status))
+        crate::page::page(&list(status))
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn the_dashboard_asks_for_nothing_that_is_not_told() {
-        let dashboard = include_str!("../../../../examples/grafana/tunnel.json");
+        let dashboard = include_str!("../../../examples/grafana/tunnel.json");
         serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
         let page = page(&sample());
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
