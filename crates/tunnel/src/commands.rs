@@ -7,6 +7,7 @@ use std::sync::Arc;
 use config::{Common, LogFormat};
 use control::{Instance, Place};
 use logging::Format;
+use node::{client, descriptors, server};
 use ops::state::{Places, StateDir};
 use ops::{Loaded, term};
 
@@ -16,10 +17,8 @@ use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::load::{self, Either, Whereabouts};
-use crate::workers::slow_runtime;
-use crate::{
-    client, cores, demo, descriptors, enroll, generate, instances, material, measure, server,
-};
+use crate::runtime::slow_runtime;
+use crate::{cores, demo, enroll, generate, instances, measure};
 
 /// Runs a command. An error that is a [`ops::WrongConfig`] is about the configuration.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -64,7 +63,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
-        Command::Speedtest(args) => measure::run_speedtest(args),
+        Command::Speedtest(args) => measure::speedtest(args),
     }
 }
 
@@ -97,7 +96,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let frame = frame(&args.daemon, &config.common, "server", &places)?;
     let speaks_tls = config.listen.iter().any(|at| at.transport.has_tls());
     let identity =
-        if speaks_tls { Some(material::identity(&config.tls, state.path())?) } else { None };
+        if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
         tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
     }

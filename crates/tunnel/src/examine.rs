@@ -6,9 +6,8 @@ use std::fs::File;
 use std::path::Path;
 
 use config::{ClientConfig, Common, KeyPair, ServerConfig};
+use node::transports;
 use tls::{Identity, MaterialError, Trust, client_config};
-
-use crate::transports;
 
 /// Something named that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,35 +4,24 @@
 //! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
 
 mod cli;
-mod client;
 mod commands;
 mod config_file;
 mod cores;
 mod daemon;
 mod demo;
-mod descriptors;
 mod enroll;
-mod entrance;
 mod examine;
 mod first_start;
 mod generate;
 mod input;
 mod instances;
-mod listeners;
 mod load;
 mod material;
 mod measure;
-mod memory;
 mod notify;
-mod quic;
-mod server;
-mod session;
+mod runtime;
 mod signals;
-mod survey;
-mod tcp_info;
-mod transports;
 mod watch;
-mod workers;
 
 use std::process::ExitCode;
 

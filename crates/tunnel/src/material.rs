@@ -6,10 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use config::{ClientConfig, Common, KeyPair, ServerConfig, ServerTls, Trust};
-use ops::WrongConfig;
-use tls::{Identity, self_signed};
+use config::{ClientConfig, Common, KeyPair, ServerConfig, Trust};
 
 /// A token is one line; whatever is larger is another file.
 const MAX_TOKEN_FILE: u64 = 4096;
@@ -76,24 +73,4 @@ fn anchor_pair(pair: &mut KeyPair, folder: &Path) {
 fn anchor(path: &mut PathBuf, folder: &Path) {
     // An absolute path replaces the folder.
     *path = folder.join(&*path);
-}
-
-/// Tells of a certificate that peers will refuse by its dates.
-pub(crate) fn warn_of_dates(identity: &Identity, certificate: &Path) {
-    if let Some(problem) = identity.out_of_date() {
-        tracing::warn!("{}: {problem}", certificate.display());
-    }
-}
-
-/// The server's certificate: the configured one, else a self-signed one of the state directory.
-pub(crate) fn identity(tls: &ServerTls, state: &Path) -> anyhow::Result<Identity> {
-    match &tls.identity {
-        Some(pair) => {
-            let identity = Identity::load(&pair.cert, &pair.key)
-                .map_err(|e| WrongConfig::one(format!("tls: {e}")))?;
-            warn_of_dates(&identity, &pair.cert);
-            Ok(identity)
-        }
-        None => self_signed(state, &[]).context("the server's certificate"),
-    }
 }

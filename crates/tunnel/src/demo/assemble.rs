@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
+use node::client::Client;
+use node::server::Server;
 use ops::{StatusSource, WrongConfig};
 use tls::self_signed;
 
 use super::Assembly;
-use crate::client::Client;
-use crate::server::Server;
 
 /// How long the client may take to publish; on loopback it takes milliseconds.
 const PUBLISH: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use ops::{Life, Phase, Role, term};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::runtime::slow_runtime;
 use crate::signals::Signals;
-use crate::workers::slow_runtime;
 
 pub(crate) use assemble::assemble;
 

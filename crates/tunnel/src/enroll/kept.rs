@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config::{ClientGrant, Problem, ServerConfig, Text};
+use node::server::Enrolled;
 use ops::enrol::Order;
 use ops::state::{create_private, write_private};
 use ops::{Loaded, WrongConfig};
@@ -15,7 +16,6 @@ use zeroize::Zeroizing;
 
 use super::quoted;
 use crate::input;
-use crate::server::Enrolled;
 
 /// Begins the warning of a server without clients.
 pub(crate) const NOBODY: &str = "nobody can connect yet";

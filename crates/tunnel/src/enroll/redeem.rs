@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
+use node::transports::Way;
 use ops::enrol::Code;
 use ops::state::write_private;
 use ops::{WrongConfig, term};
@@ -20,8 +21,7 @@ use super::quoted;
 use crate::cli::ClientArgs;
 use crate::input::with_sources;
 use crate::load::{self, Either};
-use crate::transports::Way;
-use crate::workers::slow_runtime;
+use crate::runtime::slow_runtime;
 
 /// Where the configuration goes unless a flag says otherwise.
 const FILE: &str = "client.yaml";

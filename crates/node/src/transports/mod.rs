@@ -1,6 +1,8 @@
 //! The one file that lists the transports: from a URL of the configuration to a listener or a
 //! dialer.
 
+mod quic;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -17,8 +19,8 @@ use transport_quic::{QuicDialer, QuicListener};
 use transport_tcp::{ProxyKind, Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
 
-use crate::material;
-use crate::quic::{self, QuicSide};
+use crate::identity;
+use quic::QuicSide;
 
 /// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, some
 /// after 30 s, and up to twice this time can pass.
@@ -204,7 +206,7 @@ pub(crate) fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> 
 
 /// A path to a server, checked; each worker makes its own dialer of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub struct Way {
     url: String,
     host: String,
     port: u16,
@@ -220,7 +222,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// Reads certificates and pins.
-    pub(crate) fn new(path: &config::Path, common: &config::Common) -> anyhow::Result<Self> {
+    pub fn new(path: &config::Path, common: &config::Common) -> anyhow::Result<Self> {
         let endpoint = &path.endpoint;
         let host = plain(&endpoint.host);
         let url = endpoint.to_string();
@@ -239,7 +241,7 @@ impl Way {
     }
 
     /// The host as configured.
-    pub(crate) fn host(&self) -> &str {
+    pub fn host(&self) -> &str {
         &self.host
     }
 
@@ -254,7 +256,7 @@ impl Way {
     }
 
     /// The path with a dialer of this thread.
-    pub(crate) fn path(&self) -> link::Path {
+    pub fn path(&self) -> link::Path {
         // The proxy is who is dialled; it resolves the server's name.
         let (host, port) = match &self.proxy {
             Some((host, port, _)) => (host, *port),
@@ -269,7 +271,7 @@ impl Way {
     }
 
     /// The way without what makes a WebSocket of it.
-    pub(crate) fn bare(&self) -> link::Path {
+    pub fn bare(&self) -> link::Path {
         let dialer = Rc::new(TcpDialer::new(self.tls.clone()).speaking(Speech::Http));
         link::Path { url: self.url.clone(), host: self.host.clone(), port: self.port, dialer }
     }
@@ -316,7 +318,7 @@ fn via(proxy: &config::Proxy, host: &str, port: u16) -> (String, u16, Via) {
 }
 
 /// What is asked for in the opening handshake of a WebSocket.
-pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
+pub fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
     let Endpoint { transport, host, port, path: place } = &path.endpoint;
     // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
     let host =
@@ -339,7 +341,7 @@ fn tls_client(path: &config::Path, host: &str) -> anyhow::Result<TlsClient> {
     let identity =
         path.identity.as_ref().map(|pair| Identity::load(&pair.cert, &pair.key)).transpose()?;
     if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
-        material::warn_of_dates(identity, &pair.cert);
+        identity::warn_of_dates(identity, &pair.cert);
     }
     let speech = if path.endpoint.transport.is_http() { Speech::Http } else { Speech::Tunnel };
     let config = tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;

@@ -21,7 +21,7 @@ use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
-use crate::{descriptors, measure, survey};
+use crate::{descriptors, probes, survey};
 
 /// An unreachable server is told at once, then this often while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);
@@ -151,7 +151,7 @@ impl Owner for ClientOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let name = match &open.target {
             Target::Service(name) => name,
-            Target::Measure(Measure::Echo) => return measure::serve_echo(inlet),
+            Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
             // A server dials for clients and serves their speed tests, never the reverse.
             Target::Forward(_) | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);

@@ -44,7 +44,7 @@ use proto::greeting::Name;
 use tls::Identity;
 use tokio::sync::mpsc;
 
-use crate::measure::{self, Turn};
+use crate::probes::{self, Turn};
 #[cfg(test)]
 use crate::session::Handle;
 use crate::session::{State, Workers};
@@ -53,14 +53,14 @@ use crate::transports::ServerSide;
 use crate::{descriptors, memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
-pub(crate) use enrolments::Enrolled;
+pub use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Asked, Hook};
 use registry::Registry;
-pub(crate) use reload::Source;
+pub use reload::Source;
 
 /// A running server.
-pub(crate) struct Server {
+pub struct Server {
     workers: Workers,
     registry: Arc<Registry>,
     listen: Vec<String>,
@@ -110,7 +110,7 @@ impl LinkSettings {
 }
 
 /// Starts listeners and workers. `identity` is there when one of the listeners speaks TLS.
-pub(crate) async fn start(
+pub async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
     source: Source,
@@ -123,10 +123,8 @@ pub(crate) async fn start(
 }
 
 impl Server {
-    pub(crate) async fn start(
-        config: ServerConfig,
-        identity: Option<Identity>,
-    ) -> anyhow::Result<Self> {
+    /// With the links of the configuration, which is read once; no client comes in by a code.
+    pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
         Self::start_with(config, identity, link, None, None).await
     }
@@ -199,7 +197,7 @@ impl Server {
     }
 
     /// Where it waits for clients.
-    pub(crate) fn listen(&self) -> &[String] {
+    pub fn listen(&self) -> &[String] {
         &self.listen
     }
 }
@@ -269,7 +267,7 @@ impl StatusSource for Server {
 
 impl Meter for Server {
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping> {
-        Box::pin(measure::ping_clients(self.workers.handles(), &self.turn, patience))
+        Box::pin(probes::ping_clients(self.workers.handles(), &self.turn, patience))
     }
 
     fn speedtest(

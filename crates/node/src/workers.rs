@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use net::pool;
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime, Runtime};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -215,12 +215,6 @@ fn end(ends: Vec<End>) {
 /// How many workers `auto` means: the cores that this process may use (affinity and cgroup quota).
 pub(crate) fn automatic() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
-
-/// The runtime beside the workers, for what may be slow: signals, the control socket, files.
-pub(crate) fn slow_runtime() -> io::Result<Runtime> {
-    // One thread: a scheduler for several is 1 % of the static binary, and nothing here is in a hurry.
-    Builder::new_current_thread().thread_name("tunnel-slow").enable_all().build()
 }
 
 fn runtime() -> io::Result<LocalRuntime> {

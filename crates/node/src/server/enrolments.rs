@@ -17,7 +17,7 @@ use proto::greeting::{Name, StoredCredential, Token};
 const MAX: usize = 256;
 
 /// The clients that have come in by a code, wherever a server keeps them. All of it blocks.
-pub(crate) trait Enrolled: Debug + Send + Sync {
+pub trait Enrolled: Debug + Send + Sync {
     /// Whether the client is kept.
     fn has(&self, name: &Name) -> bool;
 

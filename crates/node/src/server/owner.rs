@@ -14,7 +14,7 @@ use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
 use crate::descriptors;
-use crate::measure;
+use crate::probes;
 use crate::session::Worker;
 
 /// Owner of one link of a client.
@@ -100,7 +100,7 @@ impl ServerOwner {
             return refuse(ResetCode::Denied);
         };
         let Some(permit) = client.gate.admit() else { return refuse(ResetCode::Limit) };
-        measure::serve(measure, &session, inlet, &self.settings, permit)
+        probes::serve(measure, &session, inlet, &self.settings, permit)
     }
 
     fn register(&self, link: &Link, register: Register) {

@@ -28,17 +28,17 @@ use ops::{Life, Reloaded, Role, SendFuture, StatusSource, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
-use crate::measure;
+use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
 use forwards::Forwards;
 use links::{Links, Plan};
 use published::Published;
-pub(crate) use reload::Source;
+pub use reload::Source;
 
 /// A running client.
-pub(crate) struct Client {
+pub struct Client {
     workers: Workers,
     /// Of workers.
     count: NonZeroUsize,
@@ -76,7 +76,7 @@ struct Shared {
 }
 
 /// Starts workers, links and the listeners of forwards.
-pub(crate) async fn start(
+pub async fn start(
     config: ClientConfig,
     source: Source,
     _life: Life,
@@ -86,7 +86,8 @@ pub(crate) async fn start(
 }
 
 impl Client {
-    pub(crate) async fn start(config: ClientConfig) -> anyhow::Result<Self> {
+    /// With the links of the configuration, which is read once.
+    pub async fn start(config: ClientConfig) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
         Self::start_with(config, link).await
     }
@@ -199,7 +200,7 @@ impl Meter for Client {
         Box::pin(async move {
             let shared = &self.shared;
             let session = Arc::clone(&shared.links.load().session);
-            let ping = measure::ping_links(self.workers.handles(), &session, patience).await;
+            let ping = probes::ping_links(self.workers.handles(), &session, patience).await;
             Ping { trouble: shared.published.trouble(), ..ping }
         })
     }
@@ -211,7 +212,7 @@ impl Meter for Client {
     ) -> SendFuture<'_, Result<Speed, String>> {
         Box::pin(async move {
             let session = Arc::clone(&self.shared.links.load().session);
-            measure::speedtest(self.workers.handles(), &session, span, news).await
+            probes::speedtest(self.workers.handles(), &session, span, news).await
         })
     }
 }

@@ -14,7 +14,7 @@ use super::{Client, register};
 use crate::memory;
 
 /// Reads the configuration again, from where it came; of the file as it is, or with this text.
-pub(crate) type Source =
+pub type Source =
     Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
 /// Gives links up that did not come to be used: also where the reload itself was given up.

@@ -14,7 +14,6 @@
 //! | `send` | bytes as fast as they go, and why they do not go faster |
 //! | `busy` | how much of its time this thread ran or waited for a processor |
 //! | `verdict` | from counts to the limit that was hit |
-//! | `show` | what the command line tells a person |
 //!
 //! A measurement is a stream like any other - opened, counted, its priority the lowest - but for the
 //! sockets. A server serves the speed test of one client at a time.
@@ -24,7 +23,6 @@ mod far;
 mod near;
 mod ping;
 mod send;
-mod show;
 mod signals;
 mod verdict;
 
@@ -33,7 +31,6 @@ use std::time::Duration;
 pub(crate) use far::{serve, serve_echo};
 pub(crate) use near::speedtest;
 pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
-pub(crate) use show::{ping, speedtest as run_speedtest};
 
 /// How long after its end the last bytes of a test and its tally may take: a window of 16 MiB at
 /// 10 Mbit/s is 13 s.

@@ -1,6 +1,7 @@
 //! A server's configuration put in force again: clients and their rights, certificates, what new
 //! links get.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,19 +12,25 @@ use tls::Identity;
 
 use super::hook::Asked;
 use super::{Enrolled, Server};
-use crate::{material, memory};
+use crate::{identity, memory};
 
 /// Reads the configuration again; of the file as it is, or with this text.
 type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
 
 /// From where a server came, to be read again.
-pub(crate) struct Source {
+pub struct Source {
     /// Its file and flags.
-    pub(crate) load: Load,
+    pub load: Load,
     /// The state directory: there is the certificate that the server made itself.
-    pub(crate) state: PathBuf,
+    pub state: PathBuf,
     /// The clients that have come in by a code.
-    pub(crate) enrolled: Arc<dyn Enrolled>,
+    pub enrolled: Arc<dyn Enrolled>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -91,7 +98,7 @@ impl Server {
     /// The certificate that it shows, read again.
     pub(super) fn identity(&self, config: &ServerConfig) -> anyhow::Result<Option<Identity>> {
         let source = self.source.as_ref().filter(|_| self.side.has_tls());
-        source.map(|source| material::identity(&config.tls, &source.state)).transpose()
+        source.map(|source| identity::identity(&config.tls, &source.state)).transpose()
     }
 
     /// What is read beside the configuration.

@@ -19,7 +19,7 @@ const FEW: u64 = 256;
 
 /// Raises the soft limit to the hard one (the soft default of 1,024 is for programs that use
 /// `select`, which we do not). Returns the limit now in force; `None` is unlimited.
-pub(crate) fn raise_limit() -> Option<u64> {
+pub fn raise_limit() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let before = limit.current;
@@ -47,7 +47,7 @@ pub(crate) fn room_of_strangers() -> Room {
 }
 
 /// Says at the start what there is room for, when that is little.
-pub(crate) fn tell_room() {
+pub fn tell_room() {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let visitors = ceiling(limit);
     if visitors < FEW {
