@@ -48,8 +48,6 @@ for registry in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*/; do
 done
 export CC_x86_64_unknown_linux_musl="${CC_x86_64_unknown_linux_musl:-musl-gcc}"
 # musl's own allocator takes one lock for all threads; mimalloc takes none.
-# For speed, as every release build: the crate of the daemon for size would be 1.1 MB less and cost a bulk
-# stream some 20 % and requests 7 % of processor time (benches/NOTES.md).
 cargo build --locked --release --target "$triple" --package tunnel --features mimalloc </dev/null
 
 mkdir -p "$out"
