@@ -319,6 +319,7 @@ mod tests {
         struct Slow(std::sync::mpsc::Sender<()>);
         impl Drop for Slow {
             fn drop(&mut self) {
+                #[expect(clippy::disallowed_methods, reason = "a drop that takes its time")]
                 thread::sleep(Duration::from_millis(100));
                 self.0.send(()).unwrap();
             }

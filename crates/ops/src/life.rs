@@ -28,6 +28,12 @@ struct Shared {
     reload: Notify,
 }
 
+impl Default for Life {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Life {
     /// A life that begins.
     pub fn new() -> Self {

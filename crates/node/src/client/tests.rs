@@ -169,6 +169,7 @@ async fn links_whose_ids_are_used_up_turn_no_visitor_away_and_keep_those_who_sta
         let tunnel = Tunnel::start(Worn { client, server }).await;
         let doors = [tunnel.public, tunnel.forward];
         let crowds = doors.into_iter().flat_map(|door| (0..3).map(move |n| (door, n * 50)));
+        #[expect(clippy::disallowed_methods, reason = "visitors are no tasks of a worker")]
         let crowds: Vec<_> = crowds.map(|(door, n)| tokio::spawn(crowd(door, n))).collect();
         let mut staying = Vec::new();
         for crowd in crowds {
