@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::Context;
 use config::Admin;
-use ops::StatusSource;
+use ops::Daemon;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
@@ -23,7 +23,7 @@ pub struct AdminApi {
 
 impl AdminApi {
     /// Binds, and answers on a thread of its own.
-    pub fn start(settings: &Admin, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
+    pub fn start(settings: &Admin, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
         let at = settings.listen;
         let listener = TcpListener::bind(at).with_context(|| format!("admin API on {at}"))?;
         listener.set_nonblocking(true)?;

@@ -18,7 +18,7 @@ use ops::enrol::Order;
 use ops::measure::Ping;
 use ops::shown::Shown;
 use ops::status::Status;
-use ops::{StatusSource, WrongConfig};
+use ops::{Daemon, WrongConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use super::guard::{self, Guard};
 use super::{metrics, page, patch};
 
-type Source = State<Arc<dyn StatusSource>>;
+type Source = State<Arc<dyn Daemon>>;
 
 /// Workers answer within a turn; one that does not is worth an error rather than a wait.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -44,7 +44,7 @@ const STREAMS_MAX: usize = 1_000_000;
 const OPENAPI: &str = include_str!("openapi.json");
 
 /// Everything.
-pub(super) fn app(source: Arc<dyn StatusSource>, guard: Guard) -> Router {
+pub(super) fn app(source: Arc<dyn Daemon>, guard: Guard) -> Router {
     let api = Router::new()
         .route("/openapi.json", get(openapi))
         .route("/status", get(status))
@@ -105,7 +105,7 @@ async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-async fn asked(source: &dyn StatusSource) -> Option<Status> {
+async fn asked(source: &dyn Daemon) -> Option<Status> {
     timeout(PATIENCE, source.status()).await.ok()
 }
 

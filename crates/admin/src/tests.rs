@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::{Admin, Secret, Token};
 use ops::status::{Status, sample};
-use ops::{SendFuture, StatusSource};
+use ops::{Daemon, SendFuture};
 
 use super::AdminApi;
 
@@ -14,7 +14,7 @@ const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
 struct Fixed;
 
-impl StatusSource for Fixed {
+impl Daemon for Fixed {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { sample() })
     }

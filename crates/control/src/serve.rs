@@ -9,7 +9,7 @@ use logging::{self, AUDIT, RepeatLimit};
 use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
-use ops::{Life, StatusSource, WrongConfig};
+use ops::{Daemon, Life, WrongConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -77,7 +77,7 @@ impl ControlSocket {
     }
 
     /// Answers until dropped.
-    pub async fn serve(self, source: Arc<dyn StatusSource>, life: Life) {
+    pub async fn serve(self, source: Arc<dyn Daemon>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
         let complaints = RepeatLimit::new();
@@ -105,7 +105,7 @@ impl ControlSocket {
     }
 }
 
-async fn converse(stream: UnixStream, source: &dyn StatusSource, life: &Life) -> io::Result<()> {
+async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -163,7 +163,7 @@ fn not_here() -> Answer {
     Answer::Error("nothing to measure here".to_owned())
 }
 
-async fn answer(request: Request, source: &dyn StatusSource, life: &Life) -> Answer {
+async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
     match request {
         Request::Status => match timeout(STATUS_TIMEOUT, source.status()).await {
             Ok(status) => Answer::Status(Box::new(status)),
@@ -249,7 +249,7 @@ mod tests {
 
     struct Fixed;
 
-    impl StatusSource for Fixed {
+    impl Daemon for Fixed {
         fn status(&self) -> SendFuture<'_, Status> {
             Box::pin(async { sample() })
         }

@@ -15,7 +15,10 @@ const KEYS: usize = 1024;
 
 /// One per thread and kind of line.
 ///
-/// ```ignore
+/// ```
+/// # let limit = logging::RepeatLimit::new();
+/// # let (source_ip, reason) = ("192.0.2.1", "no token");
+/// # use std::time::Instant;
 /// if let Some(suppressed) = limit.pass(source_ip, Instant::now()) {
 ///     tracing::warn!(%reason, suppressed, "greeting refused");
 /// }

@@ -20,8 +20,8 @@ const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel s
 /// A future that may be sent; the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Whoever can say how things are.
-pub trait StatusSource: Send + Sync {
+/// A running daemon, as the control socket and the admin API see it.
+pub trait Daemon: Send + Sync {
     /// Whether all workers answer within `limit`.
     fn alive(&self, _limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(std::future::ready(true))
@@ -73,7 +73,7 @@ pub trait StatusSource: Send + Sync {
 }
 
 /// What runs between start and end: the wiring of a server or of a client.
-pub trait Role: StatusSource {
+pub trait Role: Daemon {
     /// One line for `systemctl status` and the log: what it serves.
     fn summary(&self) -> String;
 

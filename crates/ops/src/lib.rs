@@ -1,6 +1,6 @@
 //! The command port of a daemon: what a running `tunnel` can be asked and told, by whom ever.
 //!
-//! The control socket, the admin API and signals ask a [`StatusSource`]; the daemon's frame drives a
+//! The control socket, the admin API and signals ask a [`Daemon`]; the daemon's frame drives a
 //! [`Role`], which is a server or a client of crate `node`. What goes back and forth is plain data.
 //!
 //! | module | what |
@@ -27,7 +27,7 @@ pub mod status;
 pub mod term;
 mod token;
 
-pub use daemon::{Role, SendFuture, StatusSource};
+pub use daemon::{Daemon, Role, SendFuture};
 pub use life::{Life, Phase};
 pub use loaded::{Loaded, WrongConfig};
 pub use reload::Reloaded;

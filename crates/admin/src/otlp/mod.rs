@@ -21,7 +21,7 @@ use anyhow::Context as _;
 use axum::http::HeaderMap;
 use config::Otlp;
 use logging::RepeatLimit;
-use ops::StatusSource;
+use ops::Daemon;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -50,7 +50,7 @@ pub struct Push {
 
 impl Push {
     /// Pushes at once, and then once per interval, on a thread of its own.
-    pub fn start(settings: Otlp, source: Arc<dyn StatusSource>) -> anyhow::Result<Self> {
+    pub fn start(settings: Otlp, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
         let fields = fields(&settings.headers).map_err(anyhow::Error::msg)?;
         let resource = Resource::of_process().context("otlp")?;
         let pusher = Pusher { settings, fields, resource, source, started: None };
@@ -79,7 +79,7 @@ struct Pusher {
     settings: Otlp,
     fields: HeaderMap,
     resource: Resource,
-    source: Arc<dyn StatusSource>,
+    source: Arc<dyn Daemon>,
     /// When the sums were 0, as the first status told.
     started: Option<SystemTime>,
 }

@@ -13,7 +13,7 @@ use super::*;
 
 struct Fixed;
 
-impl StatusSource for Fixed {
+impl Daemon for Fixed {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { sample() })
     }

@@ -24,7 +24,7 @@ use config::{ClientConfig, Common};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
-use ops::{Life, Reloaded, Role, SendFuture, StatusSource, term};
+use ops::{Daemon, Life, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
@@ -133,7 +133,7 @@ impl Client {
     }
 }
 
-impl StatusSource for Client {
+impl Daemon for Client {
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(self.workers.answer(limit))
     }

@@ -38,7 +38,7 @@ use logging::AUDIT;
 use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
-use ops::{Life, Reloaded, Role, SendFuture, StatusSource, WrongConfig};
+use ops::{Daemon, Life, Reloaded, Role, SendFuture, WrongConfig};
 use proto::LinkConfig;
 use proto::greeting::Name;
 use tls::Identity;
@@ -202,7 +202,7 @@ impl Server {
     }
 }
 
-impl StatusSource for Server {
+impl Daemon for Server {
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         Box::pin(self.workers.answer(limit))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use logging::AUDIT;
-use ops::StatusSource;
+use ops::Daemon;
 
 use super::told::Told;
 use crate::watch::{self, Seen};

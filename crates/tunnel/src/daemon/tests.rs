@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use ops::status::Status;
-use ops::{Reloaded, SendFuture, StatusSource};
+use ops::{Daemon, Reloaded, SendFuture};
 use tokio::sync::Notify;
 
 use super::*;
@@ -23,7 +23,7 @@ impl Recorded {
     }
 }
 
-impl StatusSource for Recorded {
+impl Daemon for Recorded {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { Status { state: "running".into(), ..Status::default() } })
     }

@@ -11,7 +11,7 @@ use ops::enrol::{Opened, Order};
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
 use ops::status::{Status, Streams};
-use ops::{Life, Phase, Reloaded, Role, SendFuture, StatusSource};
+use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture};
 
 use crate::config_file::ConfigFile;
 use crate::notify;
@@ -107,7 +107,7 @@ impl Told {
     }
 }
 
-impl StatusSource for Told {
+impl Daemon for Told {
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         self.role.alive(limit)
     }

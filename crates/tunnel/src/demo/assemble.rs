@@ -9,7 +9,7 @@ use anyhow::Context;
 use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
 use node::client::Client;
 use node::server::Server;
-use ops::{StatusSource, WrongConfig};
+use ops::{Daemon, WrongConfig};
 use tls::self_signed;
 
 use super::Assembly;
