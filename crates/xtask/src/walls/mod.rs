@@ -18,8 +18,9 @@ pub(crate) const PURE: &[&str] = &["config", "congestion", "proto"];
 /// What a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
-/// Crates that serve every transport and compile no TLS.
-const WITHOUT_TLS: &[&str] = &["link", "net", "relay", "transport"];
+/// Crates that serve every transport, or ask a daemon, and compile no TLS.
+const WITHOUT_TLS: &[&str] =
+    &["admin", "control", "link", "logging", "net", "ops", "relay", "transport"];
 
 /// What they must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "rustls", "x509-parser"];
