@@ -77,11 +77,6 @@ pub trait Role: Daemon {
     /// One line for `systemctl status` and the log: what it serves.
     fn summary(&self) -> String;
 
-    /// Ready when the role cannot go on, with the reason; most never are.
-    fn failed(&self) -> SendFuture<'_, anyhow::Error> {
-        Box::pin(std::future::pending())
-    }
-
     /// Whether it lets a client of this name in.
     fn knows(&self, _name: &str) -> bool {
         false

@@ -118,8 +118,8 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         Ok(loaded)
     });
     let source = server::Source { load, state: state.path().to_owned(), enrolled };
-    let start = async |life| {
-        let role = server::start(config, identity, source, life).await?;
+    let start = async || {
+        let role = server::start(config, identity, source).await?;
         if let Some(order) = order {
             first_start::enroll(role.as_ref(), order).await?;
         }
@@ -146,7 +146,7 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let frame = frame(&args.daemon, &config.common, &instance, &Places::of_process())?;
     let args = args.clone();
     let source: client::Source = Box::new(move |instead| load::client(&args, instead));
-    let start = async |life| client::start(config, source, life).await;
+    let start = async || client::start(config, source).await;
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();

@@ -24,7 +24,7 @@ use config::{ClientConfig, Common};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
-use ops::{Daemon, Life, Reloaded, Role, SendFuture, term};
+use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
@@ -76,11 +76,7 @@ struct Shared {
 }
 
 /// Starts workers, links and the listeners of forwards.
-pub async fn start(
-    config: ClientConfig,
-    source: Source,
-    _life: Life,
-) -> anyhow::Result<Arc<dyn Role>> {
+pub async fn start(config: ClientConfig, source: Source) -> anyhow::Result<Arc<dyn Role>> {
     let client = Client::start(config).await?;
     Ok(Arc::new(Client { source: Some(source), ..client }))
 }

@@ -38,7 +38,7 @@ use logging::AUDIT;
 use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
-use ops::{Daemon, Life, Reloaded, Role, SendFuture, WrongConfig};
+use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
 use proto::LinkConfig;
 use proto::greeting::Name;
 use tls::Identity;
@@ -114,7 +114,6 @@ pub async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
     source: Source,
-    _life: Life,
 ) -> anyhow::Result<Arc<dyn Role>> {
     let link = memory::link_config(&config.common);
     let (kept, state) = (Arc::clone(&source.enrolled), source.state.clone());

@@ -41,7 +41,7 @@ pub(crate) struct Frame {
 /// Runs a role from start to end. Inside the slow runtime.
 pub(crate) async fn run(
     frame: Frame,
-    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
+    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let life = Life::new();
     let signals = Signals::catch().context("catching signals")?;
@@ -54,12 +54,12 @@ pub(crate) async fn run(
 async fn live(
     frame: &Frame,
     life: &Life,
-    start: impl AsyncFnOnce(Life) -> anyhow::Result<Arc<dyn Role>>,
+    start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Role>>,
 ) -> anyhow::Result<()> {
     let socket = ControlSocket::bind(&frame.control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
     let role = tokio::select! {
-        started = start(life.clone()) => started?,
+        started = start() => started?,
         // Whoever asked for the end while names resolve or ports bind shall have it.
         () = life.reached(Phase::Draining) => {
             tracing::info!("stopped before it had started");
@@ -96,17 +96,14 @@ async fn live(
     let summary = role.summary();
     notify::ready(&summary);
     tracing::info!("{summary}");
-    let outcome = tokio::select! {
-        () = life.reached(Phase::Draining) => Ok(()),
-        reason = role.failed() => Err(reason),
+    tokio::select! {
+        () = life.reached(Phase::Draining) => {}
         never = notify::feed_watchdog(async |limit| role.alive(limit).await) => match never {},
-    };
+    }
     following.iter().for_each(JoinHandle::abort);
     let drain_timeout = role.common().drain_timeout.duration();
     notify::stopping(drain_timeout);
-    if outcome.is_ok() {
-        drain(role.as_ref(), drain_timeout, life).await;
-    }
+    drain(role.as_ref(), drain_timeout, life).await;
     #[cfg(feature = "otlp")]
     if let Some(push) = push {
         // The workers still know their figures.
@@ -118,7 +115,7 @@ async fn live(
     // Waits until the socket's file is gone.
     drop(serving.await);
     tracing::info!("stopped");
-    outcome
+    Ok(())
 }
 
 fn start_api(common: &Common, told: &Arc<Told>) -> anyhow::Result<Option<AdminApi>> {

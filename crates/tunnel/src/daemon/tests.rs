@@ -92,7 +92,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
         (before, after)
     };
     let life = Life::new();
-    let running = live(&frame, &life, async |_| Ok(started));
+    let running = live(&frame, &life, async || Ok(started));
     let (outcome, (before, after)) = tokio::join!(running, asks);
     outcome.unwrap();
     assert_eq!((&*before.state, before.pid), ("running", std::process::id()));
@@ -121,7 +121,7 @@ async fn a_second_wish_to_end_cuts_the_drain() {
         life.drain();
         life.end();
     };
-    let (outcome, ()) = tokio::join!(live(&frame, &life, async |_| Ok(started)), ends);
+    let (outcome, ()) = tokio::join!(live(&frame, &life, async || Ok(started)), ends);
     outcome.unwrap();
     assert_eq!(role.seen.lock().unwrap().last(), Some(&"close"));
 }
@@ -141,7 +141,7 @@ async fn a_role_whose_api_cannot_start_is_closed() {
     let api = Some(taken.local_addr().unwrap());
     let role = Arc::new(Recorded { api, ..Recorded::default() });
     let started: Arc<dyn Role> = role.clone();
-    let outcome = live(&frame(dir.path()), &Life::new(), async |_| Ok(started)).await;
+    let outcome = live(&frame(dir.path()), &Life::new(), async || Ok(started)).await;
     assert!(outcome.unwrap_err().to_string().contains("admin API on 127.0.0.1"));
     assert_eq!(*role.seen.lock().unwrap(), ["close"]);
 }
@@ -150,7 +150,7 @@ async fn a_role_whose_api_cannot_start_is_closed() {
 async fn a_role_that_cannot_start_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
     let frame = frame(dir.path());
-    let start = async |_| Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
+    let start = async || Err::<Arc<dyn Role>, _>(anyhow::anyhow!("port taken"));
     let error = live(&frame, &Life::new(), start).await.unwrap_err();
     assert_eq!(error.to_string(), "port taken");
     assert!(!frame.control.path.exists());
