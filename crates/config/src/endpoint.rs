@@ -8,80 +8,10 @@ use std::str::FromStr;
 
 use proto::{UnixAddr, UnixAddrError};
 
-use crate::BadValue;
-
-/// Transports of the design that a later build brings: no typo, so they get words of their own.
-const LATER: &[&str] = &["kcp", "mux", "webrtc"];
+use crate::{BadValue, Scheme};
 
 /// Longest host name in characters (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
-
-/// A transport of this build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// TLS 1.3 over TCP.
-    Tls,
-    /// Plain TCP.
-    Tcp,
-    /// WebSocket over TLS.
-    Wss,
-    /// WebSocket without TLS: behind a reverse proxy that has it.
-    Ws,
-    /// QUIC, with TLS 1.3 in it, over UDP.
-    Quic,
-}
-
-impl Transport {
-    const ALL: [Self; 5] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws, Self::Quic];
-
-    /// The scheme in URLs.
-    #[must_use]
-    pub const fn scheme(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Tcp => "tcp",
-            Self::Wss => "wss",
-            Self::Ws => "ws",
-            Self::Quic => "quic",
-        }
-    }
-
-    /// The port where none is given.
-    #[must_use]
-    pub const fn default_port(self) -> u16 {
-        match self {
-            Self::Tls | Self::Tcp | Self::Quic => 7000,
-            Self::Wss => 443,
-            Self::Ws => 80,
-        }
-    }
-
-    /// Whether our own ends speak TLS.
-    #[must_use]
-    pub const fn has_tls(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss | Self::Quic)
-    }
-
-    /// Whether TLS reaches from one of our ends to the other, so that a log-in is bound to its very
-    /// connection: a certificate may be all of it, and a stranger may introduce himself. A WebSocket
-    /// may come through a reverse proxy at which TLS ends.
-    #[must_use]
-    pub const fn binds_log_ins(self) -> bool {
-        matches!(self, Self::Tls | Self::Quic)
-    }
-
-    /// Whether it is UDP below, not TCP: ports of its own, and no proxy on the way.
-    #[must_use]
-    pub const fn is_udp(self) -> bool {
-        matches!(self, Self::Quic)
-    }
-
-    /// Whether it begins with a request of HTTP.
-    #[must_use]
-    pub const fn is_http(self) -> bool {
-        matches!(self, Self::Wss | Self::Ws)
-    }
-}
 
 /// A host: a name to resolve or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,8 +78,8 @@ impl fmt::Display for Host {
 /// Where a carrier listens or is dialled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// How.
-    pub transport: Transport,
+    /// The transport.
+    pub scheme: Scheme,
     /// Name or address.
     pub host: Host,
     /// Port of TCP, or of UDP where that is below; 0 lets the system choose (listeners only).
@@ -166,20 +96,14 @@ impl FromStr for Endpoint {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err(BadValue::new(format!("`{text}` has no transport")).hint(hint));
         };
-        let known = Transport::ALL.into_iter().find(|transport| transport.scheme() == scheme);
-        let Some(transport) = known else {
-            let bad = if LATER.contains(&scheme) {
-                BadValue::new(format!("transport {scheme} is not in this build"))
-            } else {
-                BadValue::new(format!("unknown transport `{scheme}`"))
-            };
-            return Err(bad.hint("use tls://, quic://, wss://, ws:// or tcp://"));
-        };
+        let scheme = Scheme::of_url(scheme)?;
         let (rest, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-        if !path.is_empty() && !transport.is_http() {
-            return Err(
-                BadValue::new(format!("`{text}`: a {scheme}:// address has no path")).hint(hint)
-            );
+        if !path.is_empty() && !scheme.http {
+            return Err(BadValue::new(format!(
+                "`{text}`: a {}:// address has no path",
+                scheme.name
+            ))
+            .hint(hint));
         }
         let path = if path.is_empty() { None } else { Some(self::path(path)?) };
         let (host, port) = split(rest)?;
@@ -188,9 +112,9 @@ impl FromStr for Endpoint {
                 .hint("[::] is every address of the machine"));
         }
         Ok(Self {
-            transport,
+            scheme,
             host: host.parse()?,
-            port: port.map_or_else(|| Ok(transport.default_port()), self::port)?,
+            port: port.map_or_else(|| Ok(scheme.port), self::port)?,
             path,
         })
     }
@@ -198,7 +122,7 @@ impl FromStr for Endpoint {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}:{}", self.transport.scheme(), self.host, self.port)?;
+        write!(f, "{}://{}:{}", self.scheme.name, self.host, self.port)?;
         f.write_str(self.path.as_deref().unwrap_or_default())
     }
 }
@@ -342,16 +266,17 @@ pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Over;
     use proptest::prelude::*;
 
     proptest! {
         #[test]
         fn a_shown_endpoint_reads_back(
-            ip: IpAddr, port: u16, kind in 0..Transport::ALL.len(), path in proptest::option::of("/[a-z/?=%]{0,9}"),
+            ip: IpAddr, port: u16, kind in 0..Scheme::ALL.len(), path in proptest::option::of("/[a-z/?=%]{0,9}"),
         ) {
-            let transport = Transport::ALL[kind];
-            let path = path.filter(|_| transport.is_http());
-            let e = Endpoint { transport, host: Host::Ip(ip), port, path };
+            let scheme = Scheme::ALL[kind];
+            let path = path.filter(|_| scheme.http);
+            let e = Endpoint { scheme, host: Host::Ip(ip), port, path };
             prop_assert_eq!(e.to_string().parse(), Ok(e));
         }
 
@@ -384,7 +309,7 @@ mod tests {
         let at = read("quic://a.example").unwrap();
         assert_eq!(at.to_string(), "quic://a.example:7000");
         assert_eq!(read("quic://[::]:0").map(|e| e.to_string()).as_deref(), Ok("quic://[::]:0"));
-        assert!(at.transport.has_tls() && at.transport.binds_log_ins() && at.transport.is_udp());
+        assert!(at.scheme.tls && at.scheme.binds_log_ins && at.scheme.over == Over::Udp);
         for bad in ["quic://a/b", "quic://", "quic://a:70000", "quic://a?b"] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -25,12 +25,13 @@ mod problem;
 mod proxy;
 mod rights;
 pub mod sample;
+mod scheme;
 mod secret;
 mod units;
 mod yaml;
 
 pub use decode::{Sources, keys};
-pub use endpoint::{Endpoint, Host, Local, Target, Transport};
+pub use endpoint::{Endpoint, Host, Local, Target};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
@@ -46,6 +47,7 @@ pub use otlp::Collector;
 pub use problem::{BadValue, Problem};
 pub use proxy::{Proxy, ProxyKind};
 pub use rights::{ForwardRight, ForwardRights, PortRight, PortRights};
+pub use scheme::{Over, Scheme};
 pub use secret::Secret;
 pub use units::{Size, Span};
 pub use yaml::FILE_MAX;

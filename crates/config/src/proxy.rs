@@ -110,7 +110,7 @@ pub(crate) fn of_environment(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<Proxy>, (&'static str, BadValue)> {
     let set = |name: &&'static str| env(name).is_some_and(|value| !value.trim().is_empty());
-    let own: &[&'static str] = if endpoint.transport.has_tls() {
+    let own: &[&'static str] = if endpoint.scheme.tls {
         &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
     } else {
         &["http_proxy", "all_proxy", "ALL_PROXY"]

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use config::{ClientConfig, Common, KeyPair, ServerConfig};
-use node::transports;
+use node::transports::{self, Unfit};
 use tls::{Identity, MaterialError, Trust, client_config};
 
 /// Something named that cannot be used.
@@ -31,8 +31,7 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
         authorities(Trust::Authority(ca.clone()), &tls, "client_ca", &mut faults);
     }
     if let Some(auth) = &config.auth {
-        let headers = vec!["auth.http.headers".to_owned()];
-        way(&auth.path, headers, &["auth.http.tls".to_owned()], &mut faults);
+        way(&auth.path, &["auth.http.".to_owned()], &["auth.http.tls".to_owned()], &mut faults);
     }
     collector(&config.common, &mut faults);
     faults
@@ -43,21 +42,20 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     collector(&config.common, &mut faults);
     for (n, path) in config.servers.iter().enumerate() {
-        let headers = vec![format!("servers[{n}].headers"), "headers".to_owned()];
+        let places = [format!("servers[{n}]."), String::new()];
         let sections = [format!("servers[{n}].tls"), "tls".to_owned()];
-        way(path, headers, &sections, &mut faults);
+        way(path, &places, &sections, &mut faults);
     }
     faults
 }
 
-/// `headers` and `sections` are where its keys may stand.
-fn way(path: &config::Path, headers: Vec<String>, sections: &[String], faults: &mut Vec<Fault>) {
-    if path.endpoint.transport.is_http()
-        && let Err(error) = transports::request(path)
-    {
-        faults.push(Fault { keys: headers, problem: error.to_string(), fatal: true });
+/// `places` and `sections` are where its keys may stand, and those of its TLS.
+fn way(path: &config::Path, places: &[String], sections: &[String], faults: &mut Vec<Fault>) {
+    if let Err(Unfit { key, problem }) = transports::check(path) {
+        let keys = places.iter().map(|place| format!("{place}{key}")).collect();
+        faults.push(Fault { keys, problem, fatal: true });
     }
-    if !path.endpoint.transport.has_tls() {
+    if !path.endpoint.scheme.tls {
         return;
     }
     match &path.trust {

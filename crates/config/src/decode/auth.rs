@@ -59,7 +59,7 @@ fn url(text: &str) -> Result<Endpoint, BadValue> {
     if endpoint.port == 0 {
         return Err(BadValue::new("port 0 cannot be dialled"));
     }
-    if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
+    if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
         return Err(BadValue::new("no TLS on the way to who says whom to let in")
             .hint("use https://, or http:// on loopback"));
     }

@@ -13,7 +13,7 @@ use crate::endpoint::{tcp, unix};
 use crate::model::{ClientConfig, Field, Forward, KeyPair, Path, Trust};
 use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, Host, Local, Secret, Span, Transport};
+use crate::{BadValue, Endpoint, Host, Local, Over, Scheme, Secret, Span};
 
 /// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
 const RETRY_MIN: u64 = 200;
@@ -60,8 +60,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     }
     let name = s.value("name", common::name);
     // A certificate is bound to its connection, which ends at a reverse proxy.
-    let is_enough =
-        |path: &Path| path.identity.is_some() && path.endpoint.transport.binds_log_ins();
+    let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
     let has_one = servers.iter().any(|path| path.identity.is_some());
     let hint = if has_one { TOKEN_BESIDE } else { common::TOKEN_WANTED };
@@ -218,14 +217,14 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
     })?;
-    if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
+    if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
         let bad = BadValue::new("no TLS on the way to the server");
-        let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
-        cx.warn(url.at(), &url.path, bad.hint(format!("use {with}")));
+        let with = endpoint.scheme.with_tls().name;
+        cx.warn(url.at(), &url.path, bad.hint(format!("use {with}://")));
     }
     let wish = section.and_then(wish);
-    if endpoint.transport.is_udp() {
-        of_udp(cx, &url, section, wish.as_ref(), shared);
+    if endpoint.scheme.over == Over::Udp {
+        of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
         return Some(Path { endpoint, trust, identity, sni, headers: Vec::new(), proxy: None });
     }
     let proxy = match wish.as_ref().or(shared.proxy) {
@@ -244,23 +243,29 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
 /// of the environment are for TCP by custom.
 fn of_udp(
     cx: &Cx<'_>,
-    url: &Item,
+    (url, scheme): (&Item, Scheme),
     section: Option<&Section<'_>>,
     own: Option<&Wish>,
     shared: &Shared<'_>,
 ) {
+    let name = format!("{}://", scheme.name);
+    let through = |last| Scheme::list(last, |scheme| scheme.tls && scheme.over == Over::Tcp);
     if let Some(s) = section.filter(|s| s.key("headers").is_some()) {
-        let bad = BadValue::new("quic:// has no request that they could be in");
-        s.bad("headers", bad.hint("remove them: they are for wss:// and ws://"));
+        let bad = BadValue::new(format!("{name} has no request that they could be in"));
+        let http = Scheme::list("and", |scheme| scheme.http);
+        s.bad("headers", bad.hint(format!("remove them: they are for {http}")));
     }
     let bad =
-        |proxy| BadValue::new(format!("quic:// is UDP, which the proxy {proxy} does not take"));
+        |proxy| BadValue::new(format!("{name} is UDP, which the proxy {proxy} does not take"));
     match (section, own, shared.proxy) {
         (Some(s), Some(Wish::Of(proxy)), _) => {
-            s.bad("proxy", bad(proxy).hint("remove it, or go there by tls:// or wss://"));
+            s.bad("proxy", bad(proxy).hint(format!("remove it, or go there by {}", through("or"))));
         }
         (_, None, Some(Wish::Of(proxy))) => {
-            let hint = "with `proxy: none` beside its `url` it goes there directly; tls:// and wss:// go through it";
+            let hint = format!(
+                "with `proxy: none` beside its `url` it goes there directly; {} go through it",
+                through("and")
+            );
             cx.problem(url.at(), &url.path, bad(proxy).hint(hint));
         }
         (_, None | Some(_), _) => {}

@@ -11,7 +11,7 @@ use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, auth, common};
 use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, PortRights, Transport};
+use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, Over, PortRights, Scheme};
 
 /// `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
@@ -61,7 +61,7 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
     }
     for item in items {
         let Some(endpoint) = s.cx.value(&item, str::parse::<Endpoint>) else { continue };
-        let (is_udp, port) = (endpoint.transport.is_udp(), endpoint.port);
+        let (is_udp, port) = (endpoint.scheme.over == Over::Udp, endpoint.port);
         let taken = if is_udp { &mut udp } else { &mut tcp };
         let clash = match &endpoint.host {
             Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
@@ -84,10 +84,11 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
             let bad = BadValue::new("a listener is found by its path, not by a query");
             s.cx.problem(item.at(), &item.path, bad.hint("remove what follows the `?`"));
         }
-        if !endpoint.transport.has_tls() && !endpoint.host.is_loopback() {
+        if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
             let bad = BadValue::new("no TLS on an address others can reach");
-            let with = if endpoint.transport == Transport::Ws { "wss://" } else { "tls://" };
-            s.cx.warn(item.at(), &item.path, bad.hint(format!("use {with} or bind 127.0.0.1")));
+            let with = endpoint.scheme.with_tls().name;
+            let hint = format!("use {with}:// or bind 127.0.0.1");
+            s.cx.warn(item.at(), &item.path, bad.hint(hint));
         }
         all.push(endpoint);
     }
@@ -149,8 +150,9 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
             may.then(|| Rights::none(bind))?
         }
     };
-    if !listen.is_empty() && !listen.iter().any(|at| at.transport.binds_log_ins()) {
-        let bad = BadValue::new("who is unknown can come in over tls:// and quic:// only");
+    if !listen.is_empty() && !listen.iter().any(|at| at.scheme.binds_log_ins) {
+        let over = Scheme::list("and", |scheme| scheme.binds_log_ins);
+        let bad = BadValue::new(format!("who is unknown can come in over {over} only"));
         s.cx.warn(item.at(), &item.path, bad.hint("add such a port under `listen`"));
     }
     Some(rights)

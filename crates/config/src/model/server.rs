@@ -44,8 +44,8 @@ impl HttpAuth {
     /// The URL as written, but for what a parser changes.
     #[must_use]
     pub fn url(&self) -> String {
-        let Endpoint { transport, host, port, path } = &self.path.endpoint;
-        let scheme = if transport.has_tls() { "https" } else { "http" };
+        let Endpoint { scheme, host, port, path } = &self.path.endpoint;
+        let scheme = if scheme.tls { "https" } else { "http" };
         format!("{scheme}://{host}:{port}{}", path.as_deref().unwrap_or("/"))
     }
 }
@@ -115,7 +115,7 @@ impl ServerConfig {
 
     /// Whether TLS is for listeners that wait for a restart: then it waits with them.
     fn keeps_tls(&self, other: &Self) -> bool {
-        let has_tls = |config: &Self| config.listen.iter().any(|at| at.transport.has_tls());
+        let has_tls = |config: &Self| config.listen.iter().any(|at| at.scheme.tls);
         has_tls(self) != has_tls(other)
     }
 

@@ -158,19 +158,16 @@ impl Server {
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
         let mut listen = Vec::new();
-        for (endpoint, sockets) in groups {
-            let address = sockets.local_addr()?;
-            let (scheme, path) = (endpoint.transport.scheme(), endpoint.path.as_deref());
-            let url = format!("{scheme}://{address}{}", path.unwrap_or_default());
+        for (endpoint, bound) in groups {
+            let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref());
+            let url = format!("{scheme}://{}{}", bound.address, path.unwrap_or_default());
             tracing::info!("listening for clients on {url}");
             listen.push(url);
-            for (handle, socket) in workers.handles().iter().zip(sockets.by_worker()) {
-                let (registry, side) = (Arc::clone(&registry), side.clone());
-                let endpoint = endpoint.clone();
+            for (handle, open) in workers.handles().iter().zip(bound.by_worker) {
+                let registry = Arc::clone(&registry);
                 handle
                     .call(move |worker| {
-                        let listener = side.listener(&endpoint, socket)?;
-                        accept::start(worker, registry, listener);
+                        accept::start(worker, registry, open()?);
                         std::io::Result::Ok(())
                     })
                     .await??;

@@ -1,37 +1,37 @@
 //! `quic://` in both roles: from the configuration to what `transport-quic` wants, and what a server
 //! keeps of it over restarts.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{Congestion, ServerConfig};
+use config::{Common, Congestion, Endpoint};
+use net::Current;
 use net::udp::{self, Buffers};
-use transport_quic::{Keys, Known, Peers, QuicServer, QuicSettings};
+use transport::Dialer;
+use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
+use transport_tcp::Speech;
 
-use crate::transports::bind_advice;
+use super::{
+    Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
+};
 
 /// For so long the link goes on asking somebody who does not answer its keepalive.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// What the listeners of a server have in common.
-#[derive(Clone, Debug)]
-pub(crate) struct QuicSide {
-    pub(crate) server: QuicServer,
-    /// Clients of the process before this one, which are called back.
-    left: Arc<[Known]>,
-}
+pub(super) struct Quic;
 
-impl QuicSide {
-    /// Reads what the process before this one left in `state`. Without a folder nothing is kept.
-    pub(crate) fn new(
-        config: &ServerConfig,
-        tls: net::Current<tls::ServerConfig>,
-        state: Option<&Path>,
-    ) -> anyhow::Result<Self> {
-        let (keys, peers, left) = match state {
+impl Family for Quic {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["quic"]
+    }
+
+    /// Reads what the process before this one left in the state directory. Without one nothing is kept.
+    fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
+        let tls = material::tls_server(setup, Speech::Tunnel)?;
+        let tls: Current<_> = tls.context("quic:// without a certificate")?.into();
+        let (keys, peers, left) = match setup.state {
             None => (Keys::fleeting()?, None, Vec::new()),
             Some(folder) => {
                 let keys = Keys::of(folder)?;
@@ -40,53 +40,86 @@ impl QuicSide {
                 (keys, Some(peers), left)
             }
         };
-        let ca = config.tls.client_ca.as_deref();
-        let server = QuicServer::new(tls, ca, settings(&config.common), keys, peers)?;
-        Ok(Self { server, left: left.into() })
+        let (ca, settings) =
+            (setup.config.tls.client_ca.as_deref(), settings(&setup.config.common));
+        let server = QuicServer::new(tls.clone(), ca, settings, keys, peers)?;
+        Ok(Arc::new(QuicListeners { tls, server, left: left.into() }))
     }
 
-    /// What connections from now on are to have; to be called when nothing can fail any more.
-    pub(crate) fn renewal(&self, config: &ServerConfig) -> anyhow::Result<impl FnOnce() + use<>> {
-        let settings = settings(&config.common);
-        Ok(self.server.renewal(config.tls.client_ca.as_deref(), settings)?)
+    fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
+        let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
+        let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
+        let dialer = QuicDialer::new(&tls, settings(common), buffers(&common.quic));
+        Ok(Arc::new(QuicDials(dialer.context("quic")?)))
     }
+}
 
+#[derive(Debug)]
+struct QuicListeners {
+    tls: Current<tls::ServerConfig>,
+    server: QuicServer,
+    /// Clients of the process before this one, which are called back.
+    left: Arc<[Known]>,
+}
+
+impl Listeners for QuicListeners {
     /// Binds a socket for each worker, and has the clients of the process before come back.
-    pub(crate) fn bind(
-        &self,
-        endpoint: &config::Endpoint,
-        address: SocketAddr,
-        count: usize,
-        quic: &config::Quic,
-    ) -> anyhow::Result<Vec<UdpSocket>> {
-        let group = udp::udp_group(address, count).map_err(|e| {
+    fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
             let advice = bind_advice(e.kind());
             anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
         })?;
         for socket in &group {
-            udp::raise(socket, buffers(quic))?;
+            udp::raise(socket, buffers(&common.quic))?;
         }
-        if let Some(first) = group.first() {
-            let called = self.server.call_back(first, &self.left)?;
-            if called > 0 {
-                let connections = called;
-                tracing::info!(
-                    connections,
-                    "clients of the server before this one were called back"
-                );
-            }
+        let first = group.first().context("no socket")?;
+        let called = self.server.call_back(first, &self.left)?;
+        if called > 0 {
+            let connections = called;
+            tracing::info!(connections, "clients of the server before this one were called back");
         }
-        Ok(group)
+        let address = first.local_addr()?;
+        let count = group.len();
+        let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
+            let server = self.server.clone();
+            Box::new(move || Ok(Box::new(QuicListener::new(socket, worker, count, &server)?)))
+        });
+        Ok(Bound { address, by_worker: by_worker.collect() })
+    }
+
+    fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
+        let new = material::tls_server(setup, Speech::Tunnel)?;
+        let (ca, settings) =
+            (setup.config.tls.client_ca.as_deref(), settings(&setup.config.common));
+        let (renew, tls) = (self.server.renewal(ca, settings)?, self.tls.clone());
+        Ok(Box::new(move || {
+            renew();
+            material::replace(Some(&tls), new);
+        }))
+    }
+}
+
+/// With the tickets that all its dialers share.
+#[derive(Debug)]
+struct QuicDials(QuicDialer);
+
+impl Dials for QuicDials {
+    fn dialer(&self, link: Option<u8>) -> Rc<dyn Dialer> {
+        let dialer = self.0.clone();
+        Rc::new(match link {
+            Some(number) => dialer.steered(number),
+            None => dialer,
+        })
     }
 }
 
 /// As the configuration says them.
-pub(crate) fn buffers(quic: &config::Quic) -> Buffers {
+fn buffers(quic: &config::Quic) -> Buffers {
     let bytes = |size: config::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
     Buffers { receive: bytes(quic.receive_buffer), send: bytes(quic.send_buffer) }
 }
 
-pub(crate) fn settings(common: &config::Common) -> QuicSettings {
+fn settings(common: &Common) -> QuicSettings {
     let congestion = match common.quic.congestion {
         Congestion::Bbr => transport_quic::Congestion::Bbr,
         Congestion::Cubic => transport_quic::Congestion::Cubic,

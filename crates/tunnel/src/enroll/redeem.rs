@@ -121,7 +121,7 @@ fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
     for pin in kinds {
         let config = checked(code, args, pin)?;
         for path in &config.servers {
-            let (has_tls, is_pinned) = (path.endpoint.transport.has_tls(), pin.is_some());
+            let (has_tls, is_pinned) = (path.endpoint.scheme.tls, pin.is_some());
             // Once is enough where there is no certificate.
             if !has_tls && is_pinned {
                 continue;
@@ -238,7 +238,7 @@ fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroi
 }
 
 fn has_tls(url: &str) -> bool {
-    url.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.transport.has_tls())
+    url.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.scheme.tls)
 }
 
 /// A file that is there for us to fill, and goes if we do not: the code must not be spent before we

@@ -71,7 +71,7 @@ impl Asked {
     /// Reads the certificates that it names.
     pub(super) fn new(config: &ServerConfig) -> anyhow::Result<Option<Arc<Self>>> {
         let Some(auth) = &config.auth else { return Ok(None) };
-        let way = Way::new(&auth.path, &config.common).context("auth.http")?;
+        let way = Way::of_http(&auth.path).context("auth.http")?;
         Ok(Some(Arc::new(Self {
             url: auth.url(),
             way,
@@ -95,7 +95,7 @@ impl Asked {
         }
         let request = request.body(Full::new(Bytes::from(question)))?;
         let answer = async {
-            let carrier = link::dial(&self.way.bare()).await?;
+            let carrier = link::dial(&self.way.path()).await?;
             http::ask(carrier.lane, request).await
         };
         let late = || format!("no answer within {:?}", self.timeout);

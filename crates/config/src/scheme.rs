@@ -1,0 +1,172 @@
+//! The table of transports: a row for each scheme of this build. Every list of schemes is made from
+//! this table, so a new transport is a new row.
+
+use crate::BadValue;
+
+/// Transports of the design that a later build brings: no typo, so they get words of their own.
+const LATER: &[&str] = &["kcp", "mux", "webrtc"];
+
+/// The protocol below a transport. Its ports are those of that protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// TCP; a proxy may be on the way.
+    Tcp,
+    /// UDP; no proxy takes it.
+    Udp,
+}
+
+/// A transport of this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// The scheme of its URLs.
+    pub name: &'static str,
+    /// The port of a URL that names none.
+    pub port: u16,
+    /// The protocol below.
+    pub over: Over,
+    /// Whether the two ends of the transport speak TLS.
+    pub tls: bool,
+    /// Whether TLS reaches from the client to the server, so that a log-in is bound to its very
+    /// connection: a certificate may then be all of a log-in, and a stranger may introduce himself. A
+    /// WebSocket may come through a reverse proxy at which TLS ends.
+    pub binds_log_ins: bool,
+    /// Whether the transport begins with a request of HTTP: its URL may have a path.
+    pub http: bool,
+}
+
+/// The table, preferred transports first.
+const TABLE: &[Scheme] = &[
+    Scheme {
+        name: "tls",
+        port: 7000,
+        over: Over::Tcp,
+        tls: true,
+        binds_log_ins: true,
+        http: false,
+    },
+    Scheme {
+        name: "quic",
+        port: 7000,
+        over: Over::Udp,
+        tls: true,
+        binds_log_ins: true,
+        http: false,
+    },
+    Scheme { name: "wss", port: 443, over: Over::Tcp, tls: true, binds_log_ins: false, http: true },
+    Scheme { name: "ws", port: 80, over: Over::Tcp, tls: false, binds_log_ins: false, http: true },
+    Scheme {
+        name: "tcp",
+        port: 7000,
+        over: Over::Tcp,
+        tls: false,
+        binds_log_ins: false,
+        http: false,
+    },
+];
+
+impl Scheme {
+    /// All transports of this build, preferred ones first.
+    pub const ALL: &'static [Self] = TABLE;
+
+    /// TLS 1.3 over TCP.
+    pub const TLS: Self = Self::row("tls");
+    /// QUIC, with TLS 1.3 in it.
+    pub const QUIC: Self = Self::row("quic");
+    /// WebSocket over TLS.
+    pub const WSS: Self = Self::row("wss");
+    /// WebSocket without TLS: behind a reverse proxy that has it.
+    pub const WS: Self = Self::row("ws");
+    /// TCP without TLS.
+    pub const TCP: Self = Self::row("tcp");
+
+    /// The transport with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|scheme| scheme.name == name)
+    }
+
+    /// The transports over this protocol.
+    pub fn over(over: Over) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |scheme| scheme.over == over)
+    }
+
+    /// The transport to use in the place of one without TLS, where others can listen on the way.
+    #[must_use]
+    pub fn with_tls(self) -> Self {
+        let alike = |other: &&Self| other.tls && (other.over, other.http) == (self.over, self.http);
+        Self::ALL.iter().find(alike).copied().unwrap_or(self)
+    }
+
+    /// `tls://, quic:// or tcp://`: the transports that fulfil a condition.
+    pub(crate) fn list(last: &str, wanted: impl Fn(&Self) -> bool) -> String {
+        let names: Vec<_> = Self::ALL.iter().filter(|scheme| wanted(scheme)).collect();
+        let names: Vec<_> = names.iter().map(|scheme| format!("{}://", scheme.name)).collect();
+        match names.split_last() {
+            Some((end, [])) => end.clone(),
+            Some((end, begin)) => format!("{} {last} {end}", begin.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    /// The transport of a URL, or why there is none.
+    pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
+        Self::named(name).ok_or_else(|| {
+            let bad = if LATER.contains(&name) {
+                BadValue::new(format!("transport {name} is not in this build"))
+            } else {
+                BadValue::new(format!("unknown transport `{name}`"))
+            };
+            bad.hint(format!("use {}", Self::list("or", |_| true)))
+        })
+    }
+
+    /// A row by its name, when the program is compiled.
+    const fn row(name: &str) -> Self {
+        let mut n = 0;
+        while n < TABLE.len() {
+            if is_same(TABLE[n].name.as_bytes(), name.as_bytes()) {
+                return TABLE[n];
+            }
+            n += 1;
+        }
+        panic!("no row of this name")
+    }
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    let mut n = 0;
+    while n < a.len() && n < b.len() && a[n] == b[n] {
+        n += 1;
+    }
+    n == a.len() && n == b.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_found_by_name_and_names_differ() {
+        for (n, scheme) in Scheme::ALL.iter().enumerate() {
+            assert_eq!(Scheme::named(scheme.name), Some(*scheme));
+            assert!(Scheme::ALL[..n].iter().all(|other| other.name != scheme.name));
+            assert!(!LATER.contains(&scheme.name));
+        }
+        assert_eq!(Scheme::named("TLS"), None);
+    }
+
+    #[test]
+    fn lists_follow_the_table() {
+        assert_eq!(Scheme::list("or", |_| true), "tls://, quic://, wss://, ws:// or tcp://");
+        assert_eq!(Scheme::list("and", |s| s.binds_log_ins), "tls:// and quic://");
+        assert_eq!(Scheme::list("or", |s| s.over == Over::Udp), "quic://");
+        assert_eq!(Scheme::list("or", |_| false), "");
+    }
+
+    #[test]
+    fn a_plain_transport_has_one_with_tls_beside_it() {
+        for (plain, with) in [(Scheme::WS, Scheme::WSS), (Scheme::TCP, Scheme::TLS)] {
+            assert_eq!(plain.with_tls(), with);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What more than one family makes of the configuration: TLS at either end, and the way through a
+//! proxy.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::Host;
+use net::Current;
+use tls::{Identity, ServerConfig, Trust};
+use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
+
+use super::Setup;
+use crate::identity;
+
+/// TLS of a server whose listeners speak this inside it. Without an identity there is none.
+pub(super) fn tls_server(
+    setup: &Setup<'_>,
+    speech: Speech,
+) -> anyhow::Result<Option<Arc<ServerConfig>>> {
+    let client_ca = setup.config.tls.client_ca.as_deref();
+    let server = |identity: &Identity| tls::server_config(identity, client_ca, &[speech.alpn()]);
+    setup.identity.map(server).transpose().context("tls")
+}
+
+/// Replaces what connections see, where both are there.
+pub(super) fn replace<T>(current: Option<&Current<T>>, new: Option<Arc<T>>) {
+    if let (Some(current), Some(new)) = (current, new) {
+        current.replace(new);
+    }
+}
+
+/// A host without brackets.
+pub(super) fn plain(host: &Host) -> String {
+    match host {
+        Host::Ip(ip) => ip.to_string(),
+        Host::Name(name) => name.clone(),
+    }
+}
+
+/// Where a proxy is, and what it is asked for a way.
+pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
+    let proxy = path.proxy.as_ref()?;
+    let (host, port) = (plain(&path.endpoint.host), path.endpoint.port);
+    let kind = match proxy.kind {
+        config::ProxyKind::Http => ProxyKind::Http,
+        config::ProxyKind::Socks5 => ProxyKind::Socks5,
+    };
+    let credentials = proxy.credentials.as_ref();
+    let credentials =
+        credentials.map(|(user, password)| (user.clone(), password.reveal().to_owned()));
+    Some((plain(&proxy.host), proxy.port, Via { kind, host, port, credentials }))
+}
+
+/// TLS of a client that speaks this inside it, where the scheme of the way has TLS.
+pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
+    if !path.endpoint.scheme.tls {
+        return Ok(None);
+    }
+    let trust = match &path.trust {
+        config::Trust::System => Trust::System,
+        config::Trust::Ca(file) => Trust::Authority(file.clone()),
+        config::Trust::Pins(pins) => {
+            let pins: Result<Vec<_>, _> = pins.iter().map(|pin| pin.parse()).collect();
+            Trust::Pins(pins?)
+        }
+    };
+    let identity =
+        path.identity.as_ref().map(|pair| Identity::load(&pair.cert, &pair.key)).transpose()?;
+    if let (Some(identity), Some(pair)) = (&identity, &path.identity) {
+        identity::warn_of_dates(identity, &pair.cert);
+    }
+    let config = tls::client_config(&trust, identity.as_ref(), &[speech.alpn()])?;
+    let name = tls::server_name(path.sni.as_deref().unwrap_or(&plain(&path.endpoint.host)))?;
+    Ok(Some(TlsClient { config, name }))
+}

@@ -1,0 +1,68 @@
+//! The listeners of a server, over all families.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::{Common, Endpoint, ServerConfig};
+use tls::Identity;
+
+use super::{Bound, FAMILIES, Listeners, Setup};
+
+/// What the listeners of a server have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerSide {
+    has_tls: bool,
+    /// Of the families that are listened for.
+    families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
+}
+
+impl ServerSide {
+    /// Reads the authorities of clients, and from `state` what a family keeps there. Without an
+    /// identity there is no TLS.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        identity: Option<&Identity>,
+        state: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let setup = Setup { config, identity, state };
+        let is_wanted = |names: &[&str]| {
+            config.listen.iter().any(|endpoint| names.contains(&endpoint.scheme.name))
+        };
+        let wanted = FAMILIES.into_iter().filter(|family| is_wanted(family.schemes()));
+        let families = wanted.map(|family| Ok((family.schemes(), family.listeners(&setup)?)));
+        let families = families.collect::<anyhow::Result<_>>()?;
+        Ok(Self { has_tls: identity.is_some(), families })
+    }
+
+    /// Whether one of the listeners speaks TLS.
+    pub(crate) const fn has_tls(&self) -> bool {
+        self.has_tls
+    }
+
+    /// Gives the listeners that there are what a configuration says now. Returns what puts it in
+    /// force, when nothing can fail any more.
+    pub(crate) fn renew(
+        &self,
+        config: &ServerConfig,
+        identity: Option<&Identity>,
+    ) -> anyhow::Result<impl FnOnce() + use<>> {
+        let setup = Setup { config, identity, state: None };
+        let renewals = self.families.iter().map(|(_, listeners)| listeners.renew(&setup));
+        let renewals = renewals.collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(move || renewals.into_iter().for_each(|renew| renew()))
+    }
+
+    /// Takes the port, once for each worker.
+    pub(crate) fn bind(
+        &self,
+        endpoint: &Endpoint,
+        common: &Common,
+        workers: usize,
+    ) -> anyhow::Result<Bound> {
+        let name = endpoint.scheme.name;
+        let found = self.families.iter().find(|(names, _)| names.contains(&name));
+        let (_, listeners) = found.with_context(|| format!("{name}:// has no transport"))?;
+        listeners.bind(endpoint, common, workers)
+    }
+}

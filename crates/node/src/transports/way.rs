@@ -1,0 +1,71 @@
+//! A path to a server, over whatever family.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use config::Common;
+
+use super::ws::HttpDials;
+use super::{Dials, family, material};
+
+/// A path to a server, checked; each worker makes its own dialer of it.
+#[derive(Clone, Debug)]
+pub struct Way {
+    url: String,
+    host: String,
+    port: u16,
+    /// Where the proxy is.
+    proxy: Option<(String, u16)>,
+    dials: Arc<dyn Dials>,
+}
+
+impl Way {
+    /// Reads certificates and pins.
+    pub fn new(path: &config::Path, common: &Common) -> anyhow::Result<Self> {
+        let dials = family(path.endpoint.scheme)?.dials(path, common);
+        Ok(Self::with(path, dials.with_context(|| path.endpoint.to_string())?))
+    }
+
+    /// A way for HTTP, over the connections of a WebSocket.
+    pub(crate) fn of_http(path: &config::Path) -> anyhow::Result<Self> {
+        let dials = HttpDials::new(path).with_context(|| path.endpoint.to_string())?;
+        Ok(Self::with(path, Arc::new(dials)))
+    }
+
+    fn with(path: &config::Path, dials: Arc<dyn Dials>) -> Self {
+        let endpoint = &path.endpoint;
+        let (url, host) = (endpoint.to_string(), material::plain(&endpoint.host));
+        let proxy = material::via(path).map(|(host, port, _)| (host, port));
+        Self { url, host, port: endpoint.port, proxy, dials }
+    }
+
+    /// The host as configured.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The path of a link, with a dialer of this thread. Links of consecutive numbers come to
+    /// different workers of the server, where the transport lets the client say so.
+    pub(crate) fn path_of_link(&self, number: u8) -> link::Path {
+        self.path_by(Some(number))
+    }
+
+    /// The path with a dialer of this thread.
+    pub fn path(&self) -> link::Path {
+        self.path_by(None)
+    }
+
+    fn path_by(&self, link: Option<u8>) -> link::Path {
+        // The proxy is who is dialled; it resolves the server's name.
+        let (host, port) = match &self.proxy {
+            Some((host, port)) => (host, *port),
+            None => (&self.host, self.port),
+        };
+        // What fails on the way may be the proxy.
+        let url = match &self.proxy {
+            Some((host, port)) => format!("{} (proxy {host}:{port})", self.url),
+            None => self.url.clone(),
+        };
+        link::Path { url, host: host.clone(), port, dialer: self.dials.dialer(link) }
+    }
+}

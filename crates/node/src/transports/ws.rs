@@ -1,0 +1,127 @@
+//! `wss://` and `ws://`: a WebSocket over TCP, with TLS at our own end or without. And HTTP alone, over
+//! the same connections.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use config::{Common, Endpoint, ServerConfig};
+use net::Current;
+use transport::Dialer;
+use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
+use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
+
+use super::{
+    Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material,
+};
+
+/// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, some
+/// after 30 s, and up to twice this time can pass.
+const STILL: Duration = Duration::from_secs(14);
+
+pub(super) struct Ws;
+
+impl Family for Ws {
+    fn schemes(&self) -> &'static [&'static str] {
+        &["wss", "ws"]
+    }
+
+    fn check(&self, path: &config::Path) -> Result<(), Unfit> {
+        let unfit =
+            |why: transport_ws::BadField| Unfit { key: "headers", problem: why.to_string() };
+        request(path).map(drop).map_err(unfit)
+    }
+
+    fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
+        let tls = material::tls_server(setup, Speech::Http)?.map(Into::into);
+        Ok(Arc::new(WsListeners { tls, terms: terms(setup.config).into() }))
+    }
+
+    fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
+        let tls = material::tls_client(path, Speech::Http)?;
+        let via = material::via(path).map(|(.., via)| via);
+        let (request, ping_after) = (request(path)?, ping_after(common));
+        Ok(Arc::new(WsDials { tls, via, request, ping_after }))
+    }
+}
+
+#[derive(Debug)]
+struct WsListeners {
+    tls: Option<Current<tls::ServerConfig>>,
+    terms: Current<Terms>,
+}
+
+impl Listeners for WsListeners {
+    fn bind(&self, endpoint: &Endpoint, _: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let tls = self.tls.clone().filter(|_| endpoint.scheme.tls);
+        ensure!(tls.is_some() == endpoint.scheme.tls, "{endpoint} without a certificate");
+        let (path, terms) = (endpoint.path.clone(), self.terms.clone());
+        bound_tcp(bind_tcp(endpoint, workers)?, move |socket| {
+            let inner = TcpListener::new(socket, tls.clone())?.speaking(Speech::Http);
+            Ok(Box::new(WsListener::new(inner, path.as_deref(), terms.clone())))
+        })
+    }
+
+    fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
+        let new = material::tls_server(setup, Speech::Http)?;
+        let (tls, current, terms) = (self.tls.clone(), self.terms.clone(), terms(setup.config));
+        Ok(Box::new(move || {
+            material::replace(tls.as_ref(), new);
+            current.replace(Arc::new(terms));
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct WsDials {
+    tls: Option<TlsClient>,
+    via: Option<Via>,
+    request: Request,
+    ping_after: Duration,
+}
+
+impl Dials for WsDials {
+    fn dialer(&self, _: Option<u8>) -> Rc<dyn Dialer> {
+        let inner = TcpDialer::new(self.tls.clone()).through(self.via.clone());
+        let inner = inner.speaking(Speech::Http);
+        Rc::new(WsDialer::new(inner, self.request.clone(), self.ping_after))
+    }
+}
+
+/// Dials of connections for HTTP: those of a WebSocket without what makes a WebSocket of them.
+#[derive(Debug)]
+pub(super) struct HttpDials(Option<TlsClient>);
+
+impl HttpDials {
+    pub(super) fn new(path: &config::Path) -> anyhow::Result<Self> {
+        Ok(Self(material::tls_client(path, Speech::Http)?))
+    }
+}
+
+impl Dials for HttpDials {
+    fn dialer(&self, _: Option<u8>) -> Rc<dyn Dialer> {
+        Rc::new(TcpDialer::new(self.0.clone()).speaking(Speech::Http))
+    }
+}
+
+fn terms(config: &ServerConfig) -> Terms {
+    let trusted = config.trusted_proxies.clone();
+    let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
+    Terms { proxies, ping_after: ping_after(&config.common) }
+}
+
+fn ping_after(common: &Common) -> Duration {
+    STILL.min(common.keepalive.duration())
+}
+
+/// What is asked for in the opening handshake of a WebSocket.
+pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
+    let Endpoint { scheme, host, port, path: place } = &path.endpoint;
+    // RFC 9110 section 7.2: the port is left out where it is the scheme's own.
+    let host = if *port == scheme.port { host.to_string() } else { format!("{host}:{port}") };
+    let extra: Vec<_> = (path.headers.iter())
+        .map(|field| (field.name.clone(), field.value.reveal().to_owned()))
+        .collect();
+    Request::new(place.as_deref().unwrap_or("/"), &host, &extra)
+}
