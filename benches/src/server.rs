@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use config::Scheme;
 use net::udp::Buffers;
 use tls::{Trust, client_config, server_name};
 use transport::Dialer;
@@ -65,23 +66,18 @@ pub fn dialer(
     path: &str,
     trust: Option<Trust>,
 ) -> Result<Rc<dyn Dialer>, Usage> {
-    let (has_tls, speech) = match scheme {
-        "quic" => (true, Speech::Tunnel),
-        "tcp" => (false, Speech::Tunnel),
-        "tls" => (true, Speech::Tunnel),
-        "ws" => (false, Speech::Http),
-        "wss" => (true, Speech::Http),
-        _ => {
-            return Err(Usage(format!("--server wants tls, quic, tcp, wss or ws, not `{scheme}`")));
-        }
+    let Some(row) = Scheme::named(scheme) else {
+        let names: Vec<_> = Scheme::ALL.iter().map(|row| row.name).collect();
+        return Err(Usage(format!("--server wants {}, not `{scheme}`", names.join(", "))));
     };
-    let tls = match (has_tls, trust) {
+    let speech = if row.http { Speech::Http } else { Speech::Tunnel };
+    let tls = match (row.tls, trust) {
         (false, None) => None,
         (true, Some(trust)) => Some(tls_client(address, &trust, speech)?),
         (true, None) => return Err(Usage(format!("{scheme}:// wants --pin or --ca"))),
         (false, Some(_)) => return Err(Usage(format!("{scheme}:// has neither --pin nor --ca"))),
     };
-    if let ("quic", "", Some(TlsClient { config, name })) = (scheme, path, &tls) {
+    if let ("quic", "", Some(TlsClient { config, name })) = (row.name, path, &tls) {
         let tls = transport_quic::TlsClient { config: config.clone(), name: name.clone() };
         // As on the way through the world: to try 16 KiB of loopback costs more than the rest of a log-in.
         let settings = QuicSettings { mtu: 1_452, ..QuicSettings::default() };
@@ -141,7 +137,7 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         for (words, wanted) in [
             ("", "--server is missing"),
-            ("--server kcp://127.0.0.1:1", "--server wants tls, quic, tcp, wss or ws, not `kcp`"),
+            ("--server kcp://127.0.0.1:1", "--server wants tls, quic, wss, ws, tcp, not `kcp`"),
             ("--server wss://127.0.0.1:1/", "wss:// wants --pin or --ca"),
             ("--server ws://127.0.0.1:1 --ca f", "ws:// has neither --pin nor --ca"),
             ("--server tcp://127.0.0.1:1/p", "tcp:// has no path"),

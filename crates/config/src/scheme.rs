@@ -1,6 +1,8 @@
 //! The table of transports: a row for each scheme of this build. Every list of schemes is made from
 //! this table, so a new transport is a new row.
 
+use std::fmt;
+
 use crate::BadValue;
 
 /// Transports of the design that a later build brings: no typo, so they get words of their own.
@@ -16,7 +18,7 @@ pub enum Over {
 }
 
 /// A transport of this build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Scheme {
     /// The scheme of its URLs.
     pub name: &'static str,
@@ -32,6 +34,12 @@ pub struct Scheme {
     pub binds_log_ins: bool,
     /// Whether the transport begins with a request of HTTP: its URL may have a path.
     pub http: bool,
+}
+
+impl fmt::Debug for Scheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
 }
 
 /// The table, preferred transports first.

@@ -225,3 +225,13 @@ fn defaults_and_units_are_those_of_the_code() {
     }
     assert!(defaults.is_empty(), "not in REFERENCE.md: {defaults:?}");
 }
+
+#[test]
+fn the_reference_names_every_transport_with_the_form_of_its_url() {
+    let text = include_str!("../REFERENCE.md");
+    for scheme in config::Scheme::ALL {
+        let path = if scheme.http { "/path" } else { "" };
+        let form = format!("`{}://host:port{path}`", scheme.name);
+        assert!(text.contains(&form), "{form}");
+    }
+}

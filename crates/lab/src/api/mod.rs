@@ -82,7 +82,7 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     run(Command::new(&promtool).args(["check", "config", "--syntax-only"]).arg(example))?;
     let ports = [free_port(), free_port()];
     let origin = Origin::echo();
-    let mut setup = Setup::kept(&binary, Scheme::Tls, &dir).service("echo", origin.port());
+    let mut setup = Setup::kept(&binary, Scheme::TLS, &dir).service("echo", origin.port());
     for (lines, port) in [&mut setup.server_lines, &mut setup.client_lines].into_iter().zip(ports) {
         lines.push_str(&format!("admin: {{ listen: 127.0.0.1:{port}, token: {TOKEN} }}\n"));
     }
@@ -128,7 +128,7 @@ fn judge_push(site: &Site, python: &Path, binary: Option<PathBuf>) -> Result<()>
     let ports = [free_port(), free_port()];
     let collector = free_port();
     let origin = Origin::echo();
-    let mut setup = Setup::kept(&binary, Scheme::Tcp, &dir).service("echo", origin.port());
+    let mut setup = Setup::kept(&binary, Scheme::TCP, &dir).service("echo", origin.port());
     for (lines, port) in [&mut setup.server_lines, &mut setup.client_lines].into_iter().zip(ports) {
         lines.push_str(&format!(
             "admin: {{ listen: 127.0.0.1:{port}, token: {TOKEN} }}\n\

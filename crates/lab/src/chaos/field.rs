@@ -74,7 +74,7 @@ impl Field {
                 format!("{NAME}:{port}")
             },
         );
-        setup.server_url = Some(format!("{}://{address}{}", scheme.name(), setup.server_path));
+        setup.server_url = Some(format!("{}://{address}{}", scheme.name, setup.server_path));
         let clocks = [Role::Server, Role::Client].map(|role| Clock::right(dir, role.name()));
         (setup.server_env, setup.client_env) = (clocks[0].env(), clocks[1].env());
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {

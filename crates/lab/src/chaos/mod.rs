@@ -80,8 +80,8 @@ fn run(site: &Site, options: &Options) -> Result<()> {
     let binary = site.daemon()?;
     let time = Duration::from_secs_f64(options.minutes * 60.0 / Scheme::ALL.len() as f64);
     let mut failures = 0;
-    for scheme in Scheme::ALL {
-        let dir = site.target.join("chaos").join(scheme.name());
+    for &scheme in Scheme::ALL {
+        let dir = site.target.join("chaos").join(scheme.name);
         let report = round(&binary, scheme, &dir, time, options.seed)?;
         println!("{report}");
         if report.is_good() {
@@ -106,7 +106,7 @@ fn round(
     // What a former run left.
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-    println!("\n{} for {} s with seed {seed}, in {}", scheme.name(), time.as_secs(), dir.display());
+    println!("\n{} for {} s with seed {seed}, in {}", scheme.name, time.as_secs(), dir.display());
     let origins = traffic::Origins::start(dir);
     let ledger = Arc::new(Ledger::new(dir));
     let mut field = Field::start(binary, scheme, dir, &origins, &ledger)?;

@@ -22,7 +22,7 @@ impl Report {
         let took = ledger.elapsed().as_secs();
         let pages = ledger.pages();
         Self {
-            title: format!("{} with seed {seed}, {took} s", scheme.name()),
+            title: format!("{} with seed {seed}, {took} s", scheme.name),
             faults: pages.faults.iter().map(|(name, hits)| (name.clone(), *hits)).collect(),
             work: pages.work.iter().map(|(kind, count)| (*kind, *count)).collect(),
             skipped: pages.skipped.clone(),

@@ -34,8 +34,8 @@ const FLOORS: [Floor; 4] = [
 /// Seconds that a start may take.
 const START: usize = 2;
 
-const QUIC: System = System::Tunnel(Scheme::Quic);
-const TLS: System = System::Tunnel(Scheme::Tls);
+const QUIC: System = System::Tunnel(Scheme::QUIC);
+const TLS: System = System::Tunnel(Scheme::TLS);
 
 /// A line for each floor of which all was measured; whether all of those are held.
 pub(super) fn print(matrix: &[Measured]) -> bool {

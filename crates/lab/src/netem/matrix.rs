@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use testkit::stage::Scheme;
 
 use super::ends::Ends;
 use super::floors;
@@ -63,7 +64,7 @@ impl Plan {
             rtts,
             losses,
             // A WebSocket is a TCP connection as well: measured when asked for.
-            systems: System::ALL[..3].to_vec(),
+            systems: vec![System::Direct, System::Tunnel(Scheme::TCP), System::Tunnel(Scheme::TLS)],
             ways: if quick { vec![Way::Down] } else { Way::BOTH.to_vec() },
             seconds: if quick { 2 } else { 5 },
         }
@@ -71,7 +72,7 @@ impl Plan {
 
     /// Measures only systems with these names.
     pub(super) fn choose(&mut self, names: &str) -> Result<()> {
-        let system = |name: &str| System::ALL.into_iter().find(|system| system.name() == name);
+        let system = |name: &str| System::all().find(|system| system.name() == name);
         self.systems = names
             .split(',')
             .map(|name| system(name).with_context(|| format!("no such system: {name}")))

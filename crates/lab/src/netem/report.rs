@@ -222,6 +222,8 @@ pub(super) fn write(
 
 #[cfg(test)]
 mod tests {
+    use testkit::stage::Scheme;
+
     use super::*;
 
     fn measured(system: System, rates: &[f64]) -> Measured {
@@ -234,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_floor_is_met_by_one_second_and_by_every_way_through_the_tunnel() {
-        let tunnel = System::ALL[1];
+        let tunnel = System::Tunnel(Scheme::TCP);
         let slow = measured(System::Direct, &[10.0, 849.0]);
         let good = measured(tunnel, &[10.0, 851.0, 20.0]);
         assert_eq!(good.figures.as_ref().unwrap().reached(), Some(2));

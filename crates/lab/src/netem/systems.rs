@@ -28,23 +28,16 @@ pub(super) enum System {
 }
 
 impl System {
-    pub(super) const ALL: [Self; 6] = [
-        Self::Direct,
-        Self::Tunnel(Scheme::Tcp),
-        Self::Tunnel(Scheme::Tls),
-        Self::Tunnel(Scheme::Ws),
-        Self::Tunnel(Scheme::Wss),
-        Self::Tunnel(Scheme::Quic),
-    ];
+    /// The straight path, and a tunnel over each transport.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let tunnels = Scheme::ALL.iter().map(|&scheme| Self::Tunnel(scheme));
+        std::iter::once(Self::Direct).chain(tunnels)
+    }
 
-    pub(super) const fn name(self) -> &'static str {
+    pub(super) fn name(self) -> String {
         match self {
-            Self::Direct => "direct",
-            Self::Tunnel(Scheme::Tcp) => "tunnel-tcp",
-            Self::Tunnel(Scheme::Tls) => "tunnel-tls",
-            Self::Tunnel(Scheme::Ws) => "tunnel-ws",
-            Self::Tunnel(Scheme::Wss) => "tunnel-wss",
-            Self::Tunnel(Scheme::Quic) => "tunnel-quic",
+            Self::Direct => "direct".to_owned(),
+            Self::Tunnel(scheme) => format!("tunnel-{}", scheme.name),
         }
     }
 
@@ -80,9 +73,9 @@ fn start_tunnel(ends: &Ends, scheme: Scheme, dir: &Path, binary: &Path) -> Resul
     ensure!(output.status.success(), "tunnel generate token: {output:?}");
     let token = String::from_utf8(output.stdout)?;
     let (token, place) = (token.trim(), dir.display());
-    let url = format!("{}://{}:{SERVER}", scheme.name(), ends.right.address);
+    let url = format!("{}://{}:{SERVER}", scheme.name, ends.right.address);
     let [mut tls, mut trust] = [String::new(), String::new()];
-    if scheme.has_tls() {
+    if scheme.tls {
         let host = ends.right.address.to_string();
         let certs = ["generate", "certs", "--server", &host, "--output", &place.to_string()];
         let output = run(&mut tunnel(binary, &certs));

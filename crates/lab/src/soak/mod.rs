@@ -59,7 +59,7 @@ struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { minutes: 20.0, scheme: Scheme::Tls }
+        Self { minutes: 20.0, scheme: Scheme::TLS }
     }
 }
 
@@ -77,9 +77,10 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn scheme(name: &str) -> Result<Scheme> {
-    let found = Scheme::ALL.into_iter().find(|scheme| scheme.name() == name);
-    let names = Scheme::ALL.map(Scheme::name).join(", ");
-    found.with_context(|| format!("no such transport: {name}; there are {names}"))
+    Scheme::named(name).with_context(|| {
+        let names: Vec<_> = Scheme::ALL.iter().map(|scheme| scheme.name).collect();
+        format!("no such transport: {name}; there are {}", names.join(", "))
+    })
 }
 
 /// The error says what did not stay flat or failed. Plot and logs stay in `target/soak/`.
@@ -105,7 +106,7 @@ fn run(site: &Site, options: &Options) -> Result<()> {
         closed: [running.public("closed"), running.local()],
     };
     let time = Duration::from_secs_f64(options.minutes * 60.0);
-    let scheme = options.scheme.name();
+    let scheme = options.scheme.name;
     println!("\nsoak for {} s over {scheme}, in {}", time.as_secs(), dir.display());
 
     churn::warm_up(&places)?;
@@ -170,7 +171,7 @@ fn draw(dir: &Path, options: &Options, samples: &[Both]) -> Result<()> {
         chart("streams", "open", |sample| sample.streams as f64),
     ];
     let file = dir.join("soak.svg");
-    let title = format!("Churn over {}, {} min", options.scheme.name(), options.minutes);
+    let title = format!("Churn over {}, {} min", options.scheme.name, options.minutes);
     fs::write(&file, plot::svg(&title, &charts)).context("writing the plot")?;
     println!("plot: {}", file.display());
     Ok(())

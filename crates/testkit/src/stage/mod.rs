@@ -33,12 +33,13 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+pub use config::{Over, Scheme};
 pub use daemon::{Daemon, binary, run, run_within, tunnel};
 pub use fence::Fence;
 pub use origin::Origin;
 pub use port::{free_port, is_listening, wait_listening};
 pub use running::{Running, connect, try_connect};
-pub use setup::{Scheme, Setup};
+pub use setup::Setup;
 pub use software::{Clock, Iperf3, Nginx, program, start_sshd};
 
 /// For what takes well under a second on an idle machine.

@@ -5,52 +5,15 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use config::Scheme;
 use tempfile::TempDir;
 
 use super::{Running, SOON, Turn, binary, free_port, run, tunnel, wait_listening};
 use crate::wire::Wire;
 
-/// The transport between client and server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    Tls,
-    Tcp,
-    Wss,
-    Ws,
-    Quic,
-}
-
-impl Scheme {
-    pub const ALL: [Self; 5] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws, Self::Quic];
-
-    /// Those whose carriers are TCP connections: what the kernel knows of them, what a proxy takes.
-    pub const OVER_TCP: [Self; 4] = [Self::Tls, Self::Tcp, Self::Wss, Self::Ws];
-
-    /// As in a URL.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Tcp => "tcp",
-            Self::Wss => "wss",
-            Self::Ws => "ws",
-            Self::Quic => "quic",
-        }
-    }
-
-    /// Whether the server shows a certificate.
-    #[must_use]
-    pub const fn has_tls(self) -> bool {
-        matches!(self, Self::Tls | Self::Wss | Self::Quic)
-    }
-
-    /// Where in a URL the tunnel is.
-    const fn path(self) -> &'static str {
-        match self {
-            Self::Tls | Self::Tcp | Self::Quic => "",
-            Self::Wss | Self::Ws => "/tunnel",
-        }
-    }
+/// Where in the URL of a transport the tunnel is.
+const fn place(scheme: Scheme) -> &'static str {
+    if scheme.http { "/tunnel" } else { "" }
 }
 
 /// A test's wishes. The files can be changed between [`Setup::new`] and [`Setup::start`].
@@ -138,7 +101,7 @@ impl Setup {
             client_env: Vec::new(),
             server_starter: Vec::new(),
             client_starter: Vec::new(),
-            server_path: scheme.path().to_owned(),
+            server_path: place(scheme).to_owned(),
             server_url: None,
             host: "127.0.0.1",
             server_port: free_port(),
@@ -216,7 +179,7 @@ impl Setup {
         fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
         let server = Running::spawn(&self, "server");
         wait_listening(self.server_port, SOON);
-        let pinned = self.scheme.has_tls() && self.client_tls.is_none();
+        let pinned = self.scheme.tls && self.client_tls.is_none();
         let pin = pinned.then(|| {
             let line = server.wait_line(&["sha256:"], SOON);
             let pin = line.split("sha256:").nth(1).unwrap();
@@ -244,7 +207,7 @@ impl Setup {
              \x20   token: \"{token}\"\n\
              \x20   allow: {{ tcp: [{ports}], forward: [{targets}] }}\n\
              {more}",
-            scheme = self.scheme.name(),
+            scheme = self.scheme.name,
             host = self.host,
             port = self.server_port,
             path = self.server_path,
@@ -264,7 +227,7 @@ impl Setup {
 
     fn client_yaml(&self, tls: Option<&str>) -> String {
         let port = self.wire.as_ref().map_or(self.server_port, Wire::port);
-        let (scheme, path) = (self.scheme.name(), &self.server_path);
+        let (scheme, path) = (self.scheme.name, &self.server_path);
         let server = self.server_url.clone();
         let server = server.unwrap_or_else(|| format!("{scheme}://{}:{port}{path}", self.host));
         let mut yaml = format!(

@@ -9,7 +9,7 @@ const MB: u64 = 1_000_000;
 
 #[test]
 fn everything_can_be_on_ipv6() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start_on("[::1]:0", |stream| {
             bytes::expect(&stream, MB);
             bytes::expect_end(&stream);
@@ -34,7 +34,7 @@ fn everything_can_be_on_ipv6() {
 #[test]
 fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
     let (origin, allowed) = (Origin::echo(), [free_port(), free_port()]);
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     setup.allow.extend(allowed);
     let mut running = setup.start_server();
     let fixed = running.public("echo");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use testkit::stage::{Daemon, Running};
 
 use crate::harness::{
-    LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect,
+    LONG, Origin, Over, SOON, Scheme, Setup, bytes, connect, free_port, program, run, try_connect,
     tunnel, wait,
 };
 use crate::reload::{echo, outcome};
@@ -85,7 +85,7 @@ pub(crate) fn started(setup: Setup) -> (Running, Api, Api) {
 fn both_roles_tell_what_they_do_and_what_they_have_refused() {
     const BYTES: u64 = 100_000;
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let (running, server, client) = started(setup.service("closed", free_port()));
     let visitor = connect(running.public("echo"));
     bytes::send(&visitor, BYTES);
@@ -144,7 +144,7 @@ fn both_roles_tell_what_they_do_and_what_they_have_refused() {
 
 #[test]
 fn a_server_s_check_is_failed_by_a_client_that_stands_still() {
-    let (mut running, server, _client) = started(Setup::new(Scheme::Tls));
+    let (mut running, server, _client) = started(Setup::new(Scheme::TLS));
     running.wait_links(2);
     assert_eq!(server.get("/status")["links"][0]["peer"], "home");
     running.client().signal(Signal::STOP);
@@ -177,10 +177,10 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
     // No segment of loopback carries more.
     const SEGMENTS: u64 = BYTES / 65_536;
     // Of datagrams the kernel knows nothing but that they were sent.
-    for scheme in Scheme::OVER_TCP {
+    for scheme in Scheme::over(Over::Tcp) {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
-        if scheme == Scheme::Ws {
+        if scheme == Scheme::WS {
             // As a reverse proxy would say it: the kernel knows of no such connection.
             setup.server_lines.push_str("trusted_proxies: [ 127.0.0.1 ]\n");
             setup.client_lines.push_str("headers: { X-Forwarded-For: 192.0.2.9 }\n");
@@ -200,7 +200,7 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
             assert!(!carriers.is_empty(), "{told}");
             let mut segments = 0;
             for carrier in carriers {
-                let is_told = scheme == Scheme::Ws && peer == "home";
+                let is_told = scheme == Scheme::WS && peer == "home";
                 assert_eq!(carrier["peer"] == "192.0.2.9", is_told, "{carrier}");
                 let of = |name: &str| carrier["tcp"][name].as_u64();
                 let (sent, again) = (of("sent_segments"), of("retransmitted_segments"));
@@ -213,12 +213,12 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
                 assert!(of("rtt_micros").is_some_and(|micros| micros < 10_000_000), "{carrier}");
                 segments += sent.unwrap();
             }
-            let of = &session["sent"][scheme.name()];
+            let of = &session["sent"][scheme.name];
             assert!(segments >= SEGMENTS, "{told}");
             assert!(of["segments"].as_u64() >= Some(segments), "{of}: {segments}");
             assert!(of["retransmitted_segments"].as_u64().is_some(), "{told}");
             let found = api.metrics();
-            let labels = format!("{{peer=\"{peer}\",transport=\"{}\"}}", scheme.name());
+            let labels = format!("{{peer=\"{peer}\",transport=\"{}\"}}", scheme.name);
             assert!(found[&format!("{SENT}{labels}")] >= segments as f64, "{found:?}");
             for name in ["retransmitted_segments_total", "queue_bytes", "lost_segments"] {
                 let series = format!("tunnel_carrier_{name}{labels}");
@@ -227,7 +227,7 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
         }
         let output = run(tunnel(&["status", "--control"]).arg(running.file("server.sock")));
         let text = String::from_utf8(output.stdout).unwrap();
-        let row = text.lines().find(|line| line.contains(&format!(" {} ", scheme.name())));
+        let row = text.lines().find(|line| line.contains(&format!(" {} ", scheme.name)));
         assert!(row.is_some_and(|row| row.contains(" %  ")), "{text}");
     }
 }
@@ -237,7 +237,7 @@ fn what_the_kernel_knows_of_each_carrier_is_told() {
 fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
     let origin = Origin::echo();
     let (running, server, client) =
-        started(Setup::new(Scheme::Quic).service("echo", origin.port()).wired());
+        started(Setup::new(Scheme::QUIC).service("echo", origin.port()).wired());
     running.wire().lose(100);
     let visitor = connect(running.public("echo"));
     bytes::send(&visitor, 4_000_000);
@@ -270,7 +270,7 @@ fn what_quic_knows_of_each_carrier_and_the_granted_buffers_are_told() {
 #[test]
 fn counters_of_carriers_do_not_fall_when_carriers_die() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port()).wired();
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port()).wired();
     let (running, server, client) = started(setup);
     let visitor = connect(running.public("echo"));
     let mut before = [0.0; 2];
@@ -290,7 +290,7 @@ fn counters_of_carriers_do_not_fall_when_carriers_die() {
 #[test]
 fn what_the_command_line_can_do_the_api_can_too() {
     let origin = Origin::echo();
-    let (running, server, client) = started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let (running, server, client) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
     let (first, second) = (connect(running.public("echo")), connect(running.public("echo")));
     echo(&first, 1);
     echo(&second, 1);
@@ -338,7 +338,7 @@ fn what_the_command_line_can_do_the_api_can_too() {
 
 #[test]
 fn what_was_asked_for_is_done_also_when_whoever_asked_goes_away() {
-    let (running, server, _client) = started(Setup::new(Scheme::Tls));
+    let (running, server, _client) = started(Setup::new(Scheme::TLS));
     let mut done = 0;
     for n in 0..20 {
         let order = json!({ "name": format!("away{n}") });
@@ -385,7 +385,7 @@ fn what_was_asked_for_is_done_also_when_whoever_asked_goes_away() {
 fn a_flood_of_askers_and_those_who_say_nothing_cost_the_streams_nothing() {
     let origin = Origin::echo();
     let (running, server, _client) =
-        started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+        started(Setup::new(Scheme::TLS).service("echo", origin.port()));
     let visitor = connect(running.public("echo"));
     // More than it serves at a time; none says a word, and so none keeps its place for long.
     let silent: Vec<_> = (0..40).map(|_| connect(server.0)).collect();
@@ -399,7 +399,7 @@ fn a_flood_of_askers_and_those_who_say_nothing_cost_the_streams_nothing() {
 #[test]
 fn a_port_that_is_taken_is_a_reason_not_to_start() {
     let taken = Origin::echo();
-    let mut running = Setup::new(Scheme::Tcp).start_server();
+    let mut running = Setup::new(Scheme::TCP).start_server();
     running.server.kill();
     running.server.wait_end(SOON);
     running.edit_server(|text| text + &Api(taken.port()).lines());

@@ -82,7 +82,7 @@ fn entry(port: u16) -> String {
 
 #[test]
 fn a_client_of_somebody_else_comes_in_and_goes_as_he_says() {
-    for scheme in [Scheme::Tls, Scheme::Tcp] {
+    for scheme in [Scheme::TLS, Scheme::TCP] {
         let origin = Origin::echo();
         let hook = Hook::new(404, "");
         let url = format!("http://127.0.0.1:{}/who", hook.port);
@@ -122,7 +122,7 @@ fn what_is_no_answer_lets_nobody_in_until_there_is_one() {
     let origin = Origin::echo();
     let hook = Hook::new(200, "<html>");
     let auth = format!("url: \"http://127.0.0.1:{}\"", hook.port);
-    let mut running = asking(Scheme::Tls, origin.port(), &auth);
+    let mut running = asking(Scheme::TLS, origin.port(), &auth);
     let port = running.public("echo");
     running.start_client();
     running.server.wait_line(&["auth.http", "JSON"], SOON);
@@ -148,7 +148,7 @@ fn who_is_asked_is_believed_by_his_certificate_only() {
     let origin = Origin::echo();
     let port = free_port();
     let url = format!("https://127.0.0.1:{port}/who");
-    let mut running = asking(Scheme::Tls, origin.port(), &format!("url: \"{url}\""));
+    let mut running = asking(Scheme::TLS, origin.port(), &format!("url: \"{url}\""));
     let dir = running.dir().to_owned();
     let authority = Authority::new("an authority of the hook").unwrap();
     authority.server(&["127.0.0.1"]).unwrap().save(&dir, "hook").unwrap();

@@ -17,7 +17,7 @@ fn make(dir: &Path) {
 
 /// The server shows its certificate; with `mutual`, clients must show theirs, too.
 fn setup(mutual: bool) -> Setup {
-    let mut setup = Setup::new(Scheme::Tls);
+    let mut setup = Setup::new(Scheme::TLS);
     let dir = setup.dir().display().to_string();
     make(setup.dir());
     let asks = if mutual { format!(", client_ca: {dir}/ca.pem") } else { String::new() };

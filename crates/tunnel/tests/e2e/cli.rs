@@ -60,7 +60,7 @@ fn generated_files_pass_the_check() {
 #[test]
 fn the_check_prints_what_would_run() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     let server = output(tunnel(&["check", "--config"]).arg(running.file("server.yaml")));
     assert!(server.contains(&running.server_port().to_string()), "{server}");
     let client = output(tunnel(&["check", "--config"]).arg(running.file("client.yaml")));
@@ -90,7 +90,7 @@ fn ways_over_udp_are_checked_and_a_proxy_of_the_file_is_none_of_them() {
 #[test]
 fn a_client_prints_what_is_reachable_where_and_the_status_knows_it() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     let public = format!("127.0.0.1:{}", running.public("echo"));
     running.client().wait_line(&["echo -> tcp://", &public], SOON);
     for role in ["server", "client"] {
@@ -110,7 +110,7 @@ fn a_client_prints_what_is_reachable_where_and_the_status_knows_it() {
 #[test]
 fn stop_ends_each_daemon_cleanly_and_its_socket_goes() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     output(tunnel(&["stop", "--control"]).arg(running.file("client.sock")));
     assert!(running.client().wait_end(SOON).success());
     output(tunnel(&["stop", "--config"]).arg(running.file("server.yaml")));

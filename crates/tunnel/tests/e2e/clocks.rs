@@ -23,7 +23,7 @@ fn echo(visitor: &mut TcpStream) {
 fn nothing_ends_when_clocks_jump_by_an_hour() {
     let origin = Origin::start(|stream| bytes::send(&stream, 60 * MB));
     let idle = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls).wired();
+    let mut setup = Setup::new(Scheme::TLS).wired();
     let setup_clocks = ["server", "client"].map(|role| Clock::right(setup.dir(), role));
     let [server_clock, client_clock] = setup_clocks;
     (setup.server_env, setup.client_env) = (server_clock.env(), client_clock.env());

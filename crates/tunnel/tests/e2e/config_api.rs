@@ -30,7 +30,7 @@ fn file(running: &Running, role: &str) -> (PathBuf, String, u32) {
 #[test]
 fn a_client_that_is_added_can_log_in_at_once_and_every_comment_stays() {
     let origin = Origin::echo();
-    let (running, api, _) = started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let (running, api, _) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
     running.edit_server(|text| format!("# Ours, by hand.\n{text}# The end.\n"));
     let (path, before, _) = file(&running, "server");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -82,7 +82,7 @@ fn a_client_that_is_added_can_log_in_at_once_and_every_comment_stays() {
 #[test]
 fn a_service_leads_to_its_new_target_and_what_takes_a_restart_is_named() {
     let (old, new) = (Origin::echo(), Origin::echo());
-    let (running, _, api) = started(Setup::new(Scheme::Tls).service("echo", old.port()));
+    let (running, _, api) = started(Setup::new(Scheme::TLS).service("echo", old.port()));
     let (path, before, mode) = file(&running, "client");
     let link = path.with_extension("real");
     fs::rename(&path, &link).unwrap();
@@ -119,7 +119,7 @@ fn a_service_leads_to_its_new_target_and_what_takes_a_restart_is_named() {
 #[test]
 fn what_is_wrong_changes_neither_the_file_nor_the_daemon() {
     let origin = Origin::echo();
-    let (running, server, client) = started(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let (running, server, client) = started(Setup::new(Scheme::TLS).service("echo", origin.port()));
     let taken = Origin::echo();
     let busy = json!({ "listen": format!("tcp://127.0.0.1:{}", taken.port()), "target": "tcp://127.0.0.1:1" });
     let both = [("server", &server), ("client", &client)];
@@ -182,7 +182,7 @@ fn what_is_wrong_changes_neither_the_file_nor_the_daemon() {
 #[test]
 fn changes_at_the_same_time_take_turns_and_none_is_lost() {
     const CHANGES: usize = 8;
-    let (running, api, _) = started(Setup::new(Scheme::Tls));
+    let (running, api, _) = started(Setup::new(Scheme::TLS));
     running.edit_server(|text| text + "watch: true\n");
     assert_eq!(api.send("POST", "/api/v1/reload", &Value::Null).0, 200);
     thread::scope(|scope| {

@@ -26,7 +26,7 @@ fn both_ends_count_bytes_from_visitors_in_and_bytes_from_targets_out() {
         bytes::expect(&stream, ASKED);
         bytes::send(&stream, ANSWERED);
     });
-    let setup = Setup::new(Scheme::Tls).service("web", origin.port()).forward(origin.port());
+    let setup = Setup::new(Scheme::TLS).service("web", origin.port()).forward(origin.port());
     let running = setup.start();
     for port in [running.public("web"), running.local()] {
         let visitor = connect(port);
@@ -52,7 +52,7 @@ fn a_watched_status_says_what_moves_per_second() {
     let origin = Origin::start(|mut stream| {
         let _ = std::io::copy(&mut std::io::repeat(7), &mut stream);
     });
-    let running = Setup::new(Scheme::Tls).service("flood", origin.port()).start();
+    let running = Setup::new(Scheme::TLS).service("flood", origin.port()).start();
     let mut visitor = connect(running.public("flood"));
     let reading = std::thread::spawn(move || {
         let mut block = vec![0; 1 << 16];
@@ -90,7 +90,7 @@ fn a_watched_status_says_what_moves_per_second() {
 
 #[test]
 fn what_is_logged_is_shown_and_changed_while_it_runs() {
-    let mut running = Setup::new(Scheme::Tls).start();
+    let mut running = Setup::new(Scheme::TLS).start();
     running.wait_links(2);
     let log = |running: &Running, level: &[&str]| {
         let socket = running.file("server.sock");
@@ -122,7 +122,7 @@ fn streams(running: &Running, role: &str, args: &[&str]) -> Value {
 fn streams_are_listed_at_both_ends_and_one_of_them_is_ended_by_its_number() {
     for role in ["server", "client"] {
         let origin = Origin::echo();
-        let setup = Setup::new(Scheme::Tls).service("one", origin.port());
+        let setup = Setup::new(Scheme::TLS).service("one", origin.port());
         let setup = setup.service("two", origin.port()).forward(origin.port());
         let running = setup.start();
         let visit = |port| {
@@ -195,7 +195,7 @@ fn streams_are_listed_at_both_ends_and_one_of_them_is_ended_by_its_number() {
 fn who_was_turned_away_is_counted_with_the_reason() {
     let origin = Origin::echo();
     let setup =
-        Setup::new(Scheme::Tls).service("closed", free_port()).service("open", origin.port());
+        Setup::new(Scheme::TLS).service("closed", free_port()).service("open", origin.port());
     let running = setup.start();
     bytes::expect_refused(try_connect(running.public("closed")));
     wait("both ends count it", SOON, || {

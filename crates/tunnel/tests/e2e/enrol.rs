@@ -114,7 +114,7 @@ fn two_commands_on_two_machines_publish_a_port() {
 
 #[test]
 fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
-    for scheme in [Scheme::Tls, Scheme::Wss, Scheme::Tcp] {
+    for scheme in [Scheme::TLS, Scheme::WSS, Scheme::TCP] {
         let origin = Origin::echo();
         let (public, other) = (free_port(), free_port());
         let running = Setup::new(scheme).start_server();
@@ -158,7 +158,7 @@ fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
 #[test]
 fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let mut running = setup.start();
     let (dir, public) = (TempDir::new().unwrap(), free_port());
     let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
@@ -198,7 +198,7 @@ fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
 
 #[test]
 fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
-    let running = Setup::new(Scheme::Tls).start();
+    let running = Setup::new(Scheme::TLS).start();
     let given = code(&running, &["away"]);
     let token = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
     running.edit_server(|text| {
@@ -221,7 +221,7 @@ fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
 #[test]
 fn a_system_without_authorities_comes_in_by_the_pin_and_a_plain_way_is_the_last() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls);
+    let mut setup = Setup::new(Scheme::TLS);
     setup.more_listen.push(format!("tcp://127.0.0.1:{}", free_port()));
     let running = setup.start_server();
     let (dir, public) = (TempDir::new().unwrap(), free_port());
@@ -276,7 +276,7 @@ fn a_server_whose_client_was_enrolled_starts_without_a_flag_as_well() {
 
 #[test]
 fn what_cannot_be_enrolled_is_told_and_a_wrong_file_of_a_client_changes_nothing() {
-    let mut running = Setup::new(Scheme::Tls).start();
+    let mut running = Setup::new(Scheme::TLS).start();
     for (args, word) in [
         (&["home"][..], "in the server's configuration"),
         (&["a b"], "a name is 1 to 64"),

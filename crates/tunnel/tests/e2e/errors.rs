@@ -9,7 +9,7 @@ use crate::harness::{Origin, SOON, Scheme, Setup, bytes, free_port, run, try_con
 
 #[test]
 fn a_wrong_token_is_told_on_both_sides() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).start_server();
         running.edit_client(|text| {
@@ -28,7 +28,7 @@ fn a_wrong_token_is_told_on_both_sides() {
 #[cfg(not(feature = "otlp"))]
 #[test]
 fn a_binary_that_cannot_push_metrics_refuses_the_key() {
-    let mut running = Setup::new(Scheme::Tcp).start_server();
+    let mut running = Setup::new(Scheme::TCP).start_server();
     running.edit_client(|text| text + "otlp: { endpoint: \"http://127.0.0.1:4318\" }\n");
     running.start_client();
     assert_eq!(running.client().wait_end(SOON).code(), Some(2));
@@ -39,7 +39,7 @@ fn a_binary_that_cannot_push_metrics_refuses_the_key() {
 #[test]
 fn a_pin_that_does_not_match_is_told_on_both_sides() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start_server();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start_server();
     running.edit_client(|text| {
         let start = text.find("sha256:").unwrap() + "sha256:".len();
         let (head, tail) = text.split_at(start);
@@ -58,7 +58,7 @@ fn a_pin_that_does_not_match_is_told_on_both_sides() {
 fn a_public_port_that_is_taken_is_told_on_both_sides() {
     let (origin, port) = (Origin::echo(), free_port());
     let _other_program = TcpListener::bind(("0.0.0.0", port)).unwrap();
-    let setup = Setup::new(Scheme::Tls).service_on("echo", origin.port(), port);
+    let setup = Setup::new(Scheme::TLS).service_on("echo", origin.port(), port);
     let mut running = setup.start_server();
     running.start_client();
     let port = port.to_string();
@@ -69,7 +69,7 @@ fn a_public_port_that_is_taken_is_told_on_both_sides() {
 #[test]
 fn a_public_port_that_is_not_allowed_is_told_on_both_sides() {
     let (origin, port) = (Origin::echo(), free_port());
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let mut running = setup.start_server();
     let public = running.public("echo").to_string();
     let port = port.to_string();
@@ -83,7 +83,7 @@ fn a_public_port_that_is_not_allowed_is_told_on_both_sides() {
 #[test]
 fn a_forward_that_is_not_allowed_is_reset_and_told() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).forward(origin.port());
+    let setup = Setup::new(Scheme::TLS).forward(origin.port());
     let mut running = setup.start_server();
     let forbidden = free_port();
     let allowed = format!("target: \"tcp://127.0.0.1:{}\"", origin.port());
@@ -128,7 +128,7 @@ fn a_file_that_is_not_there_is_named() {
 fn tls_on_one_side_only_is_told_on_both_at_once() {
     let origin = Origin::echo();
     for (listening, dialling) in [("tls", "tcp"), ("tcp", "tls")] {
-        let scheme = if listening == "tls" { Scheme::Tls } else { Scheme::Tcp };
+        let scheme = if listening == "tls" { Scheme::TLS } else { Scheme::TCP };
         let mut running = Setup::new(scheme).service("echo", origin.port()).start_server();
         let swap = (format!("{listening}://127"), format!("{dialling}://127"));
         running.edit_client(|text| text.replacen(&swap.0, &swap.1, 1));
@@ -150,7 +150,7 @@ fn tls_on_one_side_only_is_told_on_both_at_once() {
 #[test]
 fn all_local_ports_that_are_taken_are_told_before_anything_is_published() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let mut running = setup.forward(origin.port()).forward(origin.port()).start_server();
     let yaml = fs::read_to_string(running.file("client.yaml")).unwrap();
     let taken: Vec<_> =
@@ -170,7 +170,7 @@ fn all_local_ports_that_are_taken_are_told_before_anything_is_published() {
 
 #[test]
 fn a_file_of_the_other_side_is_one_line() {
-    let running = Setup::new(Scheme::Tls).start_server();
+    let running = Setup::new(Scheme::TLS).start_server();
     for (role, other) in [("server", "client"), ("client", "server")] {
         let file = running.file(&format!("{other}.yaml"));
         let output = run(tunnel(&[role, "--config"]).arg(file));
@@ -234,7 +234,7 @@ fn a_token_under_the_key_of_its_file_is_not_repeated() {
 
 #[test]
 fn a_misspelled_level_of_the_environment_is_refused_instead_of_silencing_the_log() {
-    let mut running = Setup::new(Scheme::Tls).start_server();
+    let mut running = Setup::new(Scheme::TLS).start_server();
     // It holds the state directory.
     running.server.kill();
     for (level, role) in [("inof", "server"), ("info,link=deep", "client"), ("loud", "demo")] {

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use testkit::stage::Daemon;
 
-use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
+use crate::harness::{
+    LONG, Origin, Over, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait,
+};
 
 /// Descriptors of the daemon that runs out of them. Of so many, 32 are kept from visitors, and the
 /// threads of two workers, listeners and log take about 25.
@@ -78,7 +80,7 @@ fn settle(daemon: &Daemon) -> u64 {
 
 #[test]
 fn visitors_who_take_all_descriptors_leave_some_to_links_and_commands() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         setup.server_starter = limited();
@@ -140,7 +142,7 @@ fn visitors_who_take_all_descriptors_leave_some_to_links_and_commands() {
 
 #[test]
 fn a_client_without_descriptors_for_targets_refuses_visitors_and_keeps_its_links() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).wired().service("echo", origin.port());
         setup.client_starter = limited();
@@ -187,7 +189,7 @@ fn a_client_without_descriptors_for_targets_refuses_visitors_and_keeps_its_links
 #[test]
 fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
     // Those of QUIC share a socket and take none.
-    for scheme in Scheme::OVER_TCP {
+    for scheme in Scheme::over(Over::Tcp) {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         setup.server_starter = limited();

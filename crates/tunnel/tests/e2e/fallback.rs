@@ -22,7 +22,7 @@ fn echo(visitor: &mut TcpStream, byte: u8) {
 
 /// A server with both, and a client that reaches `tls://` over a wire.
 fn two_paths(origin: &Origin) -> testkit::stage::Running {
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port()).wired();
+    let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port()).wired();
     let second = format!("wss://127.0.0.1:{}/tunnel", free_port());
     setup.more_listen.push(second.clone());
     let running = setup.start_server();

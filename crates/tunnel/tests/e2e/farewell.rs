@@ -18,7 +18,7 @@ enum Side {
 }
 
 fn cases() -> impl Iterator<Item = (Scheme, Side)> {
-    Scheme::ALL.into_iter().flat_map(|scheme| [(scheme, Side::Server), (scheme, Side::Client)])
+    Scheme::ALL.iter().flat_map(|&scheme| [(scheme, Side::Server), (scheme, Side::Client)])
 }
 
 fn daemon(running: &mut Running, side: Side) -> &mut Daemon {

@@ -88,7 +88,7 @@ fn opens(body: &[u8], from: u32, count: u32) -> Bytes {
 
 #[test]
 fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (running, token, _echo) = stage(scheme, 1);
         let mut watch = Watch::begin(&running);
         really(async {
@@ -122,7 +122,7 @@ fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
 /// of a peer with no stream, each is small, and what comes on the first lane wakes none.
 #[test]
 fn lanes_that_belong_to_no_stream_are_few_and_small() {
-    let (running, token, _echo) = stage(Scheme::Quic, 1);
+    let (running, token, _echo) = stage(Scheme::QUIC, 1);
     let mut watch = Watch::begin(&running);
     really(async {
         // The newest takes the place of the one before.
@@ -153,7 +153,7 @@ fn lanes_that_belong_to_no_stream_are_few_and_small() {
 
 #[test]
 fn a_flood_of_pings_is_answered_as_they_can_be_read() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (running, token, _echo) = stage(scheme, 1);
         let mut watch = Watch::begin(&running);
         let pings: Bytes = frame(Kind::Ping, 0, &[7; 8]).repeat(100_000).into();
@@ -174,7 +174,7 @@ fn a_flood_of_pings_is_answered_as_they_can_be_read() {
 
 #[test]
 fn streams_opened_and_reset_without_end_cost_neither_memory_nor_descriptors() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let (running, token, _echo) = stage(scheme, origin.port());
         let mut watch = Watch::begin(&running);
@@ -209,7 +209,7 @@ fn streams_opened_and_reset_without_end_cost_neither_memory_nor_descriptors() {
 
 #[test]
 fn frames_of_one_byte_cost_what_their_bytes_cost() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         // Takes nothing, so that all of it has to lie somewhere.
         let deaf = Origin::start(|stream| {
             std::thread::sleep(LONG);
@@ -240,7 +240,7 @@ fn frames_of_one_byte_cost_what_their_bytes_cost() {
 
 #[test]
 fn registrations_without_end_fill_no_log() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (running, token, _echo) = stage(scheme, 1);
         let mut watch = Watch::begin(&running);
         really(async {

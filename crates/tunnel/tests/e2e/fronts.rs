@@ -37,7 +37,7 @@ pub(crate) fn seal(setup: &mut Setup, front: SocketAddr) {
 /// A stream through this front goes on when the front was ended and started again, and the server
 /// knows the client by the address that the front tells: the client comes by IPv6, the front by IPv4.
 fn serves(name: &str, command: impl Fn(&Setup, SocketAddr) -> Command) {
-    let mut setup = Setup::new(Scheme::Ws);
+    let mut setup = Setup::new(Scheme::WS);
     let port = free_port();
     let front = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
     seal(&mut setup, front);

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 pub(crate) use testkit::stage::{
-    Clock, Fence, Iperf3, LONG, Nginx, Origin, SOON, Scheme, Setup, binary, bytes, connect,
+    Clock, Fence, Iperf3, LONG, Nginx, Origin, Over, SOON, Scheme, Setup, binary, bytes, connect,
     free_port, is_listening, program, run, start_sshd, try_connect, wait, wait_listening,
 };
 pub(crate) use testkit::wire::reset_on_drop;

@@ -77,7 +77,7 @@ fn message(entry: &Value) -> &str {
 #[test]
 fn events_are_entries_with_fields_and_a_journal_may_hang_go_and_come_back() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tcp).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TCP).service("echo", origin.port());
     let Some(journal) = Journald::new(setup.dir()) else { return };
     let mut journald = journal.start();
     setup.client_lines.push_str("log: { format: journald, level: trace }\nconnections: 1\n");
@@ -119,7 +119,7 @@ fn events_are_entries_with_fields_and_a_journal_may_hang_go_and_come_back() {
 #[test]
 fn lines_of_standard_error_have_their_priority_where_that_is_the_journal() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tcp).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TCP).service("echo", origin.port());
     let Some(journal) = Journald::new(setup.dir()) else { return };
     let _journald = journal.start();
     // As systemd starts a service.
@@ -147,7 +147,7 @@ fn lines_of_standard_error_have_their_priority_where_that_is_the_journal() {
 
 #[test]
 fn a_variable_inherited_from_a_unit_does_not_make_standard_error_the_journal() {
-    let mut setup = Setup::new(Scheme::Tcp);
+    let mut setup = Setup::new(Scheme::TCP);
     setup.server_env.push(("JOURNAL_STREAM", "8:12345".into()));
     let running = setup.start_server();
     let line = running.server.wait_line(&["serving clients"], SOON);
@@ -156,7 +156,7 @@ fn a_variable_inherited_from_a_unit_does_not_make_standard_error_the_journal() {
 
 #[test]
 fn a_journal_that_is_not_there_and_one_beside_a_file_are_told_before_anything_starts() {
-    let setup = Setup::new(Scheme::Tcp);
+    let setup = Setup::new(Scheme::TCP);
     let Some(nothing) = Journald::new(setup.dir()) else { return };
     let running = setup.start_server();
     let run_in = within(&nothing.run);

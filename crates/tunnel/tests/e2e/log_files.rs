@@ -10,7 +10,7 @@ use crate::reload::outcome;
 #[test]
 fn a_log_file_is_private_turned_and_found_again_after_others_turned_it() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tcp).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TCP).service("echo", origin.port());
     let file = setup.dir().join("own.log");
     let [first, moved] = ["own.log.1", "own.log.old"].map(|name| setup.dir().join(name));
     // Beside the configuration.
@@ -43,7 +43,7 @@ fn a_log_file_is_private_turned_and_found_again_after_others_turned_it() {
 
 #[test]
 fn a_log_that_cannot_be_opened_is_told_before_anything_starts() {
-    let mut running = Setup::new(Scheme::Tcp).start_server();
+    let mut running = Setup::new(Scheme::TCP).start_server();
     running.edit_client(|text| text + "log: { file: no/such/folder/log }\n");
     running.start_client();
     assert_eq!(running.client().wait_end(SOON).code(), Some(1));

@@ -37,7 +37,7 @@ pub(crate) fn json(running: &Running, args: &[&str]) -> Value {
 
 #[test]
 fn ping_prints_a_round_trip_for_every_link_and_round() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         setup.client_lines.push_str("connections: 3\n");
@@ -47,7 +47,7 @@ fn ping_prints_a_round_trip_for_every_link_and_round() {
         let said = out(&output);
         assert!(output.status.success(), "{said}{}", err(&output));
         for (seq, link) in [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)] {
-            let start = format!("seq {seq}  link {link}  {} 127.0.0.1:", scheme.name());
+            let start = format!("seq {seq}  link {link}  {} 127.0.0.1:", scheme.name);
             let line = said.lines().find(|line| line.starts_with(&start));
             assert!(line.is_some_and(|line| line.ends_with(" ms")), "{start}: {said}");
         }
@@ -63,7 +63,7 @@ fn ping_prints_a_round_trip_for_every_link_and_round() {
 #[test]
 fn ping_of_a_link_that_is_down_fails_with_the_reason() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).wired().start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).wired().start();
     running.wait_links(1);
     // Silence first: the client does not know yet.
     running.wire().freeze();
@@ -86,7 +86,7 @@ const LIMITS: [&str; 5] = ["window", "cpu", "path", "memory", "unclear"];
 
 #[test]
 fn speedtest_gives_figures_up_and_down_and_names_a_limit() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let running = Setup::new(scheme).service("echo", origin.port()).start();
         running.wait_links(2);
@@ -117,7 +117,7 @@ fn speedtest_gives_figures_up_and_down_and_names_a_limit() {
 
 #[test]
 fn a_test_goes_on_over_the_next_carrier() {
-    let mut running = Setup::new(Scheme::Tls).wired().start();
+    let mut running = Setup::new(Scheme::TLS).wired().start();
     running.wait_links(1);
     let test = command(&running, "client", &["speedtest", "--seconds", "2", "--json"])
         .stdout(Stdio::piped())
@@ -137,7 +137,7 @@ fn a_test_goes_on_over_the_next_carrier() {
 
 #[test]
 fn a_server_pings_its_clients_and_says_who_tests_the_speed() {
-    let mut running = Setup::new(Scheme::Tls).start();
+    let mut running = Setup::new(Scheme::TLS).start();
     running.wait_links(2);
     let output = run(&mut command(&running, "server", &["ping", "-c", "2", "-i", "0.05"]));
     let said = out(&output);
@@ -161,7 +161,7 @@ fn a_server_pings_its_clients_and_says_who_tests_the_speed() {
 #[test]
 fn a_server_that_does_not_allow_it_says_so_and_answers_pings_all_the_same() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start_server();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start_server();
     let file = running.file("server.yaml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("allow: {", "allow: { speedtest: false,")).unwrap();
@@ -199,7 +199,7 @@ impl Drop for LongTest {
 #[test]
 fn one_test_runs_at_a_time_and_ends_with_who_asked() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     running.wait_links(2);
     let long = LongTest::start(&running);
     let second = measure(&running, &["speedtest", "--seconds", "1"]);

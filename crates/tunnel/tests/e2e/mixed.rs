@@ -40,7 +40,7 @@ fn echo_bulk(visitor: &TcpStream) {
 
 #[test]
 fn fifty_streams_of_all_kinds_outlive_their_carriers() {
-    for (scheme, links) in [(Scheme::Tls, 1), (Scheme::Tcp, 3)] {
+    for (scheme, links) in [(Scheme::TLS, 1), (Scheme::TCP, 3)] {
         let echo = Origin::echo();
         let source = Origin::start(|stream| bytes::send(&stream, 8 * MB));
         let sink = Origin::start(|stream| {

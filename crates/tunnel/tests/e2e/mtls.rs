@@ -40,7 +40,7 @@ fn line<'a>(block: &'a str, start: &str) -> &'a str {
 }
 
 /// Where a certificate is all the way from one daemon to the other.
-const SCHEMES: [Scheme; 2] = [Scheme::Tls, Scheme::Quic];
+const SCHEMES: [Scheme; 2] = [Scheme::TLS, Scheme::QUIC];
 
 /// A server and a client with generated certificates, by the printed lines.
 fn generated(scheme: Scheme) -> Setup {
@@ -120,7 +120,7 @@ fn is_an_identity_alone(scheme: Scheme) {
     assert_eq!(outcome(running.reload("server")).0, Some(0));
     running.server.wait_line(&["client `home`", "has a token", "as well"], SOON);
     // Where TLS may end before the server a certificate proves nothing.
-    let ours = format!("{}://", scheme.name());
+    let ours = format!("{}://", scheme.name);
     let mut plain = running.start_another_client(|text| text.replace(&ours, "wss://"));
     assert_eq!(plain.wait_end(SOON).code(), Some(2));
     plain.wait_line(&["token: missing", "a certificate alone is enough where"], SOON);
@@ -132,7 +132,7 @@ fn a_generated_certificate_is_good_for_an_ipv6_address() {
     for scheme in SCHEMES {
         let mut running = generated(scheme).on_ipv6().service("six", origin.port()).start_server();
         running.start_client();
-        let reads = format!("connected to {}://[::1]:", scheme.name());
+        let reads = format!("connected to {}://[::1]:", scheme.name);
         running.client().wait_line(&[&reads], SOON);
     }
 }
@@ -175,7 +175,7 @@ fn nothing_is_written_over_and_keys_are_private() {
 fn openssl_takes_generated_certificates_in_its_strictest_mood() {
     let openssl = || Command::new(program("openssl"));
     let origin = Origin::echo();
-    let running = generated(Scheme::Tls).service("echo", origin.port()).start();
+    let running = generated(Scheme::TLS).service("echo", origin.port()).start();
     let verify = |words: &str| {
         let mut command = openssl();
         command.current_dir(running.dir()).args(["verify", "-x509_strict", "-CAfile", "ca.crt"]);
@@ -243,7 +243,7 @@ fn told(spoil: impl Fn(&Authority, &Path), client_reads: &[&str], server_reads: 
         let origin = Origin::echo();
         let mut running = made(scheme, &spoil).service("echo", origin.port()).start_server();
         running.start_client();
-        let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
+        let address = format!("{}://127.0.0.1:{}", scheme.name, running.server_port());
         let client_reads = [client_reads, &[address.as_str()]].concat();
         running.client().wait_one_line(&client_reads, SOON);
         running.server.wait_one_line(&[server_reads, &["from 127.0.0.1:"]].concat(), SOON);
@@ -363,7 +363,7 @@ fn a_client_that_shows_a_server_s_certificate() {
 
 #[test]
 fn one_s_own_certificate_with_wrong_dates_is_told_at_the_start() {
-    let setup = made(Scheme::Tls, |ca, dir| {
+    let setup = made(Scheme::TLS, |ca, dir| {
         ca.flawed_server(&["127.0.0.1"], Flaw::Expired).unwrap().save(dir, "server").unwrap();
         ca.client(&[], "home", Flaw::NotYetValid).unwrap().save(dir, "client").unwrap();
     });
@@ -386,7 +386,7 @@ fn a_client_is_out_when_its_entry_is_removed_however_good_its_certificate() {
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("- name: home\n", "- name: somebody\n")).unwrap();
         running.start_server_again();
-        let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
+        let address = format!("{}://127.0.0.1:{}", scheme.name, running.server_port());
         let reads = ["unknown client name or wrong token", "`clients` of the server", &address];
         running.client().wait_one_line(&reads, SOON);
         let reads = ["client `home` from 127.0.0.1:", "no entry under `clients` has this name"];
@@ -411,7 +411,7 @@ fn is_out_with_its_authority(scheme: Scheme) {
     running.server.kill();
     fs::write(running.file("clients.pem"), &next.pem).unwrap();
     running.start_server_again();
-    let address = format!("{}://127.0.0.1:{}", scheme.name(), running.server_port());
+    let address = format!("{}://127.0.0.1:{}", scheme.name, running.server_port());
     let reads = ["refused our client certificate", "`tls.client_ca`", &address];
     running.client().wait_one_line(&reads, SOON);
     let reads = ["from 127.0.0.1:", "an authority that is not in the file of `tls.client_ca`"];

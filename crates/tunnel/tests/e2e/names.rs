@@ -54,7 +54,7 @@ fn answer(query: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn a_name_that_does_not_resolve_holds_up_no_other_service() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls)
+    let mut setup = Setup::new(Scheme::TLS)
         .service("slow", origin.port())
         .service("good", origin.port())
         .service("plain", origin.port());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use testkit::stage::Daemon;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, free_port, program, wait_listening};
+use crate::harness::{Origin, Over, SOON, Scheme, Setup, free_port, program, wait_listening};
 
 /// A proxy that wants `me` and `sesame`.
 fn start(scheme: &str, dir: &Path) -> (u16, Daemon) {
@@ -34,7 +34,7 @@ fn start(scheme: &str, dir: &Path) -> (u16, Daemon) {
 #[test]
 fn every_transport_of_tcp_goes_through_every_proxy() {
     for proxy_scheme in ["http", "socks5"] {
-        for scheme in Scheme::OVER_TCP {
+        for scheme in Scheme::over(Over::Tcp) {
             let mut setup = Setup::new(scheme);
             let (port, proxy) = start(proxy_scheme, setup.dir());
             let url = format!("{proxy_scheme}://me:sesame@127.0.0.1:{port}");
@@ -54,7 +54,7 @@ fn every_transport_of_tcp_goes_through_every_proxy() {
 #[test]
 fn a_server_that_was_away_is_found_again_behind_every_proxy() {
     for proxy_scheme in ["http", "socks5"] {
-        let mut setup = Setup::new(Scheme::Tls);
+        let mut setup = Setup::new(Scheme::TLS);
         let (port, _proxy) = start(proxy_scheme, setup.dir());
         let url = format!("{proxy_scheme}://me:sesame@127.0.0.1:{port}");
         setup.client_lines.push_str(&format!("proxy: \"{url}\"\n"));
@@ -78,7 +78,7 @@ fn a_wrong_password_for_the_proxy_is_told_and_not_repeated() {
         ("http", "the proxy wants other credentials"),
         ("socks5", "the proxy refused user and password"),
     ] {
-        let mut setup = Setup::new(Scheme::Wss);
+        let mut setup = Setup::new(Scheme::WSS);
         let (port, _proxy) = start(proxy_scheme, setup.dir());
         let lines = format!("proxy: \"{proxy_scheme}://me:mellon@127.0.0.1:{port}\"\n");
         setup.client_lines.push_str(&lines);
@@ -92,7 +92,7 @@ fn a_wrong_password_for_the_proxy_is_told_and_not_repeated() {
 #[test]
 fn the_environment_names_a_proxy_that_the_file_can_do_without() {
     for (lines, is_through) in [("", true), ("proxy: none\n", false)] {
-        let mut setup = Setup::new(Scheme::Tls);
+        let mut setup = Setup::new(Scheme::TLS);
         let (port, _proxy) = start("http", setup.dir());
         // Loopback goes without a proxy; another name of it does not, and no proxy resolves this one.
         let server = format!("tls://nowhere.invalid:{}", setup.server_port());

@@ -73,7 +73,7 @@ fn killed_and_started_again(running: &mut Running, meanwhile: impl FnOnce(&Runni
 #[test]
 fn a_server_that_was_killed_calls_its_idle_client_back() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
     setup.client_lines.push_str("connections: 1\n");
     let mut running = setup.start();
     running.wait_echo(running.public("echo"));
@@ -91,7 +91,7 @@ fn a_server_that_was_killed_calls_its_idle_client_back() {
 #[test]
 fn an_idle_client_that_is_not_called_back_learns_it_by_its_keep_alive() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("keepalive: 2s\n");
     }
@@ -109,7 +109,7 @@ fn an_idle_client_that_is_not_called_back_learns_it_by_its_keep_alive() {
 #[test]
 fn a_client_whose_path_died_comes_back_by_the_first_packet() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port()).wired();
+    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port()).wired();
     setup.client_lines.push_str("keepalive: 1s\nlog: { level: debug }\n");
     let mut running = setup.start();
     let mut visitor = connect(running.public("echo"));
@@ -133,7 +133,7 @@ pub(crate) const FAR: Duration = Duration::from_millis(5);
 #[test]
 fn five_percent_of_loss_both_ways_cost_no_byte() {
     let origin = both_ways(10 * MB);
-    let running = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    let running = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
     let mut running = running.start_server();
     running.wire().delay(FAR);
     running.wire().lose(50);
@@ -159,7 +159,7 @@ fn streams_for_which_there_are_no_lanes_at_first_lose_no_byte_when_these_come() 
         stream.shutdown(Shutdown::Write).unwrap();
         bytes::expect_end(&stream);
     });
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    let mut setup = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("workers: 1\n");
     }
@@ -199,7 +199,7 @@ const NARROW: usize = 1_280 - 28;
 fn a_black_hole_for_long_datagrams_costs_no_byte() {
     let origin = both_ways(10 * MB);
     for from_the_start in [true, false] {
-        let running = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+        let running = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
         let mut running = running.start_server();
         running.wire().delay(FAR);
         if from_the_start {
@@ -230,7 +230,7 @@ fn smaller_buffers_than_wanted_are_told_once_with_the_command_that_helps() {
     let may = run(Command::new(words[0]).args(&words[1..]).arg("true")).status.success();
     let starter: Vec<OsString> = words.map(Into::into).into_iter().filter(|_| may).collect();
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Quic).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::QUIC).service("echo", origin.port());
     (setup.server_starter, setup.client_starter) = (starter.clone(), starter);
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("workers: 2\nquic: { receive_buffer: 64MiB }\n");
@@ -253,7 +253,7 @@ fn smaller_buffers_than_wanted_are_told_once_with_the_command_that_helps() {
 fn five_hundred_visitors_at_once_are_answered_on_default_settings() {
     const COUNT: usize = 500;
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Quic).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::QUIC).service("echo", origin.port()).start();
     let mut visitors: Vec<_> = (0..COUNT).map(|_| connect(running.public("echo"))).collect();
     for turn in 0..2u8 {
         for (number, visitor) in visitors.iter_mut().enumerate() {

@@ -24,7 +24,7 @@ fn succeed(command: &mut Command) -> String {
 
 #[test]
 fn wrk_gets_every_answer_of_nginx() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let setup = Setup::new(scheme);
         let nginx = Nginx::start(setup.dir(), "");
         let running = setup.service("web", nginx.port).start();
@@ -42,7 +42,7 @@ fn wrk_gets_every_answer_of_nginx() {
 
 #[test]
 fn curl_gets_chunked_and_kept_alive_answers() {
-    let setup = Setup::new(Scheme::Tls);
+    let setup = Setup::new(Scheme::TLS);
     // Without a length in advance nginx sends chunks: sub_filter forgets the length.
     let nginx = Nginx::start(
         setup.dir(),
@@ -76,7 +76,7 @@ fn curl_gets_chunked_and_kept_alive_answers() {
 /// The scenario of the oldest tunnel of this family: `iperf3 -s` there, a forward here.
 #[test]
 fn iperf3_runs_both_ways_through_service_and_forward() {
-    let setup = Setup::new(Scheme::Tls);
+    let setup = Setup::new(Scheme::TLS);
     let iperf3 = Iperf3::start(setup.dir());
     let running = setup.service("iperf", iperf3.port).forward(iperf3.port).start();
     for port in [running.public("iperf"), running.local()] {
@@ -102,7 +102,7 @@ fn iperf3_runs_both_ways_through_service_and_forward() {
 
 #[test]
 fn rsync_over_ssh_brings_200_mb_unharmed() {
-    let setup = Setup::new(Scheme::Tls);
+    let setup = Setup::new(Scheme::TLS);
     let (port, _sshd, options) = start_sshd(setup.dir());
     let running = setup.service("ssh", port).start();
     let port = running.public("ssh").to_string();
@@ -130,7 +130,7 @@ fn rsync_over_ssh_brings_200_mb_unharmed() {
 
 #[test]
 fn a_server_that_speaks_first_is_heard_without_a_client_byte() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let banner = b"220 I speak first\r\n";
         let origin = Origin::start(move |mut stream| {
             stream.write_all(banner).unwrap();

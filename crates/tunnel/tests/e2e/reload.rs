@@ -61,7 +61,7 @@ fn expect_gone(mut visitor: &TcpStream) {
 
 #[test]
 fn a_client_that_is_added_comes_in_and_one_that_is_removed_is_out_at_once() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let running = Setup::new(scheme).service("echo", origin.port()).start();
         let (public, port, token) = (running.public("echo"), free_port(), token());
@@ -104,7 +104,7 @@ fn a_client_that_is_added_comes_in_and_one_that_is_removed_is_out_at_once() {
 #[test]
 fn a_token_is_rotated_and_the_old_one_is_worth_nothing() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     let visitor = connect(running.public("echo"));
     echo(&visitor, 1);
     let text = std::fs::read_to_string(running.file("server.yaml")).unwrap();
@@ -132,7 +132,7 @@ fn a_token_is_rotated_and_the_old_one_is_worth_nothing() {
 #[test]
 fn rights_open_and_close_ports_and_forwards_under_the_links_that_there_are() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("echo", origin.port()).forward(origin.port());
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port()).forward(origin.port());
     let mut running = setup.start();
     let (public, local) = (running.public("echo"), running.local());
     let stays = connect(public);
@@ -162,7 +162,7 @@ fn rights_open_and_close_ports_and_forwards_under_the_links_that_there_are() {
 #[test]
 fn a_limit_counts_those_who_come_after_it() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tcp).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::TCP).service("echo", origin.port()).start();
     let public = running.public("echo");
     let before = connect(public);
     echo(&before, 1);
@@ -180,7 +180,7 @@ fn a_limit_counts_those_who_come_after_it() {
 #[test]
 fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     let visitor = connect(running.public("echo"));
     echo(&visitor, 1);
     let good = std::fs::read_to_string(running.file("server.yaml")).unwrap();
@@ -210,7 +210,7 @@ fn a_wrong_file_changes_nothing_and_is_told_in_exit_code_log_and_status() {
 
 #[test]
 fn keys_for_new_connections_are_applied_and_those_that_wait_for_a_restart_are_named() {
-    let mut running = Setup::new(Scheme::Tls).start();
+    let mut running = Setup::new(Scheme::TLS).start();
     running.wait_links(2);
     running.edit_server(|text| {
         text + "keepalive: 3s\ntrusted_proxies: [ 192.0.2.1 ]\nlog: { level: debug }\n\
@@ -234,7 +234,7 @@ fn keys_for_new_connections_are_applied_and_those_that_wait_for_a_restart_are_na
 
 #[test]
 fn twenty_reloads_under_load_fail_no_request() {
-    let setup = Setup::new(Scheme::Tls);
+    let setup = Setup::new(Scheme::TLS);
     let nginx = Nginx::start(setup.dir(), "");
     let running = setup.service("web", nginx.port).start();
     let url = format!("http://127.0.0.1:{}/small", running.public("web"));

@@ -41,7 +41,7 @@ fn told(port: u16) -> Option<u8> {
 
 #[test]
 fn services_come_change_and_go_beside_one_that_does_not_notice() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (origin, one, two) = (Origin::echo(), teller(1), teller(2));
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         let port = free_port();
@@ -82,7 +82,7 @@ fn services_come_change_and_go_beside_one_that_does_not_notice() {
 #[test]
 fn forwards_open_turn_and_close_where_they_are() {
     let (origin, one, two) = (Origin::echo(), teller(1), teller(2));
-    let setup = Setup::new(Scheme::Tls)
+    let setup = Setup::new(Scheme::TLS)
         .service("echo", origin.port())
         .forward(origin.port())
         .forward(one.port())
@@ -154,7 +154,7 @@ fn forwards_open_turn_and_close_where_they_are() {
 /// What a client's links are made of is different: its streams go on, those that come take others.
 #[test]
 fn new_links_are_made_and_the_old_ones_end_with_their_last_stream() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let setup = Setup::new(scheme).service("echo", origin.port()).forward(origin.port());
         let running = setup.start();
@@ -190,7 +190,7 @@ fn new_links_are_made_and_the_old_ones_end_with_their_last_stream() {
 #[test]
 fn a_reload_while_every_carrier_is_lost_resets_nothing_and_is_told_when_there_is_one() {
     let (origin, more) = (Origin::echo(), teller(1));
-    let mut setup = Setup::new(Scheme::Tls).wired().service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TLS).wired().service("echo", origin.port());
     let port = free_port();
     setup.allow.push(port);
     let running = setup.start();
@@ -222,7 +222,7 @@ fn a_reload_while_every_carrier_is_lost_resets_nothing_and_is_told_when_there_is
 #[test]
 fn what_leads_nowhere_is_refused_and_the_links_that_work_stay() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     running.wait_links(2);
     let visitor = connect(running.public("echo"));
     echo(&visitor, 1);
@@ -257,7 +257,7 @@ fn what_leads_nowhere_is_refused_and_the_links_that_work_stay() {
 #[test]
 fn the_level_of_the_log_changes_and_other_keys_wait_for_a_restart() {
     let origin = Origin::echo();
-    let mut running = Setup::new(Scheme::Tls).service("echo", origin.port()).start();
+    let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     running.wait_links(2);
     running.edit_client(|text| format!("log: {{ level: debug }}\nworkers: 5\n{text}"));
     let (code, said, complaint) = reload(&running);
@@ -275,7 +275,7 @@ fn the_level_of_the_log_changes_and_other_keys_wait_for_a_restart() {
 #[test]
 fn how_quic_sends_counts_for_new_links_and_its_buffers_wait_for_a_restart() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Quic).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::QUIC).service("echo", origin.port()).start();
     running.wait_links(2);
     // Of all connections, as both ends found them out.
     let wait_mtus = |what, are_so: &dyn Fn(u64) -> bool| {
@@ -310,7 +310,7 @@ fn mtus(running: &Running, role: &str) -> Vec<u64> {
 #[test]
 fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls);
+    let mut setup = Setup::new(Scheme::TLS);
     let dir = setup.dir().to_owned();
     let make = |host: &str| {
         let authority = Authority::new("a test's authority").unwrap();
@@ -348,7 +348,7 @@ fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
 #[test]
 fn a_file_that_is_watched_needs_no_command() {
     let (origin, more) = (Origin::echo(), teller(1));
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let port = free_port();
     setup.allow.push(port);
     let mut running = setup.start();
@@ -379,7 +379,7 @@ fn spawn(program_name: &str, args: &[&str]) -> Child {
 /// Reliability 17: both roles, whatever they carry.
 #[test]
 fn twenty_reloads_of_both_under_wrk_iperf3_and_ssh_fail_nothing() {
-    let setup = Setup::new(Scheme::Tls);
+    let setup = Setup::new(Scheme::TLS);
     let nginx = Nginx::start(setup.dir(), "");
     let iperf3 = Iperf3::start(setup.dir());
     let (sshd, _sshd, options) = start_sshd(setup.dir());

@@ -38,7 +38,7 @@ fn applies(running: &Running, line: &str) {
 
 #[test]
 fn a_server_that_keeps_a_hash_knows_the_client_by_it() {
-    for scheme in [Scheme::Tls, Scheme::Tcp] {
+    for scheme in [Scheme::TLS, Scheme::TCP] {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).start();
         let stays = connect(running.public("echo"));
@@ -75,7 +75,7 @@ fn a_server_that_keeps_a_hash_knows_the_client_by_it() {
 #[test]
 fn a_client_has_no_more_ports_than_it_may() {
     let origin = Origin::echo();
-    let setup = Setup::new(Scheme::Tls).service("one", origin.port()).service("two", origin.port());
+    let setup = Setup::new(Scheme::TLS).service("one", origin.port()).service("two", origin.port());
     let mut running = setup.start_server();
     running.edit_server(|text| text.replace("    allow:", "    limits: { ports: 1 }\n    allow:"));
     applies(&running, "client home changed");
@@ -97,7 +97,7 @@ fn a_client_has_no_more_ports_than_it_may() {
 #[test]
 fn streams_that_come_too_fast_are_refused_and_later_ones_are_not() {
     let origin = Origin::echo();
-    let running = Setup::new(Scheme::Tcp).service("echo", origin.port()).start();
+    let running = Setup::new(Scheme::TCP).service("echo", origin.port()).start();
     let public = running.public("echo");
     let stays = connect(public);
     echo(&stays, 1);
@@ -128,7 +128,7 @@ fn streams_that_come_too_fast_are_refused_and_later_ones_are_not() {
 #[test]
 fn a_prefix_is_part_of_every_name() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     setup.client_lines.push_str("id_prefix: home\n");
     let mut running = setup.start();
     running.client().wait_line(&["home-echo -> "], SOON);
@@ -141,7 +141,7 @@ fn a_prefix_is_part_of_every_name() {
 #[test]
 fn who_audits_reads_who_came_in_and_what_was_changed_and_nothing_else() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tcp).service("echo", origin.port()).service("no", 1);
+    let mut setup = Setup::new(Scheme::TCP).service("echo", origin.port()).service("no", 1);
     setup.server_env.push(("TUNNEL_LOG", "off,audit=info".into()));
     setup.server_lines.push_str("log: { format: json }\n");
     let running = setup.start();
@@ -182,7 +182,7 @@ fn who_audits_reads_who_came_in_and_what_was_changed_and_nothing_else() {
 #[test]
 fn whoever_looks_for_a_stream_finds_its_way_through_both_logs() {
     let origin = Origin::echo();
-    let mut setup = Setup::new(Scheme::Tls).service("echo", origin.port());
+    let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
         lines.push_str("log: { level: debug, format: json }\n");
     }
@@ -207,7 +207,7 @@ fn whoever_looks_for_a_stream_finds_its_way_through_both_logs() {
 fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none() {
     let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
     let token = token.trim().to_owned();
-    let mut setup = Setup::new(Scheme::Tls);
+    let mut setup = Setup::new(Scheme::TLS);
     setup.server_lines = format!(
         "  - {{ name: web, token: \"{token}\", limits: {{ hosts: 1 }}, \
          allow: {{ http: [\"*.home.example.com\"], tls: ['/t[0-9]\\.example\\.com/'] }} }}\n"

@@ -30,7 +30,7 @@ fn proc(daemon: &Daemon, file: &str) -> String {
 
 #[test]
 fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
-    for (scheme, format) in [(Scheme::Tls, "text"), (Scheme::Tcp, "json"), (Scheme::Wss, "text")] {
+    for (scheme, format) in [(Scheme::TLS, "text"), (Scheme::TCP, "json"), (Scheme::WSS, "text")] {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
@@ -50,7 +50,7 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         let proxy = format!("http://me:mellon-password@127.0.0.1:{}", free_port());
         let basic = "bWU6bWVsbG9uLXBhc3N3b3Jk";
         let header = "mellon-header";
-        if scheme == Scheme::Wss {
+        if scheme == Scheme::WSS {
             setup.client_lines.push_str(&format!("headers: {{ X-Key: {header} }}\n"));
         }
         // Where cores are allowed, as on a machine of developers.
@@ -78,7 +78,7 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
 
         let fixed = ["mellon-password", basic, header, hook, admin].map(str::to_owned);
         let mut secrets: Vec<_> = fixed.into_iter().chain([token, wrong]).collect();
-        if scheme.has_tls() {
+        if scheme.tls {
             let state = fs::read_dir(running.file("state")).unwrap().flatten();
             let keys = state.map(|file| file.path()).filter(|path| {
                 fs::read_to_string(path).is_ok_and(|text| text.contains("PRIVATE KEY"))

@@ -30,7 +30,7 @@ fn heard(port: u16) -> Option<u8> {
 #[test]
 fn a_visitor_of_a_port_that_opens_just_now_is_served() {
     let origin = says(b'!');
-    let mut setup = Setup::new(Scheme::Tcp).service("says", origin.port());
+    let mut setup = Setup::new(Scheme::TCP).service("says", origin.port());
     // One of the workers has no link: it hands its visitors to the other.
     setup.server_lines.push_str("workers: 2\n");
     setup.client_lines.push_str("connections: 1\n");
@@ -69,7 +69,7 @@ fn of_three_links(mut setup: Setup) -> Running {
 
 #[test]
 fn three_links_come_back_after_the_server_was_killed() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (echo, other) = (Origin::echo(), Origin::echo());
         let setup = Setup::new(scheme).service("echo", echo.port()).forward(other.port());
         let mut running = of_three_links(setup);
@@ -94,7 +94,7 @@ fn three_links_come_back_after_the_server_was_killed() {
 
 #[test]
 fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = of_three_links(Setup::new(scheme).service("echo", origin.port()));
         let port = running.public("echo");
@@ -111,7 +111,7 @@ fn a_client_of_three_links_killed_and_started_again_finds_its_port_free() {
 
 #[test]
 fn a_client_reconnects_to_a_server_that_was_told_to_end() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = of_three_links(Setup::new(scheme).service("echo", origin.port()));
         let port = running.public("echo");
@@ -129,7 +129,7 @@ fn a_client_reconnects_to_a_server_that_was_told_to_end() {
 
 #[test]
 fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (first, second) = (says(b'1'), says(b'2'));
         let mut setup = Setup::new(scheme).service("who", first.port());
         setup.client_lines.push_str("connections: 2\n");

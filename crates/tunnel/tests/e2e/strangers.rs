@@ -30,7 +30,7 @@ fn with(running: &Running, name: &str, token: &str) -> Daemon {
 
 #[test]
 fn whoever_nobody_knows_keeps_a_name_as_long_as_he_is_connected() {
-    [Scheme::Tls, Scheme::Quic].into_iter().for_each(keeps_a_name);
+    [Scheme::TLS, Scheme::QUIC].into_iter().for_each(keeps_a_name);
 }
 
 fn keeps_a_name(scheme: Scheme) {
@@ -72,7 +72,7 @@ fn keeps_a_name(scheme: Scheme) {
 #[test]
 fn whoever_nobody_knows_is_out_when_that_is_switched_off() {
     let origin = Origin::echo();
-    let mut running = open(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let mut running = open(Setup::new(Scheme::TLS).service("echo", origin.port()));
     let port = running.public("echo");
     running.start_client();
     running.wait_echo(port);
@@ -87,7 +87,7 @@ fn whoever_nobody_knows_is_out_when_that_is_switched_off() {
 #[test]
 fn without_tls_nobody_is_taken_at_his_word() {
     let origin = Origin::echo();
-    let mut running = open(Setup::new(Scheme::Tcp).service("echo", origin.port()));
+    let mut running = open(Setup::new(Scheme::TCP).service("echo", origin.port()));
     running.start_client();
     running.client().wait_line(&["unknown client name or wrong token"], SOON);
     running.server.wait_line(&["`home`", "did not log in", "quic:// only"], SOON);
@@ -97,7 +97,7 @@ fn without_tls_nobody_is_taken_at_his_word() {
 #[test]
 fn who_does_not_mean_to_introduce_himself_is_told_how() {
     let origin = Origin::echo();
-    let mut running = open(Setup::new(Scheme::Tls).service("echo", origin.port()));
+    let mut running = open(Setup::new(Scheme::TLS).service("echo", origin.port()));
     running.edit_client(|text| text.replace("introduce: true", "introduce: false"));
     running.start_client();
     running.client().wait_line(&["does not know this client", "`introduce: true`"], SOON);

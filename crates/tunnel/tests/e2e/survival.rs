@@ -31,7 +31,7 @@ fn send_then_swallow(port: u16, total: u64) {
 
 #[test]
 fn a_carrier_killed_again_and_again_loses_no_byte_of_200_mb_each_way() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = swallow_then_send(200 * MB);
         let running = Setup::new(scheme).service("bulk", origin.port()).wired().start();
         running.wire().kill_every(30 << 20);
@@ -45,7 +45,7 @@ fn a_carrier_killed_again_and_again_loses_no_byte_of_200_mb_each_way() {
 #[test]
 fn one_byte_at_a_time_is_as_good_as_any() {
     let origin = swallow_then_send(20_000);
-    let running = Setup::new(Scheme::Tls).service("slow", origin.port()).wired().start();
+    let running = Setup::new(Scheme::TLS).service("slow", origin.port()).wired().start();
     running.wire().chunk(1);
     send_then_swallow(running.public("slow"), 20_000);
     // The handshake and the greeting, too.
@@ -57,7 +57,7 @@ fn one_byte_at_a_time_is_as_good_as_any() {
 /// missed ping.
 #[test]
 fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
-    for scheme in [Scheme::Tls, Scheme::Quic] {
+    for scheme in [Scheme::TLS, Scheme::QUIC] {
         let origin = swallow_then_send(100 * MB);
         let mut setup = Setup::new(scheme).service("bulk", origin.port()).wired();
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
@@ -88,7 +88,7 @@ fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
 /// The server still believes in the old link: its path is silent, not closed.
 #[test]
 fn a_new_client_process_takes_over_the_ports_of_a_silent_one() {
-    for scheme in [Scheme::Tls, Scheme::Quic] {
+    for scheme in [Scheme::TLS, Scheme::QUIC] {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).wired().start();
         let port = running.public("echo");
@@ -102,7 +102,7 @@ fn a_new_client_process_takes_over_the_ports_of_a_silent_one() {
 
 #[test]
 fn the_same_client_process_serves_again_after_the_server_was_killed() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (echo, idle) = (Origin::echo(), Origin::echo());
         let setup = Setup::new(scheme).service("echo", echo.port()).forward(idle.port());
         let mut running = setup.start();
@@ -122,7 +122,7 @@ fn the_same_client_process_serves_again_after_the_server_was_killed() {
 
 #[test]
 fn a_client_killed_and_started_again_finds_its_port_free() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).start();
         let port = running.public("echo");
@@ -141,7 +141,7 @@ fn a_client_killed_and_started_again_finds_its_port_free() {
 
 #[test]
 fn closing_at_once_after_100_mb_loses_nothing() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|stream| {
             bytes::expect(&stream, 100 * MB);
             bytes::expect_end(&stream);
@@ -156,7 +156,7 @@ fn closing_at_once_after_100_mb_loses_nothing() {
 
 #[test]
 fn a_service_that_closes_first_sends_not_one_stray_byte() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|stream| bytes::send(&stream, 100 * MB));
         let running = Setup::new(scheme).service("source", origin.port()).forward(origin.port());
         let running = running.start();
@@ -170,7 +170,7 @@ fn a_service_that_closes_first_sends_not_one_stray_byte() {
 
 #[test]
 fn a_half_closed_visitor_still_gets_10_mb() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|stream| {
             bytes::expect(&stream, MB);
             bytes::expect_end(&stream);
@@ -188,7 +188,7 @@ fn a_half_closed_visitor_still_gets_10_mb() {
 
 #[test]
 fn a_half_closed_service_still_gets_10_mb() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|stream| {
             bytes::send(&stream, MB);
             stream.shutdown(Shutdown::Write).unwrap();
@@ -207,7 +207,7 @@ fn a_half_closed_service_still_gets_10_mb() {
 
 #[test]
 fn a_reset_by_the_visitor_is_a_reset_at_the_service() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|mut stream| {
             stream.write_all(b"!").unwrap();
             bytes::expect_reset(&stream);
@@ -225,7 +225,7 @@ fn a_reset_by_the_visitor_is_a_reset_at_the_service() {
 
 #[test]
 fn a_reset_by_the_service_is_a_reset_at_the_visitor() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::start(|mut stream| {
             stream.read_exact(&mut [0]).unwrap();
             reset_on_drop(&stream);
@@ -239,7 +239,7 @@ fn a_reset_by_the_service_is_a_reset_at_the_visitor() {
 
 #[test]
 fn a_refused_dial_is_a_reset_and_delays_nobody() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (nobody, echo) = (free_port(), Origin::echo());
         let setup = Setup::new(scheme).service("closed", nobody).service("echo", echo.port());
         let running = setup.forward(nobody).start();

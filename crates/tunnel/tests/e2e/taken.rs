@@ -6,7 +6,7 @@ use crate::harness::{LONG, Origin, SOON, Scheme, Setup, free_port};
 
 #[test]
 fn a_service_whose_port_was_taken_is_published_when_it_is_free() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (good, late) = (Origin::echo(), Origin::echo());
         let port = free_port();
         let other = TcpListener::bind(("0.0.0.0", port)).unwrap();

@@ -86,7 +86,7 @@ fn fetch(args: &[&str], url: &str, to: &Path) {
 
 #[test]
 fn curl_and_nginx_meet_over_unix_sockets_at_both_ends() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let plan = Plan::new(scheme);
         let (dir, public) = (plan.setup.dir().to_owned(), plan.public);
         let _nginx = Nginx::start(&dir, &format!("listen unix:{}/back;", dir.display()));
@@ -111,7 +111,7 @@ fn curl_and_nginx_meet_over_unix_sockets_at_both_ends() {
 
 #[test]
 fn half_close_passes_both_ways() {
-    let plan = Plan::new(Scheme::Tls);
+    let plan = Plan::new(Scheme::TLS);
     let listener = UnixListener::bind(plan.setup.dir().join("back")).unwrap();
     let running = plan.start();
     let serve = |ends_first: bool| {
@@ -132,7 +132,7 @@ fn half_close_passes_both_ways() {
 
 #[test]
 fn visitors_of_one_socket_spread_over_the_links_of_all_workers() {
-    let mut plan = Plan::new(Scheme::Tls);
+    let mut plan = Plan::new(Scheme::TLS);
     plan.setup.client_lines.push_str("workers: 2\nconnections: 2\n");
     let _service = UnixListener::bind(plan.setup.dir().join("back")).unwrap();
     let running = plan.start();
@@ -166,7 +166,7 @@ fn talk(socket: &UnixStream, first: bool) {
 
 #[test]
 fn a_socket_that_no_right_names_is_not_reached_and_told() {
-    let mut plan = Plan::new(Scheme::Tls);
+    let mut plan = Plan::new(Scheme::TLS);
     let dir = plan.setup.dir().display().to_string();
     let listener = UnixListener::bind(plan.setup.dir().join("back")).unwrap();
     plan.rights =
@@ -180,7 +180,7 @@ fn a_socket_that_no_right_names_is_not_reached_and_told() {
 
 #[test]
 fn a_target_that_is_not_there_is_told_where_it_is_dialled() {
-    let plan = Plan::new(Scheme::Tls);
+    let plan = Plan::new(Scheme::TLS);
     let (public, back) = (plan.public, plan.setup.dir().join("back"));
     let mut running = plan.start();
     bytes::expect_refused(try_connect(public));
@@ -192,7 +192,7 @@ fn a_target_that_is_not_there_is_told_where_it_is_dialled() {
 
 #[test]
 fn the_file_of_a_listener_is_private_goes_at_the_end_and_is_replaced_after_a_crash() {
-    let plan = Plan::new(Scheme::Tls);
+    let plan = Plan::new(Scheme::TLS);
     let mut running = plan.start();
     let front = running.file("front");
     assert_eq!(mode(&front), 0o600);
@@ -212,7 +212,7 @@ fn the_file_of_a_listener_is_private_goes_at_the_end_and_is_replaced_after_a_cra
 
 #[test]
 fn a_path_in_use_and_one_that_is_no_socket_are_told_in_one_line() {
-    let plan = Plan::new(Scheme::Tls);
+    let plan = Plan::new(Scheme::TLS);
     let running = plan.start();
     let front = running.file("front");
     let refused = |name: &str, why: &str| {
@@ -235,7 +235,7 @@ fn a_path_in_use_and_one_that_is_no_socket_are_told_in_one_line() {
 
 #[test]
 fn names_without_a_file_work_at_both_ends() {
-    let mut plan = Plan::new(Scheme::Tls);
+    let mut plan = Plan::new(Scheme::TLS);
     let unique = format!("tunnel-e2e-{}", std::process::id());
     writeln!(
         plan.setup.client_lines,

@@ -33,7 +33,7 @@ impl Behind {
     /// `examples/nginx/nginx.conf`, with the places of this test. nginx asks from 127.0.0.9, so that
     /// its address is not that of the client.
     fn example() -> Self {
-        let mut setup = Setup::new(Scheme::Ws);
+        let mut setup = Setup::new(Scheme::WS);
         let port = free_port();
         fronts::seal(&mut setup, ([127, 0, 0, 1], port).into());
         // A client that says it is somebody else.
@@ -108,7 +108,7 @@ fn hashes_are_equal_after_200_mb_each_way_through_nginx_by_curl_and_ssh() {
 
 #[test]
 fn the_block_that_users_have_already_works_as_it_is() {
-    let mut setup = Setup::new(Scheme::Ws);
+    let mut setup = Setup::new(Scheme::WS);
     // The slash at the end of its proxy_pass makes the path another one: no path here takes any.
     let port = setup.server_port().to_string();
     let nginx = Nginx::start(setup.dir(), &example("location.conf").replace("PORT", &port));
@@ -239,7 +239,7 @@ fn an_answer_that_is_no_upgrade_is_told_in_one_line_and_tried_again() {
         ("return 502;", "HTTP 502: the proxy in front does not reach the tunnel server"),
     ];
     for (answer, wanted) in cases {
-        let mut setup = Setup::new(Scheme::Ws);
+        let mut setup = Setup::new(Scheme::WS);
         setup.client_lines.push_str("connections: 1\nretry: { min: 100ms, max: 500ms }\n");
         let dir = setup.dir().to_owned();
         let nginx = Nginx::start(&dir, &format!("location /tunnel {{ {answer} }}"));

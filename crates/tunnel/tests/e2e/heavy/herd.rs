@@ -42,7 +42,7 @@ async fn until(what: &str, limit: Duration, condition: impl Fn() -> bool) -> Dur
 
 #[test]
 fn five_thousand_clients_come_back_to_a_server_that_was_restarted() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let count = clients();
         let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
         let token = token.trim();
@@ -53,7 +53,7 @@ fn five_thousand_clients_come_back_to_a_server_that_was_restarted() {
         let mut running = setup.start_server();
         let (dialer, port) = (dialer(&running), running.server_port());
         let server = Server {
-            url: format!("{}://127.0.0.1:{port}", scheme.name()),
+            url: format!("{}://127.0.0.1:{port}", scheme.name),
             address: ([127, 0, 0, 1], port).into(),
             dialer,
         };

@@ -38,7 +38,7 @@ fn fetch(port: u16) -> f64 {
 /// A stalled stream costs its credit (16 MiB at most), not the others' rate.
 #[test]
 fn readers_that_hardly_read_slow_nobody_and_cost_their_credit() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (endless, good) = (endless(), Origin::start(|stream| bytes::send(&stream, 200 * MB)));
         let mut setup = Setup::alone(scheme);
         setup.client_lines.push_str("connections: 1\n");
@@ -78,7 +78,7 @@ fn readers_that_hardly_read_slow_nobody_and_cost_their_credit() {
 /// Whoever types does not wait for whoever fetches; and the same while something is sent.
 #[test]
 fn an_echo_beside_bulk_streams_is_quick() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (echo, source) = (Origin::echo(), endless());
         let sink = Origin::start(|stream| drop(std::io::copy(&mut &stream, &mut std::io::sink())));
         let mut setup = Setup::alone(scheme).service("echo", echo.port());
@@ -123,7 +123,7 @@ fn an_echo_beside_bulk_streams_is_quick() {
                 // A p99 of 5 ms is the bench's figure, and four busy processes on two cores that others want
                 // as well have no such thing. Whoever waits behind a window (16 MiB) waits for all of it at
                 // any speed. TCP's own buffers hold up to half of that.
-                let most = if scheme == Scheme::Quic { 6 * MB } else { 12 * MB };
+                let most = if scheme == Scheme::QUIC { 6 * MB } else { 12 * MB };
                 assert!(before[0] < most && before[1] < 3 * most, "{overtook:?}");
                 assert!(times[2] < SOON, "{took:?}");
             });
@@ -142,17 +142,16 @@ fn round_trip(visitor: &mut TcpStream) -> Duration {
 
 #[test]
 fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let setup = Setup::alone(scheme).service("echo", origin.port());
         let mut running = setup.start_server();
         let before = running.server.resident();
         let crowd = |port| (0..1000).map(|_| connect(port)).collect::<Vec<_>>();
-        let carriers = match scheme {
-            Scheme::Quic => Crowd::Udp(say_initials(&running, 1000)),
-            Scheme::Tls | Scheme::Tcp | Scheme::Wss | Scheme::Ws => {
-                Crowd::Tcp(crowd(running.server_port()))
-            }
+        let carriers = if scheme == Scheme::QUIC {
+            Crowd::Udp(say_initials(&running, 1000))
+        } else {
+            Crowd::Tcp(crowd(running.server_port()))
         };
         let start = Instant::now();
         running.start_client();
@@ -238,13 +237,13 @@ fn garbage_is_closed_and_costs_few_lines() {
         b"SSH-2.0-OpenSSH_9.2\r\n",
         &[0xff; 8192],
     ];
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = Setup::new(scheme).service("echo", origin.port()).start();
         let (lines, memory) = (running.server.log().lines().count(), running.server.resident());
         for _ in 0..50 {
             for bytes in garbage {
-                if scheme == Scheme::Quic {
+                if scheme == Scheme::QUIC {
                     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
                     socket.send_to(bytes, ("127.0.0.1", running.server_port())).unwrap();
                     continue;
@@ -274,7 +273,7 @@ fn wait_closed(stream: &mut TcpStream) {
 /// Memory of 18,000 visitors that are connected and say nothing, in each daemon.
 #[test]
 fn an_idle_visitor_costs_at_most_2_kib_in_each_daemon() {
-    for scheme in [Scheme::Tls, Scheme::Quic] {
+    for scheme in [Scheme::TLS, Scheme::QUIC] {
         idle_visitors_cost_at_most(2 << 10, scheme, |_| {});
     }
 }
@@ -283,7 +282,7 @@ fn an_idle_visitor_costs_at_most_2_kib_in_each_daemon() {
 /// the lanes rest.
 #[test]
 fn a_visitor_over_quic_that_has_spoken_costs_at_most_5_kib_in_each_daemon() {
-    idle_visitors_cost_at_most(5 << 10, Scheme::Quic, |visitors| {
+    idle_visitors_cost_at_most(5 << 10, Scheme::QUIC, |visitors| {
         for visitor in &mut *visitors {
             visitor.write_all(b"GET /small HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
         }
@@ -348,7 +347,7 @@ fn ten_thousand_idle_streams_each_pass_their_next_byte() {
     let (_, hard) = raise_descriptor_limit();
     let count = usize::try_from(hard).unwrap().saturating_sub(2_000).min(COUNT);
     assert!(count >= 1_000, "a limit of {hard} descriptors is too low to measure anything");
-    for scheme in [Scheme::Tcp, Scheme::Quic] {
+    for scheme in [Scheme::TCP, Scheme::QUIC] {
         idle_streams_each_pass_their_next_byte(scheme, count);
     }
 }

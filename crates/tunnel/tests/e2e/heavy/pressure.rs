@@ -51,7 +51,7 @@ fn greedy(unread: u16, sent: u16, count: usize) -> Vec<TcpStream> {
 #[test]
 fn five_hundred_never_readers_cost_the_budget_and_stop_nobody() {
     const BUDGET: u64 = 32 * MIB;
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let (endless, deaf) = (endless(), deaf());
         let good = Origin::start(|stream| bytes::send(&stream, 200 * MB));
         let mut setup = Setup::alone(scheme)
@@ -90,7 +90,7 @@ fn five_hundred_never_readers_cost_the_budget_and_stop_nobody() {
 /// Each daemon has 64 MiB, enforced by the kernel, and takes a quarter of it by itself.
 #[test]
 fn both_daemons_serve_everybody_within_64_mib() {
-    for scheme in [Scheme::Tls, Scheme::Quic] {
+    for scheme in [Scheme::TLS, Scheme::QUIC] {
         within_64_mib(scheme);
     }
 }

@@ -11,7 +11,7 @@ const MOST: Duration = Duration::from_millis(50);
 
 #[test]
 fn idle_daemons_use_no_processor_with_a_hundred_idle_visitors() {
-    for scheme in Scheme::ALL {
+    for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut running = Setup::alone(scheme).service("echo", origin.port()).start();
         running.wait_echo(running.public("echo"));

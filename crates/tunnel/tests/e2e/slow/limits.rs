@@ -13,7 +13,7 @@ use crate::measure::json;
 #[test]
 fn a_narrow_path_is_the_limit() {
     // About 16 Mbit/s each way.
-    let mut setup = Setup::alone(Scheme::Tls);
+    let mut setup = Setup::alone(Scheme::TLS);
     let path = Path { delay: Duration::ZERO, rate: 2e6 };
     setup.server_url = Some(format!("tls://{}", path.open(setup.server_port())));
     let running = setup.start();
@@ -26,7 +26,7 @@ fn a_narrow_path_is_the_limit() {
 
 #[test]
 fn a_small_window_on_a_long_path_is_the_limit() {
-    let mut setup = Setup::alone(Scheme::Tls);
+    let mut setup = Setup::alone(Scheme::TLS);
     // Long enough that a busy machine adds little to it.
     let path = Path { delay: Duration::from_millis(200), rate: 1e9 };
     setup.server_url = Some(format!("tls://{}", path.open(setup.server_port())));

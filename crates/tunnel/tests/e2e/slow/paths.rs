@@ -18,7 +18,7 @@ use crate::quic::{FAR, MB, both_ways, carriers, down_and_up, wait_passed};
 fn a_nat_that_rebinds_in_mid_transfer_costs_no_byte_and_no_carrier() {
     const LINKS: usize = 4;
     let origin = both_ways(20 * MB);
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired_with(LINKS);
+    let mut setup = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired_with(LINKS);
     setup.server_lines.push_str("workers: 2\n");
     let running = setup.start();
     running.wait_links(LINKS);
@@ -52,7 +52,7 @@ fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
             bytes::send(&stream, total);
         }
     });
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    let mut setup = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
     let second = format!("tls://127.0.0.1:{}", free_port());
     setup.more_listen.push(second.clone());
     let mut running = setup.start_server();
@@ -123,7 +123,7 @@ fn policed(what: &str, serve: Half, visit: Half) {
         stream.read_exact(&mut [0]).unwrap();
         serve(&stream);
     });
-    let mut setup = Setup::new(Scheme::Quic).service("bulk", origin.port()).wired();
+    let mut setup = Setup::new(Scheme::QUIC).service("bulk", origin.port()).wired();
     let second = format!("tls://127.0.0.1:{}", free_port());
     setup.more_listen.push(second.clone());
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
