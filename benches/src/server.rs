@@ -108,8 +108,6 @@ fn wrong(error: &dyn std::fmt::Display) -> Usage {
 
 #[cfg(test)]
 mod tests {
-    use transport::Transport;
-
     use super::*;
 
     fn read(text: &str) -> Result<Server, Usage> {
@@ -121,11 +119,11 @@ mod tests {
     fn the_scheme_chooses_the_transport() {
         let pin = "--pin sha256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
         for (words, wanted) in [
-            ("--server tcp://127.0.0.1:7000".to_owned(), Transport::Tcp),
-            (format!("--server tls://127.0.0.1:7000 {pin}"), Transport::Tls),
-            (format!("--server quic://127.0.0.1:7000 {pin}"), Transport::Quic),
-            ("--server ws://127.0.0.1:7000/a/b".to_owned(), Transport::Ws),
-            (format!("--server wss://127.0.0.1:7000 {pin}"), Transport::Wss),
+            ("--server tcp://127.0.0.1:7000".to_owned(), transport_tcp::TCP),
+            (format!("--server tls://127.0.0.1:7000 {pin}"), transport_tcp::TLS),
+            (format!("--server quic://127.0.0.1:7000 {pin}"), transport_quic::QUIC),
+            ("--server ws://127.0.0.1:7000/a/b".to_owned(), transport_ws::WS),
+            (format!("--server wss://127.0.0.1:7000 {pin}"), transport_ws::WSS),
         ] {
             let server = read(&words).unwrap();
             assert_eq!(server.dialer.transport(), wanted, "{words}");

@@ -22,7 +22,7 @@ struct Turns {
 /// Lets the dials of `dialer` take turns where a handshake is dear.
 pub(crate) fn taking_turns(dialer: &Rc<dyn Dialer>) -> Rc<dyn Dialer> {
     let inner = Rc::clone(dialer);
-    if inner.transport() != Transport::Quic {
+    if inner.transport() != transport_quic::QUIC {
         return inner;
     }
     Rc::new(Turns { inner, free: Arc::new(Semaphore::new(UNDER_WAY)) })

@@ -7,7 +7,7 @@ use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
 use tls::certificate_name;
-use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Transport};
+use transport::{ALPN, Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
 
 use crate::datagrams::QuicDatagrams;
 use crate::error::{handshake, other_protocol};
@@ -94,7 +94,7 @@ fn late(connection: &Connection, side: Side) -> CarrierError {
 pub(crate) fn unknown(connection: &Connection) -> Peer {
     Peer {
         address: connection.remote_address(),
-        transport: Transport::Quic,
+        transport: crate::QUIC,
         connection: None,
         watch: None,
         exporter: None,
@@ -122,7 +122,7 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
     };
     Ok(Peer {
         address: connection.remote_address(),
-        transport: Transport::Quic,
+        transport: crate::QUIC,
         connection: None,
         watch: Some(Arc::new(Watched(connection.clone()))),
         exporter: Some(exporter),

@@ -77,7 +77,7 @@ impl Dialer for QuicDialer {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Quic
+        crate::QUIC
     }
 }
 

@@ -54,3 +54,6 @@ pub use reset::call_back;
 pub use server::QuicServer;
 pub use settings::{Congestion, QuicSettings};
 pub use tickets::{ROTATION, Tickets, client_crypto, server_crypto};
+
+/// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).
+pub const QUIC: transport::Transport = transport::Transport::new("quic").staying();

@@ -103,7 +103,7 @@ impl Listener for QuicListener {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Quic
+        crate::QUIC
     }
 }
 

@@ -14,7 +14,7 @@ use setup::{LOOPBACK, dialer, listener, run, server, shake};
 use tempfile::TempDir;
 use testkit::certs::{Authority, Flaw, Leaf};
 use tls::{Identity, Trust, client_config, self_signed, server_config};
-use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, Transport};
+use transport::{ALPN, Carrier, CarrierError, Dialer, Listener};
 use transport_quic::{QuicListener, QuicSettings};
 
 type Outcome = Result<Carrier, CarrierError>;
@@ -133,7 +133,10 @@ fn an_authority_vouches_for_names_and_addresses_and_both_ends_export_the_same() 
         for name in ["a.example", "127.0.0.1", "[::1]", "a.example."] {
             let [dialled, accepted] = ends(&server, Arc::clone(&client), name).await;
             let (dialled, accepted) = (dialled.unwrap().peer, accepted.unwrap().peer);
-            assert_eq!((dialled.transport, accepted.transport), (Transport::Quic, Transport::Quic));
+            assert_eq!(
+                (dialled.transport, accepted.transport),
+                (transport_quic::QUIC, transport_quic::QUIC)
+            );
             let material = dialled.exporter.expect("QUIC always binds");
             assert_eq!(accepted.exporter, Some(material));
             assert_eq!(accepted.certificate_name, None);

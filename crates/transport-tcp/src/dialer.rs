@@ -68,6 +68,6 @@ impl Dialer for TcpDialer {
     }
 
     fn transport(&self) -> Transport {
-        if self.tls.is_some() { Transport::Tls } else { Transport::Tcp }
+        if self.tls.is_some() { crate::TLS } else { crate::TCP }
     }
 }

@@ -15,3 +15,9 @@ pub use dialer::{TcpDialer, TlsClient};
 pub use listener::TcpListener;
 pub use proxy::{ProxyKind, Via};
 pub use tls::Speech;
+
+/// `tls://`: TLS 1.3 over TCP.
+pub const TLS: transport::Transport = transport::Transport::new("tls");
+
+/// `tcp://`: TCP without TLS.
+pub const TCP: transport::Transport = transport::Transport::new("tcp");

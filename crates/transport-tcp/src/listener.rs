@@ -65,7 +65,7 @@ impl Listener for TcpListener {
     }
 
     fn transport(&self) -> Transport {
-        if self.tls.is_some() { Transport::Tls } else { Transport::Tcp }
+        if self.tls.is_some() { crate::TLS } else { crate::TCP }
     }
 }
 
@@ -95,7 +95,7 @@ impl Incoming for Accepted {
 
 /// The carrier of a socket without TLS.
 pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
-    let transport = Transport::Tcp;
+    let transport = crate::TCP;
     let connection = socket.connection();
     let peer = Peer {
         address,

@@ -24,3 +24,9 @@ mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
 pub use listener::{Proxies, Terms, WsListener};
+
+/// `wss://`: WebSocket over TLS.
+pub const WSS: transport::Transport = transport::Transport::new("wss");
+
+/// `ws://`: WebSocket without TLS of ours; a reverse proxy may have it.
+pub const WS: transport::Transport = transport::Transport::new("ws");

@@ -70,8 +70,8 @@ impl WsListener {
 }
 
 /// The same over WebSocket.
-pub(crate) const fn over(below: Transport) -> Transport {
-    if matches!(below, Transport::Tls) { Transport::Wss } else { Transport::Ws }
+pub(crate) fn over(below: Transport) -> Transport {
+    if below == transport_tcp::TLS { crate::WSS } else { crate::WS }
 }
 
 impl Listener for WsListener {

@@ -14,42 +14,37 @@ use crate::{Begun, CarrierError, Datagrams, Dialled, Lane, Lanes, Say};
 /// A boxed future that stays on its thread.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// A way to connect. The name is the scheme of its URLs.
+/// A way to connect, as the crate that implements it names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// `tls://`: TLS 1.3 over TCP.
-    Tls,
-    /// `tcp://`: TCP without TLS.
-    Tcp,
-    /// `wss://`: WebSocket over TLS.
-    Wss,
-    /// `ws://`: WebSocket without TLS; a reverse proxy in front may add TLS.
-    Ws,
-    /// `quic://`: QUIC with TLS 1.3 (RFC 9000, RFC 9001).
-    Quic,
-    /// In memory, for tests.
-    Memory,
+pub struct Transport {
+    name: &'static str,
+    stays: bool,
 }
 
 impl Transport {
+    /// A transport whose URLs have this scheme.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, stays: false }
+    }
+
+    /// The same, but its connections are driven by the worker that accepted them, whoever uses them.
+    #[must_use]
+    pub const fn staying(self) -> Self {
+        Self { stays: true, ..self }
+    }
+
     /// The scheme in URLs, logs and metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Tcp => "tcp",
-            Self::Wss => "wss",
-            Self::Ws => "ws",
-            Self::Quic => "quic",
-            Self::Memory => "memory",
-        }
+        self.name
     }
 
-    /// Whether the worker that accepted a connection drives it for the whole life of the
-    /// connection. A link that begins on such a connection stays on the same worker.
+    /// Whether a connection stays with the worker that accepted it: a link that begins on it had
+    /// best live there.
     #[must_use]
     pub const fn stays(self) -> bool {
-        matches!(self, Self::Quic)
+        self.stays
     }
 }
 

@@ -9,8 +9,9 @@ use proto::control::{ControlMessage, Register};
 use proto::{Attach, CarrierNumber, LinkConfig, ResetCode, Side, Unlimited};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
+use transport::memory::MEMORY;
 use transport::memory::{self, Faults};
-use transport::{Carrier, Peer, Transport};
+use transport::{Carrier, Peer};
 
 use crate::rig::{
     Appetite, Behaviour, Client, Party, Rules, Scripted, Server, couple, direct, open, path, plan,
@@ -156,7 +157,7 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
 
 fn nobody() -> Peer {
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
-    let transport = Transport::Memory;
+    let transport = MEMORY;
     Peer {
         address,
         transport,

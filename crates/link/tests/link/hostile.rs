@@ -13,8 +13,9 @@ use proto::{Attach, CarrierNumber, LinkConfig, Side, Unlimited, ViolationCode};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use transport::memory::MEMORY;
 use transport::memory::{self, Faults, MemoryLane};
-use transport::{Carrier, Lane, Peer, Transport};
+use transport::{Carrier, Lane, Peer};
 use transport_tcp::TcpDialer;
 
 use crate::rig::{
@@ -35,7 +36,7 @@ fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
     let owner = Party::new();
     let link = link::Link::new(settings, owner.clone());
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));
-    let transport = Transport::Memory;
+    let transport = MEMORY;
     let connection = None;
     let peer = Peer {
         address,

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use link::Retry;
 use rustix::io::Errno;
+use transport::memory::MEMORY;
 use transport::memory::{Breaker, MemoryDialer};
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport};
 
@@ -51,7 +52,7 @@ impl Dialer for Stormy {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Memory
+        MEMORY
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Quic;
 
 impl Family for Quic {
     fn schemes(&self) -> &'static [&'static str] {
-        &["quic"]
+        const NAMES: &[&str] = &[transport_quic::QUIC.name()];
+        NAMES
     }
 
     /// Reads what the process before this one left in the state directory. Without one nothing is kept.

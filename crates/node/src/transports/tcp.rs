@@ -15,7 +15,8 @@ pub(super) struct Tcp;
 
 impl Family for Tcp {
     fn schemes(&self) -> &'static [&'static str] {
-        &["tls", "tcp"]
+        const NAMES: &[&str] = &[transport_tcp::TLS.name(), transport_tcp::TCP.name()];
+        NAMES
     }
 
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {

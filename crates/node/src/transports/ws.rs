@@ -24,7 +24,8 @@ pub(super) struct Ws;
 
 impl Family for Ws {
     fn schemes(&self) -> &'static [&'static str] {
-        &["wss", "ws"]
+        const NAMES: &[&str] = &[transport_ws::WSS.name(), transport_ws::WS.name()];
+        NAMES
     }
 
     fn check(&self, path: &config::Path) -> Result<(), Unfit> {

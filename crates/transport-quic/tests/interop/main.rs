@@ -89,7 +89,7 @@ async fn echo_datagrams(datagrams: &mut dyn Datagrams) {
 /// As long as the peer likes.
 async fn echo(carrier: Carrier) {
     let Carrier { peer, mut lane, lanes, datagrams } = carrier;
-    assert_eq!(peer.transport, Transport::Quic);
+    assert_eq!(peer.transport, transport_quic::QUIC);
     let (mut lanes, mut datagrams) = (lanes.unwrap(), datagrams.unwrap());
     lanes.welcome(32 << 20);
     tokio::select! {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::{Buf, BytesMut};
 use rustls::ServerConfig;
 use tls::{certificate_name, explain};
-use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side, Transport};
+use transport::{Carrier, CarrierError, EXPORTER_LABEL, Peer, Side};
 
 use super::Speech;
 use super::engine::{Engine, Standing, WIRE_RECORD};
@@ -93,7 +93,7 @@ async fn shake<S: Session>(
         Side::Server => (state.peer_certificates().and_then(<[_]>::first))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
-    let (transport, connection) = (Transport::Tls, socket.connection());
+    let (transport, connection) = (crate::TLS, socket.connection());
     let peer = Peer { address, transport, connection, watch: None, exporter, certificate_name };
     Ok(Carrier::single(peer, Box::new(TlsLane::new(engine, socket))))
 }

@@ -25,6 +25,9 @@ use crate::{
 use lanes::{Hub, MemoryLanes};
 use pipe::Wire;
 
+/// The transport of this module.
+pub const MEMORY: Transport = Transport::new("memory");
+
 /// Bytes a pipe holds before its writer waits, as a small socket buffer would.
 pub const CAPACITY: usize = 64 << 10;
 
@@ -227,7 +230,7 @@ impl MemoryDialer {
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 fn carrier(lane: MemoryLane) -> Carrier {
-    let transport = Transport::Memory;
+    let transport = MEMORY;
     let (address, connection) = (ADDRESS, None);
     let peer = Peer {
         address,
@@ -261,7 +264,7 @@ impl Dialer for MemoryDialer {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Memory
+        MEMORY
     }
 }
 
@@ -280,7 +283,7 @@ impl Listener for MemoryListener {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Memory
+        MEMORY
     }
 }
 

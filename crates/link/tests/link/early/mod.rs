@@ -25,7 +25,7 @@ impl Dialer for Late {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Quic
+        Transport::new("quic")
     }
 }
 

@@ -13,6 +13,7 @@ use link::{Link, Path, Retry};
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Unlimited};
 use tokio::task::AbortHandle;
+use transport::memory::MEMORY;
 use transport::memory::{Faults, MemoryDialer};
 use transport::{Carrier, CarrierError, Dialer, LocalFuture, Transport, Watch};
 
@@ -109,7 +110,7 @@ impl Dialer for Scripted {
     }
 
     fn transport(&self) -> Transport {
-        Transport::Memory
+        MEMORY
     }
 }
 
