@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context as _, Result, ensure};
-use testkit::stage::{run, tunnel};
+use testkit::stage::{Scheme, run, tunnel};
 
 use super::nginx;
 use super::running::Login;
@@ -103,7 +103,8 @@ fn launch(
 }
 
 fn has_tls(url: &str) -> bool {
-    ["tls://", "wss://", "quic://"].iter().any(|scheme| url.starts_with(scheme))
+    let scheme = url.split_once("://").and_then(|(name, _)| Scheme::named(name));
+    scheme.is_some_and(|scheme| scheme.tls)
 }
 
 /// An authority and a certificate for a server on this machine: `ca.crt`, `server.crt`, `server.key`.

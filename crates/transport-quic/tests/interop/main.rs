@@ -24,7 +24,7 @@ use setup::{Setup, dialer, pattern, read_all, run, write_all};
 use testkit::certs::Authority;
 use tls::{Trust, client_config};
 use tokio::task::spawn_local;
-use transport::{ALPN, Carrier, Datagrams, Dialer, Lane, Lanes, Listener, Transport};
+use transport::{ALPN, Carrier, Datagrams, Dialer, Lane, Lanes, Listener};
 use transport_quic::QuicSettings;
 
 /// Of an environment that has aioquic.
