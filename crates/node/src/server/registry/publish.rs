@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use config::Over;
 use logging::{AUDIT, RepeatLimit};
 use ops::status;
 use proto::Target;
@@ -24,10 +25,40 @@ use crate::transports::bind_advice;
 
 use super::super::clients::Client;
 
+/// What one client at a time may have of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// A port of this protocol: the same port of TCP and of UDP are two.
+    Port(Over, SocketAddr),
+}
+
+impl Key {
+    /// Where visitors connect.
+    const fn address(self) -> SocketAddr {
+        let Self::Port(_, address) = self;
+        address
+    }
+}
+
+/// A public address as a client asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Public {
+    /// A port of TCP; 0 lets the server choose.
+    Tcp(SocketAddr),
+}
+
+impl Public {
+    /// What a client has once this is published.
+    const fn key(self) -> Key {
+        let Self::Tcp(address) = self;
+        Key::Port(Over::Tcp, address)
+    }
+}
+
 /// All entrances of a server.
 #[derive(Debug, Default)]
 pub(super) struct Published {
-    entrances: HashMap<SocketAddr, Entry>,
+    entrances: HashMap<Key, Entry>,
     /// The last registration of each session, by its id.
     registered: HashMap<u64, (Register, Registered)>,
     /// Refusals that were told, by client and service: a client can register without end.
@@ -94,12 +125,10 @@ impl Published {
         let owner = &to.session.name;
         // Ports that are asked for no more make room first: another address may want the same one.
         let texts = register.services.iter().flat_map(|spec| &spec.public);
-        let asked: HashSet<_> = texts
-            .filter_map(|text| parse(text, to.public_bind).ok())
-            .map(SocketAddr::from)
-            .collect();
-        for (address, entry) in self.entrances.iter_mut().filter(|(_, e)| e.owner == *owner) {
-            entry.wanted = entry.chosen || asked.contains(address);
+        let asked: HashSet<_> =
+            texts.filter_map(|text| parse(text, to.public_bind).ok()).map(Public::key).collect();
+        for (key, entry) in self.entrances.iter_mut().filter(|(_, e)| e.owner == *owner) {
+            entry.wanted = entry.chosen || asked.contains(key);
         }
         self.close_unwanted(owner, to.handles).await;
         self.entrances.values_mut().filter(|e| e.owner == *owner).for_each(|e| e.wanted = false);
@@ -164,7 +193,9 @@ impl Published {
     }
 
     async fn open(&mut self, to: Place<'_>, spec: &ServiceSpec, text: &str) -> Outcome<SocketAddr> {
-        let (bind, port) = parse(text, to.public_bind)?;
+        let public = parse(text, to.public_bind)?;
+        let address = public.key().address();
+        let (bind, port) = (address.ip(), address.port());
         let name = spec.name.as_str();
         if port == 0 {
             return self.open_any(to, spec, bind).await;
@@ -183,8 +214,7 @@ impl Published {
             );
             return Err(error(ServiceErrorCode::NotAllowed, text));
         }
-        let address = SocketAddr::new(bind, port);
-        if let Some(entry) = self.entrances.get_mut(&address) {
+        if let Some(entry) = self.entrances.get_mut(&public.key()) {
             if entry.owner != to.session.name {
                 let other = "another client publishes there; choose another port";
                 return Err(error(
@@ -213,24 +243,25 @@ impl Published {
         spec: &ServiceSpec,
         bind: IpAddr,
     ) -> Outcome<SocketAddr> {
-        let known = self.entrances.iter_mut().find(|(address, entry)| {
-            entry.chosen
+        let known = self.entrances.iter_mut().find(|(Key::Port(over, address), entry)| {
+            *over == Over::Tcp
+                && entry.chosen
                 && !entry.wanted
                 && entry.owner == to.session.name
                 && to.client.tcp.permits(bind, address.port())
                 && address.ip() == bind
                 && entry.entrance.name() == spec.name.as_str()
         });
-        if let Some((&address, entry)) = known {
+        if let Some((key, entry)) = known {
             entry.wanted = true;
             entry.lead_to(to, spec);
-            return Ok(address);
+            return Ok(key.address());
         }
         let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
         for (first, last) in ranges {
             for port in first..=last {
                 let address = SocketAddr::new(bind, port);
-                if self.entrances.contains_key(&address) {
+                if self.entrances.contains_key(&Key::Port(Over::Tcp, address)) {
                     continue;
                 }
                 match self.bind(to, spec, address, true).await {
@@ -271,7 +302,8 @@ impl Published {
         }
         let owner = to.session.name.clone();
         let gate = Arc::clone(&to.client.gate);
-        self.entrances.insert(address, Entry { entrance, owner, gate, chosen, wanted: true });
+        let key = Public::Tcp(address).key();
+        self.entrances.insert(key, Entry { entrance, owner, gate, chosen, wanted: true });
         Ok(address)
     }
 
@@ -369,17 +401,17 @@ impl Room {
 }
 
 /// `tcp://:port` or `tcp://address:port`.
-fn parse(text: &str, public_bind: IpAddr) -> Outcome<(IpAddr, u16)> {
+fn parse(text: &str, public_bind: IpAddr) -> Outcome<Public> {
     let bad = || {
         let text = format!("`{text}` is no public address: tcp://:10022 or tcp://127.0.0.1:10022");
         error(ServiceErrorCode::BadAddress, text)
     };
     let rest = text.strip_prefix("tcp://").ok_or_else(bad)?;
     if let Some(port) = rest.strip_prefix(':') {
-        return Ok((public_bind, port.parse().map_err(|_| bad())?));
+        let port = port.parse().map_err(|_| bad())?;
+        return Ok(Public::Tcp(SocketAddr::new(public_bind, port)));
     }
-    let address: SocketAddr = rest.parse().map_err(|_| bad())?;
-    Ok((address.ip(), address.port()))
+    rest.parse().map(Public::Tcp).map_err(|_| bad())
 }
 
 fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
@@ -402,4 +434,83 @@ fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
 fn is_exhaustion(e: &io::Error) -> bool {
     let errno = Errno::from_io_error(e);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+
+    use config::{ServerFlags, Sources, Text};
+    use link::ProcessBudget;
+    use proto::Priority;
+    use proto::greeting::Name;
+
+    use super::super::super::clients::Clients;
+    use super::*;
+    use crate::memory;
+    use crate::session::{State, Workers};
+
+    fn client(port: u16) -> Arc<Client> {
+        let text = format!(
+            "listen: tcp://127.0.0.1:0\nclients:\n  - {{ name: home, token: \
+             q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ, allow: {{ tcp: [\"127.0.0.1:{port}\"] }} }}\n"
+        );
+        let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+        let text = Some(Text { name: "server.yaml", text: &text });
+        let config = config::load_server(text, &ServerFlags::default(), &sources);
+        Clients::new(&config.unwrap().config).unwrap().find("home").unwrap()
+    }
+
+    fn register(generation: u64, port: u16) -> Register {
+        let service = ServiceSpec {
+            name: Name::new("dns").unwrap(),
+            public: vec![format!("tcp://127.0.0.1:{port}")],
+            priority: Priority::Normal,
+            shared: false,
+            resume: false,
+        };
+        Register { generation, services: vec![service] }
+    }
+
+    #[tokio::test]
+    async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let _udp = UdpSocket::bind(address).unwrap();
+        let one = std::num::NonZeroUsize::MIN;
+        let budget = ProcessBudget::new(16 << 20);
+        let workers =
+            Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap();
+        let client = client(address.port());
+        let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
+        let place = |session| Place {
+            session,
+            client: &client,
+            public_bind: Ipv4Addr::LOCALHOST.into(),
+            handles: workers.handles(),
+        };
+
+        let mut published = Published::default();
+        let entrance = Arc::new(Entrance {
+            id: entrance::next_id(),
+            address: format!("udp://{address}"),
+            aim: ArcSwap::from_pointee(aim(&register(1, address.port()).services[0])),
+            session: ArcSwap::new(Arc::clone(&other)),
+            gate: ArcSwap::new(Gate::new(None)),
+            timeouts: Timeouts::default(),
+        });
+        let gate = Arc::clone(&client.gate);
+        let entry =
+            Entry { entrance, owner: "other".to_owned(), gate, chosen: false, wanted: true };
+        let (tcp, udp) = (Key::Port(Over::Tcp, address), Key::Port(Over::Udp, address));
+        published.entrances.insert(udp, entry);
+
+        let told = published.apply(place(&session), register(1, address.port())).await.unwrap();
+        assert_eq!(told.results[0].outcome, Ok(vec![format!("tcp://{address}")]));
+        assert!(published.entrances.contains_key(&tcp) && published.entrances.contains_key(&udp));
+        let told = published.apply(place(&other), register(1, address.port())).await.unwrap();
+        let error = told.results[0].outcome.clone().unwrap_err();
+        assert_eq!(error.code, ServiceErrorCode::PortTaken);
+        published.withdraw(&session, workers.handles()).await;
+        assert!(!published.entrances.contains_key(&tcp));
+    }
 }
