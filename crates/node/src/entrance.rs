@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use ops::socket_file::SocketFile;
-use proto::{Priority, ResetCode, Target};
-use relay::{Detached, Gate, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
+use proto::{ResetCode, Target};
+use relay::{Detached, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
 
 use crate::descriptors;
 use crate::listeners::{Listener, Listeners};
+use crate::route::Route;
 use crate::session::{Handle, Session, Worker};
 
 /// How long a visitor is held while no link of the session is live.
@@ -34,32 +34,17 @@ const HOLD: Duration = Duration::from_secs(10);
 /// Visitors held per session: more than a browser opens, less than a flood costs.
 const HELD_MAX: u32 = 1024;
 
-/// What all workers know of an entrance.
+/// What all workers know of an entrance: the door. Whose its visitors are is up to its route.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     /// Unique in this process.
     pub(crate) id: u64,
     /// Where it listens, as a URL.
     pub(crate) address: String,
-    /// Where its visitors go. Another place after a reload.
-    pub(crate) aim: ArcSwap<Aim>,
-    /// Whose streams they are. Changes when a new process of the client takes over.
-    pub(crate) session: ArcSwap<Session>,
-    /// How many streams there may be.
-    pub(crate) gate: ArcSwap<Gate>,
     /// How long things may take.
     pub(crate) timeouts: Timeouts,
-}
-
-/// Where the visitors of an entrance go.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Aim {
-    /// In logs and status.
-    pub(crate) name: String,
-    /// What the far side is asked for.
-    pub(crate) target: Target,
-    /// Class of their streams.
-    pub(crate) priority: Priority,
+    /// Where its visitors go.
+    pub(crate) route: Arc<Route>,
 }
 
 /// The next id of an entrance.
@@ -71,7 +56,7 @@ pub(crate) fn next_id() -> u64 {
 impl Entrance {
     /// Its name in logs and status.
     pub(crate) fn name(&self) -> String {
-        self.aim.load().name.clone()
+        self.route.name()
     }
 }
 
@@ -89,7 +74,7 @@ pub(crate) struct Open {
 impl Open {
     /// What its streams are listed under: the service's name, the address of a forward.
     pub(crate) fn label(&self) -> String {
-        let aim = self.entrance.aim.load();
+        let aim = self.entrance.route.aim.load();
         match aim.target {
             Target::Forward(_) => self.entrance.address.clone(),
             Target::Service(_) | Target::Measure(_) => aim.name.clone(),
@@ -212,7 +197,7 @@ impl Door {
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
-        self.entrance.session.load().live_worker(turn % self.worker.peers.len())
+        self.entrance.route.session.load().live_worker(turn % self.worker.peers.len())
     }
 }
 
@@ -248,13 +233,13 @@ fn enter(
     socket: Socket,
     peer: Option<SocketAddr>,
 ) {
-    let session = entrance.session.load();
+    let session = entrance.route.session.load();
     if let Some(link) = worker.state.live_link(&session) {
-        let Some(permit) = entrance.gate.load().admit() else {
+        let Some(permit) = entrance.route.gate.load().admit() else {
             tracing::debug!(service = entrance.name(), "limit of streams reached");
             return relay::refuse_socket(socket, settings, ResetCode::Limit);
         };
-        let aim = entrance.aim.load();
+        let aim = entrance.route.aim.load();
         let open =
             proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
         if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
@@ -269,7 +254,7 @@ fn enter(
 
 /// Hands a visitor to a worker with a live link, waiting for one if need be.
 async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
-    let session = visitor.entrance.session.load_full();
+    let session = visitor.entrance.route.session.load_full();
     let Some(to) = live_worker(&worker, &visitor, session).await else {
         tracing::debug!(service = visitor.entrance.name(), "no live link to the client");
         return refuse(&worker, visitor);
@@ -299,7 +284,7 @@ async fn live_worker(
             // A new process of the client may have taken over: its session is another one.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
-        session = visitor.entrance.session.load_full();
+        session = visitor.entrance.route.session.load_full();
     }
 }
 

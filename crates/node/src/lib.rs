@@ -8,7 +8,8 @@
 //! |---|---|
 //! | `workers` | threads with a runtime each |
 //! | `session` | all links of one client process with one server |
-//! | `entrance`, `listeners` | addresses whose visitors become streams |
+//! | `entrance`, `listeners` | doors: addresses whose visitors become streams |
+//! | `route` | which client, which service, and what is admitted |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
 //! | `probes` | what `tunnel ping` and `tunnel speedtest` send |
@@ -22,6 +23,7 @@ pub mod identity;
 mod listeners;
 mod memory;
 mod probes;
+mod route;
 pub mod server;
 mod session;
 mod survey;

@@ -72,9 +72,9 @@ fn part(worker: &Rc<Worker>) -> Part {
     for open in worker.state.entrances.borrow().values() {
         let entrance = &open.entrance;
         let stats = &open.settings.stats;
-        let session = entrance.session.load();
+        let session = entrance.route.session.load();
         let entry = part.entry(&session);
-        let aim = entrance.aim.load();
+        let aim = entrance.route.aim.load();
         let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
             Target::Forward(target) => (&mut entry.forwards, target.clone()),

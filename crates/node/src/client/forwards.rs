@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use arc_swap::ArcSwap;
 use config::{Forward, Local};
 use ops::socket_file;
 use proto::{Priority, Target};
 use relay::{Gate, Timeouts};
 use tokio::sync::Mutex;
 
-use crate::entrance::{self, Aim, Entrance};
+use crate::entrance::{self, Entrance};
 use crate::listeners::{self, Listeners};
+use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 use crate::transports;
 
@@ -84,14 +84,14 @@ impl Forwards {
         let Some(all) = &mut *all else { return failed };
         for Open { entrance, .. } in bound.gone {
             entrance::close_everywhere(handles, entrance.id).await;
-            tracing::info!("forward {} closed", entrance.aim.load().name);
+            tracing::info!("forward {} closed", entrance.route.aim.load().name);
             all.retain(|open| open.entrance.id != entrance.id);
         }
         for (open, forward) in bound.known {
             if open.forward != forward {
                 turn(&open, &forward);
             }
-            open.entrance.session.store(Arc::clone(session));
+            open.entrance.route.session.store(Arc::clone(session));
             let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
             if let Some(entry) = entry {
                 entry.forward = forward;
@@ -110,7 +110,7 @@ impl Forwards {
                 failed.push((open.forward, why));
                 continue;
             }
-            tracing::info!("forward {} listening", open.entrance.aim.load().name);
+            tracing::info!("forward {} listening", open.entrance.route.aim.load().name);
             all.push(open);
         }
         failed
@@ -119,7 +119,7 @@ impl Forwards {
     /// Other links carry their visitors.
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
         for open in self.0.lock().await.iter().flatten() {
-            open.entrance.session.store(Arc::clone(session));
+            open.entrance.route.session.store(Arc::clone(session));
         }
     }
 
@@ -165,10 +165,8 @@ fn bind(
     let (address, listeners) = listeners::bind(&forward.listen, workers)?;
     let entrance = Entrance {
         id: entrance::next_id(),
-        aim: ArcSwap::from_pointee(aim(&address, forward)),
+        route: Route::new(aim(&address, forward), session, Gate::new(None)),
         address,
-        session: ArcSwap::new(Arc::clone(session)),
-        gate: ArcSwap::new(Gate::new(None)),
         timeouts: Timeouts::default(),
     };
     Ok((Open { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
@@ -176,8 +174,8 @@ fn bind(
 
 /// Lets an open one be as `forward` says.
 fn turn(open: &Open, forward: &Forward) {
-    open.entrance.aim.store(Arc::new(aim(&open.entrance.address, forward)));
-    tracing::info!("forward {}", open.entrance.aim.load().name);
+    open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
+    tracing::info!("forward {}", open.entrance.route.aim.load().name);
     if let Local::Unix { address, mode } = &forward.listen
         && address.abstract_name().is_none()
         && let Err(error) = socket_file::set_mode(Path::new(address.place()), *mode)

@@ -7,7 +7,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use config::Over;
 use logging::{AUDIT, RepeatLimit};
 use ops::status;
@@ -18,8 +17,9 @@ use proto::control::{
 use relay::{Gate, Timeouts};
 use rustix::io::Errno;
 
-use crate::entrance::{self, Aim, Entrance};
+use crate::entrance::{self, Entrance};
 use crate::listeners::Listeners;
+use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 use crate::transports::bind_advice;
 
@@ -291,10 +291,12 @@ impl Published {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("tcp://{address}"),
-            aim: ArcSwap::from_pointee(aim(spec)),
-            session: ArcSwap::new(Arc::clone(to.session)),
-            gate: ArcSwap::new(Gate::within(Arc::clone(&to.client.gate), None)),
             timeouts: Timeouts::default(),
+            route: Route::new(
+                aim(spec),
+                to.session,
+                Gate::within(Arc::clone(&to.client.gate), None),
+            ),
         });
         if let Err(e) = entrance::open_everywhere(to.handles, &entrance, sockets).await {
             entrance::close_everywhere(to.handles, entrance.id).await;
@@ -318,7 +320,7 @@ impl Published {
     /// The session has ended: its entrances close, those that a newer one took over stay.
     pub(super) async fn withdraw(&mut self, session: &Session, handles: &[Handle]) {
         self.registered.remove(&session.id);
-        for entrance in self.take(|entry| entry.entrance.session.load().id == session.id) {
+        for entrance in self.take(|entry| entry.entrance.route.session.load().id == session.id) {
             tracing::info!(target: AUDIT, client = session.name, service = entrance.name(), "withdrawn");
             entrance::close_everywhere(handles, entrance.id).await;
         }
@@ -355,13 +357,13 @@ impl Entry {
     /// are in count where they came in.
     fn lead_to(&mut self, to: Place<'_>, spec: &ServiceSpec) {
         let aim = aim(spec);
-        if **self.entrance.aim.load() != aim {
-            self.entrance.aim.store(Arc::new(aim));
+        if **self.entrance.route.aim.load() != aim {
+            self.entrance.route.aim.store(Arc::new(aim));
         }
-        self.entrance.session.store(Arc::clone(to.session));
+        self.entrance.route.session.store(Arc::clone(to.session));
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);
-            self.entrance.gate.store(Gate::within(Arc::clone(&self.gate), None));
+            self.entrance.route.gate.store(Gate::within(Arc::clone(&self.gate), None));
         }
     }
 }
@@ -493,10 +495,12 @@ mod tests {
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
             address: format!("udp://{address}"),
-            aim: ArcSwap::from_pointee(aim(&register(1, address.port()).services[0])),
-            session: ArcSwap::new(Arc::clone(&other)),
-            gate: ArcSwap::new(Gate::new(None)),
             timeouts: Timeouts::default(),
+            route: Route::new(
+                aim(&register(1, address.port()).services[0]),
+                &other,
+                Gate::new(None),
+            ),
         });
         let gate = Arc::clone(&client.gate);
         let entry =
