@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use link::client::{Client, Report, run};
-use link::{Link, Owner, Path, Retry, State};
+use link::{Host, Link, Owner, Path, Retry, State};
 use proto::control::ControlMessage;
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Open, ResetCode, Unlimited};
@@ -71,9 +71,11 @@ impl Drop for Herd {
 fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHandle {
     let path = Path {
         url: server.url.clone(),
-        host: server.address.ip().to_string(),
-        port: server.address.port(),
-        dialer: Rc::clone(&server.dialer),
+        dialer: Rc::new(Host {
+            name: server.address.ip().to_string(),
+            port: server.address.port(),
+            dialer: Rc::clone(&server.dialer),
+        }),
     };
     let client = Client {
         paths: vec![path],

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave};
-use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say};
+use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, PathDialer, Say};
 
 /// Time limit for name resolution, connect and handshake together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,12 +25,25 @@ const ADDRESSES_MAX: usize = 8;
 pub struct Path {
     /// The URL of the path, for logs.
     pub url: String,
+    /// How the path is dialled.
+    pub dialer: Rc<dyn PathDialer>,
+}
+
+/// A path to a host: the name is resolved anew for each attempt, and the addresses are raced.
+#[derive(Clone, Debug)]
+pub struct Host {
     /// Host name or IP address.
-    pub host: String,
+    pub name: String,
     /// Port.
     pub port: u16,
     /// The dialer of the transport.
     pub dialer: Rc<dyn Dialer>,
+}
+
+impl PathDialer for Host {
+    fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled> {
+        Box::pin(race(self.clone(), say))
+    }
 }
 
 impl fmt::Debug for Path {
@@ -60,11 +72,11 @@ pub(crate) async fn dial_early(path: &Path, say: Option<&Say>) -> Dialled {
 /// Dials, and dials a second time beside a silent dial. Does not retry a failed dial: retries
 /// belong to the backoff.
 async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
-    let mut first = pin!(race(path, say));
+    let mut first = path.dialer.dial(say.cloned());
     if let Ok(outcome) = tokio::time::timeout(SECOND_TRY, &mut first).await {
         return outcome;
     }
-    let mut second = pin!(race(path, say));
+    let mut second = path.dialer.dial(say.cloned());
     tokio::select! {
         outcome = &mut first => match outcome {
             Ok(carrier) => Ok(carrier),
@@ -77,15 +89,14 @@ async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
     }
 }
 
-async fn race(path: &Path, say: Option<&Say>) -> Dialled {
-    let host = &path.host;
-    let found = tokio::net::lookup_host((host.as_str(), path.port))
+async fn race(host: Host, say: Option<Say>) -> Dialled {
+    let Host { name, port, dialer } = host;
+    let found = tokio::net::lookup_host((name.as_str(), port))
         .await
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {host}: {e}")))?;
+        .map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {name}: {e}")))?;
     let addresses = interleave(found.collect(), ADDRESSES_MAX);
     let start = |address: SocketAddr| -> LocalFuture<'static, _> {
-        let dialer = Rc::clone(&path.dialer);
-        let say = say.cloned();
+        let (dialer, say) = (Rc::clone(&dialer), say.clone());
         Box::pin(async move {
             match say {
                 Some(say) => dialer.dial_early(address, say).await,
@@ -95,7 +106,7 @@ async fn race(path: &Path, say: Option<&Say>) -> Dialled {
     };
     let outcome = net::race::race(addresses, ADDRESS_STAGGER, start, worse).await;
     outcome.unwrap_or_else(|| {
-        let text = format!("{host} has no address");
+        let text = format!("{name} has no address");
         Err(io::Error::new(io::ErrorKind::NotFound, text).into())
     })
 }
@@ -103,4 +114,37 @@ async fn race(path: &Path, say: Option<&Say>) -> Dialled {
 /// The more informative of two errors. A refused certificate says more than a dead second address.
 fn worse(known: CarrierError, error: CarrierError) -> CarrierError {
     if error.is_network() { known } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use transport::Listener as _;
+    use transport::memory::{MemoryDialer, network};
+
+    use super::*;
+
+    /// A peer that is found by other means than an address.
+    #[derive(Debug)]
+    struct Found(MemoryDialer);
+
+    impl PathDialer for Found {
+        fn dial(&self, _: Option<Say>) -> LocalFuture<'static, Dialled> {
+            let dial = self.0.dial(SocketAddr::from(([0, 0, 0, 0], 0)));
+            Box::pin(async { Ok((dial.await?, None)) })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_needs_no_address() {
+        let (mut listener, dialer) = network();
+        let path = Path { url: "memory://peer".to_owned(), dialer: Rc::new(Found(dialer)) };
+        let accept = async {
+            let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+            incoming.handshake().await.unwrap()
+        };
+        let (dialled, accepted) = tokio::join!(dial(&path), accept);
+        assert_eq!(dialled.unwrap().peer.transport, accepted.peer.transport);
+    }
 }

@@ -57,7 +57,7 @@ mod writer;
 
 pub use backoff::Retry;
 pub use budget::{Lease, ProcessBudget};
-pub use dial::{Path, dial};
+pub use dial::{Host, Path, dial};
 pub use greet::GreetError;
 pub use inner::{Link, Owner};
 pub use state::{End, Settings, State};

@@ -169,7 +169,15 @@ pub trait Incoming: fmt::Debug {
     }
 }
 
-/// Dials one configured path. The caller resolves names for each attempt.
+/// Dials a path to a peer, whatever the path consists of: the addresses of a host, each of which a
+/// [`Dialer`] dials, or means of the transport that know no address.
+pub trait PathDialer: fmt::Debug {
+    /// Connects and does the handshake. Sends `say` as early data where the transport supports early
+    /// data. The caller sets the deadline. Dropping the future closes the connection.
+    fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled>;
+}
+
+/// Dials addresses of a host. The caller resolves names for each attempt.
 pub trait Dialer: fmt::Debug {
     /// Connects and does the handshake. The caller sets the deadline. Dropping the future closes
     /// the connection.

@@ -18,7 +18,7 @@ pub use proto::Side;
 
 pub use carrier::{
     ALPN, Carrier, Connection, Dialer, EXPORTER_LABEL, Fares, Incoming, Listener, LocalFuture,
-    Peer, Transport, Watch,
+    PathDialer, Peer, Transport, Watch,
 };
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;

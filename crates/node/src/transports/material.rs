@@ -1,12 +1,14 @@
 //! What more than one family makes of the configuration: TLS at either end, and the way through a
 //! proxy.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
 use config::Host;
 use net::Current;
 use tls::{Identity, ServerConfig, Trust};
+use transport::{Dialer, PathDialer};
 use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
 
 use super::Setup;
@@ -49,6 +51,28 @@ pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     let credentials =
         credentials.map(|(user, password)| (user.clone(), password.reveal().to_owned()));
     Some((plain(&proxy.host), proxy.port, Via { kind, host, port, credentials }))
+}
+
+/// The host that a way dials: its server, or the proxy before it, which resolves the server's name.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    name: String,
+    port: u16,
+}
+
+impl Place {
+    pub(super) fn new(path: &config::Path) -> Self {
+        let (name, port) = match via(path) {
+            Some((name, port, _)) => (name, port),
+            None => (plain(&path.endpoint.host), path.endpoint.port),
+        };
+        Self { name, port }
+    }
+
+    /// The addresses of the host, dialled by this dialer.
+    pub(super) fn dialled(&self, dialer: impl Dialer + 'static) -> Rc<dyn PathDialer> {
+        Rc::new(link::Host { name: self.name.clone(), port: self.port, dialer: Rc::new(dialer) })
+    }
 }
 
 /// TLS of a client that speaks this inside it, where the scheme of the way has TLS.

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use config::{Common, Endpoint, Scheme, ServerConfig};
 use tls::Identity;
-use transport::{Dialer, Listener};
+use transport::{Listener, PathDialer};
 
 pub(crate) use side::ServerSide;
 pub use way::Way;
@@ -81,7 +81,7 @@ trait Listeners: Debug + Send + Sync {
 trait Dials: Debug + Send + Sync {
     /// A dialer of this thread. Links of consecutive numbers come to different workers of the server,
     /// where the transport lets the client say so.
-    fn dialer(&self, link: Option<u8>) -> Rc<dyn Dialer>;
+    fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer>;
 }
 
 /// Puts in force what was prepared.

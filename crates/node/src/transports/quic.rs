@@ -9,10 +9,11 @@ use anyhow::Context;
 use config::{Common, Congestion, Endpoint};
 use net::Current;
 use net::udp::{self, Buffers};
-use transport::Dialer;
+use transport::PathDialer;
 use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
 use transport_tcp::Speech;
 
+use super::material::Place;
 use super::{
     Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
 };
@@ -51,7 +52,7 @@ impl Family for Quic {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
         let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
         let dialer = QuicDialer::new(&tls, settings(common), buffers(&common.quic));
-        Ok(Arc::new(QuicDials(dialer.context("quic")?)))
+        Ok(Arc::new(QuicDials { place: Place::new(path), dialer: dialer.context("quic")? }))
     }
 }
 
@@ -102,12 +103,15 @@ impl Listeners for QuicListeners {
 
 /// With the tickets that all its dialers share.
 #[derive(Debug)]
-struct QuicDials(QuicDialer);
+struct QuicDials {
+    place: Place,
+    dialer: QuicDialer,
+}
 
 impl Dials for QuicDials {
-    fn dialer(&self, link: Option<u8>) -> Rc<dyn Dialer> {
-        let dialer = self.0.clone();
-        Rc::new(match link {
+    fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer> {
+        let dialer = self.dialer.clone();
+        self.place.dialled(match link {
             Some(number) => dialer.steered(number),
             None => dialer,
         })

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use anyhow::ensure;
 use config::{Common, Endpoint};
 use net::Current;
-use transport::Dialer;
+use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
+use super::material::Place;
 use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material};
 
 pub(super) struct Tcp;
@@ -27,7 +28,7 @@ impl Family for Tcp {
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?;
         let via = material::via(path).map(|(.., via)| via);
-        Ok(Arc::new(TcpDials { tls, via }))
+        Ok(Arc::new(TcpDials { place: Place::new(path), tls, via }))
     }
 }
 
@@ -54,12 +55,13 @@ impl Listeners for TcpListeners {
 
 #[derive(Debug)]
 struct TcpDials {
+    place: Place,
     tls: Option<TlsClient>,
     via: Option<Via>,
 }
 
 impl Dials for TcpDials {
-    fn dialer(&self, _: Option<u8>) -> Rc<dyn Dialer> {
-        Rc::new(TcpDialer::new(self.tls.clone()).through(self.via.clone()))
+    fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
+        self.place.dialled(TcpDialer::new(self.tls.clone()).through(self.via.clone()))
     }
 }

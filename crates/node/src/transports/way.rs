@@ -13,7 +13,6 @@ use super::{Dials, family, material};
 pub struct Way {
     url: String,
     host: String,
-    port: u16,
     /// Where the proxy is.
     proxy: Option<(String, u16)>,
     dials: Arc<dyn Dials>,
@@ -36,7 +35,7 @@ impl Way {
         let endpoint = &path.endpoint;
         let (url, host) = (endpoint.to_string(), material::plain(&endpoint.host));
         let proxy = material::via(path).map(|(host, port, _)| (host, port));
-        Self { url, host, port: endpoint.port, proxy, dials }
+        Self { url, host, proxy, dials }
     }
 
     /// The host as configured.
@@ -56,16 +55,11 @@ impl Way {
     }
 
     fn path_by(&self, link: Option<u8>) -> link::Path {
-        // The proxy is who is dialled; it resolves the server's name.
-        let (host, port) = match &self.proxy {
-            Some((host, port)) => (host, *port),
-            None => (&self.host, self.port),
-        };
         // What fails on the way may be the proxy.
         let url = match &self.proxy {
             Some((host, port)) => format!("{} (proxy {host}:{port})", self.url),
             None => self.url.clone(),
         };
-        link::Path { url, host: host.clone(), port, dialer: self.dials.dialer(link) }
+        link::Path { url, dialer: self.dials.dialer(link) }
     }
 }

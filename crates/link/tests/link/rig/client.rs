@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use link::client::{Report, run};
-use link::{Link, Path, Retry};
+use link::{Host, Link, Path, Retry};
 use proto::greeting::{Identity, Name, Token};
 use proto::{InstanceId, LinkConfig, Unlimited};
 use tokio::task::AbortHandle;
@@ -44,7 +44,7 @@ pub(crate) fn plan(paths: Vec<Path>) -> Plan {
 /// A path to a port of this machine.
 pub(crate) fn path(dialer: Rc<dyn Dialer>, port: u16) -> Path {
     let url = format!("{}://127.0.0.1:{port}", dialer.transport());
-    Path { url, host: "127.0.0.1".to_owned(), port, dialer }
+    Path { url, dialer: Rc::new(Host { name: "127.0.0.1".to_owned(), port, dialer }) }
 }
 
 /// A path in memory.
@@ -144,7 +144,8 @@ impl Client {
             let (connected, failures) = (Rc::clone(&connected), Rc::clone(&failures));
             Rc::new(move |report: Report<'_>| match report {
                 Report::Connected { path, resumed } => {
-                    connected.borrow_mut().push((path.port, resumed));
+                    let (_, port) = path.url.rsplit_once(':').unwrap();
+                    connected.borrow_mut().push((port.parse().unwrap(), resumed));
                 }
                 Report::Unreachable { error, pause, .. } => {
                     failures.borrow_mut().push((error.to_string(), pause));
