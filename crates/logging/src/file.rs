@@ -18,18 +18,18 @@ const MODE: u32 = 0o600;
 #[derive(Debug)]
 pub(crate) struct LogFile {
     settings: Settings,
-    open: Mutex<Open>,
+    open: Mutex<OpenFile>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     file: File,
     size: u64,
     /// The file takes no lines, and that was told.
     is_broken: bool,
 }
 
-impl Open {
+impl OpenFile {
     fn new(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).mode(MODE).open(path)?;
         let size = file.metadata()?.len();
@@ -40,7 +40,7 @@ impl Open {
 impl LogFile {
     /// Appends to the file, which is made where it is not there.
     pub(crate) fn open(settings: Settings) -> io::Result<Self> {
-        let open = Mutex::new(Open::new(&settings.path)?);
+        let open = Mutex::new(OpenFile::new(&settings.path)?);
         Ok(Self { settings, open })
     }
 
@@ -51,12 +51,12 @@ impl LogFile {
         let is_same = fs::metadata(&self.settings.path)
             .is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino()));
         if !is_same {
-            *open = Open::new(&self.settings.path)?;
+            *open = OpenFile::new(&self.settings.path)?;
         }
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenFile> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -74,7 +74,7 @@ impl LogFile {
         written
     }
 
-    fn write_to(&self, open: &mut Open, line: &[u8]) -> io::Result<()> {
+    fn write_to(&self, open: &mut OpenFile, line: &[u8]) -> io::Result<()> {
         let size = line.len() as u64;
         if open.size > 0 && open.size.saturating_add(size) > self.settings.size.bytes() {
             self.turn(open)?;
@@ -84,7 +84,7 @@ impl LogFile {
         Ok(())
     }
 
-    fn turn(&self, open: &mut Open) -> io::Result<()> {
+    fn turn(&self, open: &mut OpenFile) -> io::Result<()> {
         let Settings { path, keep, .. } = &self.settings;
         for n in (1..*keep).rev() {
             // Fewer there may be, more there are not.
@@ -98,7 +98,7 @@ impl LogFile {
         {
             return Err(error);
         }
-        *open = Open::new(path)?;
+        *open = OpenFile::new(path)?;
         Ok(())
     }
 }

@@ -62,7 +62,7 @@ impl Entrance {
 
 /// An entrance as open on one worker.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenEntrance {
     /// What it is.
     pub(crate) entrance: Arc<Entrance>,
     /// Held for its drop.
@@ -71,7 +71,7 @@ pub(crate) struct Open {
     pub(crate) settings: Rc<Settings>,
 }
 
-impl Open {
+impl OpenEntrance {
     /// What its streams are listed under: the service's name, the address of a forward.
     pub(crate) fn label(&self) -> String {
         let aim = self.entrance.route.aim.load();
@@ -99,7 +99,7 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let settings = Settings { timeouts: entrance.timeouts, room, ..Settings::default() };
     let settings = Rc::new(settings);
     let id = entrance.id;
-    let open = Open { entrance, listening: None, settings };
+    let open = OpenEntrance { entrance, listening: None, settings };
     worker.state.entrances.borrow_mut().insert(id, open);
 }
 

@@ -13,7 +13,7 @@ use ops::status;
 use relay::Stats;
 use tokio::sync::Notify;
 
-use crate::entrance::Open;
+use crate::entrance::OpenEntrance;
 use crate::{survey, workers};
 
 /// The part of a session that all workers see. Off the data path: read where a worker has no live
@@ -116,7 +116,7 @@ pub(crate) struct State {
     /// Links by session.
     links: RefCell<HashMap<u64, Vec<Member>>>,
     /// Open entrances by their ids.
-    pub(crate) entrances: RefCell<HashMap<u64, Open>>,
+    pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
     /// This worker's part of the memory budget.
     pub(crate) budget: Rc<Lease>,
     /// Counters of the services that streams are dialled for, by name; a client has them.
@@ -249,7 +249,7 @@ impl State {
     }
 
     /// An entrance is closed; its streams may go on for long.
-    pub(crate) fn remember(&self, open: &Open) {
+    pub(crate) fn remember(&self, open: &OpenEntrance) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);
         former.push((Rc::downgrade(&open.settings.stats), open.label()));

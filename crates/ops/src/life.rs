@@ -20,10 +20,10 @@ pub enum Phase {
 
 /// The phase, shared. Clones are the same life.
 #[derive(Clone, Debug)]
-pub struct Life(Arc<Shared>);
+pub struct Life(Arc<Inner>);
 
 #[derive(Debug)]
-struct Shared {
+struct Inner {
     phase: watch::Sender<Phase>,
     reload: Notify,
 }
@@ -38,7 +38,7 @@ impl Life {
     /// A life that begins.
     pub fn new() -> Self {
         let phase = watch::Sender::new(Phase::Running);
-        Self(Arc::new(Shared { phase, reload: Notify::new() }))
+        Self(Arc::new(Inner { phase, reload: Notify::new() }))
     }
 
     /// Asks for a reload. Wishes that come while one is waited for are one.

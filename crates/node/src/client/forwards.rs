@@ -20,7 +20,7 @@ use crate::transports;
 
 /// All that are open; `None` once they were closed for good.
 #[derive(Debug)]
-pub(super) struct Forwards(Mutex<Option<Vec<Open>>>);
+pub(super) struct Forwards(Mutex<Option<Vec<OpenForward>>>);
 
 impl Default for Forwards {
     fn default() -> Self {
@@ -29,7 +29,7 @@ impl Default for Forwards {
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenForward {
     forward: Forward,
     entrance: Arc<Entrance>,
 }
@@ -37,11 +37,11 @@ struct Open {
 /// Those that are to be open, bound already and not yet accepting.
 #[derive(Debug)]
 pub(super) struct Bound {
-    known: Vec<(Open, Forward)>,
-    new: Vec<(Open, Listeners)>,
+    known: Vec<(OpenForward, Forward)>,
+    new: Vec<(OpenForward, Listeners)>,
     /// Which have the port of one that is to close: there is no room for both.
     late: Vec<Forward>,
-    gone: Vec<Open>,
+    gone: Vec<OpenForward>,
 }
 
 impl Forwards {
@@ -82,7 +82,7 @@ impl Forwards {
     ) -> Vec<(Forward, io::Error)> {
         let (mut all, mut failed) = (self.0.lock().await, Vec::new());
         let Some(all) = &mut *all else { return failed };
-        for Open { entrance, .. } in bound.gone {
+        for OpenForward { entrance, .. } in bound.gone {
             entrance::close_everywhere(handles, entrance.id).await;
             tracing::info!("forward {} closed", entrance.route.aim.load().name);
             all.retain(|open| open.entrance.id != entrance.id);
@@ -124,7 +124,7 @@ impl Forwards {
     }
 
     pub(super) async fn close_all(&self, handles: &[Handle]) {
-        for Open { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
+        for OpenForward { entrance, .. } in self.0.lock().await.take().into_iter().flatten() {
             entrance::close_everywhere(handles, entrance.id).await;
         }
     }
@@ -161,7 +161,7 @@ fn bind(
     forward: &Forward,
     workers: NonZeroUsize,
     session: &Arc<Session>,
-) -> anyhow::Result<(Open, Listeners)> {
+) -> anyhow::Result<(OpenForward, Listeners)> {
     let (address, listeners) = listeners::bind(&forward.listen, workers)?;
     let entrance = Entrance {
         id: entrance::next_id(),
@@ -169,11 +169,11 @@ fn bind(
         address,
         timeouts: Timeouts::default(),
     };
-    Ok((Open { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
+    Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
 }
 
 /// Lets an open one be as `forward` says.
-fn turn(open: &Open, forward: &Forward) {
+fn turn(open: &OpenForward, forward: &Forward) {
     open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
     tracing::info!("forward {}", open.entrance.route.aim.load().name);
     if let Local::Unix { address, mode } = &forward.listen

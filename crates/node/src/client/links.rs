@@ -16,7 +16,7 @@ use proto::greeting::{Identity, Name, Token};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, spawn_local};
 
-use super::Shared;
+use super::ClientShared;
 use super::owner::ClientOwner;
 use crate::session::{Handle, Session, Worker};
 use crate::transports::Way;
@@ -135,7 +135,7 @@ impl Links {
     pub(super) async fn start(
         self: &Arc<Self>,
         handles: &[Handle],
-        shared: &Arc<Shared>,
+        shared: &Arc<ClientShared>,
         plan: Plan,
     ) -> anyhow::Result<()> {
         let plan = Arc::new(plan);
@@ -219,7 +219,7 @@ impl Links {
 /// Starts the task that keeps one link for ever, the `nth` of the session.
 fn keep(
     worker: &Rc<Worker>,
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientShared>,
     links: &Arc<Links>,
     plan: &Plan,
     nth: usize,

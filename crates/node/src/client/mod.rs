@@ -42,7 +42,7 @@ pub struct Client {
     workers: Workers,
     /// Of workers.
     count: NonZeroUsize,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     started: Instant,
     source: Option<Source>,
     ledger: Ledger,
@@ -56,7 +56,7 @@ impl fmt::Debug for Client {
 
 /// What all of a client's parts share.
 #[derive(Debug)]
-struct Shared {
+struct ClientShared {
     /// What is in force.
     config: ArcSwap<ClientConfig>,
     /// Those that take streams.
@@ -107,7 +107,7 @@ impl Client {
         }
         let mut instance = [0; 16];
         getrandom::fill(&mut instance).context("random bytes")?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ClientShared {
             config: ArcSwap::from_pointee(config),
             links: ArcSwap::new(Arc::clone(&links)),
             published: Published::default(),

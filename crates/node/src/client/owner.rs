@@ -16,7 +16,7 @@ use proto::{Measure, Open, ResetCode, Target};
 use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
-use super::Shared;
+use super::ClientShared;
 use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
@@ -29,7 +29,7 @@ const REPEAT: Duration = Duration::from_secs(30);
 /// Owner of one link after the other, in the place of one of the N links.
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     links: Arc<Links>,
     services: RefCell<Services>,
     told: RefCell<Option<(String, Instant)>>,
@@ -74,7 +74,11 @@ impl Services {
 }
 
 impl ClientOwner {
-    pub(super) fn new(worker: Rc<Worker>, shared: Arc<Shared>, links: Arc<Links>) -> Rc<Self> {
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        shared: Arc<ClientShared>,
+        links: Arc<Links>,
+    ) -> Rc<Self> {
         let services = RefCell::new(Services::new(&worker, shared.config.load_full()));
         let (told, serial) = (RefCell::default(), Cell::new(0));
         Rc::new(Self { worker, shared, links, services, told, serial })

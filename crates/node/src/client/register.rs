@@ -9,7 +9,7 @@ use link::Link;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
 
-use super::Shared;
+use super::ClientShared;
 use crate::session::Handle;
 
 /// How often a server is asked again for what it could not give. Somebody who mends a taken port
@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_secs(15);
 pub(super) const FIRST: u64 = 1;
 
 /// Registers the set of this moment.
-pub(super) fn register(link: &Link, shared: &Shared) {
+pub(super) fn register(link: &Link, shared: &ClientShared) {
     let generation = shared.generation.load(Ordering::Acquire);
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
@@ -57,12 +57,12 @@ fn spec(service: &config::Service) -> Option<ServiceSpec> {
 
 /// Takes all services back, so that the server accepts no more visitors for them. For a client that
 /// is leaving.
-pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<Shared>) {
+pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>) {
     anew(handles, shared).await;
 }
 
 /// Asks again as long as something is refused that may be given later.
-pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<Shared>) {
+pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     loop {
         tokio::time::sleep(AGAIN).await;
         if shared.leaving.load(Ordering::Relaxed) {
@@ -76,7 +76,7 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<Shared>) {
 
 /// Registers under the next generation, over every link that is not retired: the server answers one of
 /// them. One that has no carrier at the moment says it when it has.
-pub(super) async fn anew(handles: &[Handle], shared: &Arc<Shared>) {
+pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
     shared.generation.fetch_add(1, Ordering::Release);
     let session = shared.links.load().session.id;
     for handle in handles {

@@ -42,8 +42,8 @@ pub(crate) fn serve(
     permit: Permit,
 ) -> Rc<dyn Outlet> {
     let place = match measure {
-        Measure::Echo => Place::echo(),
-        Measure::Sink | Measure::Source { .. } => Place::test(session.id),
+        Measure::Echo => Slot::echo(),
+        Measure::Sink | Measure::Source { .. } => Slot::test(session.id),
     };
     let Some(place) = place else {
         return relay::refuse_stream(&*inlet, Some(settings), ResetCode::Limit);
@@ -53,7 +53,7 @@ pub(crate) fn serve(
 
 /// Serves an echo that a server asked for.
 pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
-    match Place::echo() {
+    match Slot::echo() {
         Some(place) => begin(Measure::Echo, inlet, (place, None)),
         None => relay::refuse_stream(&*inlet, None, ResetCode::Limit),
     }
@@ -63,7 +63,7 @@ pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
 fn begin(
     measure: Measure,
     inlet: Box<dyn Inlet>,
-    places: (Place, Option<Permit>),
+    places: (Slot, Option<Permit>),
 ) -> Rc<dyn Outlet> {
     let signals = Rc::new(match measure {
         Measure::Echo => Signals::of_echo(),
@@ -135,7 +135,7 @@ async fn source(span: Duration, inlet: &dyn Inlet, signals: &Rc<Signals>) -> Res
 
 /// A place among those that measure; given back when dropped.
 #[derive(Debug)]
-enum Place {
+enum Slot {
     Echo,
     Test,
 }
@@ -150,7 +150,7 @@ fn testing() -> MutexGuard<'static, Option<(u64, usize)>> {
     TESTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Place {
+impl Slot {
     fn echo() -> Option<Self> {
         if ECHOING.fetch_add(1, Ordering::Relaxed) >= ECHOES {
             ECHOING.fetch_sub(1, Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Slot {
     fn drop(&mut self) {
         match self {
             Self::Echo => {
@@ -191,20 +191,20 @@ mod tests {
 
     #[test]
     fn echoes_are_bounded_and_their_places_come_back() {
-        let all: Vec<_> = std::iter::from_fn(Place::echo).collect();
+        let all: Vec<_> = std::iter::from_fn(Slot::echo).collect();
         assert_eq!(all.len(), ECHOES as usize);
         drop(all);
-        assert!(Place::echo().is_some());
+        assert!(Slot::echo().is_some());
     }
 
     #[test]
     fn one_session_measures_at_a_time_with_few_streams() {
-        let taken: Vec<_> = (0..STREAMS).map(|_| Place::test(1).unwrap()).collect();
-        assert!(Place::test(1).is_none() && Place::test(2).is_none());
+        let taken: Vec<_> = (0..STREAMS).map(|_| Slot::test(1).unwrap()).collect();
+        assert!(Slot::test(1).is_none() && Slot::test(2).is_none());
         drop(taken);
-        let other = Place::test(2).unwrap();
-        assert!(Place::test(1).is_none());
+        let other = Slot::test(2).unwrap();
+        assert!(Slot::test(1).is_none());
         drop(other);
-        assert!(Place::test(1).is_some());
+        assert!(Slot::test(1).is_some());
     }
 }

@@ -42,7 +42,7 @@ pub(super) struct Enrolments {
     /// Where clients are kept; a server without a state directory takes none.
     kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
-    open: Mutex<HashMap<String, Open>>,
+    open: Mutex<HashMap<String, PendingCode>>,
     /// Held while the clients are read or one is added: else a reload that has read them could put
     /// one out that came meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
@@ -56,7 +56,7 @@ pub(super) struct Revoked {
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct PendingCode {
     order: Order,
     credential: StoredCredential,
     until: Instant,
@@ -67,7 +67,7 @@ impl Enrolments {
         Self { kept, public_bind, open: Mutex::default(), turn: Arc::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<String, Open>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<String, PendingCode>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Enrolments {
             "{MAX} codes are good at the moment; wait until some are used or {} minutes old",
             GOOD_FOR.as_secs() / 60
         );
-        open.insert(order.name.clone(), Open { order, credential, until: now + GOOD_FOR });
+        open.insert(order.name.clone(), PendingCode { order, credential, until: now + GOOD_FOR });
         Ok(secret)
     }
 

@@ -55,7 +55,7 @@ use crate::{descriptors, memory, survey, transports, workers};
 pub(crate) use clients::Clients;
 pub use enrolments::Enrolled;
 use enrolments::Enrolments;
-use hook::{Asked, Hook};
+use hook::{Hook, HookSettings};
 use registry::Registry;
 pub use reload::Source;
 
@@ -82,7 +82,7 @@ impl fmt::Debug for Server {
 
 /// What all of a server's parts share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct ServerShared {
     pub(crate) clients: Clients,
     enrolments: Enrolments,
     hook: Hook,
@@ -139,10 +139,10 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let side = ServerSide::new(&config, identity.as_ref(), state)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ServerShared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
-            hook: Hook::new(Asked::new(&config)?),
+            hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
         });
@@ -188,7 +188,7 @@ impl Server {
         self.workers.handles()
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &ServerShared {
         self.registry.shared()
     }
 

@@ -10,7 +10,7 @@ use config::{Change, ServerConfig, Trust};
 use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
-use super::hook::Asked;
+use super::hook::HookSettings;
 use super::{Enrolled, Server};
 use crate::{identity, memory};
 
@@ -62,7 +62,7 @@ impl Server {
         let new = new.reloaded(&running);
         // First what can fail.
         let renewed = self.renewal(&new)?;
-        let asked = Asked::new(&new)?;
+        let asked = HookSettings::new(&new)?;
         let shared = self.registry.shared();
         // Before the clients: an answer of whoever was asked until now is not to count after that.
         let before = shared.hook.replace(asked);
@@ -85,7 +85,7 @@ impl Server {
     /// Reads the certificates again that connections from now on are to see.
     pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
         let config = self.config.load();
-        let asked = Asked::new(&config)?;
+        let asked = HookSettings::new(&config)?;
         self.renewal(&config)?();
         self.registry.shared().hook.replace(asked);
         Ok(())

@@ -55,12 +55,12 @@ pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
 
 /// The host that a way dials: its server, or the proxy before it, which resolves the server's name.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct NextHop {
     name: String,
     port: u16,
 }
 
-impl Place {
+impl NextHop {
     pub(super) fn new(path: &config::Path) -> Self {
         let (name, port) = match via(path) {
             Some((name, port, _)) => (name, port),

@@ -13,7 +13,7 @@ use transport::PathDialer;
 use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
 use transport_tcp::Speech;
 
-use super::material::Place;
+use super::material::NextHop;
 use super::{
     Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
 };
@@ -52,7 +52,7 @@ impl Family for Quic {
         let tls = material::tls_client(path, Speech::Tunnel)?.context("quic:// without TLS")?;
         let tls = transport_quic::TlsClient { config: tls.config, name: tls.name };
         let dialer = QuicDialer::new(&tls, settings(common), buffers(&common.quic));
-        Ok(Arc::new(QuicDials { place: Place::new(path), dialer: dialer.context("quic")? }))
+        Ok(Arc::new(QuicDials { hop: NextHop::new(path), dialer: dialer.context("quic")? }))
     }
 }
 
@@ -104,14 +104,14 @@ impl Listeners for QuicListeners {
 /// With the tickets that all its dialers share.
 #[derive(Debug)]
 struct QuicDials {
-    place: Place,
+    hop: NextHop,
     dialer: QuicDialer,
 }
 
 impl Dials for QuicDials {
     fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer> {
         let dialer = self.dialer.clone();
-        self.place.dialled(match link {
+        self.hop.dialled(match link {
             Some(number) => dialer.steered(number),
             None => dialer,
         })

@@ -9,7 +9,7 @@ use net::Current;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
-use super::material::Place;
+use super::material::NextHop;
 use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material};
 
 pub(super) struct Tcp;
@@ -28,7 +28,7 @@ impl Family for Tcp {
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
         let tls = material::tls_client(path, Speech::Tunnel)?;
         let via = material::via(path).map(|(.., via)| via);
-        Ok(Arc::new(TcpDials { place: Place::new(path), tls, via }))
+        Ok(Arc::new(TcpDials { hop: NextHop::new(path), tls, via }))
     }
 }
 
@@ -55,13 +55,13 @@ impl Listeners for TcpListeners {
 
 #[derive(Debug)]
 struct TcpDials {
-    place: Place,
+    hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
 }
 
 impl Dials for TcpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
-        self.place.dialled(TcpDialer::new(self.tls.clone()).through(self.via.clone()))
+        self.hop.dialled(TcpDialer::new(self.tls.clone()).through(self.via.clone()))
     }
 }

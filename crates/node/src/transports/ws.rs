@@ -12,7 +12,7 @@ use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
 
-use super::material::Place;
+use super::material::NextHop;
 use super::{
     Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material,
 };
@@ -44,7 +44,7 @@ impl Family for Ws {
         let tls = material::tls_client(path, Speech::Http)?;
         let via = material::via(path).map(|(.., via)| via);
         let (request, ping_after) = (request(path)?, ping_after(common));
-        Ok(Arc::new(WsDials { place: Place::new(path), tls, via, request, ping_after }))
+        Ok(Arc::new(WsDials { hop: NextHop::new(path), tls, via, request, ping_after }))
     }
 }
 
@@ -77,7 +77,7 @@ impl Listeners for WsListeners {
 
 #[derive(Debug)]
 struct WsDials {
-    place: Place,
+    hop: NextHop,
     tls: Option<TlsClient>,
     via: Option<Via>,
     request: Request,
@@ -88,26 +88,26 @@ impl Dials for WsDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
         let inner = TcpDialer::new(self.tls.clone()).through(self.via.clone());
         let inner = inner.speaking(Speech::Http);
-        self.place.dialled(WsDialer::new(inner, self.request.clone(), self.ping_after))
+        self.hop.dialled(WsDialer::new(inner, self.request.clone(), self.ping_after))
     }
 }
 
 /// Dials of connections for HTTP: those of a WebSocket without what makes a WebSocket of them.
 #[derive(Debug)]
 pub(super) struct HttpDials {
-    place: Place,
+    hop: NextHop,
     tls: Option<TlsClient>,
 }
 
 impl HttpDials {
     pub(super) fn new(path: &config::Path) -> anyhow::Result<Self> {
-        Ok(Self { place: Place::new(path), tls: material::tls_client(path, Speech::Http)? })
+        Ok(Self { hop: NextHop::new(path), tls: material::tls_client(path, Speech::Http)? })
     }
 }
 
 impl Dials for HttpDials {
     fn dialer(&self, _: Option<u8>) -> Rc<dyn PathDialer> {
-        self.place.dialled(TcpDialer::new(self.tls.clone()).speaking(Speech::Http))
+        self.hop.dialled(TcpDialer::new(self.tls.clone()).speaking(Speech::Http))
     }
 }
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 use logging::AUDIT;
 use ops::Daemon;
 
-use super::told::Told;
+use super::told::RunningDaemon;
 use crate::watch::{self, Seen};
 
 /// Longest pause between attempts at certificates that do not work.
 const RENEW_MAX: Duration = Duration::from_secs(60);
 
 /// By SIGHUP. The outcome is in the log and in the status.
-pub(super) async fn reload_when_asked(told: Arc<Told>) {
+pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
     loop {
         told.life.reload_asked().await;
         let _ = told.reload().await;
@@ -22,7 +22,7 @@ pub(super) async fn reload_when_asked(told: Arc<Told>) {
 }
 
 /// Reloads when the configuration's file has changed, if that is wanted.
-pub(super) async fn watch_configuration(told: Arc<Told>, file: PathBuf) {
+pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf) {
     let look = || Seen::look(vec![file.clone()]);
     let mut seen = look().await;
     let mut last = seen.clone();
@@ -41,7 +41,7 @@ pub(super) async fn watch_configuration(told: Arc<Told>, file: PathBuf) {
 }
 
 /// Looks for certificates that somebody has put in the place of those that are shown.
-pub(super) async fn renew_certificates(told: Arc<Told>) {
+pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
     let mut seen = Seen::look(told.role.certificates()).await;
     let (mut tried, mut reloads, mut pause) = (None, 0, watch::LOOK);
     let mut said = None;

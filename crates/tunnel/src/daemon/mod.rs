@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use crate::config_file::ConfigFile;
 use crate::notify;
 use crate::signals::Signals;
-use told::Told;
+use told::RunningDaemon;
 
 /// What the frame itself must know.
 #[derive(Clone, Debug)]
@@ -67,7 +67,8 @@ async fn live(
         }
     };
     let file = frame.configuration.clone();
-    let told = Arc::new(Told::new(Arc::clone(&role), life.clone(), file.clone().map(ConfigFile)));
+    let told =
+        Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), file.clone().map(ConfigFile)));
     let api = match start_api(&role.common(), &told) {
         Ok(api) => api,
         Err(why) => {
@@ -76,14 +77,18 @@ async fn live(
         }
     };
     #[cfg(feature = "otlp")]
-    let push =
-        match role.common().otlp.map(|to| Push::start(to, Arc::<Told>::clone(&told))).transpose() {
-            Ok(push) => push,
-            Err(why) => {
-                role.close().await;
-                return Err(why);
-            }
-        };
+    let push = match role
+        .common()
+        .otlp
+        .map(|to| Push::start(to, Arc::<RunningDaemon>::clone(&told)))
+        .transpose()
+    {
+        Ok(push) => push,
+        Err(why) => {
+            role.close().await;
+            return Err(why);
+        }
+    };
     let mut following = vec![
         tokio::spawn(follow::reload_when_asked(Arc::clone(&told))),
         tokio::spawn(follow::renew_certificates(Arc::clone(&told))),
@@ -118,9 +123,9 @@ async fn live(
     Ok(())
 }
 
-fn start_api(common: &Common, told: &Arc<Told>) -> anyhow::Result<Option<AdminApi>> {
+fn start_api(common: &Common, told: &Arc<RunningDaemon>) -> anyhow::Result<Option<AdminApi>> {
     let Some(settings) = &common.admin else { return Ok(None) };
-    let api = AdminApi::start(settings, Arc::<Told>::clone(told))?;
+    let api = AdminApi::start(settings, Arc::<RunningDaemon>::clone(told))?;
     tracing::info!("admin API on {}", api.url());
     Ok(Some(api))
 }

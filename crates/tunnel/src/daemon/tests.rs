@@ -104,7 +104,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = Told::new(role.clone(), life.clone(), None);
+    let told = RunningDaemon::new(role.clone(), life.clone(), None);
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");

@@ -17,7 +17,7 @@ use crate::config_file::ConfigFile;
 use crate::notify;
 
 /// The role's own account, completed with what only the frame knows.
-pub(super) struct Told {
+pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Role>,
     pub(super) life: Life,
     file: Option<ConfigFile>,
@@ -27,7 +27,7 @@ pub(super) struct Told {
     reload_error: Mutex<Option<String>>,
 }
 
-impl Told {
+impl RunningDaemon {
     pub(super) fn new(role: Arc<dyn Role>, life: Life, file: Option<ConfigFile>) -> Self {
         let (turn, reload_error) = Default::default();
         Self { role, life, file, turn, reload_error }
@@ -107,7 +107,7 @@ impl Told {
     }
 }
 
-impl Daemon for Told {
+impl Daemon for RunningDaemon {
     fn alive(&self, limit: Duration) -> SendFuture<'_, bool> {
         self.role.alive(limit)
     }

@@ -11,7 +11,7 @@ const NOS_MAX: usize = 4096;
 
 /// Answers by name.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct HookAnswers {
     yes: HashMap<String, Yes>,
     no: HashMap<String, Instant>,
 }
@@ -25,7 +25,7 @@ struct Yes {
     doubted: bool,
 }
 
-impl Asked {
+impl HookAnswers {
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Client>> {
         self.yes.get(name).map(|yes| &yes.client)
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_no_counts_for_a_while_and_invented_names_cost_bounded_memory() {
-        let (mut asked, now) = (Asked::default(), Instant::now());
+        let (mut asked, now) = (HookAnswers::default(), Instant::now());
         let until = now + Duration::from_secs(10);
         assert!(!asked.no("home", now, until), "it was nobody before");
         assert!(asked.is_answered("home", now) && !asked.is_answered("home", until));

@@ -17,7 +17,7 @@ use arc_swap::ArcSwap;
 use config::{ClientGrant, ServerConfig};
 use proto::greeting::{Refusal, StoredCredential};
 
-use asked::Asked;
+use asked::HookAnswers;
 pub(super) use changes::Changes;
 pub(crate) use client::Client;
 use strangers::Strangers;
@@ -34,7 +34,7 @@ pub(crate) struct Clients {
 /// Who does not stand here.
 #[derive(Debug, Default)]
 struct Guests {
-    asked: Asked,
+    asked: HookAnswers,
     strangers: Strangers,
     /// Grows with each reload.
     generation: u64,

@@ -41,7 +41,7 @@ const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 /// Whom to ask, if anybody. One per server.
 #[derive(Debug)]
 pub(super) struct Hook {
-    asked: ArcSwapOption<Asked>,
+    asked: ArcSwapOption<HookSettings>,
     changed: Notify,
     room: Arc<Semaphore>,
     /// Questions at the moment, by whom they are about to let in.
@@ -50,7 +50,7 @@ pub(super) struct Hook {
 }
 
 /// Who is asked, and how.
-pub(super) struct Asked {
+pub(super) struct HookSettings {
     url: String,
     way: Way,
     place: String,
@@ -60,14 +60,14 @@ pub(super) struct Asked {
     public_bind: IpAddr,
 }
 
-impl fmt::Debug for Asked {
+impl fmt::Debug for HookSettings {
     /// Fields may be credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Asked({})", self.url)
+        write!(f, "HookSettings({})", self.url)
     }
 }
 
-impl Asked {
+impl HookSettings {
     /// Reads the certificates that it names.
     pub(super) fn new(config: &ServerConfig) -> anyhow::Result<Option<Arc<Self>>> {
         let Some(auth) = &config.auth else { return Ok(None) };
@@ -134,7 +134,7 @@ fn fields(auth: &HttpAuth) -> anyhow::Result<Vec<(HeaderName, HeaderValue)>> {
 }
 
 impl Hook {
-    pub(super) fn new(asked: Option<Arc<Asked>>) -> Self {
+    pub(super) fn new(asked: Option<Arc<HookSettings>>) -> Self {
         Self {
             asked: ArcSwapOption::new(asked),
             changed: Notify::new(),
@@ -145,7 +145,7 @@ impl Hook {
     }
 
     /// Somebody else is asked from now on, about those who are connected at once. Returns who was before.
-    pub(super) fn replace(&self, asked: Option<Arc<Asked>>) -> Option<Arc<Asked>> {
+    pub(super) fn replace(&self, asked: Option<Arc<HookSettings>>) -> Option<Arc<HookSettings>> {
         let before = self.asked.swap(asked);
         self.changed.notify_one();
         before

@@ -14,7 +14,7 @@ use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
 use proto::{InstanceId, LinkId, Preview};
 
-use super::Shared;
+use super::ServerShared;
 use super::brake::Brake;
 use super::clients::{Changes, Client};
 use super::enrolments::Revoked;
@@ -35,7 +35,7 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// All sessions of a server.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    shared: Arc<Shared>,
+    shared: Arc<ServerShared>,
     handles: Arc<[Handle]>,
     brake: Brake,
     /// Of this process; the first bytes of its link ids.
@@ -68,7 +68,7 @@ struct LinkEntry {
 }
 
 /// Worker and serial of a link.
-type Place = (usize, u64);
+type LinkPlace = (usize, u64);
 
 /// Where a carrier belongs.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub(super) struct Placed {
 }
 
 impl Registry {
-    pub(super) fn new(shared: Arc<Shared>, handles: Arc<[Handle]>) -> Self {
+    pub(super) fn new(shared: Arc<ServerShared>, handles: Arc<[Handle]>) -> Self {
         Self {
             shared,
             handles,
@@ -91,7 +91,7 @@ impl Registry {
         }
     }
 
-    pub(super) fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &ServerShared {
         &self.shared
     }
 
@@ -256,9 +256,13 @@ impl Registry {
         }
     }
 
-    fn place_of<'a>(&'a self, session: &'a Arc<Session>, client: &'a Client) -> publish::Place<'a> {
+    fn place_of<'a>(
+        &'a self,
+        session: &'a Arc<Session>,
+        client: &'a Client,
+    ) -> publish::Registrant<'a> {
         let public_bind = self.shared.public_bind;
-        publish::Place { session, client, public_bind, handles: &self.handles }
+        publish::Registrant { session, client, public_bind, handles: &self.handles }
     }
 
     /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
@@ -343,7 +347,7 @@ impl Registry {
 }
 
 /// Ends links, by worker and serial, on their workers.
-async fn close_links(handles: Arc<[Handle]>, links: Vec<Place>) {
+async fn close_links(handles: Arc<[Handle]>, links: Vec<LinkPlace>) {
     for (worker, serial) in links {
         let Some(handle) = handles.get(worker) else { continue };
         let closing = handle.run(move |worker| {
@@ -360,7 +364,11 @@ async fn close_links(handles: Arc<[Handle]>, links: Vec<Place>) {
 impl Sessions {
     /// The session that a new link joins, and the links of an older process whose place it takes. `None`:
     /// a newer one has come meanwhile.
-    fn in_charge(&mut self, grant: &Grant, workers: usize) -> Option<(Arc<Session>, Vec<Place>)> {
+    fn in_charge(
+        &mut self,
+        grant: &Grant,
+        workers: usize,
+    ) -> Option<(Arc<Session>, Vec<LinkPlace>)> {
         let name = grant.name.as_str();
         let old = match self.current.get(name) {
             Some((instance, session)) if *instance == grant.instance => {
@@ -387,13 +395,13 @@ impl Sessions {
     }
 
     /// Worker and serial of each link of a client, of whichever process.
-    fn links_of_name(&self, name: &str) -> Vec<Place> {
+    fn links_of_name(&self, name: &str) -> Vec<LinkPlace> {
         let entries = self.links.values().filter(|entry| entry.session.name == name);
         entries.map(|entry| (entry.worker, entry.serial)).collect()
     }
 
     /// Worker and serial of each link of a session.
-    fn links_of(&self, session: &Session) -> impl Iterator<Item = Place> {
+    fn links_of(&self, session: &Session) -> impl Iterator<Item = LinkPlace> {
         let id = session.id;
         self.links
             .values()

@@ -78,9 +78,9 @@ struct Entry {
     wanted: bool,
 }
 
-/// Whose registration is applied, and where.
+/// The client whose registration is applied, and the workers that listen for it.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct Registrant<'a> {
     pub(super) session: &'a Arc<Session>,
     pub(super) client: &'a Client,
     pub(super) public_bind: IpAddr,
@@ -103,7 +103,11 @@ fn error(code: ServiceErrorCode, text: String) -> ServiceError {
 impl Published {
     /// Makes the entrances of a client be those of `register`: new ones open, known ones stay open
     /// and lead to this session, others close.
-    pub(super) async fn apply(&mut self, to: Place<'_>, register: Register) -> Option<Registered> {
+    pub(super) async fn apply(
+        &mut self,
+        to: Registrant<'_>,
+        register: Register,
+    ) -> Option<Registered> {
         if let Some((_, known)) = self.registered.get(&to.session.id) {
             if known.generation == register.generation {
                 return Some(known.clone());
@@ -116,12 +120,12 @@ impl Published {
     }
 
     /// The rights of the client have changed: what it asked for is looked at again.
-    pub(super) async fn review(&mut self, to: Place<'_>) -> Option<Registered> {
+    pub(super) async fn review(&mut self, to: Registrant<'_>) -> Option<Registered> {
         let (register, _) = self.registered.get(&to.session.id)?.clone();
         Some(self.set(to, register).await)
     }
 
-    async fn set(&mut self, to: Place<'_>, register: Register) -> Registered {
+    async fn set(&mut self, to: Registrant<'_>, register: Register) -> Registered {
         let owner = &to.session.name;
         // Ports that are asked for no more make room first: another address may want the same one.
         let texts = register.services.iter().flat_map(|spec| &spec.public);
@@ -165,7 +169,7 @@ impl Published {
     /// `room`: how many more the client may have.
     async fn publish(
         &mut self,
-        to: Place<'_>,
+        to: Registrant<'_>,
         spec: &ServiceSpec,
         room: &mut Room,
     ) -> Outcome<Vec<String>> {
@@ -192,7 +196,12 @@ impl Published {
         Ok(reached)
     }
 
-    async fn open(&mut self, to: Place<'_>, spec: &ServiceSpec, text: &str) -> Outcome<SocketAddr> {
+    async fn open(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        text: &str,
+    ) -> Outcome<SocketAddr> {
         let public = parse(text, to.public_bind)?;
         let address = public.key().address();
         let (bind, port) = (address.ip(), address.port());
@@ -239,7 +248,7 @@ impl Published {
     /// that the client may have.
     async fn open_any(
         &mut self,
-        to: Place<'_>,
+        to: Registrant<'_>,
         spec: &ServiceSpec,
         bind: IpAddr,
     ) -> Outcome<SocketAddr> {
@@ -282,7 +291,7 @@ impl Published {
 
     async fn bind(
         &mut self,
-        to: Place<'_>,
+        to: Registrant<'_>,
         spec: &ServiceSpec,
         address: SocketAddr,
         chosen: bool,
@@ -355,7 +364,7 @@ impl Published {
 impl Entry {
     /// From now on its visitors are this session's and count for the client as it is now. Those who
     /// are in count where they came in.
-    fn lead_to(&mut self, to: Place<'_>, spec: &ServiceSpec) {
+    fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec) {
         let aim = aim(spec);
         if **self.entrance.route.aim.load() != aim {
             self.entrance.route.aim.store(Arc::new(aim));
@@ -381,7 +390,12 @@ fn host(text: &str) -> Option<(&str, &str)> {
 
 impl Room {
     /// Why a host is not published: first what the client may not, then what this server cannot.
-    fn host(&mut self, to: Place<'_>, text: &str, (scheme, host): (&str, &str)) -> ServiceError {
+    fn host(
+        &mut self,
+        to: Registrant<'_>,
+        text: &str,
+        (scheme, host): (&str, &str),
+    ) -> ServiceError {
         let rights = if scheme == "http" { &to.client.http } else { &to.client.tls };
         let name = &to.session.name;
         if !rights.permits(host) {
@@ -484,7 +498,7 @@ mod tests {
             Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap();
         let client = client(address.port());
         let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
-        let place = |session| Place {
+        let place = |session| Registrant {
             session,
             client: &client,
             public_bind: Ipv4Addr::LOCALHOST.into(),
