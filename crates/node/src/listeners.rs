@@ -1,4 +1,4 @@
-//! What an entrance accepts from: a group of TCP sockets, one per worker, or one Unix socket.
+//! The sockets of an entrance: a group of TCP sockets, one for each worker, or one Unix socket.
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -1,4 +1,4 @@
-//! From the configuration's sizes and times to those of links.
+//! The memory budget of the process, and the settings of links, from the configuration.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;

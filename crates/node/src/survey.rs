@@ -1,5 +1,5 @@
-//! What all workers know together: the links and entrances of both roles, for the status, and
-//! their common end.
+//! The status of links and entrances, collected from all workers, and the end of all links. Both roles use
+//! it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! What a running daemon can be asked and told, and what its frame asks of a role.
+//! The traits of a running daemon: the questions and commands that it accepts, and the role that its
+//! frame drives.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::reload::Reloaded;
 use crate::shown::{self, Shown};
 use crate::status::{Status, Streams};
 
-/// Who has no clients.
+/// The error of a command that only a server can carry out.
 const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel server` runs";
 
 /// A future that may be sent; the control socket runs beside the workers.

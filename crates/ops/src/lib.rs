@@ -1,7 +1,7 @@
-//! The command port of a daemon: what a running `tunnel` can be asked and told, by whom ever.
+//! The command port of a daemon: the questions and commands that a running `tunnel` accepts.
 //!
 //! The control socket, the admin API and signals ask a [`Daemon`]; the daemon's frame drives a
-//! [`Role`], which is a server or a client of crate `node`. What goes back and forth is plain data.
+//! [`Role`], which is a server or a client of crate `node`. Questions and answers are plain data.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What a daemon tells the command line about a measurement. Field names are an interface (`--json`):
-//! they only grow.
+//! The results of `tunnel ping` and `tunnel speedtest`. Field names are an interface (`--json`): fields
+//! are added, and none is removed.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a reload did: the answer of `tunnel reload`, and a line of the log.
+//! The outcome of a reload, which `tunnel reload` shows and the log records.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What a running daemon tells about itself: the answer of `tunnel status`. Field names are an
-//! interface (`--json`): they only grow.
+//! The status of a running daemon, which `tunnel status` shows. Field names are an interface (`--json`):
+//! fields are added, and none is removed.
 
 mod render;
 #[cfg(any(test, feature = "sample"))]
