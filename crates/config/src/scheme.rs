@@ -29,8 +29,8 @@ pub struct Scheme {
     /// Whether the two ends of the transport speak TLS.
     pub tls: bool,
     /// Whether TLS reaches from the client to the server, so that a log-in is bound to its very
-    /// connection: a certificate may then be all of a log-in, and a stranger may introduce himself. A
-    /// WebSocket may come through a reverse proxy at which TLS ends.
+    /// connection: a certificate may then be all of a log-in, and a stranger may introduce himself.
+    /// A WebSocket may come through a reverse proxy at which TLS ends.
     pub binds_log_ins: bool,
     /// Whether the transport begins with a request of HTTP: its URL may have a path.
     pub http: bool,

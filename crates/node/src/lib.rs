@@ -1,8 +1,8 @@
 //! The hot part of a daemon: workers, sessions, entrances, and the roles of server and client.
 //!
-//! `relay` and `link` meet here. This crate knows no command line and no file of the configuration: what
-//! reads these again comes in as a closure ([`server::Source`], [`client::Source`]), and the clients that
-//! have come in by a code are kept behind a trait ([`server::Enrolled`]).
+//! `relay` and `link` meet here. This crate knows no command line and no file of the configuration:
+//! the daemon passes a closure that reads these again ([`server::Source`], [`client::Source`]), and
+//! stores the clients that have come in by a code behind a trait ([`server::Enrolled`]).
 //!
 //! | module | what |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A route: which client, which service, and how many visitors are admitted. An entrance binds the address;
-//! its route may change while it listens.
+//! A route: which client, which service, and how many visitors are admitted. An entrance binds the
+//! address; its route may change while it listens.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::session::Session;
 pub(crate) struct Route {
     /// The service or the target. Another one after a reload.
     pub(crate) aim: ArcSwap<Aim>,
-    /// The session whose links carry the streams. Another one when a new process of the client takes
-    /// over.
+    /// The session whose links carry the streams. Another one when a new process of the client
+    /// takes over.
     pub(crate) session: ArcSwap<Session>,
     /// How many streams there may be.
     pub(crate) gate: ArcSwap<Gate>,

@@ -1,5 +1,5 @@
-//! The status of links and entrances, collected from all workers, and the end of all links. Both roles use
-//! it.
+//! The status of links and entrances, collected from all workers, and the end of all links. Both
+//! roles use it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -164,8 +164,8 @@ pub(crate) async fn sessions(
     all.into_iter().map(|(id, (_, told))| (id, told)).collect()
 }
 
-/// A session without a link and without an entrance, which no worker knows; `others` are those that one
-/// knows.
+/// A session without a link and without an entrance, which no worker knows; `others` are those that
+/// one knows.
 pub(crate) fn without_links(
     session: &Session,
     others: &BTreeMap<u64, status::Session>,

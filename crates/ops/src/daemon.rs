@@ -1,5 +1,5 @@
-//! The traits of a running daemon: the questions and commands that it accepts, and the role that its
-//! frame drives.
+//! The traits of a running daemon: the questions and commands that it accepts, and the role that
+//! its frame drives.
 
 use std::future::Future;
 use std::path::PathBuf;

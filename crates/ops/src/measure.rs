@@ -1,5 +1,5 @@
-//! The results of `tunnel ping` and `tunnel speedtest`. Field names are an interface (`--json`): fields
-//! are added, and none is removed.
+//! The results of `tunnel ping` and `tunnel speedtest`. Field names are an interface (`--json`):
+//! fields are added, and none is removed.
 
 use std::time::Duration;
 
@@ -148,8 +148,8 @@ pub trait Meter: Send + Sync {
     /// answered within `patience` has lost it.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
 
-    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the future ends
-    /// the test.
+    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the
+    /// future ends the test.
     fn speedtest(
         &self,
         span: Duration,

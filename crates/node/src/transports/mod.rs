@@ -72,15 +72,15 @@ trait Listeners: Debug + Send + Sync {
     /// Takes the port, once for each worker.
     fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound>;
 
-    /// What connections from now on are to have. Returns what puts it in force, when nothing can fail
-    /// any more.
+    /// What connections from now on are to have. Returns what puts it in force, when nothing can
+    /// fail any more.
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal>;
 }
 
 /// The dialers of one way.
 trait Dials: Debug + Send + Sync {
-    /// A dialer of this thread. Links of consecutive numbers come to different workers of the server,
-    /// where the transport lets the client say so.
+    /// A dialer of this thread. Links of consecutive numbers come to different workers of the
+    /// server, where the transport lets the client say so.
     fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer>;
 }
 

@@ -1,5 +1,5 @@
-//! `quic://` in both roles: from the configuration to what `transport-quic` wants, and what a server
-//! keeps of it over restarts.
+//! `quic://` in both roles: from the configuration to what `transport-quic` wants, and what a
+//! server keeps of it over restarts.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ impl Family for Quic {
         NAMES
     }
 
-    /// Reads what the process before this one left in the state directory. Without one nothing is kept.
+    /// Reads what the process before this one left in the state directory. Without one nothing is
+    /// kept.
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
         let tls = material::tls_server(setup, Speech::Tunnel)?;
         let tls: Current<_> = tls.context("quic:// without a certificate")?.into();

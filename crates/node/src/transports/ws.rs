@@ -1,5 +1,5 @@
-//! `wss://` and `ws://`: a WebSocket over TCP, with TLS at our own end or without. And HTTP alone, over
-//! the same connections.
+//! `wss://` and `ws://`: a WebSocket over TCP, with TLS at our own end or without. And HTTP alone,
+//! over the same connections.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -13,9 +13,10 @@ pub use reach::{PLACEHOLDER, urls};
 /// How long a code is good.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// What a client may publish where nothing is said of it: any port that needs no privilege. Whoever holds its
-/// token or its code was given it by the owner of the server. Forwards into the server's network stay
-/// denied, as for every client whose configuration does not allow them.
+/// What a client may publish where nothing is said of it: any port that needs no privilege. Whoever
+/// holds its
+/// token or its code was given it by the owner of the server. Forwards into the server's network
+/// stay denied, as for every client whose configuration does not allow them.
 pub const PORTS: &str = "1024-65535";
 
 /// Who is to come in, and what it may do then.
@@ -67,8 +68,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The code, and what to do with it. `servers`: how the client reaches this machine, if somebody
-    /// knows better than the listeners.
+    /// The code, and what to do with it. `servers`: how the client reaches this machine, if
+    /// somebody knows better than the listeners.
     pub fn text(self, name: &str, servers: &[String]) -> String {
         let code = self.code(name, servers);
         let reached = code.urls.join(", ");

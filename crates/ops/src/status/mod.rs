@@ -1,5 +1,5 @@
-//! The status of a running daemon, which `tunnel status` shows. Field names are an interface (`--json`):
-//! fields are added, and none is removed.
+//! The status of a running daemon, which `tunnel status` shows. Field names are an interface
+//! (`--json`): fields are added, and none is removed.
 
 mod render;
 #[cfg(any(test, feature = "sample"))]
@@ -63,8 +63,8 @@ pub struct Session {
     /// Payload bytes over links since the session began.
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// What the kernel has sent over TCP connections, by transport, to this peer since the start. Added up
-    /// when somebody looks: what a connection sent after the last look at it is missing.
+    /// What the kernel has sent over TCP connections, by transport, to this peer since the start.
+    /// Added up when somebody looks: what a connection sent after the last look at it is missing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sent: BTreeMap<String, Sent>,
     /// By worker.
