@@ -1,8 +1,9 @@
 //! `auth`: whom a server asks about clients that stand nowhere.
 
-use super::client::{fields, verification};
+use super::Section;
+use super::client::verification;
 use super::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
-use super::{Section, common};
+use super::values::{self, fields};
 use crate::model::{HttpAuth, Path, Trust};
 use crate::{BadValue, Endpoint, Span};
 
@@ -25,12 +26,12 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
         None => (Trust::System, None),
     };
     let headers = fields(&http);
-    let timeout = common::positive(&http, "timeout", TIMEOUT)?;
+    let timeout = values::positive(&http, "timeout", TIMEOUT)?;
     if timeout > Span::from_millis(TIMEOUT_MAX) {
         let bad = BadValue::new(format!("{timeout} is more than a log-in can wait"));
         http.bad("timeout", bad.hint(format!("at most {}", Span::from_millis(TIMEOUT_MAX))));
     }
-    let cache = common::positive(&http, "cache", CACHE)?;
+    let cache = values::positive(&http, "cache", CACHE)?;
     let endpoint = endpoint?;
     let path = Path { endpoint, trust, identity, sni: None, headers, proxy: None };
     Some(HttpAuth { path, timeout, cache })

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use proto::UnixAddr;
 
 use super::keys::{CLIENT, CLIENT_TLS, FORWARD, PATH, PATH_TLS, RETRY};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common, secrecy, service};
+use super::values::fields;
+use super::{Cx, Item, Section, common, service, values};
 use crate::endpoint::{tcp, unix};
 use crate::model::{ClientConfig, Field, Forward, KeyPair, Path, Trust};
 use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, Host, Local, Over, Scheme, Secret, Span};
+use crate::{BadValue, Endpoint, Host, Local, Over, Scheme, Span};
 
 /// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
 const RETRY_MIN: u64 = 200;
@@ -58,7 +58,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if s.key("name").is_none() {
         s.missing("name", "the name of this client in the server's file");
     }
-    let name = s.value("name", common::name);
+    let name = s.value("name", values::name);
     // A certificate is bound to its connection, which ends at a reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
@@ -67,7 +67,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let without = (!by_certificate).then_some(hint);
     let token = common::tokens(&s, 1, common::Kept::Plain, without).pop();
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
-    let introduce = s.value("introduce", common::switch).unwrap_or_default();
+    let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let services = service::services(&s);
     let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
     let mut taken = Listeners::default();
@@ -77,7 +77,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     }
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
-        Some(retry) => common::positive(retry, key, default),
+        Some(retry) => values::positive(retry, key, default),
         None => Some(Span::from_millis(default)),
     };
     let retry_range = pause("min", RETRY_MIN).zip(pause("max", RETRY_MAX));
@@ -86,7 +86,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     {
         retry.bad("min", BadValue::new(format!("{min} is more than retry.max ({max})")));
     }
-    let (connections, common) = (common::count(&s, "connections"), common::common(&s));
+    let (connections, common) = (values::count(&s, "connections"), common::common(&s));
     let (name, (retry_min, retry_max)) = (name?, retry_range?);
     if !is_there {
         return None;
@@ -108,7 +108,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
 pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
     let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
-    let ca = common::path(s, "ca");
+    let ca = values::path(s, "ca");
     if s.key("pin").is_some() && ca.is_some() {
         s.bad(
             "ca",
@@ -120,7 +120,7 @@ pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
         Some(ca) => Trust::Ca(ca),
         None => Trust::System,
     };
-    (trust, common::key_pair(s))
+    (trust, values::key_pair(s))
 }
 
 /// `sha256:` and the Base64 of 32 bytes.
@@ -164,31 +164,6 @@ fn wish(s: &Section<'_>) -> Option<Wish> {
         "none" => Ok(Wish::None),
         _ => text.parse().map(Wish::Of),
     })
-}
-
-/// `headers`: a map of names to values.
-pub(super) fn fields(s: &Section<'_>) -> Vec<Field> {
-    let Some(item) = s.key("headers") else { return Vec::new() };
-    let Kind::Map(entries) = &item.node.kind else {
-        let _: Option<()> = s.cx.wrong_type(&item, "a map of names to values", "something else");
-        return Vec::new();
-    };
-    let mut seen = BTreeSet::new();
-    let mut fields = Vec::new();
-    for entry in entries {
-        let name = entry.key.clone();
-        let path = format!("{}.{}", item.path, secrecy::key(&name));
-        if !seen.insert(name.to_ascii_lowercase()) {
-            let bad = BadValue::new("the field is given twice").hint("remove one of them");
-            s.cx.problem(entry.at, &path, bad);
-            continue;
-        }
-        let item = Item { node: Rc::clone(&entry.value), path };
-        if let Some(value) = s.cx.text(&item) {
-            fields.push(Field { name, value: Secret::new(value) });
-        }
-    }
-    fields
 }
 
 fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {

@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use proto::greeting::{Name, StoredCredential, TokenError};
+use proto::greeting::{StoredCredential, TokenError};
 
 use super::keys::{ADMIN, LOG, ROTATE, WINDOW};
-use super::{Item, Section, secrecy, unknown};
-use crate::model::{Admin, Common, KeyPair, LogFile, LogFormat, LogLevel, Token};
+use super::values::{count, path, positive, span, switch};
+use super::{Item, Section, otlp, secrecy, unknown};
+use crate::model::{Admin, Common, LogFile, LogFormat, LogLevel, Token};
 use crate::{BadValue, Secret, Size, Span};
 
 /// What to do where a token is missing or refused.
@@ -16,9 +17,6 @@ const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 /// Where it is missing, and nothing else would do.
 pub(crate) const TOKEN_WANTED: &str =
     "make one with `tunnel generate token`, or name a file with `token_file:`";
-
-/// Most workers, connections and the like: more is a slip of the finger.
-const COUNT_MAX: u32 = 1024;
 
 /// A stream's window smaller than one frame would stall; larger than this is a memory bomb.
 const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
@@ -85,7 +83,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_file: log.and_then(log_file),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
-        otlp: super::otlp::otlp(s),
+        otlp: otlp::otlp(s),
         quic: super::quic::quic(s),
         admin: s.section("admin", &ADMIN).and_then(|admin| self::admin(&admin)),
     }
@@ -173,77 +171,6 @@ fn format(text: &str) -> Result<LogFormat, BadValue> {
         "json" => Ok(LogFormat::Json),
         "journald" => Ok(LogFormat::Journald),
         _ => Err(unknown(&format!("format `{text}`"), text, &["text", "json", "journald"])),
-    }
-}
-
-pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {
-    s.parse(key).unwrap_or_else(|| Span::from_millis(default))
-}
-
-/// A duration that must not be 0; `None` after a problem.
-pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span> {
-    if s.key(key).is_none() {
-        return Some(Span::from_millis(default));
-    }
-    s.value(key, |text| match text.parse::<Span>()? {
-        span if span.duration().is_zero() => Err(BadValue::new("must be more than 0")),
-        span => Ok(span),
-    })
-}
-
-pub(crate) fn path(s: &Section<'_>, key: &str) -> Option<PathBuf> {
-    s.value(key, |text| match text {
-        "" => Err(BadValue::new("an empty path")),
-        _ => Ok(PathBuf::from(text)),
-    })
-}
-
-/// A number of at least 1, or `auto`.
-pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize> {
-    s.value(key, |text| {
-        if text == "auto" {
-            return Ok(None);
-        }
-        let digits = text.bytes().all(|b| b.is_ascii_digit());
-        let n = text
-            .parse()
-            .ok()
-            .filter(|n: &std::num::NonZeroUsize| digits && n.get() <= COUNT_MAX as usize);
-        let bad = || {
-            BadValue::new(format!("`{text}` is not a count"))
-                .hint(format!("auto or 1 to {COUNT_MAX}"))
-        };
-        n.map(Some).ok_or_else(bad)
-    })?
-}
-
-/// `true` or `false`.
-pub(crate) fn switch(text: &str) -> Result<bool, BadValue> {
-    text.parse().map_err(|_| BadValue::new(format!("`{text}` is neither true nor false")))
-}
-
-/// A name as the greeting carries it.
-pub(crate) fn name(text: &str) -> Result<String, BadValue> {
-    Name::new(text)
-        .map(|name| name.as_str().to_owned())
-        .map_err(|rule| BadValue::new(format!("`{text}` is not a name")).hint(rule.to_string()))
-}
-
-/// `cert` and `key`: both or none.
-pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
-    match (path(s, "cert"), path(s, "key")) {
-        (Some(cert), Some(key)) => Some(KeyPair { cert, key }),
-        (Some(_), None) if s.key("key").is_none() => {
-            let bad = BadValue::new("a certificate without its key");
-            s.bad("cert", bad.hint("add `key:` or `--key`"));
-            None
-        }
-        (None, Some(_)) if s.key("cert").is_none() => {
-            let bad = BadValue::new("a key without its certificate");
-            s.bad("key", bad.hint("add `cert:` or `--cert`"));
-            None
-        }
-        _ => None,
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
 mod taken;
+mod values;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::keys::OTLP;
-use super::{Section, client, common};
+use super::{Section, values};
 use crate::{BadValue, Collector, Otlp};
 
 /// Milliseconds between two pushes: what OpenTelemetry's own exporters take.
@@ -20,11 +20,11 @@ pub(super) fn otlp(s: &Section<'_>) -> Option<Otlp> {
     if s.key("endpoint").is_none() {
         s.missing("endpoint", "for example http://127.0.0.1:4318");
     }
-    let interval = common::positive(&s, "interval", INTERVAL);
+    let interval = values::positive(&s, "interval", INTERVAL);
     if interval.is_some_and(|interval| interval.duration() < INTERVAL_MIN) {
         s.bad("interval", BadValue::new("too short").hint("1s or more"));
     }
-    let headers = client::fields(&s);
+    let headers = values::fields(&s);
     let collector: Collector = s.parse("endpoint")?;
     let item = s.key("endpoint")?;
     let doubt = |bad| s.cx.warn(item.at(), &item.path, bad);

@@ -8,7 +8,7 @@ use super::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
 };
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, auth, common};
+use super::{Cx, Item, Section, auth, common, values};
 use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, Over, PortRights, Scheme};
@@ -18,8 +18,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let s = Section::open(cx, root, &SERVER)?;
     let listen = listen(&s);
     let tls = s.section("tls", &SERVER_TLS).map(|tls| ServerTls {
-        identity: common::key_pair(&tls),
-        client_ca: common::path(&tls, "client_ca"),
+        identity: values::key_pair(&tls),
+        client_ca: values::path(&tls, "client_ca"),
     });
     // Then a name is proved by its certificate, and a token is a second proof.
     let by_certificate = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -121,7 +121,7 @@ fn client(
     if s.key("name").is_none() {
         s.missing("name", "the name the client gives in its own file");
     }
-    let name = s.value("name", common::name);
+    let name = s.value("name", values::name);
     if let Some(name) = &name
         && !names.insert(name.clone())
     {
@@ -146,7 +146,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
             rights(&s, [&ANY_ALLOW, &ANY_LIMITS], bind)
         }
         Kind::Scalar { .. } | Kind::List(_) => {
-            let may = s.cx.value(&item, common::switch)?;
+            let may = s.cx.value(&item, values::switch)?;
             may.then(|| Rights::none(bind))?
         }
     };
@@ -175,7 +175,7 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr) -> Rights
     let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
     let tcp = PortRights { default_bind: Some(bind), rights };
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    let speedtest = allow.and_then(|a| a.value("speedtest", common::switch)).unwrap_or(true);
+    let speedtest = allow.and_then(|a| a.value("speedtest", values::switch)).unwrap_or(true);
     Rights { tcp, http, tls, forward, speedtest, streams, new_per_second, ports, hosts }
 }
 

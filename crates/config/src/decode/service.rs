@@ -8,7 +8,7 @@ use proto::control::{ADDRESSES_MAX, MESSAGE_MAX, SERVICES_MAX};
 
 use super::keys::{SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
-use super::{Item, Section, common, unknown};
+use super::{Item, Section, unknown, values};
 use crate::endpoint::{tcp, unix};
 use crate::model::{Priority, Public, Service, Timeouts};
 use crate::yaml::Kind;
@@ -30,7 +30,7 @@ const HALF_CLOSE: u64 = 60_000;
 /// Empty where there are none; incomplete only after a problem was reported.
 pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     let items = s.key("services").map(|item| s.cx.list(&item)).unwrap_or_default();
-    let mut seen = Seen { prefix: s.value("id_prefix", common::name), ..Seen::default() };
+    let mut seen = Seen { prefix: s.value("id_prefix", values::name), ..Seen::default() };
     let mut made = Vec::new();
     for item in items {
         made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
@@ -66,7 +66,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let entries = entries(&s);
     let timeouts = timeouts(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
-    let name = s.value("name", common::name);
+    let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let published = publish(&s, &entries, seen);
     let ports = ports(published.as_deref().unwrap_or_default());
@@ -120,7 +120,7 @@ fn priority(text: &str) -> Result<Priority, BadValue> {
 
 fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
     for name in names {
-        if let Err(bad) = common::name(name) {
+        if let Err(bad) = values::name(name) {
             s.bad("name", bad);
         } else if !seen.names.insert(name.clone()) {
             let bad = BadValue::new(format!("a second service named {name}"));
@@ -279,10 +279,10 @@ fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
 fn timeouts(s: &Section<'_>) -> Timeouts {
     let own = s.section("timeouts", &TIMEOUTS);
     let of = |key, default| match &own {
-        Some(own) => common::span(own, key, default),
+        Some(own) => values::span(own, key, default),
         None => Span::from_millis(default),
     };
-    let dial = own.as_ref().and_then(|own| common::positive(own, "dial", DIAL));
+    let dial = own.as_ref().and_then(|own| values::positive(own, "dial", DIAL));
     Timeouts {
         dial: dial.unwrap_or(Span::from_millis(DIAL)),
         idle: of("idle", 0),

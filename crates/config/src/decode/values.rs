@@ -1,0 +1,113 @@
+//! Values that several sections have: times, counts, names, files, fields of HTTP.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use proto::greeting::Name;
+
+use super::{Item, Section, secrecy};
+use crate::model::{Field, KeyPair};
+use crate::yaml::Kind;
+use crate::{BadValue, Secret, Span};
+
+/// The largest number of workers, connections and the like: a larger number is a slip of the finger.
+const COUNT_MAX: u32 = 1024;
+
+/// A duration; `default` is in milliseconds.
+pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {
+    s.parse(key).unwrap_or_else(|| Span::from_millis(default))
+}
+
+/// A duration that must not be 0; `None` after a problem.
+pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span> {
+    if s.key(key).is_none() {
+        return Some(Span::from_millis(default));
+    }
+    s.value(key, |text| match text.parse::<Span>()? {
+        span if span.duration().is_zero() => Err(BadValue::new("must be more than 0")),
+        span => Ok(span),
+    })
+}
+
+/// The path of a file or a folder.
+pub(crate) fn path(s: &Section<'_>, key: &str) -> Option<PathBuf> {
+    s.value(key, |text| match text {
+        "" => Err(BadValue::new("an empty path")),
+        _ => Ok(PathBuf::from(text)),
+    })
+}
+
+/// A number of at least 1, or `auto`.
+pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize> {
+    s.value(key, |text| {
+        if text == "auto" {
+            return Ok(None);
+        }
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        let n = text
+            .parse()
+            .ok()
+            .filter(|n: &std::num::NonZeroUsize| digits && n.get() <= COUNT_MAX as usize);
+        let bad = || {
+            BadValue::new(format!("`{text}` is not a count"))
+                .hint(format!("auto or 1 to {COUNT_MAX}"))
+        };
+        n.map(Some).ok_or_else(bad)
+    })?
+}
+
+/// `true` or `false`.
+pub(crate) fn switch(text: &str) -> Result<bool, BadValue> {
+    text.parse().map_err(|_| BadValue::new(format!("`{text}` is neither true nor false")))
+}
+
+/// A name as the greeting carries it.
+pub(crate) fn name(text: &str) -> Result<String, BadValue> {
+    Name::new(text)
+        .map(|name| name.as_str().to_owned())
+        .map_err(|rule| BadValue::new(format!("`{text}` is not a name")).hint(rule.to_string()))
+}
+
+/// `cert` and `key`: both or none.
+pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
+    match (path(s, "cert"), path(s, "key")) {
+        (Some(cert), Some(key)) => Some(KeyPair { cert, key }),
+        (Some(_), None) if s.key("key").is_none() => {
+            let bad = BadValue::new("a certificate without its key");
+            s.bad("cert", bad.hint("add `key:` or `--key`"));
+            None
+        }
+        (None, Some(_)) if s.key("cert").is_none() => {
+            let bad = BadValue::new("a key without its certificate");
+            s.bad("key", bad.hint("add `cert:` or `--cert`"));
+            None
+        }
+        _ => None,
+    }
+}
+
+/// `headers`: a map of names to values.
+pub(super) fn fields(s: &Section<'_>) -> Vec<Field> {
+    let Some(item) = s.key("headers") else { return Vec::new() };
+    let Kind::Map(entries) = &item.node.kind else {
+        let _: Option<()> = s.cx.wrong_type(&item, "a map of names to values", "something else");
+        return Vec::new();
+    };
+    let mut seen = BTreeSet::new();
+    let mut fields = Vec::new();
+    for entry in entries {
+        let name = entry.key.clone();
+        let path = format!("{}.{}", item.path, secrecy::key(&name));
+        if !seen.insert(name.to_ascii_lowercase()) {
+            let bad = BadValue::new("the field is given twice").hint("remove one of them");
+            s.cx.problem(entry.at, &path, bad);
+            continue;
+        }
+        let item = Item { node: Rc::clone(&entry.value), path };
+        if let Some(value) = s.cx.text(&item) {
+            fields.push(Field { name, value: Secret::new(value) });
+        }
+    }
+    fields
+}
