@@ -11,6 +11,9 @@ use crate::child::{cargo, run};
 /// time of a bulk stream over `quic://`.
 pub const SHIPPED: [&str; 4] = ["--package", "tunnel", "--features", "mimalloc"];
 
+/// Names a binary that is measured instead of a new release build, for example the static binary.
+const BINARY: &str = "TUNNEL_BINARY";
+
 /// Where the commands work.
 #[derive(Debug)]
 pub struct Site {
@@ -37,7 +40,8 @@ impl Site {
             .to_path_buf();
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| root.join("target"), |dir| root.join(dir));
-        let tunnel = target.join("release/tunnel");
+        let tunnel = std::env::var_os(BINARY)
+            .map_or_else(|| target.join("release/tunnel"), |file| root.join(file));
         let peers = std::env::var_os("TUNNEL_PEERS")
             .map_or_else(|| target.join("peers"), |dir| root.join(dir));
         Ok(Self {
@@ -50,8 +54,11 @@ impl Site {
         })
     }
 
-    /// Builds the binary whose speed is measured.
+    /// Builds the binary whose speed is measured, unless somebody names one.
     pub fn build_release(&self) -> Result<()> {
+        if std::env::var_os(BINARY).is_some() {
+            return Ok(());
+        }
         run(cargo(&self.root, &["build", "--release"]).args(SHIPPED))
     }
 

@@ -88,7 +88,7 @@ fn events_are_entries_with_fields_and_a_journal_may_hang_go_and_come_back() {
     let stream = journal.wait_entry(&["LINK=1", "STREAM=2"], "stream");
     println!("{stream}");
     assert_eq!(stream["PRIORITY"], "7");
-    assert_eq!(stream["TARGET"], "link::handle");
+    assert_eq!(stream["TARGET"], "link::dispatch");
     assert!(message(&stream).contains(" link=1 stream=2"), "{stream}");
     assert_eq!(running.client().log(), "", "nothing of it on standard error");
     let file = fs::read_to_string(running.file("client.yaml")).unwrap();
