@@ -1,4 +1,5 @@
-//! Certificates for tests, made on the spot: an authority, and leaves good and bad in one way.
+//! Certificates for tests, made at run time: an authority, valid leaf certificates, and leaf
+//! certificates with exactly one flaw.
 
 use std::fs;
 use std::io;
@@ -9,35 +10,35 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 
-/// A certificate authority of one test.
+/// The certificate authority of one test.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
-    /// Its certificate, PEM.
+    /// The authority's certificate as PEM.
     pub pem: String,
 }
 
-/// A certificate and its key, PEM.
+/// A leaf certificate and its private key, both as PEM.
 #[derive(Clone, Debug)]
 pub struct Leaf {
     /// The certificate.
     pub certificate: String,
-    /// Its private key.
+    /// The private key of the certificate.
     pub key: String,
 }
 
-/// What is wrong with a leaf.
+/// The flaw of a leaf certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing.
+    /// The certificate is valid.
     None,
-    /// It was valid in 2019 only.
+    /// The certificate was valid in 2019 only.
     Expired,
-    /// It is valid from 2099 on.
+    /// The certificate becomes valid in 2099.
     NotYetValid,
 }
 
-/// What making a certificate can fail with.
+/// The error of making a certificate.
 pub type Failure = rcgen::Error;
 
 impl Authority {
@@ -57,12 +58,13 @@ impl Authority {
         self.leaf(names, "a server", Flaw::None, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A server's certificate with something wrong.
+    /// A server's certificate for `names` with the flaw `flaw`.
     pub fn flawed_server(&self, names: &[&str], flaw: Flaw) -> Result<Leaf, Failure> {
         self.leaf(names, "a server", flaw, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A client's certificate: `names` for its SAN, may be empty, and a common name.
+    /// A client's certificate with a common name. `names` are the subject alternative names and may
+    /// be empty.
     pub fn client(&self, names: &[&str], common_name: &str, flaw: Flaw) -> Result<Leaf, Failure> {
         self.leaf(names, common_name, flaw, ExtendedKeyUsagePurpose::ClientAuth)
     }

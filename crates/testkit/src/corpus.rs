@@ -1,17 +1,17 @@
-//! Replays the kept corpus of a crate's fuzz targets through the same harness, on stable.
+//! Replays the stored corpus of a crate's fuzz targets through the fuzzing harness, on stable Rust.
 
 use std::fs;
 use std::path::Path;
 
-/// A fuzz target by name, and what it does with an input.
+/// The name of a fuzz target, and the function that the target runs on an input.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// Each target has a folder of inputs in `fuzz/corpus` of the crate at `root`, and each file of
-/// `fuzz/fuzz_targets` is one of `targets`.
+/// Runs every stored input. Each target has a folder of inputs in `fuzz/corpus` of the crate at
+/// `root`, and each file of `fuzz/fuzz_targets` must be listed in `targets`.
 ///
 /// # Panics
 ///
-/// When a harness does on a kept input, or a target or a corpus is missing.
+/// Panics when a harness panics on a stored input, and when a target or a corpus is missing.
 pub fn replay(root: &str, targets: &[Target]) {
     let fuzz = Path::new(root).join("fuzz");
     for (target, harness) in targets {

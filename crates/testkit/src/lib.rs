@@ -1,10 +1,13 @@
-//! What tests of every crate share.
+//! Test tools that all crates share.
 //!
-//! [`pair`] is two links in virtual time over the emulated carriers of [`netem`]; [`corpus`] replays the
-//! inputs of fuzz targets: these are pure, and all that a build without default features has. `certs`
-//! makes certificates, good and bad; `conformance` is the suite every transport passes unchanged;
-//! `origins` are real little servers. `stage` starts real daemons and software around them, and `wire`
-//! is a TCP path between two of them that breaks on demand.
+//! A build without default features has two modules, and both are pure. [`pair`] is two links in
+//! virtual time over the emulated carriers of [`netem`]. [`corpus`] replays the inputs of fuzz
+//! targets.
+//!
+//! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
+//! the suite that every transport passes unchanged. `origins` are real, small TCP servers. `stage`
+//! starts real daemons and the software around them. `wire` is a network path between two daemons
+//! that breaks on demand.
 
 #[cfg(feature = "full")]
 pub mod certs;

@@ -1,4 +1,4 @@
-//! No byte is lost, doubled or moved.
+//! Checks that a transport loses, duplicates and moves no byte.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -58,7 +58,7 @@ pub(super) async fn one_byte_at_a_time(fixture: &dyn Fixture) {
     tokio::join!(send(&a, 6, 3_000, 1), receive(&b, 6, 3_000, 1));
 }
 
-/// Every other poll is given up at once and made again with another buffer and other frames.
+/// Abandons every other poll at once and repeats the poll with another buffer and other frames.
 pub(super) async fn given_up_polls(fixture: &dyn Fixture) {
     let (a, b) = connect(fixture).await;
     let (a, b) = (RefCell::new(a.lane), RefCell::new(b.lane));

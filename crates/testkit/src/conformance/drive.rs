@@ -1,4 +1,4 @@
-//! Small drivers of a lane, and bytes that tell where they belong.
+//! Small drivers of a lane, and test bytes whose value depends on stream and offset.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,7 +19,8 @@ pub(super) fn piece(seed: u64, offset: u64, length: usize) -> Bytes {
     (offset..offset + length as u64).map(|at| pattern(seed, at)).collect()
 }
 
-/// A tiny generator (xorshift64*), so that every run cuts alike.
+/// A small pseudo-random generator (xorshift64*), so that every run cuts the data in the same
+/// places.
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -38,7 +39,7 @@ impl Dice {
     }
 }
 
-/// Checks that bytes are those of a stream, in order.
+/// Checks that received bytes are the bytes of one stream, in order.
 #[derive(Debug)]
 pub struct Sum {
     seed: u64,
@@ -46,17 +47,17 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// Of the stream `seed`, from its start.
+    /// A checker of the stream `seed`, from the stream's start.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { seed, seen: 0 }
     }
 
-    /// Takes the next bytes.
+    /// Checks the next bytes.
     ///
     /// # Panics
     ///
-    /// When one is wrong.
+    /// Panics when a byte has the wrong value.
     pub fn add(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             assert_eq!(byte, pattern(self.seed, self.seen), "at offset {}", self.seen);
@@ -64,14 +65,15 @@ impl Sum {
         }
     }
 
-    /// How many were taken.
+    /// The number of bytes checked so far.
     #[must_use]
     pub const fn seen(&self) -> u64 {
         self.seen
     }
 }
 
-/// One read into a buffer with `room` spare bytes. Empty at the end of the stream.
+/// Does one read into a buffer with `room` spare bytes. The result is empty at the end of the
+/// stream.
 pub async fn read_some(lane: &mut dyn Lane, room: usize) -> io::Result<BytesMut> {
     let mut buf = BytesMut::with_capacity(room.max(1));
     let n = poll_fn(|cx| lane.poll_read(cx, &mut buf)).await?;
@@ -90,12 +92,12 @@ pub async fn write_all(lane: &mut dyn Lane, frames: &mut VecDeque<Bytes>) -> io:
     poll_fn(|cx| lane.poll_flush(cx)).await
 }
 
-/// Flushes and ends our direction.
+/// Flushes the lane and ends the local side's direction.
 pub(super) async fn close(lane: &mut dyn Lane) -> io::Result<()> {
     poll_fn(|cx| lane.poll_close(cx)).await
 }
 
-/// Sends `total` bytes of stream `seed` in pieces of up to `most`, and ends.
+/// Sends `total` bytes of stream `seed` in pieces of up to `most` bytes, then ends the direction.
 pub(super) async fn send(
     lane: &std::cell::RefCell<Box<dyn Lane>>,
     seed: u64,
@@ -117,7 +119,8 @@ pub(super) async fn send(
     poll_fn(|cx| lane.borrow_mut().poll_close(cx)).await.expect("close");
 }
 
-/// Reads stream `seed` to its end with rooms of up to `most`; it must be `total` long.
+/// Reads stream `seed` to its end into buffers of up to `most` bytes; the stream must be `total`
+/// bytes long.
 pub(super) async fn receive(
     lane: &std::cell::RefCell<Box<dyn Lane>>,
     seed: u64,

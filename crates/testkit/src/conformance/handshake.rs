@@ -1,4 +1,5 @@
-//! Accepting is apart from shaking hands, and shaking hands with nobody ends.
+//! Checks that accepting does not wait for a handshake, and that a handshake with a silent peer
+//! ends.
 
 use std::future::poll_fn;
 use std::io::{Read as _, Write as _};
@@ -9,14 +10,14 @@ use transport::Listener;
 
 use super::{Fixture, connect};
 
-/// Silent peers in front of an honest one.
+/// The number of silent peers that connect before an honest peer.
 const SILENT: usize = 1_000;
 
 pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     let (mut listener, dialer) = fixture.make();
     let address = listener.local_addr();
     let Some(first) = fixture.silent(address) else {
-        // Nobody to be silent: connecting is the handshake.
+        // No silent peer is possible: connecting is the handshake.
         connect(fixture).await;
         return;
     };
@@ -30,7 +31,7 @@ pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     }
     let honest = tokio::task::spawn_local(async move { dialer.dial(address).await });
     let served = tokio::task::spawn_local(async move {
-        // The last silent one, then the honest one.
+        // The last silent peer is accepted first, then the honest peer.
         let _last = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.expect("accept");
         incoming.handshake().await
@@ -39,7 +40,8 @@ pub(super) async fn silent_peers(fixture: &dyn Fixture) {
     served.await.expect("the acceptor's task").expect("an honest handshake completes");
 }
 
-/// Both ends of the silent connections live in this process; the usual soft limit is 1,024.
+/// Both ends of the silent connections live in this process, and the usual soft limit is 1,024
+/// descriptors.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -61,7 +63,8 @@ pub(super) async fn dropped(fixture: &dyn Fixture) {
     );
 }
 
-/// HTTP, noise, an endless flood of zeroes: an error after a bounded number of bytes.
+/// Sends HTTP, noise and an endless flood of zeroes: each must give an error after a bounded number
+/// of bytes.
 pub(super) async fn garbage(fixture: &dyn Fixture) {
     if !fixture.shakes_hands() {
         return;
@@ -76,7 +79,7 @@ pub(super) async fn garbage(fixture: &dyn Fixture) {
         let Some(mut peer) = fixture.silent(listener.local_addr()) else { return };
         let noise = noise.to_vec();
         let shouting = tokio::task::spawn_blocking(move || {
-            // Fails when the other side has had enough.
+            // Fails when the other side has closed the connection.
             let _ = peer.write_all(&noise);
             peer
         });

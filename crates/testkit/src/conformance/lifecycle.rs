@@ -1,4 +1,4 @@
-//! Ends, aborts, waiting and waking.
+//! Checks clean ends, aborts, waiting and waking.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use super::drive::{close, read_some, receive, send, write_all};
 use super::{Fixture, connect};
 
-/// One side ends and then reads 2 MB that the other sends after it saw the end.
+/// One side ends its direction and then reads the 2 MB that the other side sends after the end.
 pub(super) async fn half_close(fixture: &dyn Fixture, by_dialer: bool) {
     let (dialled, accepted) = connect(fixture).await;
     let (first, second) = if by_dialer { (dialled, accepted) } else { (accepted, dialled) };
@@ -45,7 +45,7 @@ pub(super) async fn backpressure(fixture: &dyn Fixture) {
         }
         assert!(taken < HELD, "a writer must stop in front of a reader that never reads");
     }
-    // And goes on when the reader does.
+    // Writing continues when the reader continues.
     let mut b = b;
     let mut got = 0;
     while got < taken {
@@ -64,7 +64,8 @@ pub(super) async fn abort(fixture: &dyn Fixture) {
     write_all(&mut *b.lane, &mut frames).await.expect("write");
     let got = read_some(&mut *b.lane, 1).await.expect("the first byte");
     assert_eq!(&got[..], b"n");
-    // Until the other's bytes lie unread in this end, so that its drop is an abort over TCP, too.
+    // Wait until the other end's bytes lie unread here, so that the drop is an abort over TCP as
+    // well.
     tokio::time::sleep(Duration::from_millis(50)).await;
     drop(a);
     while let Ok(bytes) = read_some(&mut *b.lane, 100).await {
@@ -75,7 +76,8 @@ pub(super) async fn abort(fixture: &dyn Fixture) {
     assert!(write_all(&mut *b.lane, &mut frames).await.is_err(), "both directions are dead");
 }
 
-/// A reader and a writer in two tasks: progress of one direction must not depend on the other's.
+/// Runs a reader and a writer in two tasks: one direction's progress must not depend on the
+/// other's.
 pub(super) async fn wakers(fixture: &dyn Fixture) {
     let (a, b) = connect(fixture).await;
     let a = Rc::new(RefCell::new(a.lane));
@@ -93,7 +95,7 @@ pub(super) async fn wakers(fixture: &dyn Fixture) {
         let a = Rc::clone(&a);
         async move { send(&a, 1, total, 512 << 10).await }
     });
-    // The writer gets stuck, the reader waits.
+    // The writer blocks, and the reader waits.
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut frames = VecDeque::from([Bytes::from_static(b"for the reader")]);
     write_all(&mut *b, &mut frames).await.expect("write");

@@ -1,7 +1,7 @@
-//! The suite that every transport passes unchanged.
+//! The conformance suite that every transport passes unchanged.
 //!
-//! [`check`] runs all of it against a [`Fixture`], each case on a runtime of its own thread and
-//! within [`DEADLINE`]. A transport's test is the fixture and one call:
+//! [`check`] runs every case against a [`Fixture`]. Each case has a runtime on a thread of its own
+//! and must end within [`DEADLINE`]. A transport's test consists of the fixture and one call:
 //!
 //! ```text
 //! #[test]
@@ -26,7 +26,8 @@ use transport::{Carrier, Dialer, Listener};
 
 pub use drive::{Sum, pattern, read_some, write_all};
 
-/// For one case: five times what the slowest needs on a busy machine of two cores.
+/// The time limit of one case: five times the duration of the slowest case on a busy machine of two
+/// cores.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Makes listeners and dialers of one transport.
@@ -34,14 +35,14 @@ pub trait Fixture: fmt::Debug {
     /// A fresh listener on a free port and a dialer that reaches it. Called on a runtime.
     fn make(&self) -> (Box<dyn Listener>, Box<dyn Dialer>);
 
-    /// Connects to a listener in a way that never says anything, not even the first byte of a
-    /// handshake; `None` where that cannot be (no handshake at all).
+    /// Opens a connection that never sends a byte, not even the first byte of a handshake. `None`
+    /// if the transport has no handshake.
     fn silent(&self, _address: SocketAddr) -> Option<std::net::TcpStream> {
         None
     }
 
-    /// Whether a dialled peer must prove something before the handshake is done, so that garbage
-    /// in its place is an error.
+    /// Whether a dialled peer must prove something before the handshake is done. If so, garbage in
+    /// place of the handshake is an error.
     fn shakes_hands(&self) -> bool;
 }
 
@@ -50,11 +51,11 @@ type Case = (&'static str, fn(&dyn Fixture) -> LocalCase<'_>);
 
 type LocalCase<'a> = std::pin::Pin<Box<dyn Future<Output = ()> + 'a>>;
 
-/// Runs the whole suite.
+/// Runs the whole suite against `fixture`.
 ///
 /// # Panics
 ///
-/// When the transport does not conform; the case is named on standard error by the panic.
+/// Panics when the transport does not conform. The panic names the case on standard error.
 pub fn check(fixture: &dyn Fixture) {
     let cases: &[Case] = &[
         ("bytes are exact both ways at once", |f| Box::pin(bytes::both_ways_at_once(f))),
@@ -84,7 +85,7 @@ pub fn check(fixture: &dyn Fixture) {
     }
 }
 
-/// A connected pair of carriers: dialled, accepted.
+/// A connected pair of carriers: the dialled carrier and the accepted carrier.
 pub(crate) async fn connect(fixture: &dyn Fixture) -> (Carrier, Carrier) {
     let (mut listener, dialer) = fixture.make();
     let address = listener.local_addr();

@@ -1,4 +1,4 @@
-//! A lane moves to another thread's runtime in the middle of a transfer, with all it holds.
+//! Checks that a lane with buffered bytes can move to another thread's runtime during a transfer.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +18,8 @@ pub(super) async fn moves(fixture: &dyn Fixture) {
     let a = RefCell::new(a.lane);
     let mut lane = b.lane;
     let moved = async {
-        // A few odd bytes here, so that the lane holds the rest of a record; some written, too.
+        // Read a few bytes here, so that the lane still holds the rest of a record. Write some as
+        // well.
         let mut sum = Sum::new(1);
         while sum.seen() < 20_001 {
             sum.add(&read_some(&mut *lane, 777).await.expect("read"));
@@ -40,7 +41,7 @@ pub(super) async fn moves(fixture: &dyn Fixture) {
     tokio::join!(send(&a, 1, TOTAL, 30_000), receive(&a, 2, TOTAL, 60_000), moved);
 }
 
-/// The other worker: finishes both directions.
+/// The other worker: it finishes both directions.
 fn there(mut lane: Box<dyn Lane>, mut sum: Sum, mut written: u64) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -1,5 +1,5 @@
-//! One direction of a packet path: loss, reordering, duplication, and a bottleneck with a queue. For
-//! transports over UDP in virtual time, and for the wire between real network stacks.
+//! One direction of a packet path: loss, reordering, duplication, and a bottleneck with a queue.
+//! Transports over UDP use it in virtual time; the wire between real network stacks uses it too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,47 +7,47 @@ use std::time::{Duration, Instant};
 use super::weather::Losses;
 use super::{Rng, Weather};
 
-/// Bytes on their way at most, whatever the weather: what is written beyond that is dropped like at a
-/// full queue. 1 Gbit/s for 300 ms is 37.5 MB.
+/// The most bytes in flight, under any weather. A packet beyond this limit is dropped as if the
+/// queue were full. 1 Gbit/s for 300 ms is 37.5 MB.
 const LINE_MAX: usize = 256 << 20;
 
-/// What became of packets so far.
+/// Counters of a path's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Were written.
+    /// Packets written.
     pub written: u64,
-    /// Were lost.
+    /// Packets lost on the way.
     pub lost: u64,
-    /// Found the queue full.
+    /// Packets dropped because the queue was full.
     pub dropped: u64,
-    /// Arrived, copies included.
+    /// Packets that arrived, duplicates included.
     pub arrived: u64,
-    /// Bytes of those.
+    /// Bytes of the packets that arrived.
     pub arrived_bytes: u64,
 }
 
-/// One direction of a packet path. What a packet is held in is up to the caller.
+/// One direction of a packet path. The caller chooses the type that holds a packet.
 ///
-/// Seen by a packet: the queue, the bottleneck, then the way with its delay, where it may be lost. A
+/// A packet passes the queue, then the bottleneck, then the delay line, where it may be lost. A
 /// lost packet has used the bottleneck, as on a radio link.
 #[derive(Debug)]
 pub struct Datagrams<P> {
     weather: Weather,
     losses: Losses,
-    /// Of everything but losses: what is lost does not depend on how the rest of the weather draws.
+    /// Draws everything but losses, so that losses do not depend on the rest of the weather.
     rng: Rng,
     flight: BTreeMap<(Instant, u64), (usize, P)>,
     in_flight: usize,
     serial: u64,
     /// When the bottleneck is free again.
     busy_until: Option<Instant>,
-    /// Of those that nobody overtakes.
+    /// Arrival time of the last packet that no other packet overtakes.
     last_arrival: Option<Instant>,
     counts: Counts,
 }
 
 impl<P> Datagrams<P> {
-    /// A path of this weather.
+    /// A path with the given weather.
     #[must_use]
     pub const fn new(weather: Weather, seed: u64) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl<P> Datagrams<P> {
         }
     }
 
-    /// Takes a packet of so many bytes. `make` is called for each copy that travels.
+    /// Takes a packet of `size` bytes. `make` is called once for each copy that travels.
     pub fn write(&mut self, now: Instant, size: usize, mut make: impl FnMut() -> P) {
         self.counts.written += 1;
         let is_lost = self.losses.next(&self.weather);
@@ -90,7 +90,7 @@ impl<P> Datagrams<P> {
         self.flight.keys().next().map(|&(at, _)| at)
     }
 
-    /// The next packet that has arrived.
+    /// The next packet that has arrived, if any.
     pub fn read(&mut self, now: Instant) -> Option<P> {
         let entry = self.flight.first_entry()?;
         if entry.key().0 > now {
@@ -103,7 +103,7 @@ impl<P> Datagrams<P> {
         Some(packet)
     }
 
-    /// Bytes that wait in front of the bottleneck, the packet on its way through included.
+    /// Bytes that wait in front of the bottleneck, including the packet that passes through it now.
     #[must_use]
     pub fn backlog(&self, now: Instant) -> usize {
         let (Some(rate), Some(until)) = (self.weather.rate, self.busy_until) else { return 0 };
@@ -111,13 +111,13 @@ impl<P> Datagrams<P> {
         usize::try_from((wait * u128::from(rate)).div_ceil(1_000_000_000)).unwrap_or(usize::MAX)
     }
 
-    /// What became of packets so far.
+    /// The counters of the path's packets up to now.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// When the last byte of a packet has left the bottleneck; `None`: the queue is full.
+    /// The time when a packet's last byte leaves the bottleneck. `None` if the queue is full.
     fn pass_bottleneck(&mut self, now: Instant, size: usize) -> Option<Instant> {
         if self.in_flight + size > LINE_MAX {
             return None;
@@ -159,7 +159,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Packets of 1,000 bytes, one each `gap`, are written; then those that arrive, and when.
+    /// Writes packets of 1,000 bytes at intervals of `gap` and returns the packets that arrive,
+    /// with their times.
     fn sent(weather: Weather, seed: u64, count: u32, gap: Duration) -> Vec<(Duration, u32)> {
         let mut path = Datagrams::new(weather, seed);
         for n in 0..count {
@@ -206,7 +207,8 @@ mod tests {
             let numbers: Vec<_> = arrived.iter().map(|packet| packet.1).collect();
             assert_eq!(numbers, (0..kept).collect::<Vec<_>>(), "queue of {queue}");
         }
-        // Twice as fast as the bottleneck: each second packet finds room in a full queue.
+        // The packets come twice as fast as the bottleneck: each second packet finds room in a full
+        // queue.
         let weather = Weather { rate: Some(1_000_000), queue: 3000, ..Weather::default() };
         let arrived = sent(weather, 1, 1000, MS / 2);
         assert!((500..=503).contains(&arrived.len()), "{}", arrived.len());

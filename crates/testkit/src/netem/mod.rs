@@ -1,8 +1,9 @@
-//! A seeded emulator of what lies between two ends, in virtual time and without I/O.
+//! A seeded emulator of the network between two ends, in virtual time and without I/O.
 //!
 //! [`Pipe`] is one direction of a carrier: an ordered byte pipe with delay, jitter, a rate with a
-//! bounded queue, cuts, silence, and any way of slicing what arrives. [`Datagrams`] is the same for
-//! packets: loss, bursts of it, reordering, duplication. The same seed gives the same run.
+//! bounded queue, cuts, silence, and any slicing of the arriving bytes into reads. [`Datagrams`] is
+//! the same for packets: loss, bursts of loss, reordering, duplication. The same seed gives the
+//! same run.
 
 mod datagrams;
 mod pipe;

@@ -1,4 +1,4 @@
-//! One direction of a carrier: bytes in order, late, sliced, and at some point no more.
+//! One direction of a carrier: ordered bytes with delay, sliced into reads, until the pipe is cut.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,29 +7,29 @@ use bytes::Bytes;
 
 use super::Rng;
 
-/// How what arrives is sliced into reads.
+/// How a pipe slices arriving bytes into reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slices {
-    /// As it was written.
+    /// One read per write.
     Whole,
-    /// One byte a read.
+    /// One byte per read.
     Bytes,
-    /// One frame a read (8-byte head, its length in bytes 1 to 3).
+    /// One frame per read (8-byte head, the payload's length in bytes 1 to 3).
     Frames,
-    /// 1 to so many bytes a read.
+    /// A random number of bytes per read, from 1 to the given number.
     Random(usize),
 }
 
-/// What a pipe is like.
+/// The properties of a pipe.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// One-way delay.
     pub delay: Duration,
-    /// Up to so much more, at random; order is kept.
+    /// The largest random addition to the delay. The order of bytes is kept.
     pub jitter: Duration,
-    /// Bytes per second; `None`: as fast as one likes.
+    /// Bytes per second. `None` is no limit.
     pub rate: Option<u64>,
-    /// Bytes that may wait in front of the bottleneck: the socket's buffer.
+    /// Bytes that may wait in front of the bottleneck: the size of the socket's buffer.
     pub queue: usize,
     /// How reads are sliced.
     pub slices: Slices,
@@ -48,7 +48,8 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// A path with this round-trip time and rate in Mbit/s; half of the time each way.
+    /// A path with this round-trip time and this rate in Mbit/s. Each direction gets half of the
+    /// time.
     #[must_use]
     pub fn path(round_trip: Duration, megabits: u64) -> Self {
         Self { delay: round_trip / 2, rate: Some(megabits * 125_000), ..Self::default() }
@@ -70,7 +71,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// A pipe of these conditions; `seed` decides jitter and random slices.
+    /// A pipe with these conditions. `seed` decides jitter and random slices.
     #[must_use]
     pub fn new(conditions: Conditions, seed: u64) -> Self {
         Self {
@@ -85,18 +86,18 @@ impl Pipe {
         }
     }
 
-    /// Delivers so many bytes in all and not one more; see [`Pipe::is_cut`].
+    /// Cuts the pipe after `bytes` delivered bytes in all; see [`Pipe::is_cut`].
     pub const fn cut_after(&mut self, bytes: u64) {
         self.cut_after = Some(bytes);
     }
 
-    /// From now on everything written vanishes, as does what is on its way: a half-open path.
+    /// From now on, drops every written byte and every byte in flight: a half-open path.
     pub fn silence(&mut self) {
         self.is_silent = true;
         self.flight.clear();
     }
 
-    /// Whether the byte was reached after which this pipe is cut.
+    /// Whether the pipe has delivered the number of bytes after which it is cut.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut_after.is_some_and(|end| self.delivered >= end)
@@ -116,7 +117,7 @@ impl Pipe {
         usize::try_from(wait * u128::from(rate) / 1_000_000_000).unwrap_or(usize::MAX)
     }
 
-    /// When the backlog is at most `bytes` and the queue not full.
+    /// The time when the backlog is at most `bytes` and the queue is not full.
     #[must_use]
     pub fn writable_at(&self, now: Instant, bytes: usize) -> Instant {
         let (Some(rate), Some(until)) = (self.conditions.rate, self.busy_until) else { return now };
@@ -124,7 +125,7 @@ impl Pipe {
         until.checked_sub(allowed).map_or(now, |at| at.max(now))
     }
 
-    /// Takes bytes for the far end.
+    /// Takes bytes for the other end.
     pub fn write(&mut self, now: Instant, bytes: Bytes) {
         if self.is_silent || bytes.is_empty() {
             return;
@@ -147,7 +148,7 @@ impl Pipe {
         if self.is_cut() { None } else { self.flight.front().map(|&(at, _)| at) }
     }
 
-    /// The next read, if its first byte has arrived.
+    /// The next read, if the first byte of the read has arrived.
     pub fn read(&mut self, now: Instant) -> Option<Bytes> {
         if self.is_cut() || self.flight.front()?.0 > now {
             return None;
@@ -157,7 +158,8 @@ impl Pipe {
             Slices::Whole => bytes.len(),
             Slices::Bytes => 1,
             Slices::Frames => match bytes[..] {
-                // A write may end inside a frame's payload only if somebody sliced it before us.
+                // A write ends inside a frame's payload only if the writer has already sliced the
+                // frame.
                 [_, a, b, c, _, _, _, _, ..] => {
                     8 + usize::try_from(u32::from_be_bytes([0, a, b, c])).unwrap_or(0)
                 }
@@ -178,7 +180,7 @@ impl Pipe {
     }
 }
 
-/// How long `bytes` take at `rate` bytes per second.
+/// The time that `bytes` take at `rate` bytes per second.
 fn transit(bytes: usize, rate: u64) -> Duration {
     let nanos = bytes as u128 * 1_000_000_000 / u128::from(rate.max(1));
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

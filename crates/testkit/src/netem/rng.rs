@@ -1,11 +1,12 @@
-//! Repeatable randomness: SplitMix64 (Steele, Lea, Flood 2014). One multiplication chain, any seed.
+//! Repeatable random numbers: SplitMix64 (Steele, Lea, Flood 2014). One chain of multiplications;
+//! every seed is valid.
 
-/// A stream of numbers that depends on its seed only.
+/// A sequence of numbers that depends only on its seed.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The generator of this seed.
+    /// The generator with the seed `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
@@ -25,13 +26,13 @@ impl Rng {
         if end == 0 { 0 } else { self.bits() % end }
     }
 
-    /// True with this probability, from 0 to 1.
+    /// True with the probability `share`, from 0 to 1.
     pub fn within(&mut self, share: f64) -> bool {
-        // As many of the upper bits as a float holds exactly: 1 is never reached.
+        // Take as many upper bits as a float holds exactly: the quotient never reaches 1.
         ((self.bits() >> 11) as f64) < share * (1u64 << 53) as f64
     }
 
-    /// True in `per_mille` of 1000 cases.
+    /// True in `per_mille` of 1,000 cases.
     pub const fn chance(&mut self, per_mille: u32) -> bool {
         self.below(1000) < per_mille as u64
     }

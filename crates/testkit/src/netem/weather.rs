@@ -1,28 +1,29 @@
-//! What happens to packets on one direction of a path, and which of them are lost.
+//! The weather of one direction of a packet path, and the choice of the packets that are lost.
 
 use std::time::Duration;
 
 use super::Rng;
 
-/// What a path is like. Shares and chances are from 0 to 1.
+/// The properties of a packet path. Shares and chances are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weather {
     /// One-way delay.
     pub delay: Duration,
-    /// Up to so much more, at random; order is kept.
+    /// The largest random addition to the delay. The order of packets is kept.
     pub jitter: Duration,
-    /// Share that vanishes, each packet for itself; outside of bursts.
+    /// Share of packets lost outside bursts, each packet independently.
     pub loss: f64,
-    /// Losses in a row.
+    /// Runs of losses.
     pub burst: Option<Burst>,
-    /// Share that arrives twice.
+    /// Share of packets that arrive twice.
     pub duplicate: f64,
-    /// Share that is held back by up to another delay (at least 1 ms), so that later ones overtake it.
+    /// Share of packets held back by up to one more delay (at least 1 ms), so that later packets
+    /// overtake them.
     pub reorder: f64,
-    /// Bytes per second; `None`: as fast as one likes.
+    /// Bytes per second. `None` is no limit.
     pub rate: Option<u64>,
-    /// Bytes that may wait in front of the bottleneck, the packet on its way through included. What
-    /// does not fit is dropped, but an idle bottleneck takes any packet.
+    /// Bytes that may wait in front of the bottleneck, including the packet that passes through it
+    /// now. A packet that does not fit is dropped, but an idle bottleneck takes any packet.
     pub queue: usize,
 }
 
@@ -41,31 +42,32 @@ impl Default for Weather {
     }
 }
 
-/// Losses in a row: the path is good or bad, and turns by chance before each packet (Gilbert 1960,
-/// Elliott 1963).
+/// Runs of losses: the path is good or bad, and may change its state by chance before each packet
+/// (Gilbert 1960, Elliott 1963).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
     /// Chance that a good path turns bad.
     pub enter: f64,
-    /// Chance that a bad path turns good: a bad time lasts `1 / leave` packets on average.
+    /// Chance that a bad path turns good. A bad state lasts `1 / leave` packets on average.
     pub leave: f64,
-    /// Share that a bad path loses.
+    /// Share of packets that a bad path loses.
     pub loss: f64,
 }
 
 impl Burst {
-    /// Loses this share of all packets (below 1), in runs of so many (at least 1) on average.
+    /// Loses `share` of all packets (below 1) in runs of `packets` packets (at least 1) on average.
     #[must_use]
     pub fn runs(share: f64, packets: f64) -> Self {
         let leave = 1.0 / packets.max(1.0);
-        // In balance as many packets enter as leave: (1 - share) enter = share leave.
+        // In balance as many packets enter the bad state as leave it: (1 - share) enter = share
+        // leave.
         let enter = (leave * share / (1.0 - share)).min(1.0);
         Self { enter, leave, loss: 1.0 }
     }
 }
 
-/// Decides which packets vanish. The fate of the n-th packet depends on the seed and the weather, and on
-/// nothing that happens to others.
+/// Decides which packets are lost. The fate of the n-th packet depends only on the seed and the
+/// weather, not on the fate of other packets.
 #[derive(Clone, Debug)]
 pub(super) struct Losses {
     rng: Rng,

@@ -1,4 +1,4 @@
-//! What each origin does with a connection.
+//! The behaviours of the origins: how each origin serves a connection.
 
 use std::future::pending;
 use std::io;
@@ -9,13 +9,13 @@ use tokio::net::TcpStream;
 
 use super::{Digest, Ended, Pattern};
 
-/// One read of an origin.
+/// The buffer size of one read of an origin.
 const READ: usize = 64 << 10;
 
-/// What a half-close echo keeps at most.
+/// The most bytes that a half-close echo keeps.
 const ECHO_MAX: u64 = 64 << 20;
 
-/// Reads once; `Ok(None)` at the end.
+/// Reads once; `Ok(None)` at the end of the stream.
 async fn read<'b>(
     socket: &mut TcpStream,
     buffer: &'b mut [u8],
@@ -85,7 +85,7 @@ pub(super) async fn source(mut socket: TcpStream, length: u64) -> Ended {
 }
 
 pub(super) async fn slow_reader(mut socket: TcpStream, rate: usize) -> Ended {
-    // Ten small reads per second; below 10 B/s one byte at a time, more seldom.
+    // Ten small reads per second. Below 10 B/s each read takes one byte, and reads are rarer.
     let per_read = (rate / 10).max(1);
     let pause = Duration::from_secs_f64(per_read as f64 / rate.max(1) as f64);
     let mut received = Digest::default();

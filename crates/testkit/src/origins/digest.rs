@@ -1,12 +1,13 @@
-//! Test data and its fingerprint. Fast even without optimisation: tests move hundreds of megabytes.
+//! Test data and its fingerprint. Both are fast even without optimisation, because tests move
+//! hundreds of megabytes.
 
 use std::sync::LazyLock;
 
 /// Length of the repeated block: a prime, so that data displaced by any buffer size differs.
 const BLOCK: usize = 65_521;
 
-/// Made once per process: without optimisation it takes milliseconds. The second half repeats the
-/// first, so that every offset has a whole block in a row.
+/// The block is made once per process: without optimisation that takes milliseconds. The second
+/// half repeats the first, so that a whole block follows every offset.
 static DATA: LazyLock<Vec<u8>> = LazyLock::new(|| {
     // xorshift64 (Marsaglia 2003); the seed is arbitrary.
     let mut x = 0x9e37_79b9_7f4a_7c15_u64;
@@ -22,12 +23,12 @@ static DATA: LazyLock<Vec<u8>> = LazyLock::new(|| {
     block
 });
 
-/// Data whose byte at each offset is fixed, with no short period.
+/// Data with a fixed byte at each offset and no short period.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pattern;
 
 impl Pattern {
-    /// Bytes from `offset` on, at least one and at most `most` (which is not 0).
+    /// Bytes from `offset` on: at least 1, at most `most` (which is not 0).
     #[must_use]
     pub fn at(&self, offset: u64, most: u64) -> &'static [u8] {
         let start = (offset % BLOCK as u64) as usize;
@@ -45,7 +46,8 @@ impl Pattern {
     }
 }
 
-/// A fingerprint of a byte sequence, however it is cut. Not cryptographic.
+/// A fingerprint of a byte sequence. It does not depend on how the sequence is cut. Not
+/// cryptographic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     state: u64,
@@ -73,7 +75,7 @@ impl Digest {
         }
     }
 
-    /// How many bytes it has seen.
+    /// The number of bytes in the fingerprint.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length
@@ -88,7 +90,8 @@ impl Digest {
         }
     }
 
-    /// A round of FxHash with a stronger rotation; order matters, zero words count.
+    /// A round of FxHash with a stronger rotation: the order of words matters, and words of zero
+    /// change the result.
     fn mix(&mut self, word: u64) {
         self.state =
             (self.state.rotate_left(23) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95).wrapping_add(1);

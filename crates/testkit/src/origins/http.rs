@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 (RFC 9112) as tests of a tunnel need: keep-alive, lengths, chunks.
+//! The part of HTTP/1.1 (RFC 9112) that tests of a tunnel need: keep-alive, lengths, chunks.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use tokio::net::TcpStream;
 
 use super::{Digest, Ended, Pattern};
 
-/// Longest line of a request, and the most lines.
+/// The longest line of a request, and the most lines.
 const LINE_MAX: u64 = 8 << 10;
 const LINES_MAX: usize = 100;
 
-/// Payload of a chunk; no divisor of any buffer, so that chunks straddle them.
+/// Payload of a chunk. The number divides no buffer's size, so that chunks straddle buffers.
 const CHUNK: u64 = 10_007;
 
 struct Request {

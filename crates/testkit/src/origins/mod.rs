@@ -1,6 +1,6 @@
-//! Real little TCP servers on loopback, to put behind a tunnel. Each runs on a thread and a runtime
-//! of its own, so that neither paused time nor a busy worker under test slows it, and stops with
-//! everything it holds when dropped.
+//! Real, small TCP servers on loopback to put behind a tunnel. Each server runs on a thread and a
+//! runtime of its own, so that neither paused time nor a busy worker under test slows the server.
+//! Dropping an origin stops the server and closes its connections.
 
 mod behaviour;
 mod digest;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 pub use digest::{Digest, Pattern};
 
-/// What an origin has seen.
+/// An origin's record of its connections.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Connections accepted.
@@ -31,9 +31,9 @@ pub struct Seen {
 /// How a connection ended, as the origin saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// What arrived.
+    /// The data that arrived.
     pub received: Digest,
-    /// Whether the end was clean: EOF, not RST, nor an error of writing.
+    /// Whether the end was clean: EOF, no RST and no error of writing.
     pub clean: bool,
 }
 
@@ -47,28 +47,29 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Sends back what it receives, and ends when the other end does.
+    /// Sends back the received bytes, and ends when the other end does.
     pub fn echo() -> io::Result<Self> {
         Self::start(behaviour::echo)
     }
 
-    /// Reads to the end, then sends everything back and closes. At most 64 MiB.
+    /// Reads to the end, then sends all bytes back and closes. At most 64 MiB.
     pub fn half_close_echo() -> io::Result<Self> {
         Self::start(behaviour::half_close_echo)
     }
 
-    /// HTTP/1.1 with keep-alive: `/` answers `ok\n`; `/bytes/N` N bytes of [`Pattern`];
-    /// `/chunked/N` the same in chunks; POST answers the length of the body it got.
+    /// HTTP/1.1 with keep-alive: `/` answers `ok\n`, `/bytes/N` answers N bytes of [`Pattern`],
+    /// `/chunked/N` answers the same bytes in chunks. POST answers the length of the request's
+    /// body.
     pub fn http() -> io::Result<Self> {
         Self::start(http::serve)
     }
 
-    /// Reads and fingerprints, then closes.
+    /// Reads and fingerprints the data, then closes.
     pub fn sink() -> io::Result<Self> {
         Self::start(behaviour::sink)
     }
 
-    /// Sends the first `length` bytes of [`Pattern`] and closes at once, whatever it was sent.
+    /// Sends the first `length` bytes of [`Pattern`] and closes at once, without reading.
     pub fn source(length: u64) -> io::Result<Self> {
         Self::start(move |socket| behaviour::source(socket, length))
     }
@@ -83,22 +84,22 @@ impl Origin {
         Self::start(behaviour::never_reader)
     }
 
-    /// Speaks first, like ssh, then echoes.
+    /// Sends `text` first, like ssh, then echoes.
     pub fn banner(text: &'static str) -> io::Result<Self> {
         Self::start(move |socket| behaviour::banner(socket, text))
     }
 
-    /// Accepts and resets at once.
+    /// Accepts a connection and resets it at once.
     pub fn refuser() -> io::Result<Self> {
         Self::start(behaviour::refuser)
     }
 
-    /// Reads `after` bytes, then resets.
+    /// Reads `after` bytes, then resets the connection.
     pub fn resetter(after: u64) -> io::Result<Self> {
         Self::start(move |socket| behaviour::resetter(socket, after))
     }
 
-    /// Runs `serve` for each connection. For behaviours that only one test wants.
+    /// Runs `serve` for each connection. This is for behaviours that only one test needs.
     pub fn start<F, S>(serve: S) -> io::Result<Self>
     where
         S: Fn(TcpStream) -> F + Send + 'static,
@@ -122,19 +123,19 @@ impl Origin {
         Ok(Self { address, seen, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address on which the origin listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has seen up to now.
+    /// The record of the connections up to now.
     #[must_use]
     pub fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits, blocking the thread, until `count` connections have ended; `None` after `deadline`.
+    /// Blocks the thread until `count` connections have ended; `None` after `deadline`.
     #[must_use]
     pub fn wait_ended(&self, count: usize, deadline: Duration) -> Option<Vec<Ended>> {
         let end = std::time::Instant::now() + deadline;

@@ -1,4 +1,4 @@
-//! A budget that counts, for tests of the memory rules.
+//! A memory budget that counts, for tests of the memory rules.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ impl Purse {
         self.used.get()
     }
 
-    /// The most that ever was in use.
+    /// The highest number of bytes that was ever in use.
     #[must_use]
     pub fn most(&self) -> u64 {
         self.most.get()

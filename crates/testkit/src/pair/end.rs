@@ -1,4 +1,4 @@
-//! One end of a pair: the link and a small application on top of it.
+//! One end of a pair: the link and a small application that uses it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -8,28 +8,28 @@ use proto::{
     CarrierNumber, Event, LaneInput, Link, Open, ResetCode, StreamId, StreamKey, Violation,
 };
 
-/// What an end's application has done with a stream and what it was told of it.
+/// The application's record of one stream: its own actions and the events of the link.
 #[derive(Debug)]
 pub struct Seen {
-    /// Its key at this end.
+    /// The stream's key at this end.
     pub key: StreamKey,
-    /// What the peer asked for; `None` for own streams.
+    /// The peer's request; `None` for streams that this end opened.
     pub open: Option<Open>,
-    /// Bytes that arrived, unless the end is told not to keep them ([`End::keeps`]).
+    /// Bytes that arrived, unless [`End::keeps`] is false.
     pub got: Vec<u8>,
-    /// How many arrived.
+    /// The number of bytes that arrived.
     pub count: u64,
-    /// The peer's direction ended cleanly.
+    /// Whether the peer's direction ended cleanly.
     pub finished: bool,
-    /// The peer's direction was aborted.
+    /// The code of the peer's abort of its direction.
     pub reset: Option<ResetCode>,
-    /// Our direction was stopped by the peer.
+    /// The code with which the peer stopped this end's direction.
     pub stopped: Option<ResetCode>,
-    /// The link has forgotten it.
+    /// Whether the link has forgotten the stream.
     pub closed: bool,
-    /// What arrives is consumed at once.
+    /// Whether arriving bytes are consumed at once.
     pub automatic: bool,
-    /// Arrived and not consumed.
+    /// Bytes that have arrived and are not consumed.
     pub held: usize,
     pending: VecDeque<Bytes>,
     finish: bool,
@@ -53,7 +53,7 @@ impl Seen {
         }
     }
 
-    /// Bytes that the link had no room for yet.
+    /// Bytes for which the link had no room yet.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.iter().map(Bytes::len).sum()
@@ -63,21 +63,21 @@ impl Seen {
 /// One end of a pair.
 #[derive(Debug)]
 pub struct End {
-    /// The machine under test.
+    /// The link under test.
     pub link: Link,
-    /// Streams by the number of their id, also those that are closed.
+    /// Streams by the number of their id, including closed streams.
     pub streams: BTreeMap<u32, Seen>,
-    /// Streams of the peer that nobody has looked at yet.
+    /// Streams that the peer opened and the test has not looked at yet.
     pub opened: VecDeque<StreamId>,
-    /// Bytes of the control stream.
+    /// Received bytes of the control stream.
     pub control: Vec<u8>,
-    /// Events of the link, not of streams, with the time they came at.
+    /// Events of the link itself, not of its streams, with their times.
     pub log: Vec<(Instant, Event)>,
-    /// The peer broke a rule; nothing is read any more.
+    /// The rule that the peer broke. After a violation, this end reads nothing more.
     pub violation: Option<Violation>,
-    /// Bytes that arrive are kept in [`Seen::got`].
+    /// Whether arriving bytes are kept in [`Seen::got`].
     pub keeps: bool,
-    /// New streams are consumed at once.
+    /// Whether bytes of new streams are consumed at once.
     pub automatic: bool,
     pub(super) dead: Vec<CarrierNumber>,
     /// Streams that may have something to send.
@@ -100,7 +100,7 @@ impl End {
         }
     }
 
-    /// How often an event of the link came.
+    /// The number of the link's events that match.
     pub fn times(&self, matches: impl Fn(&Event) -> bool) -> usize {
         self.log.iter().filter(|(_, event)| matches(event)).count()
     }
@@ -153,7 +153,7 @@ impl End {
         }
     }
 
-    /// Does what time asks for, then brings the link what it has room for.
+    /// Handles due timers, then gives the link as many bytes as it has room for.
     pub(super) fn turn(&mut self, now: Instant) {
         if self.link.poll_timeout().is_some_and(|at| at <= now) {
             self.link.handle_timeout(now);
@@ -221,7 +221,7 @@ impl End {
         }
     }
 
-    /// Takes the events that wait.
+    /// Takes all waiting events.
     pub(super) fn collect(&mut self, now: Instant) {
         while let Some(event) = self.link.poll_event() {
             self.take(now, event);

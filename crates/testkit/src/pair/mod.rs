@@ -1,4 +1,5 @@
-//! Two links in virtual time over emulated carriers, so that a test reads as a short story.
+//! Two links in virtual time over emulated carriers, so that a test reads as a short sequence of
+//! steps.
 //!
 //! ```
 //! use testkit::pair::{Pair, open};
@@ -15,8 +16,8 @@
 //! assert!(pair.seen(Server, id).finished);
 //! ```
 //!
-//! [`ops`] drives a pair by a list of numbers against an oracle: the one generator that random
-//! tests and the fuzzer share.
+//! [`ops`] drives a pair by a list of numbers against an oracle. It is the only generator of
+//! operations: random tests and the fuzzer share it.
 
 mod budget;
 mod end;
@@ -39,31 +40,31 @@ pub use end::{End, Seen};
 use crate::netem::Conditions;
 use wire::Wire;
 
-/// Where virtual time starts: some moment, the same for the whole process.
+/// The start of virtual time: an arbitrary moment, the same for the whole process.
 #[must_use]
 pub fn epoch() -> Instant {
     static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
     *EPOCH
 }
 
-/// A plain request for a service.
+/// A request for a service without options.
 #[must_use]
 pub fn open(service: &str) -> Open {
     open_as(service, Priority::Normal)
 }
 
-/// A request for a service of some class.
+/// A request for a service with a priority class.
 #[must_use]
 pub fn open_as(service: &str, priority: Priority) -> Open {
     Open { target: Target::Service(service.to_owned()), visitor: None, priority }
 }
 
-/// A client's and a server's end of one link, the carriers between them, and the time.
+/// The client's and the server's end of one link, the carriers between them, and the time.
 #[derive(Debug)]
 pub struct Pair {
     /// Virtual time.
     pub now: Instant,
-    /// Of the next carriers.
+    /// The conditions of the next carriers.
     pub conditions: Conditions,
     /// Whether the next carriers have a lane per stream and direction.
     pub laned: bool,
@@ -96,19 +97,19 @@ impl Pair {
         Self { now, conditions, laned, ends, wires: Vec::new(), last: 0, seed }
     }
 
-    /// Two links of default settings, without memory limit, on an ideal carrier.
+    /// Two links with default settings and no memory limit, on an ideal carrier.
     #[must_use]
     pub fn connected(seed: u64) -> Self {
         Self::over(Conditions::default(), LinkConfig::default(), seed)
     }
 
-    /// Two links of these settings on a carrier of these conditions.
+    /// Two links with these settings on a carrier with these conditions.
     #[must_use]
     pub fn over(conditions: Conditions, config: LinkConfig, seed: u64) -> Self {
         Self::over_lanes(false, conditions, config, seed)
     }
 
-    /// As [`Pair::over`]; `laned` carriers have a lane per stream and direction.
+    /// As [`Pair::over`]; if `laned` is set, carriers have a lane per stream and direction.
     #[must_use]
     pub fn over_lanes(laned: bool, conditions: Conditions, config: LinkConfig, seed: u64) -> Self {
         let mut pair = Self::new([config; 2], [Rc::new(Unlimited), Rc::new(Unlimited)], seed);
@@ -118,21 +119,21 @@ impl Pair {
         pair
     }
 
-    /// One end.
+    /// The end on one side.
     #[must_use]
     pub const fn end(&self, side: Side) -> &End {
         &self.ends[place(side)]
     }
 
-    /// One end, to be changed.
+    /// The end on one side, mutable.
     pub const fn end_mut(&mut self, side: Side) -> &mut End {
         &mut self.ends[place(side)]
     }
 
-    /// What an end has seen of a stream.
+    /// An end's record of a stream.
     ///
     /// # Panics
-    /// When it has seen nothing.
+    /// Panics when the end has no record of the stream.
     #[must_use]
     pub fn seen(&self, side: Side, id: StreamId) -> &Seen {
         self.end(side).streams.get(&id.raw()).expect("the stream was seen")
@@ -141,22 +142,22 @@ impl Pair {
     /// Opens a stream.
     ///
     /// # Panics
-    /// When the link opens no more.
+    /// Panics when the link refuses to open a stream.
     pub fn open(&mut self, side: Side, open: &Open) -> StreamId {
         self.try_open(side, open).expect("the link opens streams")
     }
 
-    /// Opens a stream, if the link does.
+    /// Opens a stream, if the link allows it.
     pub fn try_open(&mut self, side: Side, open: &Open) -> Option<StreamId> {
         self.end_mut(side).open(open)
     }
 
-    /// Queues bytes; they go as the link has room.
+    /// Queues bytes. The end writes them as the link has room.
     pub fn write(&mut self, side: Side, id: StreamId, bytes: &[u8]) {
         self.end_mut(side).write(id, Bytes::copy_from_slice(bytes));
     }
 
-    /// Queues `total` zeros without holding them.
+    /// Queues `total` zero bytes without holding them in memory.
     pub fn feed(&mut self, side: Side, id: StreamId, mut total: u64) {
         static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
         while total > 0 {
@@ -166,7 +167,7 @@ impl Pair {
         }
     }
 
-    /// Ends a direction once all queued bytes were taken.
+    /// Ends a direction after the link has taken all queued bytes.
     pub fn finish(&mut self, side: Side, id: StreamId) {
         self.end_mut(side).finish(id);
     }
@@ -176,7 +177,7 @@ impl Pair {
         self.end_mut(side).reset(id, code);
     }
 
-    /// Refuses further bytes.
+    /// Asks the peer to stop sending on a stream.
     pub fn stop(&mut self, side: Side, id: StreamId, code: ResetCode) {
         self.end_mut(side).stop(id, code);
     }
@@ -186,7 +187,7 @@ impl Pair {
         self.end_mut(side).refuse(id, code);
     }
 
-    /// Consumes bytes of a stream that is not consumed on its own; see [`Seen::automatic`].
+    /// Consumes bytes of a stream that does not consume automatically; see [`Seen::automatic`].
     pub fn consume(&mut self, side: Side, id: StreamId, most: usize) {
         let now = self.now;
         self.end_mut(side).consume(now, id, most);
@@ -198,12 +199,12 @@ impl Pair {
         CarrierNumber(self.last)
     }
 
-    /// The newest carrier dies and both ends notice.
+    /// Kills the newest carrier. Both ends notice.
     pub fn kill(&mut self) {
         self.kill_carrier(self.carrier());
     }
 
-    /// A carrier dies and both ends notice.
+    /// Kills a carrier. Both ends notice.
     pub fn kill_carrier(&mut self, number: CarrierNumber) {
         for side in SIDES {
             self.lose(side, number);
@@ -211,7 +212,7 @@ impl Pair {
         self.wires.retain(|wire| wire.number != number);
     }
 
-    /// A carrier dies and only this end notices; the other writes into the void.
+    /// Kills a carrier, and only `side` notices. The other end's writes are lost.
     pub fn lose(&mut self, side: Side, number: CarrierNumber) {
         let now = self.now;
         if let Some(wire) = self.wires.iter_mut().find(|wire| wire.number == number) {
@@ -222,7 +223,8 @@ impl Pair {
         self.end_mut(side).collect(now);
     }
 
-    /// This end closes a carrier; what it has sent still arrives at the other.
+    /// Closes a carrier at this end. The bytes that this end has sent still arrive at the other
+    /// end.
     pub fn leave(&mut self, side: Side, number: CarrierNumber) {
         let now = self.now;
         if let Some(wire) = self.wires.iter_mut().find(|wire| wire.number == number) {
@@ -232,8 +234,9 @@ impl Pair {
         self.end_mut(side).collect(now);
     }
 
-    /// The server shows the link to a client that has lost all carriers: its RESUME is on a new
-    /// one, which the client attaches at once and the server when it is told to.
+    /// Shows the link to the server for a client that has lost all carriers: the client's RESUME is
+    /// on a new carrier. The client attaches the carrier at once, the server after
+    /// [`Pair::attach_previewed`].
     pub fn preview(&mut self) -> (CarrierNumber, Preview) {
         let (now, preview) = (self.now, self.end(Side::Server).link.preview());
         let number = self.wire();
@@ -246,7 +249,8 @@ impl Pair {
         (number, preview)
     }
 
-    /// The server knows that it was the client. False: the preview is void and the carrier closed.
+    /// The server has recognised the client and attaches the carrier. Returns false when the
+    /// preview is void and the carrier closed.
     pub fn attach_previewed(&mut self, number: CarrierNumber, preview: &Preview) -> bool {
         let (now, here) = (self.now, place(Side::Server));
         if !self.end_mut(Side::Server).link.attach_previewed(now, number, preview) {
@@ -260,25 +264,26 @@ impl Pair {
         true
     }
 
-    /// Everything on all carriers vanishes from now on and nobody notices: a half-open path.
+    /// From now on, drops all bytes on all carriers, and neither end notices: a half-open path.
     pub fn silence(&mut self) {
         self.wires.iter_mut().for_each(Wire::silence);
     }
 
-    /// The newest carrier dies after so many bytes towards `to`; see [`Pair::step`].
+    /// Kills the newest carrier after `bytes` bytes towards `to`; see [`Pair::step`].
     pub fn cut_after(&mut self, to: Side, bytes: u64) {
         if let Some(wire) = self.wires.last_mut() {
             wire.pipes[place(to.peer())].cut_after(bytes);
         }
     }
 
-    /// Bytes that the newest carrier brought to `to`.
+    /// Bytes that the newest carrier delivered to `to`.
     #[must_use]
     pub fn delivered(&self, to: Side) -> u64 {
         self.wires.last().map_or(0, |wire| wire.pipes[place(to.peer())].delivered())
     }
 
-    /// A new carrier, attached at both ends: the first, or in place of all before.
+    /// A new carrier, attached at both ends: the first carrier, or the replacement of all earlier
+    /// carriers.
     pub fn reconnect(&mut self) {
         let how = match self.last {
             0 => Attach::New,
@@ -291,7 +296,7 @@ impl Pair {
         }
     }
 
-    /// A new carrier beside those that live, attached at both ends.
+    /// A new carrier beside the live carriers, attached at both ends.
     pub fn add(&mut self) -> CarrierNumber {
         let number = self.wire();
         for side in SIDES {
@@ -300,7 +305,7 @@ impl Pair {
         number
     }
 
-    /// A new carrier that no end knows yet.
+    /// A new carrier that is not attached at either end.
     pub fn wire(&mut self) -> CarrierNumber {
         self.last += 1;
         let number = CarrierNumber(self.last);
@@ -317,7 +322,7 @@ impl Pair {
         self.close_dead(side);
     }
 
-    /// Moves what the links have to say onto the carriers.
+    /// Moves the links' output onto the carriers.
     pub fn pump(&mut self) {
         for side in SIDES {
             let (now, end) = (self.now, &mut self.ends[place(side)]);
@@ -330,7 +335,8 @@ impl Pair {
         }
     }
 
-    /// One read at this end, from the first carrier that has one. True when there was one.
+    /// Does one read at this end, from the first carrier with arrived bytes. Returns false when no
+    /// carrier has any.
     pub fn deliver(&mut self, to: Side) -> bool {
         let (now, here) = (self.now, place(to));
         let end = &mut self.ends[here];
@@ -343,8 +349,9 @@ impl Pair {
         got
     }
 
-    /// One step: everything that is due now, or a jump to the next moment when something is.
-    /// Carriers that reached their cut die at both ends. False when nothing will ever happen.
+    /// One step: everything that is due now, or a jump to the next moment at which something is
+    /// due. Carriers that reach their cut die at both ends. Returns false when nothing will ever
+    /// happen.
     pub fn step(&mut self) -> bool {
         self.pump();
         let mut busy = false;
@@ -365,7 +372,7 @@ impl Pair {
         true
     }
 
-    /// When something happens next, if nobody interferes.
+    /// The time of the next event, if the test does nothing.
     fn next_moment(&mut self) -> Option<Instant> {
         let now = self.now;
         let mut next: Option<Instant> = None;
@@ -384,10 +391,10 @@ impl Pair {
         next
     }
 
-    /// Steps until bytes stop flowing: nothing under way, nothing to send but what time asks for.
+    /// Steps until no bytes flow: nothing is in flight, and only timers are left to send something.
     ///
     /// # Panics
-    /// When that takes more than a hundred million steps.
+    /// Panics when that takes more than a hundred million steps.
     pub fn run(&mut self) {
         let calm = Duration::from_millis(400);
         let mut since = self.now;
@@ -405,7 +412,7 @@ impl Pair {
         panic!("the pair never comes to rest");
     }
 
-    /// Steps for so long.
+    /// Steps for the duration `span`.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now + span;
         while self.now < end {
@@ -421,12 +428,12 @@ impl Pair {
         }
     }
 
-    /// Bytes delivered over all living carriers, both ways.
+    /// Bytes delivered over all live carriers, in both directions.
     fn traffic(&self) -> u64 {
         self.wires.iter().map(Wire::delivered).sum()
     }
 
-    /// An end gave a carrier up: the other end finds it closed.
+    /// An end has given up a carrier: the other end finds the carrier closed.
     fn close_dead(&mut self, side: Side) {
         let now = self.now;
         for number in std::mem::take(&mut self.end_mut(side).dead) {

@@ -1,10 +1,10 @@
-//! Drives a pair by a list of bytes and compares with an oracle that knows nothing of frames.
+//! Drives a pair by a list of bytes and compares it with an oracle that knows nothing of frames.
 //!
 //! Every byte pair is an operation: open, write, finish, reset, stop, refuse, consume, go away,
-//! time, kill, a standby, a loss that one side notices. The oracle is stupid: what an application read is always
-//! a front part of what the other wrote, whatever died in between; once all is healed and drained,
-//! every direction that nobody aborted is complete, both ends have forgotten every stream and hold
-//! not a byte of memory.
+//! time, kill, a standby, a loss that one side notices. The oracle is simple. The bytes that an
+//! application has read are always a prefix of the bytes that the other side wrote, whichever
+//! carriers died. After everything is healed and drained, every direction without an abort is
+//! complete, both ends have forgotten every stream, and no memory is in use.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use proto::{Attach, CarrierNumber, Event, LaneInput, Link, LinkConfig, ResetCode
 use super::{Pair, Purse, SIDES, open, place};
 use crate::netem::{Conditions, Slices};
 
-/// Streams that are open at once: enough to interleave, few enough to be revisited.
+/// Streams open at the same time: enough to interleave, few enough that operations return to them.
 const STREAMS: usize = 6;
 
-/// Streams that an end takes at once in runs where it refuses more.
+/// Streams that an end accepts at the same time in runs where it refuses more.
 const REFUSING: usize = 2;
 
-/// What was asked of one direction of a stream.
+/// The operations on one direction of a stream.
 #[derive(Debug, Default)]
 struct Written {
     bytes: u64,
@@ -30,7 +30,7 @@ struct Written {
     aborted: bool,
 }
 
-/// What a run did, for a test that prints it.
+/// Counters of a run, for a test that prints them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Streams opened.
@@ -43,7 +43,7 @@ pub struct Tally {
     pub refused: u64,
 }
 
-/// The byte at an offset of a direction; neighbours in any sense differ.
+/// The byte at an offset of a direction. It differs between adjacent offsets, streams and sides.
 fn pattern(id: StreamId, side: Side, offset: u64) -> u8 {
     let mixed = offset
         .wrapping_mul(0x9e37_79b9)
@@ -51,10 +51,10 @@ fn pattern(id: StreamId, side: Side, offset: u64) -> u8 {
     mixed.to_le_bytes()[1] ^ mixed.to_le_bytes()[3]
 }
 
-/// Runs the operations of `list`, heals, drains and checks.
+/// Runs the operations of `list`, heals the link, drains it and checks the result.
 ///
 /// # Panics
-/// When the links do what the oracle does not.
+/// Panics when the links disagree with the oracle.
 pub fn run(list: &[u8], seed: u64) -> Tally {
     let slices = match list.first().map_or(0, |byte| byte % 4) {
         0 => Slices::Whole,
@@ -63,7 +63,7 @@ pub fn run(list: &[u8], seed: u64) -> Tally {
         _ => Slices::Random(5000),
     };
     let purses = [Purse::new(1 << 20), Purse::new(1 << 20)];
-    // Half of the runs meet ends that refuse what is beyond a few.
+    // In half of the runs, the ends refuse more than a few streams.
     let limited = list.first().is_some_and(|byte| byte & 0x80 != 0);
     let streams_max = if limited { REFUSING } else { STREAMS };
     let config = LinkConfig { window_initial: 32 << 10, streams_max, ..LinkConfig::default() };
@@ -109,11 +109,11 @@ impl Run {
             0 => None,
             n => Some(self.live[usize::from(value) % n]),
         };
-        // An end can only touch what it has seen.
+        // An end can only touch streams that it has seen.
         let id = id.filter(|id| self.pair.end(side).streams.contains_key(&id.raw()));
         match (op & 31, id) {
             (0..=2, _) if self.live.len() < STREAMS => {
-                // An end that goes away opens none.
+                // An end that goes away opens no streams.
                 let Some(id) = self.pair.try_open(side, &open("x")) else { return };
                 self.pair.end_mut(side).automatic = value & 1 == 0;
                 self.pair.end_mut(side.peer()).automatic = value & 2 == 0;
@@ -196,7 +196,7 @@ impl Run {
         self.pair.write(side, id, &bytes);
     }
 
-    /// What was read is a front part of what was written.
+    /// Checks that the bytes read are a prefix of the bytes written.
     fn check_fronts(&mut self) {
         for side in SIDES {
             assert_eq!(self.pair.end(side).violation, None, "no end breaks a rule");
@@ -212,7 +212,7 @@ impl Run {
         }
     }
 
-    /// A carrier that lives, everything consumed, everything ended: nothing may be left.
+    /// Adds a live carrier, consumes all bytes and ends all directions: nothing may be left.
     fn heal_and_check(&mut self) {
         self.pair.reconnect();
         for _ in 0..200 {
@@ -262,11 +262,11 @@ fn is_over(end: &super::End, id: StreamId) -> bool {
     end.streams.get(&id.raw()).is_some_and(|seen| seen.closed)
 }
 
-/// Gives `data` to a link that has streams and a standby, in pieces of a length that the first
-/// byte sets: nothing may panic, and what the link keeps stays small.
+/// Gives `data` to a link that has streams and a standby. The first byte sets the length of the
+/// pieces. Nothing may panic, and the memory that the link keeps stays small.
 ///
 /// # Panics
-/// When the link grows beyond what its limits allow.
+/// Panics when the link's memory exceeds its limits.
 pub fn frames(data: &[u8]) {
     let Some((&piece, data)) = data.split_first() else { return };
     let purse = Purse::new(1 << 20);
@@ -277,13 +277,13 @@ pub fn frames(data: &[u8]) {
     link.attach(now, first, Attach::New);
     let own = link.open(&open("own"));
     own.into_iter().for_each(|key| assert!(link.send_slice(key, b"hello")));
-    // Half of the inputs meet a link that has lost a carrier.
+    // In half of the inputs, the link has lost a carrier.
     let carrier = if piece & 1 == 0 { first } else { second };
     if carrier == second {
         link.attach(now, second, Attach::Replaces(first));
     }
     let (mut buf, mut out) = (BytesMut::new(), VecDeque::new());
-    // Every other piece of some inputs comes on a lane of a single stream.
+    // In some inputs, every other piece comes on a lane of a single stream.
     let (mut lane, mut lane_buf) = (LaneInput::new(), BytesMut::new());
     let laned = piece & 0x80 != 0;
     for (n, part) in data.chunks(usize::from(piece & 0x7f) / 2 + 1).enumerate() {

@@ -1,5 +1,5 @@
-//! A carrier between the two ends: a pipe each way, on some carriers one more for each direction of
-//! each stream, and what each end has not decoded yet.
+//! A carrier between the two ends: a pipe in each direction, the bytes that each end has not
+//! decoded yet, and on some carriers one more pipe for each direction of each stream.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -10,30 +10,31 @@ use proto::{CarrierNumber, LaneInput, Outgoing, Priority, Side, StreamKey};
 use super::{End, place};
 use crate::netem::{Conditions, Pipe};
 
-/// Lanes that an end may have open at once, by turns of the carriers; the payload of further streams goes by
-/// the first one until one of these is over.
+/// The most lanes that an end may have open at the same time; carriers alternate between the two
+/// values. The payload of further streams goes by the first lane until a lane ends.
 const LANES_MAX: [usize; 2] = [4, 1];
 
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) number: CarrierNumber,
-    /// By the end that writes.
+    /// Indexed by the end that writes.
     pub(super) pipes: [Pipe; 2],
-    /// By the end that reads.
+    /// Indexed by the end that reads.
     inbox: [BytesMut; 2],
-    /// The end has closed it.
+    /// Whether the end has closed the carrier.
     pub(super) left: [bool; 2],
-    /// Lanes of single streams, by the end that writes; `None` on a carrier without.
+    /// Lanes of single streams, indexed by the end that writes. `None` on a carrier without lanes.
     lanes: Option<[Lanes; 2]>,
     conditions: Conditions,
     seed: u64,
 }
 
-/// Those of one end.
+/// The lanes of one end.
 #[derive(Debug)]
 struct Lanes {
     open: Vec<OwnLane>,
-    /// Streams that found no lane to be had, until one is and nothing of them is under way.
+    /// Streams without a lane: they stay here until a lane is free and none of their bytes are in
+    /// flight.
     without: Vec<StreamKey>,
     made: u64,
     most: usize,
@@ -52,7 +53,7 @@ struct OwnLane {
     pipe: Pipe,
     inbox: BytesMut,
     input: LaneInput,
-    /// Nothing more is written.
+    /// Whether the lane has ended: nothing more is written.
     ended: bool,
 }
 
@@ -84,14 +85,14 @@ impl Wire {
         self.pipes.iter().any(Pipe::is_cut)
     }
 
-    /// Bytes delivered so far, both ways.
+    /// Bytes delivered so far, in both directions.
     pub(super) fn delivered(&self) -> u64 {
         let lanes = self.lanes.iter().flatten().flat_map(|lanes| &lanes.open);
         let own: u64 = lanes.map(|lane| lane.pipe.delivered()).sum();
         own + self.pipes.iter().map(Pipe::delivered).sum::<u64>()
     }
 
-    /// When something is there for `to` to read.
+    /// The time when `to` has something to read.
     pub(super) fn next_arrival(&self, to: Side) -> Option<Instant> {
         let from = 1 - place(to);
         let lanes = self.lanes.iter().flat_map(|lanes| &lanes[from].open);
@@ -127,8 +128,8 @@ impl Wire {
         }
     }
 
-    /// One read of `to`, from a lane of a stream before the first one: whoever is early has to wait.
-    /// False when nothing has arrived.
+    /// Does one read of `to`, from a stream's lane before the first lane: bytes that arrive early
+    /// must wait. Returns false when nothing has arrived.
     pub(super) fn read(&mut self, now: Instant, to: Side, end: &mut End) -> bool {
         let (here, from) = (place(to), 1 - place(to));
         for lane in self.lanes.iter_mut().flat_map(|lanes| &mut lanes[from].open) {
@@ -158,7 +159,7 @@ impl Wire {
     }
 }
 
-/// Frames on their way into the pipes of a carrier with lanes.
+/// Frames that move into the pipes of a carrier with lanes.
 struct Batch<'a> {
     now: Instant,
     first: &'a mut Pipe,
@@ -168,7 +169,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The pipe of a stream, made if it may be.
+    /// The pipe of a stream. A new pipe is made if the limit allows it.
     fn lane(&mut self, key: StreamKey) -> Option<&mut OwnLane> {
         let Lanes { open, without, made, most } = &mut *self.lanes;
         if without.contains(&key) {
@@ -213,13 +214,13 @@ impl Outgoing for Batch<'_> {
     }
 
     fn abort(&mut self, key: StreamKey) {
-        // What is under way may arrive or not; here it does not.
+        // Bytes in flight may arrive or not; here they do not arrive.
         self.lanes.open.retain(|lane| lane.key != key);
     }
 
     fn holds_back(&mut self, key: StreamKey, _priority: Priority, under_way: u64) -> bool {
         let Lanes { open, without, most, made } = &mut *self.lanes;
-        // As if it had been silent for long: a lane ends, and the next payload opens another.
+        // As after a long silence: a lane ends, and the next payload opens another lane.
         if under_way == 0 && made.is_multiple_of(3) {
             let own = open.iter_mut().find(|lane| lane.key == key && !lane.ended);
             own.into_iter().for_each(|lane| lane.ended = true);
@@ -231,7 +232,8 @@ impl Outgoing for Batch<'_> {
         if under_way == 0 {
             without.swap_remove(place);
         }
-        // Every other one waits for that; the rest change only if it happens to be so.
+        // Every other stream waits until nothing is in flight; the rest change lanes only if
+        // nothing happens to be in flight.
         under_way > 0 && (key.id().raw() / 2).is_multiple_of(2)
     }
 

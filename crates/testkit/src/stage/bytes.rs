@@ -1,17 +1,17 @@
-//! Endless bytes whose value depends on their offset: a lost, doubled or swapped byte is found
-//! where it happens, without keeping a copy.
+//! Endless bytes whose value depends on their offset. A check finds a lost, duplicated or swapped
+//! byte at its offset, without keeping a copy of the data.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 
 const BLOCK: usize = 64 << 10;
 
-/// What is not as it should be.
+/// The result of a failed check of bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Complaint {
     /// A connection failed or ended too early.
     Broken(String),
-    /// Bytes came that nobody had sent, or nothing came for as long as the socket has patience.
+    /// The bytes differ from the sent bytes, or no byte came before the socket's timeout.
     Wrong(String),
 }
 
@@ -22,11 +22,11 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// The outcome of a read or write of a whole thing.
+/// The outcome of a read or write of a whole piece of data.
 ///
 /// # Errors
 ///
-/// As they are told apart by [`Complaint`].
+/// The error's kind, as [`Complaint`] has them.
 pub fn whole(outcome: io::Result<()>) -> Result<(), Complaint> {
     outcome.map_err(|e| {
         if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
@@ -37,7 +37,7 @@ pub fn whole(outcome: io::Result<()>) -> Result<(), Complaint> {
     })
 }
 
-/// Says where.
+/// Adds the place and the offset to an error.
 fn at(place: &str, offset: u64, outcome: io::Result<()>) -> Result<(), Complaint> {
     whole(outcome).map_err(|complaint| match complaint {
         Complaint::Broken(why) => Complaint::Broken(format!("{place} {offset}: {why}")),
@@ -65,21 +65,21 @@ pub fn send(to: impl Write, total: u64) {
     try_send(to, total).unwrap_or_else(|complaint| panic!("{complaint}"));
 }
 
-/// Reads the first `total` bytes and compares.
+/// Reads the first `total` bytes and compares them with the expected bytes.
 pub fn expect(from: impl Read, total: u64) {
     try_expect(from, total).unwrap_or_else(|complaint| panic!("{complaint}"));
 }
 
-/// The peer closed cleanly and sent nothing more.
+/// Checks that the peer closed cleanly and sent no more bytes.
 pub fn expect_end(from: impl Read) {
     try_expect_end(from).unwrap_or_else(|complaint| panic!("{complaint}"));
 }
 
-/// As [`send`], for whom a failure is no panic.
+/// As [`send`], but returns a failure instead of a panic.
 ///
 /// # Errors
 ///
-/// Where writing failed, and why.
+/// The offset where writing failed, and the reason.
 pub fn try_send(mut to: impl Write, total: u64) -> Result<(), Complaint> {
     let (mut block, mut offset) = (vec![0; BLOCK], 0);
     while offset < total {
@@ -91,11 +91,11 @@ pub fn try_send(mut to: impl Write, total: u64) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// As [`expect`], for whom a failure is no panic.
+/// As [`expect`], but returns a failure instead of a panic.
 ///
 /// # Errors
 ///
-/// Where reading failed, or the first byte that differs.
+/// The offset where reading failed, or the offset of the first byte that differs.
 pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), Complaint> {
     let (mut block, mut wanted, mut offset) = (vec![0; BLOCK], vec![0; BLOCK], 0);
     while offset < total {
@@ -111,7 +111,7 @@ pub fn try_expect(mut from: impl Read, total: u64) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// As [`expect_end`], for whom a failure is no panic.
+/// As [`expect_end`], but returns a failure instead of a panic.
 ///
 /// # Errors
 ///
@@ -124,7 +124,7 @@ pub fn try_expect_end(mut from: impl Read) -> Result<(), Complaint> {
     }
 }
 
-/// Nobody serves the visitor: he is reset, which may be quicker than his connect.
+/// Checks that a visitor is not served: the visitor is reset, perhaps before `connect` returns.
 pub fn expect_refused(visitor: io::Result<impl Read>) {
     match visitor {
         Ok(visitor) => expect_reset(visitor),
@@ -132,7 +132,7 @@ pub fn expect_refused(visitor: io::Result<impl Read>) {
     }
 }
 
-/// The peer aborted; a clean end would hide that bytes are missing.
+/// Checks that the peer aborted; a clean end would hide that bytes are missing.
 pub fn expect_reset(mut from: impl Read) {
     let mut scratch = vec![0; BLOCK];
     loop {

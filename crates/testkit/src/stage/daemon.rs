@@ -1,4 +1,4 @@
-//! A child process whose output goes to a file. It never outlives its test.
+//! A child process whose output goes to a file. The process ends when its test ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{LONG, wait};
 
-/// The binary under test: the file that `TUNNEL_TEST_BINARY` names, else `tunnel` of the build that this
-/// test program belongs to.
+/// The binary under test: the file that `TUNNEL_TEST_BINARY` names, else `tunnel` of the build that
+/// contains this test program.
 pub fn binary() -> PathBuf {
     std::env::var_os("TUNNEL_TEST_BINARY").map_or_else(
         || {
@@ -24,7 +24,7 @@ pub fn binary() -> PathBuf {
     )
 }
 
-/// The binary `tunnel` with these arguments, and nothing of this machine's configuration.
+/// The command `tunnel` with these arguments, without any configuration of this machine.
 pub fn tunnel<S: AsRef<std::ffi::OsStr>>(binary: &Path, args: &[S]) -> Command {
     let mut command = Command::new(binary);
     command.args(args).env_remove("STATE_DIRECTORY").env_remove("RUNTIME_DIRECTORY");
@@ -32,14 +32,14 @@ pub fn tunnel<S: AsRef<std::ffi::OsStr>>(binary: &Path, args: &[S]) -> Command {
     command
 }
 
-/// Runs to the end and returns what was printed. Killed when it takes longer than [`LONG`].
+/// Runs a command to its end and returns its output. The command is killed when it takes longer
+/// than [`LONG`].
 pub fn run(command: &mut Command) -> Output {
     run_within(command.stdin(Stdio::null()), LONG)
         .unwrap_or_else(|| panic!("{command:?} did not end in {LONG:?}"))
 }
 
-/// The same with another deadline and the standard input that the caller chose; `None` when it was
-/// killed.
+/// As [`run`], with the caller's deadline and standard input. `None` when the command was killed.
 pub fn run_within(command: &mut Command, deadline: Duration) -> Option<Output> {
     let (out, err) = (Stdio::piped(), Stdio::piped());
     let child = command.stdout(out).stderr(err).spawn();
@@ -48,13 +48,13 @@ pub fn run_within(command: &mut Command, deadline: Duration) -> Option<Output> {
     let (report, output) = sync_channel(1);
     std::thread::spawn(move || report.send(child.wait_with_output()));
     output.recv_timeout(deadline).map(Result::unwrap).ok().or_else(|| {
-        // It still runs, so the number is still its own.
+        // The process still runs, so the number still belongs to it.
         kill_process(pid, Signal::KILL).unwrap();
         None
     })
 }
 
-/// Whether a line has all these words, whatever their case.
+/// Whether a line contains all these words, in any case.
 fn holds(line: &str, words: &[&str]) -> bool {
     let line = line.to_lowercase();
     words.iter().all(|word| line.contains(&word.to_lowercase()))
@@ -65,20 +65,20 @@ fn holds(line: &str, words: &[&str]) -> bool {
 pub struct Daemon {
     name: String,
     child: Child,
-    /// An open file, so that it can be shown after its folder is gone.
+    /// An open file, so that the log can be shown after its folder is gone.
     log: File,
 }
 
 impl Daemon {
-    /// Starts it; both its output channels append to `NAME.log` in `dir`.
+    /// Starts a child; standard output and standard error append to `NAME.log` in `dir`.
     pub fn start(name: &str, dir: &Path, command: &mut Command) -> Self {
         Self::try_start(name, dir, command).unwrap_or_else(|e| panic!("{command:?}: {e}"))
     }
 
-    /// The same for programs that go on without it.
+    /// As [`Self::start`], for programs that continue after a failure.
     ///
     /// # Errors
-    /// What the system says of the log file or the program.
+    /// The system's error about the log file or the program.
     pub fn try_start(name: &str, dir: &Path, command: &mut Command) -> io::Result<Self> {
         let path = dir.join(format!("{name}.log"));
         let log = File::options().create(true).read(true).append(true).open(path)?;
@@ -86,17 +86,17 @@ impl Daemon {
         Ok(Self { name: name.to_owned(), child: command.spawn()?, log })
     }
 
-    /// What its log is called.
+    /// The name of the child's log.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Everything it (and whoever had its name before) printed.
+    /// Everything that this child, and earlier children with the same name, printed.
     pub fn log(&self) -> String {
         let mut text = Vec::new();
         let mut piece = vec![0; 64 << 10];
-        // By position: the offset of the file is also that of its writers, who move it.
+        // Reads by position: the writers share the file's offset and move it.
         loop {
             let n = self.log.read_at(&mut piece, text.len() as u64).unwrap();
             if n == 0 {
@@ -107,14 +107,14 @@ impl Daemon {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// The first line that holds all these words, whatever their case.
+    /// The first line that contains all these words, in any case.
     pub fn wait_line(&self, words: &[&str], deadline: Duration) -> String {
         wait(&format!("{} prints a line with {words:?}", self.name), deadline, || {
             self.log().lines().find(|line| holds(line, words)).map(str::to_owned)
         })
     }
 
-    /// The one line about it: as [`Self::wait_line`], and there is no second one.
+    /// As [`Self::wait_line`], and checks that no second line contains the words.
     pub fn wait_one_line(&self, words: &[&str], deadline: Duration) {
         let line = self.wait_line(words, deadline);
         let log = self.log();
@@ -123,58 +123,59 @@ impl Daemon {
         println!("{line}");
     }
 
-    /// Resident memory in bytes, without what it only maps from files.
+    /// Resident memory in bytes, without pages that are only mapped from files.
     pub fn resident(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() * 1024
     }
 
-    /// How many descriptors it has open.
+    /// The number of open descriptors of the child.
     #[must_use]
     pub fn descriptors(&self) -> u64 {
         fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count() as u64
     }
 
-    /// Processor time that it has used: of the system's clock ticks, a hundredth of a second each.
+    /// The processor time that the child has used. The system counts it in clock ticks of 10 ms.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // Behind the name, which may hold anything (proc(5)): fields 14 and 15 of all.
+        // The name may hold any character (proc(5)): count after the name, to fields 14 and 15 of
+        // the line.
         let fields = stat.rsplit_once(')').unwrap().1;
         let ticks = fields.split_whitespace().skip(11).take(2);
         let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
         Duration::from_millis(ticks * 10)
     }
 
-    /// Its number.
+    /// The child's process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it has not ended.
+    /// Whether the child still runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
+    /// Waits for the child's end.
     pub fn wait_end(&mut self, deadline: Duration) -> ExitStatus {
         let what = format!("{} ends", self.name);
         wait(&what, deadline, || self.child.try_wait().unwrap())
     }
 
-    /// SIGTERM.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Any signal.
+    /// Sends any signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// SIGKILL, and waits until the kernel has cleaned up.
+    /// Sends SIGKILL, and waits until the kernel has cleaned up.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -183,7 +184,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
         if std::thread::panicking() {

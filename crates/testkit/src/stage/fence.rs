@@ -1,4 +1,4 @@
-//! A memory limit around a process: a control group of its own, version 1 or 2.
+//! A memory limit around a process: a control group for this process alone, version 1 or 2.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,8 @@ use std::time::Duration;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A control group with a memory limit. Removed when dropped; its processes must have ended.
+/// A control group with a memory limit. Dropping it removes the group; the group's processes must
+/// have ended.
 #[derive(Debug)]
 pub struct Fence {
     dir: PathBuf,
@@ -20,7 +21,7 @@ impl Fence {
     /// A group that allows `limit` bytes.
     ///
     /// # Errors
-    /// Why this machine gives none to this user.
+    /// The reason why this user cannot make a control group on this machine.
     pub fn new(limit: u64) -> Result<Self, String> {
         let own = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
         let mut reasons = Vec::new();
@@ -65,19 +66,19 @@ impl Fence {
         Ok(fence)
     }
 
-    /// The words that start a command inside.
+    /// The words before a command that start it inside the group.
     #[must_use]
     pub fn starter(&self) -> Vec<OsString> {
         let script = format!("echo $$ > '{}/cgroup.procs' && exec \"$@\"", self.dir.display());
         ["sh".into(), "-c".into(), script.into(), "sh".into()].to_vec()
     }
 
-    /// The most memory that was ever in use, file cache included.
+    /// The highest memory use so far, file cache included.
     pub fn peak(&self) -> Option<u64> {
         fs::read_to_string(self.dir.join(self.peak)).ok()?.trim().parse().ok()
     }
 
-    /// Processes that the system killed for want of memory.
+    /// The number of processes that the system killed for lack of memory.
     pub fn kills(&self) -> Option<u64> {
         let events = fs::read_to_string(self.dir.join(self.events)).ok()?;
         events.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
@@ -86,7 +87,7 @@ impl Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // The kernel needs a moment after the last process; a leftover costs nothing.
+        // The kernel needs a moment after the last process; a leftover group costs nothing.
         for _ in 0..100 {
             if fs::remove_dir(&self.dir).is_ok() {
                 return;

@@ -5,12 +5,12 @@
 //! | `setup` | [`Setup`]: a server and a client with their files |
 //! | `running` | [`Running`]: both alive, and visitors |
 //! | `daemon` | [`Daemon`]: a child process with its log |
-//! | `origin` | [`Origin`]: services of our own, a thread per connection |
-//! | `bytes` | endless bytes that know their offset |
-//! | `software` | nginx, sshd and other programs nobody here wrote |
-//! | `port` | free ports, and who listens |
+//! | `origin` | [`Origin`]: services inside the test process, a thread per connection |
+//! | `bytes` | endless bytes whose value depends on their offset |
+//! | `software` | nginx, sshd and other third-party programs |
+//! | `port` | free ports, and whether a process listens on a port |
 //!
-//! What cannot be set up, and a check that fails, is a panic: the verdict of a test.
+//! A setup that fails and a check that fails both panic: the panic is the verdict of a test.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -42,16 +42,16 @@ pub use running::{Running, connect, try_connect};
 pub use setup::Setup;
 pub use software::{Clock, Iperf3, Nginx, program, start_sshd};
 
-/// For what takes well under a second on an idle machine.
+/// Time limit of steps that take well under a second on an idle machine.
 pub const SOON: Duration = Duration::from_secs(10);
 
-/// For transfers of some hundred megabytes, interruptions included.
+/// Time limit of transfers of some hundred megabytes, interruptions included.
 pub const LONG: Duration = Duration::from_secs(120);
 
-/// Tests of one process run beside each other, except those that measure.
+/// Tests of one process run in parallel, except tests that measure.
 static STAGE: RwLock<()> = RwLock::new(());
 
-/// The same for tests of several processes: a file that `TUNNEL_TEST_STAGE` names, locked.
+/// Does the same for tests of several processes: the variable names a file, and the file is locked.
 const STAGE_FILE: &str = "TUNNEL_TEST_STAGE";
 
 /// The right to run now.
@@ -59,7 +59,7 @@ const STAGE_FILE: &str = "TUNNEL_TEST_STAGE";
 #[must_use]
 pub(crate) struct Turn {
     _stage: Stage,
-    /// Closing the file gives the lock back.
+    /// Closing the file releases the lock.
     _file: Option<File>,
 }
 
@@ -90,7 +90,7 @@ impl Turn {
     }
 }
 
-/// Asks until there is an answer. Panics with `what` at the deadline.
+/// Calls `ask` until it returns an answer. Panics with `what` at the deadline.
 pub fn wait<T>(what: &str, deadline: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Services of our own: what the client side publishes in a test.
+//! Services inside the test process: the targets that the client side publishes in a test.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -7,31 +7,32 @@ use std::time::Duration;
 
 use super::LONG;
 
-/// A listener on a loopback port with a thread per connection. A handler's end is reported, so
-/// that a test can wait for it; it lives as long as the test process.
+/// A listener on a loopback port with a thread per connection. The origin reports the end of each
+/// handler, so that a test can wait for it. The origin lives as long as the test process.
 #[derive(Debug)]
 pub struct Origin {
     port: u16,
     ends: Receiver<Result<(), String>>,
 }
 
-/// Connections that may wait to be accepted; the kernel lowers it to `somaxconn`.
+/// The queue of connections that wait to be accepted; the kernel lowers the number to `somaxconn`.
 const BACKLOG: i32 = 4096;
 
 impl Origin {
-    /// Serves each connection with `handler`. A panic in it fails the test at [`Self::wait_one`].
+    /// Serves each connection with `handler`. A panic in `handler` fails the test at
+    /// [`Self::wait_one`].
     pub fn start(handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         Self::start_on("127.0.0.1:0", handler)
     }
 
-    /// The same on an address of the caller's choice.
+    /// As [`Self::start`], on the caller's address.
     pub fn start_on(address: &str, handler: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind(address).unwrap();
-        // The standard library's 128 are less than come at once in some tests, and who finds no place
-        // tries again after a second.
+        // Some tests make more connections at once than the standard library's backlog of 128. A
+        // client that finds no place tries again only after a second.
         rustix::net::listen(&listener, BACKLOG).unwrap();
         let port = listener.local_addr().unwrap().port();
-        // As many connections as one test makes.
+        // The largest number of connections that one test makes.
         let (report, ends) = sync_channel(4096);
         let handler = Arc::new(handler);
         std::thread::spawn(move || {
@@ -46,10 +47,10 @@ impl Origin {
         Self { port, ends }
     }
 
-    /// Sends back what it gets.
+    /// Sends back the received bytes.
     pub fn echo() -> Self {
         Self::start(|stream| {
-            // A visitor that goes away is none of the echo's business.
+            // A visitor that goes away is no failure of the echo.
             drop(std::io::copy(&mut &stream, &mut &stream));
         })
     }
@@ -58,7 +59,7 @@ impl Origin {
         self.port
     }
 
-    /// Waits until one more connection was served to its end without a complaint.
+    /// Waits until one more connection was served to its end without a failure.
     pub fn wait_one(&self, deadline: Duration) {
         let end = self.ends.recv_timeout(deadline).expect("a connection is served to its end");
         if let Err(complaint) = end {
@@ -73,6 +74,6 @@ fn serve(stream: TcpStream, handler: &dyn Fn(TcpStream), report: &SyncSender<Res
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default()
     });
-    // Nobody may be waiting.
+    // Perhaps no test waits for it.
     drop(report.try_send(end));
 }

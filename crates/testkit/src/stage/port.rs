@@ -1,5 +1,5 @@
-//! Ports: free ones below the range the kernel gives to outgoing connections, and who listens,
-//! read from `/proc` so that asking does not connect.
+//! Ports: free ports below the range that the kernel gives to outgoing connections, and a check for
+//! listeners. The check reads `/proc`, so that it makes no connection.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use super::wait;
 
-/// Below `ip_local_port_range` (32768 and up): an outgoing connection never takes one of these.
+/// Below `ip_local_port_range` (32768 and up): an outgoing connection never takes such a port.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// `FIRST+COUNT`: the ports of this process alone, where a runner starts processes side by side.
+/// `FIRST+COUNT`: the ports of this process alone, if a runner starts processes in parallel.
 const PORTS: &str = "TUNNEL_TEST_PORTS";
 
-/// A port nobody uses on any address.
+/// A port that no socket uses on any address.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let (first, count) = range();
-    // A port that the last process of this range has left may still have connections that end.
+    // A port that the last process of this range used may still have connections that end.
     let start = (std::process::id() % u32::from(count)) * 64;
     for _ in 0..count {
         let step = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ fn range() -> (u16, u16) {
     numbers.unwrap_or_else(|| panic!("{PORTS}: {given} is not FIRST+COUNT"))
 }
 
-/// Whether a socket listens on this port, on any address: one of TCP, or any of UDP.
+/// Whether a TCP socket listens on this port, or any UDP socket is bound to it, on any address.
 pub fn is_listening(port: u16) -> bool {
     ["/proc/net/udp", "/proc/net/udp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
@@ -55,13 +55,13 @@ fn listens_by_tcp(port: u16) -> bool {
     ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
         let Ok(table) = File::open(table) else { return false };
         let lines = BufReader::new(table).lines().skip(1).map_while(Result::ok);
-        // The kernel shows who listens first. The rest may be 18,000 visitors twice over, which
-        // takes seconds to read on a busy machine.
+        // The kernel shows listeners first. The rest may be both ends of 18,000 visitors, and
+        // reading them takes seconds on a busy machine.
         lines.map_while(|line| listener(&line)).any(|listens_on| listens_on == port)
     })
 }
 
-/// The port of a line about a listening socket.
+/// The port of a line, if the line is about a listening socket.
 fn listener(line: &str) -> Option<u16> {
     // 0A: TCP_LISTEN.
     (line.split_whitespace().nth(3)? == "0A").then(|| local_port(line))?
@@ -73,7 +73,7 @@ fn local_port(line: &str) -> Option<u16> {
     u16::from_str_radix(port, 16).ok()
 }
 
-/// Waits until somebody listens on this port.
+/// Waits until a socket listens on this port.
 pub fn wait_listening(port: u16, deadline: Duration) {
     wait(&format!("somebody listens on port {port}"), deadline, || {
         is_listening(port).then_some(())

@@ -1,4 +1,4 @@
-//! A server and a client that are alive, and their visitors.
+//! A running server, a running client and their visitors.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use super::{Daemon, LONG, SOON, Setup, run, tunnel, wait, wait_listening};
 use crate::wire::Wire;
 
-/// Processes that are alive until dropped, and their files.
+/// Processes that run until they are dropped, and their files.
 #[derive(Debug)]
 pub struct Running {
     pub server: Daemon,
@@ -18,7 +18,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The client has yet to come.
+    /// A running server whose client has not started.
     pub(super) fn of_server(server: Daemon, setup: Setup) -> Self {
         Self { server, client: None, setup }
     }
@@ -70,18 +70,18 @@ impl Running {
         self.setup.forwards[0].0
     }
 
-    /// The local port of the forward that leads to this port.
+    /// The local port of the forward whose target is this port.
     #[must_use]
     pub fn local_to(&self, target: u16) -> u16 {
         self.setup.forwards.iter().find(|forward| forward.1 == target).unwrap().0
     }
 
-    /// A client with the same files; the former must have ended.
+    /// Starts a client with the same files; the previous client must have ended.
     pub fn start_client(&mut self) {
         self.client = Some(Self::spawn(&self.setup, "client"));
     }
 
-    /// One more client process, with a file made from that of the first.
+    /// Starts one more client process. Its file is made from the first client's file.
     pub fn start_another_client(&self, edit: impl FnOnce(String) -> String) -> Daemon {
         let text = fs::read_to_string(self.file("client.yaml")).unwrap();
         let text = edit(text.replace("/client.sock", "/another.sock"));
@@ -89,7 +89,7 @@ impl Running {
         Self::spawn_as(&self.setup, "client", "another")
     }
 
-    /// What `tunnel status --json` says of a role.
+    /// The answer of `tunnel status --json` for a role.
     pub fn status(&self, role: &str) -> Option<serde_json::Value> {
         let socket = self.file(&format!("{role}.sock"));
         let output =
@@ -97,13 +97,13 @@ impl Running {
         output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
     }
 
-    /// `tunnel reload` of a role.
+    /// Runs `tunnel reload` for a role.
     pub fn reload(&self, role: &str) -> Output {
         let socket = self.file(&format!("{role}.sock"));
         run(tunnel(&self.setup.binary, &["reload", "--control"]).arg(socket))
     }
 
-    /// Waits until the client has so many live links.
+    /// Waits until the client has `count` live links.
     pub fn wait_links(&self, count: usize) {
         wait(&format!("{count} live links"), SOON, || {
             let status = self.status("client")?;
@@ -112,7 +112,7 @@ impl Running {
         });
     }
 
-    /// A new server process with the same files; the former must have ended.
+    /// Starts a new server process with the same files; the previous server must have ended.
     pub fn start_server_again(&mut self) {
         self.server = Self::spawn(&self.setup, "server");
     }
@@ -125,7 +125,7 @@ impl Running {
         }
     }
 
-    /// Waits until a visitor of this echo service gets an answer: links live end to end.
+    /// Waits until a visitor of this echo service gets an answer: then links live end to end.
     pub fn wait_echo(&self, port: u16) {
         wait("an echo through the tunnel", SOON, || {
             let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -136,12 +136,12 @@ impl Running {
         });
     }
 
-    /// Writes another file over `client.yaml`, made from the present one.
+    /// Replaces `client.yaml` by a file made from the present file.
     pub fn edit_client(&self, edit: impl FnOnce(String) -> String) {
         self.edit("client.yaml", edit);
     }
 
-    /// The same with `server.yaml`.
+    /// Replaces `server.yaml` by a file made from the present file.
     pub fn edit_server(&self, edit: impl FnOnce(String) -> String) {
         self.edit("server.yaml", edit);
     }
@@ -167,12 +167,12 @@ fn started_by(words: &[std::ffi::OsString], command: Command) -> Command {
     whole
 }
 
-/// A visitor. Nothing it does takes longer than [`LONG`].
+/// Connects as a visitor. No read or write on the socket takes longer than [`LONG`].
 pub fn connect(port: u16) -> TcpStream {
     try_connect(port).unwrap_or_else(|e| panic!("connecting to port {port}: {e}"))
 }
 
-/// A visitor that may be turned away.
+/// Connects as a visitor that may be refused.
 pub fn try_connect(port: u16) -> io::Result<TcpStream> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let stream = TcpStream::connect_timeout(&address, SOON)?;

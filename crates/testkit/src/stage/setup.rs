@@ -1,4 +1,4 @@
-//! What a server and a client shall be: their files, made from a few wishes.
+//! The setup of a server and a client: their files, made from a few choices.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use super::{Running, SOON, Turn, binary, free_port, run, tunnel, wait_listening};
 use crate::wire::Wire;
 
-/// Where in the URL of a transport the tunnel is.
+/// The tunnel's path in the URL of a transport.
 const fn place(scheme: Scheme) -> &'static str {
     if scheme.http { "/tunnel" } else { "" }
 }
 
-/// A test's wishes. The files can be changed between [`Setup::new`] and [`Setup::start`].
+/// A test's choices. The files can be changed between [`Setup::new`] and [`Setup::start`].
 #[derive(Debug)]
 pub struct Setup {
     pub(super) binary: PathBuf,
@@ -27,34 +27,35 @@ pub struct Setup {
     pub(super) services: Vec<(String, u16, u16)>,
     /// Local port of the client, port of the target on the server's side.
     pub(super) forwards: Vec<(u16, u16)>,
-    /// Ports the server allows beside those of the services.
+    /// Ports that the server allows in addition to the services' ports.
     pub allow: Vec<u16>,
-    /// URLs of more listeners for clients.
+    /// URLs of additional listeners for clients.
     pub more_listen: Vec<String>,
-    /// More top-level lines for the files.
+    /// Additional top-level lines of the files.
     pub server_lines: String,
     pub client_lines: String,
-    /// Instead of the server's pin: the client's `tls`, a flow map.
+    /// The client's `tls` as a flow map, in place of the server's pin.
     pub client_tls: Option<String>,
-    /// More of the daemons' environment.
+    /// Additional variables of the daemons' environment.
     pub server_env: Vec<(&'static str, OsString)>,
     pub client_env: Vec<(&'static str, OsString)>,
-    /// Who starts the daemons: these words go before the command.
+    /// The words before the command that starts a daemon.
     pub server_starter: Vec<OsString>,
     pub client_starter: Vec<OsString>,
-    /// Of the server's URL, for schemes that have one.
+    /// The path of the server's URL, for schemes that have a path.
     pub server_path: String,
-    /// The URL where the client looks for the server, instead of the server or the wire.
+    /// The URL where the client looks for the server, in place of the server's or the wire's
+    /// address.
     pub server_url: Option<String>,
-    /// Where everybody listens and every target is.
+    /// The address of all listeners and all targets.
     host: &'static str,
     pub(super) server_port: u16,
     pub(super) wire: Option<Wire>,
-    /// The last field: given up when everything else is gone.
+    /// The last field, because it must be dropped after all others.
     _turn: Option<Turn>,
 }
 
-/// Where files and logs lie.
+/// The folder of files and logs.
 #[derive(Debug)]
 enum Place {
     Temporary(TempDir),
@@ -62,20 +63,20 @@ enum Place {
 }
 
 impl Setup {
-    /// For the end-to-end tests: the binary beside the test program, in a folder of its own.
+    /// For end-to-end tests: the binary beside the test program, in a folder for this setup alone.
     #[must_use]
     pub fn new(scheme: Scheme) -> Self {
         let turn = Some(Turn::beside_others());
         Self::build(&binary(), scheme, temporary(), turn)
     }
 
-    /// For tests that measure: nothing else runs meanwhile.
+    /// For tests that measure: no other test runs meanwhile.
     #[must_use]
     pub fn alone(scheme: Scheme) -> Self {
         Self::build(&binary(), scheme, temporary(), Some(Turn::alone()))
     }
 
-    /// For programs: this binary, and a folder that stays. It must exist.
+    /// For programs: this binary, and a folder that is kept. The folder must exist.
     #[must_use]
     pub fn kept(binary: &Path, scheme: Scheme, dir: &Path) -> Self {
         Self::build(binary, scheme, Place::Kept(dir.to_owned()), None)
@@ -110,7 +111,7 @@ impl Setup {
         }
     }
 
-    /// Where its files, logs and control sockets are.
+    /// The folder of the files, logs and control sockets.
     #[must_use]
     pub fn dir(&self) -> &Path {
         match &self.dir {
@@ -119,7 +120,7 @@ impl Setup {
         }
     }
 
-    /// Where the server listens for clients.
+    /// The port where the server listens for clients.
     #[must_use]
     pub fn server_port(&self) -> u16 {
         self.server_port
@@ -131,34 +132,34 @@ impl Setup {
         self.service_on(name, target, free_port())
     }
 
-    /// Publishes this loopback port.
+    /// Publishes this loopback port on the public port `public`.
     #[must_use]
     pub fn service_on(mut self, name: &str, target: u16, public: u16) -> Self {
         self.services.push((name.to_owned(), target, public));
         self
     }
 
-    /// Opens a local port on the client that leads to this loopback port on the server's side.
+    /// Opens a local port on the client. The port leads to this loopback port on the server's side.
     #[must_use]
     pub fn forward(mut self, target: u16) -> Self {
         self.forwards.push((free_port(), target));
         self
     }
 
-    /// Everything on the loopback address of IPv6.
+    /// Uses the loopback address of IPv6 everywhere.
     #[must_use]
     pub fn on_ipv6(mut self) -> Self {
         self.host = "[::1]";
         self
     }
 
-    /// One connection, and a [`Wire`] on its way.
+    /// One connection, through a [`Wire`].
     #[must_use]
     pub fn wired(self) -> Self {
         self.wired_with(1)
     }
 
-    /// So many connections, all over one [`Wire`].
+    /// `connections` connections, all through one [`Wire`].
     #[must_use]
     pub fn wired_with(mut self, connections: usize) -> Self {
         writeln!(self.client_lines, "connections: {connections}").unwrap();
@@ -166,7 +167,7 @@ impl Setup {
         self
     }
 
-    /// Starts both and waits until every port is there.
+    /// Starts both daemons and waits until every port listens.
     pub fn start(self) -> Running {
         let mut running = self.start_server();
         running.start_client();
@@ -174,7 +175,7 @@ impl Setup {
         running
     }
 
-    /// Writes `server.yaml` and starts the server. The client has yet to come.
+    /// Writes `server.yaml` and starts the server, without a client.
     pub fn start_server(self) -> Running {
         fs::write(self.dir().join("server.yaml"), self.server_yaml()).unwrap();
         let server = Running::spawn(&self, "server");
@@ -220,7 +221,7 @@ impl Setup {
         )
     }
 
-    /// With a host only where the default would be another.
+    /// The address has a host only where the default would be another host.
     fn public_address(&self, port: u16) -> String {
         if self.host == "127.0.0.1" { port.to_string() } else { format!("{}:{port}", self.host) }
     }

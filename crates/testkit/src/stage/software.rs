@@ -1,4 +1,4 @@
-//! Software nobody here wrote.
+//! Third-party software: nginx, iperf3, sshd, faketime.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use super::{Daemon, SOON, free_port, run, wait, wait_listening};
 
-/// Where a program is; daemons live in folders that are not on everyone's path.
+/// The path of a program; some daemons live in folders outside the user's `PATH`.
 pub fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -27,7 +27,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// `locations` goes into its one server block; `dir/www` is served.
+    /// Starts nginx. `locations` goes into the only server block; the document root is `dir/www`.
     pub fn start(dir: &Path, locations: &str) -> Self {
         let port = free_port();
         let www = dir.join("www");
@@ -52,7 +52,7 @@ impl Nginx {
         Self::start_with(dir, &conf, port)
     }
 
-    /// With this configuration, which listens on `port` of 127.0.0.1.
+    /// Starts nginx with this configuration, which listens on `port` of 127.0.0.1.
     pub fn start_with(dir: &Path, conf: &str, port: u16) -> Self {
         let file = dir.join("nginx.conf");
         let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
@@ -65,15 +65,15 @@ impl Nginx {
         Self { port, process }
     }
 
-    /// `nginx -s reload`: new workers with the file as it is now, the old ones end their
-    /// connections when they are told to.
+    /// `nginx -s reload`: starts new workers with the file's present content. The old workers end
+    /// their connections when nginx tells them to.
     pub fn reload(&self) {
         self.process.signal(Signal::HUP);
     }
 }
 
 impl Drop for Nginx {
-    /// The master ends its worker; killed, it could not.
+    /// The master ends its worker. A killed master could not do so.
     fn drop(&mut self) {
         if self.process.is_running() {
             self.process.terminate();
@@ -82,8 +82,8 @@ impl Drop for Nginx {
     }
 }
 
-/// The wall clock of a process and its children, changed while they run. Clocks that only count
-/// stay what they are, as on a machine whose wall clock is set.
+/// The wall clock of a process and its children, changed while they run. Monotonic clocks stay as
+/// they are, as on a machine whose wall clock is set.
 #[derive(Debug)]
 pub struct Clock {
     file: PathBuf,
@@ -97,15 +97,15 @@ impl Clock {
         clock
     }
 
-    /// How wrong it is from now on: `+1h`, `-1h`.
+    /// Sets the offset from the right time: `+1h`, `-1h`.
     pub fn set(&self, offset: &str) {
-        // In one step: it is read all the time.
+        // In one step: processes read the file all the time.
         let new = self.file.with_extension("new");
         fs::write(&new, format!("{offset}\n")).unwrap();
         fs::rename(new, &self.file).unwrap();
     }
 
-    /// What a process needs to live by this clock.
+    /// The variables that make a process use this clock.
     pub fn env(&self) -> Vec<(&'static str, OsString)> {
         // The library lies beside no program; its folder has the name of the machine's triple.
         program("faketime");
@@ -126,43 +126,44 @@ impl Clock {
 /// `iperf3 -s` on a loopback port.
 #[derive(Debug)]
 pub struct Iperf3 {
-    /// Where it listens.
+    /// The port of the server.
     pub port: u16,
     server: Daemon,
 }
 
 impl Iperf3 {
-    /// On a port that is free.
+    /// Starts the server on a free port.
     pub fn start(dir: &Path) -> Self {
         Self::start_on(dir, free_port())
     }
 
-    /// On this port.
+    /// Starts the server on this port.
     pub fn start_on(dir: &Path, port: u16) -> Self {
         let mut command = Command::new(program("iperf3"));
-        // It tells in its log what it does, and when it does it.
+        // The log tells what the server does, and when.
         command.args(["-s", "--forceflush", "-B", "127.0.0.1", "-p", &port.to_string()]);
         let server = Daemon::start("iperf3", dir, &mut command);
         wait_listening(port, SOON);
         Self { port, server }
     }
 
-    /// Whether it would serve: it serves one client at a time, and its last one ends a little
-    /// before it does. A client that is refused ends with success; the report has an `error`.
+    /// Whether it accepts a client: iperf3 serves one client at a time, and a client ends a little
+    /// before the server is done with it. A refused client ends with success, and its report has an
+    /// `error`.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let log = self.server.log();
         log.rfind("Server listening") > log.rfind("Accepted connection")
     }
 
-    /// Until it would serve.
+    /// Waits until it accepts a client.
     pub fn wait_idle(&self) {
         wait("iperf3 has ended its last test", SOON, || self.is_idle().then_some(()));
     }
 }
 
-/// An sshd for whoever runs the test, with keys of its own. Returns its port and the options that
-/// make `ssh` use the right key and ask nothing.
+/// Starts an sshd for the user of the test, with keys made for it. Returns the port, the daemon and
+/// the options that make `ssh` use the right key without questions.
 pub fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
     let port = free_port();
     for key in ["host_key", "user_key"] {
@@ -180,10 +181,10 @@ pub fn start_sshd(dir: &Path) -> (u16, Daemon, Vec<String>) {
     let file = dir.join("sshd_config");
     fs::write(&file, conf).unwrap();
     if rustix::process::geteuid().is_root() {
-        // Debian's sshd insists on it; a running system makes it at boot.
+        // Debian's sshd insists on this folder; a running system makes it at boot.
         fs::create_dir_all("/run/sshd").unwrap();
     }
-    // Started by its full path: it executes itself again for each connection.
+    // Started by its full path, because sshd executes itself again for each connection.
     let mut command = Command::new(program("sshd"));
     command.args(["-D", "-e", "-f"]).arg(&file);
     let sshd = Daemon::start("sshd", dir, &mut command);

@@ -9,7 +9,7 @@ use std::{io, slice};
 
 use super::{CHUNK, Shared, Way, reset_on_drop};
 
-/// How often a thread that waits for a socket looks whether its connection was killed.
+/// The interval at which a thread that waits for a socket checks whether its connection was killed.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// How a connection is ended from outside.
@@ -19,8 +19,8 @@ pub(super) enum Death {
     Close,
 }
 
-/// Closed when both threads have ended, and not before: the kernel answers packets for a closed
-/// socket with RST, which a path that swallows does not let through.
+/// The sockets are closed when both threads have ended, and not before: the kernel answers packets
+/// for a closed socket with RST, and a path that swallows packets lets no RST through.
 #[derive(Debug)]
 pub(super) struct Connection {
     near: TcpStream,
@@ -41,15 +41,15 @@ impl Connection {
         Ok(Self { near, far, swallows_up, swallows_down, ended })
     }
 
-    /// Ends it now, as far as its two ends can tell.
+    /// Ends the connection now, as its two ends see it.
     pub(super) fn end(&self, death: Death) {
         self.ended.store(true, Ordering::SeqCst);
         for stream in [&self.near, &self.far] {
-            // The peer may have gone already.
+            // The peer may have ended already.
             match death {
                 Death::Reset => {
                     reset_on_drop(stream);
-                    // Wakes who reads; a shutdown of the other half would send FIN before RST.
+                    // Wakes the reader; a shutdown of the other half would send FIN before RST.
                     drop(stream.shutdown(Shutdown::Read));
                 }
                 Death::Close => drop(stream.shutdown(Shutdown::Both)),
@@ -62,7 +62,7 @@ impl Connection {
         self.swallows_down.fetch_or(way != Way::Up, Ordering::SeqCst);
     }
 
-    /// Neither ended nor swallowing.
+    /// Whether the connection neither ended nor swallows bytes.
     pub(super) fn is_sound(&self) -> bool {
         ![&self.ended, &self.swallows_up, &self.swallows_down]
             .iter()
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// False when the connection was ended meanwhile.
+    /// Returns false when the connection was ended meanwhile.
     fn wait_out_stall(&self, shared: &Shared) -> bool {
         while !self.is_ended() {
             let now = Instant::now();
@@ -128,7 +128,7 @@ impl Connection {
     }
 }
 
-/// As much as the weather allows.
+/// Writes as many bytes as the weather allows.
 fn write_some(mut to: &TcpStream, bytes: &[u8], shared: &Shared) -> io::Result<usize> {
     let trickles = shared.weather().trickles.is_some_and(|until| until > Instant::now());
     if trickles {
@@ -138,7 +138,7 @@ fn write_some(mut to: &TcpStream, bytes: &[u8], shared: &Shared) -> io::Result<u
     to.write(&bytes[..bytes.len().min(most)])
 }
 
-/// Nothing happened within [`LOOK`].
+/// Whether the error only means that nothing happened within [`LOOK`].
 fn is_patience(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

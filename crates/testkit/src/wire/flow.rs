@@ -1,4 +1,5 @@
-//! A conversation over UDP on a path: to the target it comes from one port, which a NAT can change.
+//! A conversation over UDP on a path. The target sees it as coming from one port, and a NAT can
+//! change the port.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,13 +10,14 @@ use std::time::{Duration, Instant};
 use super::late::Late;
 use super::{Shared, Way, lock};
 
-/// The longest datagram.
+/// The longest datagram, in bytes.
 const LONGEST: usize = 65_535;
 
-/// How often a thread that waits for the target looks whether the port was changed.
+/// The interval at which a thread that waits for the target checks whether the port was changed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Between two datagrams while a path trickles; what comes sooner is lost.
+/// The least time between two datagrams while a path trickles; a datagram that comes sooner is
+/// lost.
 const TRICKLE: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -26,7 +28,7 @@ pub(super) struct Flow {
     swallows: [AtomicBool; 2],
     last: Mutex<Option<Instant>>,
     seen: AtomicU64,
-    /// Up and down, once the path is long.
+    /// Delay lines up and down, set when the path gets a delay.
     late: OnceLock<[Late; 2]>,
 }
 
@@ -51,7 +53,7 @@ impl Flow {
         self.client
     }
 
-    /// Whether it has not been swallowed in any way.
+    /// Whether neither direction swallows datagrams.
     pub(super) fn is_sound(&self) -> bool {
         self.swallows.iter().all(|swallows| !swallows.load(Ordering::SeqCst))
     }
@@ -65,20 +67,20 @@ impl Flow {
         }
     }
 
-    /// From now on it comes from another port.
+    /// From now on, datagrams come from another port.
     pub(super) fn rebind(&self, target: SocketAddr) -> io::Result<()> {
         *lock(&self.far) = Arc::new(towards(target)?);
         Ok(())
     }
 
-    /// A datagram from the client.
+    /// Carries a datagram from the client.
     pub(super) fn up(self: &Arc<Self>, datagram: &[u8], shared: &Shared) {
         if self.passes(0, datagram.len(), shared) {
             self.deliver(0, datagram, shared);
         }
     }
 
-    /// At once or after the path's delay.
+    /// Delivers a datagram at once or after the path's delay.
     fn deliver(self: &Arc<Self>, way: usize, datagram: &[u8], shared: &Shared) {
         let delay = shared.delay();
         if delay.is_zero() {
@@ -96,14 +98,14 @@ impl Flow {
     }
 
     fn arrive(&self, way: usize, datagram: &[u8]) {
-        // A path loses what it cannot send.
+        // A path loses datagrams that it cannot send.
         let _ = match way {
             0 => Arc::clone(&lock(&self.far)).send(datagram),
             _ => self.near.send_to(datagram, self.client),
         };
     }
 
-    /// Carries what the target says, as long as the process lives.
+    /// Carries the target's datagrams, as long as the process lives.
     pub(super) fn carry_down(self: &Arc<Self>, shared: &Shared) {
         let mut buf = vec![0; LONGEST];
         loop {
@@ -134,7 +136,7 @@ impl Flow {
             return false;
         }
         shared.count(bytes);
-        // What was counted may have been what kills.
+        // The datagram that was counted may have started the swallowing.
         !self.swallows[way].load(Ordering::SeqCst)
     }
 }

@@ -1,4 +1,5 @@
-//! Datagrams on a long path: each arrives after the same time, so that they keep their order.
+//! Datagrams on a path with a delay: the delay is the same for all datagrams, so that they keep
+//! their order.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Late(Sender<(Instant, Vec<u8>)>);
 
 impl Late {
-    /// What has arrived is given to `deliver`.
+    /// A delay line that gives arriving datagrams to `deliver`.
     pub(super) fn new(deliver: impl Fn(&[u8]) + Send + 'static) -> Self {
         let (sender, receiver) = channel::<(Instant, Vec<u8>)>();
         std::thread::spawn(move || {
@@ -20,9 +21,9 @@ impl Late {
         Self(sender)
     }
 
-    /// Leaves now.
+    /// Sends a datagram now.
     pub(super) fn send(&self, datagram: &[u8], delay: Duration) {
-        // Its thread lives as long as this end.
+        // The line's thread lives as long as this sender.
         let _ = self.0.send((Instant::now() + delay, datagram.to_vec()));
     }
 }

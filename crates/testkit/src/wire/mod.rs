@@ -1,9 +1,9 @@
-//! A real path between two ends, for TCP and for datagrams of the same port, that breaks in the ways
-//! real ones do. To either end it looks like a router or a NAT: connections stay open while nothing
-//! gets through, or die without a word. Nothing on a path can reset a conversation over UDP: where a
-//! connection would be reset or closed its datagrams vanish.
+//! A real network path between two ends that breaks as real paths do, for TCP and for datagrams of
+//! the same port. To both ends it looks like a router or a NAT: connections stay open while nothing
+//! gets through, or die without a packet. A path cannot reset a conversation over UDP: where a
+//! connection would be reset or closed, the conversation's datagrams are lost.
 //!
-//! [`Wire`] is the path, [`Trouble`] what can happen to it; a seed draws the same troubles again.
+//! [`Wire`] is the path, [`Trouble`] is a fault of the path. The same seed draws the same faults.
 
 mod connection;
 mod flow;
@@ -23,28 +23,28 @@ use policer::Policer;
 
 pub use trouble::{Reach, Trouble, Way};
 
-/// What one write carries, unless a test wants less.
+/// Bytes of one write, unless a test wants fewer.
 const CHUNK: usize = 64 << 10;
 
-/// How long an accept that failed (no descriptors) is left alone.
+/// The pause after an accept that failed for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
-/// Ports that the kernel may choose before there is none free.
+/// Ports that the kernel may choose before the search for a free port fails.
 const CHOICES: usize = 64;
 
-/// What becomes of new connections.
+/// How the path treats new connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Entry {
-    /// They get through.
+    /// New connections get through.
     #[default]
     Open,
-    /// They are reset: a host with a closed port.
+    /// New connections are reset, as by a host with a closed port.
     Refused,
-    /// They are accepted and nothing ever comes back.
+    /// New connections are accepted, and nothing ever comes back.
     Silent,
 }
 
-/// A path from an address of its own to a target. Lives as long as the process.
+/// A path from an address of its own to a target. The path lives as long as the process.
 #[derive(Debug)]
 pub struct Wire {
     address: SocketAddr,
@@ -55,35 +55,35 @@ pub struct Wire {
 struct Shared {
     target: SocketAddr,
     connections: Mutex<Vec<Weak<Connection>>>,
-    /// Conversations over UDP, by the address they come from.
+    /// Conversations over UDP, by the client's address.
     flows: Mutex<Vec<Arc<Flow>>>,
-    /// Of a thousand datagrams so many are lost.
+    /// Datagrams lost per thousand.
     loss: AtomicU64,
-    /// Of datagrams, each way, microseconds.
+    /// Delay of datagrams in each direction, in microseconds.
     delay: AtomicU64,
     /// Longer datagrams are lost.
     longest: AtomicUsize,
     /// Up and down: datagrams beyond a rate are lost.
     policers: [Policer; 2],
-    /// New connections that are kept in silence.
+    /// New connections that are held without an answer.
     silent: Mutex<Vec<TcpStream>>,
     weather: Mutex<Weather>,
     /// Bytes per write.
     chunk: AtomicUsize,
-    /// All connections die after this many more bytes, and again; 0: never.
+    /// All connections die each time this number of bytes has passed; 0 means never.
     kill_every: AtomicI64,
     until_kill: AtomicI64,
     kills: AtomicU64,
     passed: AtomicU64,
 }
 
-/// What holds for all connections for a while.
+/// Faults of all connections that last for a while.
 #[derive(Clone, Copy, Debug, Default)]
 struct Weather {
     entry: Entry,
-    /// Bytes wait until then.
+    /// Bytes wait until this time.
     stalled: Option<Instant>,
-    /// One byte a write until then.
+    /// One byte per write until this time.
     trickles: Option<Instant>,
 }
 
@@ -92,7 +92,7 @@ impl Wire {
     ///
     /// # Panics
     ///
-    /// When loopback has no port left.
+    /// Panics when loopback has no free port left.
     #[must_use]
     #[expect(clippy::expect_used, reason = "no test goes on without its path")]
     pub fn to(target: u16) -> Self {
@@ -100,11 +100,11 @@ impl Wire {
         Self::between(local(0), local(target)).expect("a free port of loopback")
     }
 
-    /// A path from `listen` (port 0: one of the kernel's choice) to `target`.
+    /// A path from `listen` (port 0: the kernel chooses a port) to `target`.
     ///
     /// # Errors
     ///
-    /// The address cannot be bound, or no thread started.
+    /// The address cannot be bound, or a thread cannot start.
     pub fn between(listen: SocketAddr, target: SocketAddr) -> io::Result<Self> {
         let (listener, datagrams) = bind_both(listen)?;
         let address = listener.local_addr()?;
@@ -140,7 +140,7 @@ impl Wire {
         Ok(Self { address, shared })
     }
 
-    /// Where it listens.
+    /// The address on which the path listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -152,10 +152,10 @@ impl Wire {
         self.address.port()
     }
 
-    /// What becomes of connections from now on; those that stand are not touched.
+    /// Sets how the path treats new connections. Existing connections are not touched.
     pub fn entry(&self, entry: Entry) {
         lock(&self.shared.weather).entry = entry;
-        // Silence ends in a reset, as when a host is back that knows nothing of it.
+        // Silence ends in a reset, as from a host that is back and knows nothing of the connection.
         for socket in lock(&self.shared.silent).drain(..) {
             reset_on_drop(&socket);
         }
@@ -166,57 +166,59 @@ impl Wire {
         self.suffer(Trouble::Reset(Reach::All));
     }
 
-    /// Resets every connection each time this many bytes have passed.
+    /// Resets every connection each time this number of bytes has passed.
     pub fn kill_every(&self, bytes: i64) {
         self.shared.until_kill.store(bytes, Ordering::SeqCst);
         self.shared.kill_every.store(bytes, Ordering::SeqCst);
     }
 
-    /// How often connections were killed.
+    /// The number of times that connections were killed.
     #[must_use]
     pub fn kills(&self) -> u64 {
         self.shared.kills.load(Ordering::SeqCst)
     }
 
-    /// Bytes that got through, both ways.
+    /// Bytes that got through, in both directions.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::Relaxed)
     }
 
-    /// From now on nothing passes on the present connections, and nobody is told.
+    /// From now on, nothing passes on the present connections, and neither end is told.
     pub fn freeze(&self) {
         self.suffer(Trouble::Swallow(Reach::All, Way::Both));
     }
 
-    /// Deliver in pieces of this size.
+    /// Delivers bytes in pieces of this size.
     pub fn chunk(&self, bytes: usize) {
         self.shared.chunk.store(bytes, Ordering::SeqCst);
     }
 
-    /// From now on so many of a thousand datagrams are lost, each way.
+    /// From now on, this number of datagrams per thousand is lost in each direction.
     pub fn lose(&self, of_a_thousand: u64) {
         self.shared.loss.store(of_a_thousand, Ordering::SeqCst);
     }
 
-    /// From now on datagrams take so long each way, as they do where a path leaves the machine.
+    /// From now on, datagrams take this time in each direction, as on a path that leaves the
+    /// machine.
     pub fn delay(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.shared.delay.store(micros, Ordering::SeqCst);
     }
 
-    /// From now on datagrams beyond so many bytes a second are lost, each way, as where a network limits UDP;
-    /// 0: as many as come pass.
+    /// From now on, datagrams beyond this number of bytes per second are lost in each direction, as
+    /// where a network limits UDP. 0 means no limit.
     pub fn police(&self, bytes_a_second: u64) {
         self.shared.policers.iter().for_each(|policer| policer.set(bytes_a_second));
     }
 
-    /// From now on longer datagrams are lost, and nobody is told: a black hole of path MTU discovery.
+    /// From now on, longer datagrams are lost without an ICMP message: a black hole of path MTU
+    /// discovery.
     pub fn longest_datagram(&self, bytes: usize) {
         self.shared.longest.store(bytes, Ordering::SeqCst);
     }
 
-    /// Conversations over UDP come from other ports now: a NAT has forgotten them and sees them anew.
+    /// Moves conversations over UDP to other ports: a NAT has forgotten them and sees them as new.
     ///
     /// # Errors
     ///
@@ -225,7 +227,8 @@ impl Wire {
         lock(&self.shared.flows).iter().try_for_each(|flow| flow.rebind(self.shared.target))
     }
 
-    /// Lets it happen. Returns how many connections and conversations over UDP it reached.
+    /// Applies a fault. Returns the number of connections and conversations over UDP that it
+    /// reached.
     pub fn suffer(&self, trouble: Trouble) -> usize {
         self.shared.suffer(trouble)
     }
@@ -238,7 +241,7 @@ impl Shared {
             Entry::Refused => return reset_on_drop(&near),
             Entry::Silent => return lock(&self.silent).push(near),
         }
-        // Without a server behind it the path answers like a host with a closed port.
+        // Without a server behind it, the path answers like a host with a closed port.
         let Ok(far) = TcpStream::connect(self.target) else { return reset_on_drop(&near) };
         let Ok(connection) = Connection::between(near, far) else { return };
         let connection = Arc::new(connection);
@@ -256,14 +259,14 @@ impl Shared {
     fn take_datagrams(self: &Arc<Self>, near: &Arc<UdpSocket>) {
         let mut buf = vec![0; 65_535];
         loop {
-            // An error is of a datagram that was sent before: its receiver is gone.
+            // The error is about an earlier datagram whose receiver is gone.
             let Ok((n, client)) = near.recv_from(&mut buf) else { continue };
             let Some(flow) = self.flow(client, near) else { continue };
             flow.up(&buf[..n], self);
         }
     }
 
-    /// The conversation of this address, a new one if the path is open.
+    /// The conversation of this client address. A new conversation is made if the path is open.
     fn flow(self: &Arc<Self>, client: SocketAddr, near: &Arc<UdpSocket>) -> Option<Arc<Flow>> {
         let mut flows = lock(&self.flows);
         if let Some(flow) = flows.iter().find(|flow| flow.client() == client) {
@@ -279,7 +282,7 @@ impl Shared {
         Some(flow)
     }
 
-    /// Whether datagrams get through just now.
+    /// Whether datagrams get through now.
     fn is_sound_for_datagrams(&self) -> bool {
         self.weather().stalled.is_none_or(|until| Instant::now() >= until)
     }
@@ -292,7 +295,8 @@ impl Shared {
         self.weather().trickles.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Whether the `nth` datagram of a conversation is lost. Spread, and alike in every run.
+    /// Whether the `nth` datagram of a conversation is lost. Losses are spread evenly and are the
+    /// same in every run.
     fn loses(&self, nth: u64) -> bool {
         let mixed = nth.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         mixed % 1000 < self.loss.load(Ordering::Relaxed)
@@ -323,8 +327,9 @@ impl Shared {
         connections + flows
     }
 
-    /// What happens to conversations over UDP; all of them, as a device holds their ways. One that its
-    /// ends have given up counts as well: nobody tells a path.
+    /// Applies a fault to conversations over UDP. It reaches all of them, because a device holds
+    /// the state of all of them. A conversation that its ends have given up counts as well: the
+    /// path is not told.
     fn suffer_datagrams(&self, trouble: Trouble) -> usize {
         let way = match trouble {
             Trouble::Reset(_) | Trouble::Close(_) => Some(Way::Both),
@@ -367,8 +372,8 @@ impl Shared {
     }
 }
 
-/// Listens for connections and datagrams at one address. What port the kernel chooses for the one may
-/// be taken for the other; then it chooses again.
+/// Listens for connections and datagrams at one address. The port that the kernel chooses for TCP
+/// may be taken for UDP; then the kernel chooses again.
 fn bind_both(listen: SocketAddr) -> io::Result<(TcpListener, Arc<UdpSocket>)> {
     let mut turns = 0;
     loop {
@@ -384,9 +389,9 @@ fn bind_both(listen: SocketAddr) -> io::Result<(TcpListener, Arc<UdpSocket>)> {
     }
 }
 
-/// Closing this socket sends RST instead of FIN.
+/// Closing this socket will send RST instead of FIN.
 pub fn reset_on_drop(stream: &TcpStream) {
-    // A socket that is gone already has no linger to set.
+    // A closed socket has no linger option to set.
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 

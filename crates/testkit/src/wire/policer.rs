@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::lock;
 
-/// What may pass at once.
+/// Bytes that may pass at once.
 const BURST: f64 = 32_000.0;
 
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ struct Bucket {
 }
 
 impl Policer {
-    /// Bytes a second; 0 is no limit.
+    /// Sets the limit in bytes per second; 0 means no limit.
     #[expect(clippy::cast_precision_loss, reason = "rates of tests are far below 2^52")]
     pub(super) fn set(&self, rate: u64) {
         let bucket = || Bucket { rate: rate as f64, tokens: BURST, at: Instant::now() };

@@ -1,14 +1,14 @@
-//! Each trouble, seen from both ends.
+//! Each fault of a path, seen from both ends.
 
 use std::io::{ErrorKind, Read, Write};
 
 use super::*;
 use crate::netem::Rng;
 
-/// Long enough for anything that happens at once.
+/// Long enough for an immediate event.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Long enough to believe that nothing comes.
+/// Long enough to conclude that nothing comes.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A wire and the two sockets at its ends.
@@ -49,7 +49,7 @@ fn is_quiet(socket: &mut TcpStream) {
     socket.set_read_timeout(Some(SOON)).unwrap();
 }
 
-/// At an address that is nobody else's, with a hundredth of its ports taken.
+/// The address belongs to this test alone, and a hundredth of its ports is taken.
 #[test]
 fn a_port_that_is_taken_for_datagrams_is_not_chosen() {
     let anywhere = SocketAddr::from(([127, 0, 77, 1], 0));
@@ -207,7 +207,8 @@ impl Talk {
         near
     }
 
-    /// Says so many bytes, and where they seemed to come from; nothing, if they did not arrive.
+    /// Sends `bytes` bytes and returns the address they came from, or `None` if they did not
+    /// arrive.
     fn up(&self, bytes: usize) -> Option<SocketAddr> {
         self.near.send(&vec![7; bytes]).unwrap();
         let (n, from) = self.far.recv_from(&mut [0; 4096]).ok()?;
@@ -215,7 +216,7 @@ impl Talk {
         Some(from)
     }
 
-    /// Answers with so many.
+    /// Answers with `bytes` bytes.
     fn down(&self, to: SocketAddr, bytes: usize) -> bool {
         self.far.send_to(&vec![8; bytes], to).unwrap();
         self.near.recv(&mut [0; 4096]).is_ok_and(|n| n == bytes)

@@ -1,60 +1,60 @@
-//! What can happen to a path, and how chance draws it.
+//! Faults of a path, and their random choice.
 
 use std::time::Duration;
 
 use crate::netem::Rng;
 
-/// Which of the present connections.
+/// Selects among the present connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// Every one.
+    /// All connections.
     All,
-    /// One; the number picks it among those that stand.
+    /// One connection; the number picks it among the open connections.
     One(u32),
 }
 
-/// Which direction; `Up` is from whoever connected.
+/// The direction of a fault; `Up` is the direction away from the connecting end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Towards the target.
     Up,
     /// From the target.
     Down,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
-/// One thing that happens.
+/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// RST to both ends.
     Reset(Reach),
-    /// FIN to both ends, in the middle of whatever they said.
+    /// FIN to both ends, in the middle of their data.
     Close(Reach),
-    /// Nothing gets through for a while; then everything does.
+    /// Nothing gets through for this time; then everything does.
     Stall(Duration),
-    /// One byte at a time for a while.
+    /// One byte at a time for this time.
     Trickle(Duration),
-    /// From now on packets vanish, FIN and RST among them: a half-open path. New connections get
+    /// From now on, packets are lost, FIN and RST among them: a half-open path. New connections get
     /// through.
     Swallow(Reach, Way),
 }
 
-/// Longest stall drawn. A carrier is given up after 5 s of silence with data outstanding, so that
-/// about every second one is shorter than the link's patience.
+/// Longest stall that is drawn. A carrier is given up after 5 s of silence with data outstanding,
+/// so that about every second stall is shorter than the link's patience.
 const STALL_MAX: Duration = Duration::from_secs(9);
 
-/// Longest time of single bytes drawn.
+/// Longest time of single bytes that is drawn.
 const TRICKLE_MAX: Duration = Duration::from_secs(3);
 
 impl Trouble {
-    /// One of each kind.
+    /// One fault of each kind.
     pub fn each(rng: &mut Rng) -> [Self; 5] {
         let reach = |rng: &mut Rng| {
             let pick = u32::try_from(rng.below(1 << 16)).unwrap_or(0);
             if rng.chance(500) { Reach::All } else { Reach::One(pick) }
         };
-        // A path that is dead one way only is rare, and nastier.
+        // A path that is dead in one direction only is rare, and harder to handle.
         let way = [Way::Both, Way::Both, Way::Up, Way::Down][rng.below(4) as usize];
         [
             Self::Reset(reach(rng)),
@@ -77,7 +77,7 @@ impl Trouble {
         }
     }
 
-    /// How long it lasts by itself; what is swallowed stays so until both ends give up.
+    /// How long the fault lasts by itself. A swallowing path stays so until both ends give up.
     #[must_use]
     pub const fn lasts(self) -> Duration {
         match self {
@@ -87,7 +87,7 @@ impl Trouble {
     }
 }
 
-/// At least a tenth of `most`.
+/// A random time from a tenth of `most` up to `most`.
 fn up_to(rng: &mut Rng, most: Duration) -> Duration {
     let most = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(most / 10 + rng.below(most - most / 10))
