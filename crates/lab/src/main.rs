@@ -1,5 +1,5 @@
-//! `lab`: everything that measures or loads a machine. `cargo xtask COMMAND` builds and starts it, so
-//! that formatting and tests compile none of this.
+//! `lab`: all commands that measure a machine or put load on it. `cargo xtask COMMAND` builds and
+//! starts `lab`, so that formatting and tests do not compile it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
 mod api;

@@ -1,8 +1,9 @@
-//! The admin API before judges that nobody here wrote: schemathesis asks whatever its OpenAPI document
-//! allows and much that it does not, promtool reads the metrics. What a build with the feature `otlp`
-//! pushes is read by the classes of opentelemetry-proto. The daemons'
-//! files are open to patches: whatever passes the checks of a start may come in force, and `admin` waits
-//! for another one.
+//! `cargo xtask api`: third-party tools test the admin API.
+//!
+//! Schemathesis sends requests that the OpenAPI document allows, and many that it forbids. promtool
+//! reads the metrics. The classes of opentelemetry-proto decode the pushes of a build with the
+//! feature `otlp`. The daemons' files accept patches: a patch that passes the checks of a start may
+//! take effect, and changes to `admin` wait for the next start.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,21 +17,21 @@ use xtask::site::Site;
 use xtask::verdict::SKIPPED;
 use xtask::{options, packages, python};
 
-/// Schemathesis in the version that the document was written with, as a later one may ask for more; and
-/// the messages of OTLP for Python, compiled from its definition.
+/// Schemathesis, pinned because a later version may test more than the document was written for,
+/// and the messages of OTLP for Python, compiled from their definition.
 const PACKAGES: &[&str] = &["schemathesis==4.32.5", "opentelemetry-proto==1.45.2"];
 
-/// What takes them.
+/// The program that receives the pushes.
 const COLLECTOR: &str = "crates/lab/src/api/collector.py";
 
-/// Words behind `cargo xtask api`.
+/// The options of `cargo xtask api`.
 #[derive(Debug)]
 struct Options {
     /// Requests that schemathesis makes of each operation.
     examples: u32,
-    /// The daemon; built when nobody names one.
+    /// The daemon. `None`: it is built.
     binary: Option<PathBuf>,
-    /// The daemon with the feature `otlp`; built when nobody names one.
+    /// The daemon with the feature `otlp`. `None`: it is built.
     otlp_binary: Option<PathBuf>,
 }
 
@@ -55,12 +56,12 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     ExitCode::from(SKIPPED)
 }
 
-/// Of the collector.
+/// The collector's key.
 const KEY: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
-/// `Some`: why it cannot be judged here.
+/// Tests the API. `Some` is the reason why it cannot be tested on this machine.
 fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     if let Some(reason) = packages::lacking(&["curl", "python3"]) {
         return Ok(Some(reason));
@@ -75,7 +76,7 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     };
     let binary = options.binary.clone().map_or_else(|| site.daemon(), Ok)?;
     let dir = site.target.join("api");
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir)?;
     let example = site.root.join("examples/prometheus/prometheus.yml");
@@ -102,7 +103,8 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
             "--max-examples",
             &options.examples.to_string(),
         ]);
-        // What a port or a forward may be is more than a pattern says.
+        // A pattern cannot express all rules for ports and forwards, so the daemon may refuse valid
+        // data.
         judge.args(["--exclude-checks", "positive_data_acceptance"]);
         judge.args(["--header", &format!("Authorization: Bearer {TOKEN}"), "--no-color"]);
         run(judge.env("NO_COLOR", "1"))?;
@@ -113,7 +115,7 @@ fn check(site: &Site, options: &Options) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Two daemons that push.
+/// Checks the pushes of two daemons.
 fn judge_push(site: &Site, python: &Path, binary: Option<PathBuf>) -> Result<()> {
     println!("OTLP");
     let binary = if let Some(binary) = binary {
@@ -165,7 +167,7 @@ fn judge_metrics(promtool: &Path, port: u16) -> Result<()> {
     Ok(())
 }
 
-/// The program alone, unpacked: installing its package would start a server.
+/// The program promtool alone, unpacked: installing its package would start a server.
 fn promtool(tools: &Path) -> Result<Option<PathBuf>> {
     if let Some(found) = find("promtool") {
         return Ok(Some(found));

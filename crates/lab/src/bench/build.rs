@@ -1,4 +1,4 @@
-//! What a run needs built, and what is written down about it.
+//! Builds the programs of a run, and lists their versions for the record.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,31 +11,31 @@ use crate::systems::System;
 use xtask::child::{capture, cargo, find, run};
 use xtask::site::Site;
 
-/// The load programs. What they put on a system is the same without the long link.
+/// Builds the load programs without the workspace's long link; their load is the same.
 pub(crate) fn build_load(site: &Site) -> Result<PathBuf> {
     let args = ["build", "--profile", "e2e", "--package", "benches", "--bin", "load"];
     run(&mut cargo(&site.root, &args))?;
     Ok(load_program(site))
 }
 
-/// Where [`build_load`] puts them.
+/// The path of the load program that [`build_load`] builds.
 pub(crate) fn load_program(site: &Site) -> PathBuf {
     site.target.join("e2e/load")
 }
 
-/// For this process and all that it starts: Ctrl-C ends them in order, and 10,000 connections may be
-/// open at once even where the soft limit is lower.
+/// Prepares this process and all its children: Ctrl-C ends them in order, and 10,000 connections
+/// may be open at the same time even if the soft limit is lower.
 pub(crate) fn prepare() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Where that is not allowed, those who need more say so.
+        // If raising the limit is not allowed, programs that need more descriptors report it.
         let _ = setrlimit(Resource::Nofile, limit);
     }
     stop::listen()
 }
 
-/// What made the load and what carried it.
+/// The versions of the load programs and of the systems.
 pub(super) fn versions(site: &Site, systems: &[&'static System]) -> Vec<(&'static str, String)> {
     let mut versions = Vec::new();
     let first_line = |command: &mut Command| {

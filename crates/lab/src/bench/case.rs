@@ -1,4 +1,4 @@
-//! The cases: what is asked of every system.
+//! The cases: the loads that every system gets.
 
 use super::figure::Figure;
 use super::outcome::DIRECT;
@@ -7,31 +7,32 @@ use crate::systems::System;
 /// One kind of load.
 #[derive(Debug)]
 pub(crate) struct Case {
-    /// On the command line, in `latest.json` and in `floors.toml`.
+    /// The name on the command line, in `latest.json` and in `floors.toml`.
     pub(crate) name: &'static str,
-    /// For people.
+    /// The description for readers.
     pub(crate) what: &'static str,
     pub(crate) load: Load,
-    /// Cases of one group share their rounds, so that they can be compared with each other as well.
+    /// The group. Cases of one group share their rounds, so that they can be compared with each
+    /// other.
     pub(super) group: Group,
-    /// Times the seconds of a round: what has to connect first needs longer.
+    /// A factor on the seconds of a round: a case that has to connect first needs longer rounds.
     pub(super) stretch: f64,
 }
 
-/// What makes the load.
+/// The program that makes the load, and its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Load {
-    /// wrk with so many connections that stay.
+    /// wrk with this number of lasting connections.
     Http(u32),
-    /// iperf3; down is from the origin to the visitor.
+    /// iperf3 with `streams` streams; `down` is from the origin to the visitor.
     Bulk { streams: u32, down: bool },
-    /// A visitor after the other: connect, one echo, close.
+    /// Visitors in sequence: connect, one echo, close.
     Connections,
-    /// One byte there and back beside a stream that takes all it can get.
+    /// One byte there and back beside a stream that takes all the bandwidth it can get.
     EchoBesideBulk,
-    /// So many visitors that do nothing.
+    /// This number of visitors that send nothing.
     Idle(u32),
-    /// So many clients that lose their server at once and log in again.
+    /// This number of clients that lose their server at the same moment and log in again.
     Storm(u32),
 }
 
@@ -49,7 +50,7 @@ impl Group {
     pub(super) const ALL: [Self; 6] =
         [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle, Self::Storm];
 
-    /// Whether a round takes long, and says the same each time.
+    /// Whether a round takes long and gives nearly the same figures each time.
     pub(super) const fn is_slow(self) -> bool {
         matches!(self, Self::Idle | Self::Storm)
     }
@@ -58,7 +59,7 @@ impl Group {
 pub(super) static CASES: &[Case] = &[
     http("http-1", "HTTP, 1 keep-alive connection", 1, 1.0),
     http("http-100", "HTTP, 100 keep-alive connections", 100, 1.0),
-    // Connecting takes a part of the time that wrk counts: more where more has to be connected.
+    // wrk counts the time of connecting, so a case with more connections needs more seconds.
     http("http-1000", "HTTP, 1,000 keep-alive connections", 1_000, 1.0),
     http("http-10000", "HTTP, 10,000 keep-alive connections", 10_000, 4.0),
     bulk("bulk-up", "one stream from visitor to origin", 1, false),
@@ -115,7 +116,7 @@ impl Case {
         CASES.iter().find(|case| case.name == name)
     }
 
-    /// Of its rate.
+    /// The unit of the case's rate.
     pub(crate) const fn unit(&self) -> &'static str {
         match self.load {
             Load::Http(_) => "requests/s",
@@ -127,7 +128,7 @@ impl Case {
         }
     }
 
-    /// What a sample of it holds, in the order of the table's columns.
+    /// The figures of a sample, in the order of the table's columns.
     pub(crate) const fn figures(&self) -> &'static [Figure] {
         match self.load {
             Load::Http(_) => {
@@ -150,8 +151,8 @@ impl Case {
         }
     }
 
-    /// Whether this system can be asked. Nothing lies between visitor and origin that could be idle or
-    /// lost, and clients of others do not speak our protocol.
+    /// Whether the case can run on this system. `direct` has no daemon between visitor and origin
+    /// that could be idle or lost, and clients of other systems do not speak tunnel's protocol.
     pub(super) fn is_for(&self, system: &System) -> bool {
         match self.load {
             Load::Bulk { .. } => true,
@@ -161,7 +162,8 @@ impl Case {
         }
     }
 
-    /// Clients that the server is to know beside the one that is started with it.
+    /// The number of clients that the server must know in addition to the client that is started
+    /// with it.
     pub(crate) const fn clients(&self) -> u32 {
         match self.load {
             Load::Storm(clients) => clients,
@@ -173,7 +175,7 @@ impl Case {
         }
     }
 
-    /// Processor time per unit of its work.
+    /// The figure for processor time per unit of the case's work.
     pub(super) const fn cpu_figure(&self) -> Option<Figure> {
         match self.load {
             Load::Http(_) => Some(Figure::CpuPerRequest),
@@ -184,7 +186,7 @@ impl Case {
         }
     }
 
-    /// What it needs beside the daemons under test.
+    /// The programs that the case needs in addition to the daemons under test.
     pub(crate) const fn software(&self) -> &'static [&'static str] {
         match self.load {
             Load::Http(_) => &["nginx", "wrk"],

@@ -1,20 +1,20 @@
-//! `--complete`: every figure of a run is there. Its size decides nothing.
+//! `--complete`: checks that a run has every figure. The values do not matter.
 
 use anyhow::{Result, ensure};
 
 use super::Found;
 use super::outcome::DIRECT;
 
-/// The error lists the figures that are missing and the systems of this project that did not start.
+/// Checks a run. The error lists the missing figures and the `tunnel` systems that did not start.
 pub(super) fn is_complete(found: &Found) -> Result<()> {
     let complaints = complaints(found);
     ensure!(complaints.is_empty(), "incomplete:\n  {}", complaints.join("\n  "));
     Ok(())
 }
 
-/// What a short run has not measured.
+/// The figures that a short run has not measured.
 fn complaints(found: &Found) -> Vec<String> {
-    // A peer may be missing; what was just built may not.
+    // A peer may be missing; a system that was just built may not.
     let ours = found.left_out.iter().filter(|(system, _)| system.starts_with("tunnel-"));
     let mut complaints: Vec<_> = ours.map(|(system, why)| format!("{system}: {why}")).collect();
     for outcome in &found.outcomes {
@@ -24,7 +24,7 @@ fn complaints(found: &Found) -> Vec<String> {
                 complaints.push(format!("{at}: {error}"));
                 continue;
             }
-            // `direct` has no daemon that would use anything.
+            // `direct` has no daemon that would use memory or processor time.
             let wanted = outcome
                 .case
                 .figures()

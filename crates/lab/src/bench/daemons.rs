@@ -1,4 +1,4 @@
-//! What the kernel says about the daemons of a system, by their ids (proc(5)).
+//! The kernel's figures about the daemons of a system, by their process ids (proc(5)).
 
 use std::fs;
 use std::time::Duration;
@@ -6,57 +6,57 @@ use std::time::Duration;
 /// `sysconf(_SC_CLK_TCK)`: 100 on every Linux that Rust runs on.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Processor time of all of them, in the program and in the kernel. Ticks of 10 ms: enough for what
-/// lasts a second. `None` when one has ended.
+/// Processor time of all daemons, in the program and in the kernel. It counts ticks of 10 ms,
+/// enough for loads that last a second. `None` when a daemon has ended.
 pub(crate) fn cpu(pids: &[u32]) -> Option<Duration> {
     let ticks = pids.iter().map(|pid| ticks(&stat(*pid)?)).sum::<Option<u64>>()?;
     Some(Duration::from_millis(ticks * (1_000 / TICKS_PER_SECOND)))
 }
 
-/// The same of one, from the scheduler, in nanoseconds: for daemons at rest, which use less than a
-/// tick. Threads that have ended do not count.
+/// Processor time of one daemon from the scheduler, in nanoseconds. It is for daemons at rest,
+/// which use less than a tick. Threads that have ended do not count.
 pub(crate) fn exact_cpu(pid: u32) -> Option<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
-        // A thread may end while it is asked.
+        // A thread may end while it is read.
         let Ok(text) = fs::read_to_string(thread.ok()?.path().join("schedstat")) else { continue };
         sum += text.split_whitespace().next()?.parse::<u64>().ok()?;
     }
     Some(Duration::from_nanos(sum))
 }
 
-/// The first one that has ended, by its place in the list.
+/// The index of the first daemon that has ended.
 pub(crate) fn first_dead(pids: &[u32]) -> Option<usize> {
-    // One that nobody has waited for yet is a zombie.
+    // A process that ended and was not waited for is a zombie.
     let alive = |pid: &u32| stat(*pid).is_some_and(|stat| !stat.starts_with(['Z', 'X']));
     pids.iter().position(|pid| !alive(pid))
 }
 
-/// Resident bytes of one now.
+/// Resident bytes of one daemon now.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
     size(pid, "VmRSS:")
 }
 
-/// The most resident bytes of one since [`forget_peaks`].
+/// The highest number of resident bytes of one daemon since [`forget_peaks`].
 pub(crate) fn peak(pid: u32) -> Option<u64> {
     size(pid, "VmHWM:")
 }
 
-/// Lets the peaks start from now on.
+/// Resets the memory peaks.
 pub(crate) fn forget_peaks(pids: &[u32]) {
     for pid in pids {
-        // Where the kernel refuses, the peak is that since the start.
+        // If the kernel refuses, the peak counts from the daemon's start.
         let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
     }
 }
 
-/// The fields behind the name, which may hold anything.
+/// The fields after the name, which may hold any character.
 fn stat(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')').map(|(_, fields)| fields.trim_start().to_owned())
 }
 
-/// `utime` and `stime`: fields 14 and 15 of all.
+/// `utime` and `stime`: fields 14 and 15 of the whole line.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

@@ -1,11 +1,11 @@
-//! What is measured, with the names it has in files and tables.
+//! The figures of a bench, with their names in files and tables.
 
 use std::collections::BTreeMap;
 
-/// One kind of number.
+/// One kind of figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Figure {
-    /// What the case counts, per second; its unit is the case's.
+    /// The case's units per second; the case names the unit.
     Rate,
     P50,
     P99,
@@ -14,13 +14,14 @@ pub(crate) enum Figure {
     CpuPerConnection,
     CpuPerLogin,
     CpuPerGb,
-    /// Of the bulk stream beside an echo: who throttles it has short latencies.
+    /// Rate of the bulk stream beside an echo: a system that throttles this stream has short
+    /// latencies.
     BulkBeside,
-    /// The most memory that all daemons of a system had, each at its own worst moment.
+    /// The sum of the daemons' memory peaks, each at its own time.
     PeakRss,
-    /// Of the daemon that grows most: slope over visitors, not a share of all it has.
+    /// For the daemon that grows most: the slope over visitors, not its memory divided by visitors.
     RssPerVisitor,
-    /// Of the busiest daemon.
+    /// Processor time of the busiest daemon.
     IdleCpu,
 }
 
@@ -43,7 +44,7 @@ impl Figure {
         Self::IdleCpu,
     ];
 
-    /// In `latest.json` and `floors.toml`, with its unit.
+    /// The key in `latest.json` and `floors.toml`, with the unit.
     pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -61,7 +62,7 @@ impl Figure {
         }
     }
 
-    /// Above a column. The rate's is the case's unit.
+    /// The heading of a table's column. The heading of the rate is the case's unit.
     pub(crate) const fn heading(self) -> &'static str {
         match self {
             Self::Rate => "rate",
@@ -79,7 +80,7 @@ impl Figure {
         }
     }
 
-    /// Whether the visitors see it; the others are of daemons.
+    /// Whether the figure is about visitors; the others are about daemons.
     pub(super) const fn is_of_visitors(self) -> bool {
         matches!(self, Self::Rate | Self::P50 | Self::P99 | Self::P999 | Self::BulkBeside)
     }
@@ -90,7 +91,7 @@ impl Figure {
     }
 }
 
-/// With as many digits as say something: three that count, thousands apart.
+/// Formats a value with three significant digits and a separator between thousands.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     let digits = if size >= 99.95 || size == 0.0 {

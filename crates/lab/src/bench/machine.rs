@@ -1,4 +1,4 @@
-//! What a figure was measured on.
+//! The machine and the versions with which figures were measured.
 
 use std::fs;
 use std::process::Command;
@@ -16,11 +16,11 @@ pub(super) struct Machine {
     pub(super) cores: usize,
     pub(super) kernel: String,
     pub(super) memory_mib: u64,
-    /// TCP's, of every socket that does not choose one.
+    /// TCP's congestion control for sockets that do not choose another.
     pub(super) congestion: String,
     /// UTC, ISO 8601.
     pub(super) date: String,
-    /// With `+` where files differ from it.
+    /// The commit, with `+` if files differ from it.
     pub(super) commit: String,
 }
 
@@ -66,7 +66,7 @@ fn commit(site: &Site) -> String {
     if changed { commit + "+" } else { commit }
 }
 
-/// What a program says, or nothing where it is missing or fails.
+/// The output of a program; empty if the program is missing or fails.
 fn said(command: &mut Command) -> String {
     match capture(command) {
         Ok((true, text)) => text.trim().to_owned(),
@@ -74,7 +74,7 @@ fn said(command: &mut Command) -> String {
     }
 }
 
-/// The value behind the first `name :` of a file in `/proc`.
+/// The value after the first `name :` of a file in `/proc`.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())

@@ -1,24 +1,24 @@
-//! `cargo xtask bench`: every system that can be started here under the same load, side by side in
-//! one run.
+//! `cargo xtask bench`: puts the same load on every system that can be started on this machine,
+//! side by side in one run.
 //!
-//! Machines are shared and noisy, so only ratios taken in one run say something: a round puts each
-//! load on one system after the other, `direct` (nothing between visitor and origin) first, and a
-//! ratio is taken within its round. What is told is the median over the rounds, and the range.
+//! Machines are shared and noisy, so only ratios taken in one run are meaningful. A round puts each
+//! load on one system after the other, `direct` (no daemon between visitor and origin) first. A
+//! ratio is taken within its round. The report shows the median over the rounds and the range.
 //!
 //! | module | what |
 //! |---|---|
 //! | `options` | the command line |
-//! | `build` | what is built and what is known of it |
-//! | `case` | what is asked of every system |
-//! | `network` | a namespace where congestion control is known |
+//! | `build` | builds the programs and lists their versions |
+//! | `case` | the loads that every system gets |
+//! | `network` | a network namespace with a known congestion control |
 //! | `origins` | nginx, iperf3 and `load origin`, at the far end |
 //! | `loads` | wrk, iperf3 and `load`: their command lines and reports |
 //! | `daemons` | processor time and memory, from `/proc` |
-//! | `rounds`, `progress` | the run, and what is told meanwhile |
+//! | `rounds`, `progress` | the run, and its progress lines |
 //! | `complete` | `--complete`: whether every figure is there |
-//! | `figure`, `spread`, `outcome` | what is measured, median and range, ratios |
-//! | `machine` | what it was measured on |
-//! | `table`, `record`, `report` | for the terminal, for programs, for a browser |
+//! | `figure`, `spread`, `outcome` | figures, median and range, ratios |
+//! | `machine` | the machine of the measurement |
+//! | `table`, `record`, `report` | output for the terminal, for programs, for a browser |
 //! | `floors` | `benches/floors.toml` and its verdicts |
 //! | `stop` | Ctrl-C |
 
@@ -63,15 +63,15 @@ use rounds::Plan;
 use xtask::packages;
 use xtask::site::Site;
 
-/// All that a run found.
+/// All results of a run.
 #[derive(Debug)]
 struct Found {
     machine: Machine,
-    /// Of the programs and systems that took part.
+    /// The versions of the programs and systems of the run.
     versions: Vec<(&'static str, String)>,
     rounds: u32,
     seconds: f64,
-    /// Systems that cannot be started here, and why.
+    /// Systems that cannot be started on this machine, with the reasons.
     left_out: Vec<(&'static str, String)>,
     outcomes: Vec<Outcome>,
 }
@@ -89,10 +89,10 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// Builds, and goes where congestion control is known.
+/// Builds the programs, and enters the network with a known congestion control.
 fn command(options: &Options, words: &[String]) -> Result<()> {
     let site = Site::here()?;
-    // A mistake in the file is told before the hour of measuring, not after it.
+    // Report a mistake in the file before the hour of measuring, not after it.
     let floors = if options.check { read_floors(&site)? } else { Vec::new() };
     if options.congestion != network::HOST {
         network::check(&options.congestion)?;
@@ -108,7 +108,7 @@ fn command(options: &Options, words: &[String]) -> Result<()> {
     judge(&run(&site, options, &load)?, options, &floors)
 }
 
-/// The second run of this program, in a network of its own. Everything is built.
+/// The second run of this program, in its own network namespace. Everything is built.
 fn inside(options: &Options) -> Result<()> {
     let site = Site::here()?;
     network::configure(&options.congestion)?;
@@ -116,7 +116,7 @@ fn inside(options: &Options) -> Result<()> {
     judge(&run(&site, options, &load_program(&site))?, options, &floors)
 }
 
-/// Builds what takes part.
+/// Builds the programs of the run.
 fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
     let software: Vec<_> = options.cases.iter().flat_map(|case| case.software()).copied().collect();
     if let Some(reason) = packages::lacking(&software) {
@@ -126,7 +126,7 @@ fn ready(site: &Site, options: &Options) -> Result<PathBuf> {
     build_load(site)
 }
 
-/// Measures, and writes all down.
+/// Measures and writes all reports.
 fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
     prepare()?;
     let (mut present, mut left_out) = (Vec::new(), Vec::new());
@@ -141,7 +141,7 @@ fn run(site: &Site, options: &Options, load: &Path) -> Result<Found> {
     }
     let dir = site.target.join(if options.quick { "bench/quick" } else { "bench" });
     let files = dir.join("run");
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&files);
     let mut origins = Origins::start(&files.join("origins"), load, &options.cases)?;
     let machine = Machine::here(site);
@@ -185,7 +185,8 @@ fn read_floors(site: &Site) -> Result<Vec<floors::Floor>> {
     floors::parse(&text, &names()).with_context(|| format!("{}", file.display()))
 }
 
-/// Says of each floor how it stands. The error is that one was missed, or that none could be judged.
+/// Prints the verdict on each floor. A missed floor is an error, and so is a run that can judge no
+/// floor.
 fn judge(found: &Found, options: &Options, floors: &[floors::Floor]) -> Result<()> {
     if options.complete {
         complete::is_complete(found)?;
@@ -224,7 +225,7 @@ mod tests {
     use super::outcome::tests::{outcome, row};
     use super::*;
 
-    /// A small run with something of everything.
+    /// A small run with an example of every result.
     pub(super) fn found() -> Found {
         let rows = vec![
             row(DIRECT, &[100.0, 200.0, 100.0]),

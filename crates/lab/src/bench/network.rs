@@ -1,7 +1,9 @@
-//! The network that a run is made in: a namespace with nothing but loopback, where TCP's congestion
-//! control is what the run says. A host set to BBR paces every socket, iperf3's and nginx's as well, on
-//! loopback too: `direct` and all systems then show that host, and ratios of one host are not those of
-//! another.
+//! The network of a run: a namespace with loopback only, where the run chooses TCP's congestion
+//! control.
+//!
+//! A host that is set to BBR paces every socket, on loopback too, including iperf3's and nginx's.
+//! `direct` and all systems then show the setting of that host, and ratios from different hosts are
+//! not comparable.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,19 +14,19 @@ use anyhow::{Context as _, Error, Result, ensure};
 
 use xtask::child::{capture, missing};
 
-/// The first word of the second run of this program, inside.
+/// The first word of the second run of this program, inside the namespace.
 pub(super) const INSIDE: &str = "inside";
 
-/// Stands for whatever the host has set: no namespace is made.
+/// Selects the host's own congestion control: no namespace is made.
 pub(super) const HOST: &str = "host";
 
-/// The kernel's own default, and nearly every distribution's.
+/// The default of the kernel and of nearly every distribution.
 pub(super) const DEFAULT: &str = "cubic";
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Words that start a command inside.
+/// The words before a command that start it inside the namespace.
 fn words() -> Vec<&'static str> {
     let mut words = vec!["unshare", "--net"];
     if !rustix::process::geteuid().is_root() {
@@ -33,8 +35,8 @@ fn words() -> Vec<&'static str> {
     words
 }
 
-/// The kernel has this congestion control. A name that was mistyped is not to cost an hour of
-/// measuring something else.
+/// Checks that the kernel has this congestion control. A mistyped name must not cost an hour of
+/// measuring with another algorithm.
 pub(super) fn check(congestion: &str) -> Result<()> {
     let known = fs::read_to_string(AVAILABLE).with_context(|| format!("reading {AVAILABLE}"))?;
     ensure!(
@@ -45,7 +47,7 @@ pub(super) fn check(congestion: &str) -> Result<()> {
     Ok(())
 }
 
-/// Why the namespace cannot be had here.
+/// The reason why the namespace cannot be made on this machine.
 pub(super) fn lacking(congestion: &str) -> Option<String> {
     if let Some(reason) = missing(&[("unshare", "util-linux"), ("ip", "iproute2")]) {
         return Some(reason);
@@ -61,7 +63,8 @@ pub(super) fn lacking(congestion: &str) -> Option<String> {
     }
 }
 
-/// Goes inside: this process becomes a second run of this program. Returns only an error.
+/// Enters the namespace: this process becomes a second run of this program. Returns only on an
+/// error.
 pub(super) fn enter(args: impl Iterator<Item = OsString>) -> Error {
     let words = words();
     let mut command = Command::new(words[0]);
@@ -73,11 +76,11 @@ pub(super) fn enter(args: impl Iterator<Item = OsString>) -> Error {
     Error::new(command.exec()).context(format!("starting {command:?}"))
 }
 
-/// Closed connections whose ports stay taken for a minute, at most: there are 28,000 towards one
-/// origin, and what one system used the next one needs.
+/// Limits the closed connections whose ports stay taken for a minute. There are 28,000 ports
+/// towards one origin, and the next system needs the ports that the last system used.
 const TIME_WAITS: (&str, &str) = ("/proc/sys/net/ipv4/tcp_max_tw_buckets", "2000");
 
-/// Inside: loopback goes up, and new sockets get this congestion control.
+/// Inside the namespace: brings loopback up and sets the congestion control of new sockets.
 pub(super) fn configure(congestion: &str) -> Result<()> {
     let (good, said) = capture(Command::new("ip").args(["link", "set", "lo", "up"]))?;
     ensure!(good, "bringing loopback up: {}", said.trim());

@@ -1,4 +1,4 @@
-//! The words behind `cargo xtask bench`.
+//! The options of `cargo xtask bench`.
 
 use anyhow::{Result, bail, ensure};
 
@@ -7,38 +7,38 @@ use super::network;
 use super::outcome::DIRECT;
 use xtask::options;
 
-/// What to run.
+/// The selection of cases and systems, and the settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(super) rounds: u32,
-    /// Of one load in one round.
+    /// Seconds of one load in one round.
     pub(super) seconds: f64,
     pub(super) cases: Vec<&'static Case>,
-    /// By name, `direct` first; what is not installed is left out later.
+    /// Names of the systems, `direct` first. Systems that are not installed are left out later.
     pub(super) systems: Vec<&'static str>,
-    /// TCP's congestion control for all that takes part, or [`network::HOST`].
+    /// TCP's congestion control for all programs of the run, or [`network::HOST`].
     pub(super) congestion: String,
-    /// Compare with the floors.
+    /// Compares the figures with the floors.
     pub(super) check: bool,
-    /// Fail where a figure is missing.
+    /// Fails when a figure is missing.
     pub(super) complete: bool,
-    /// Keeps its results apart from those of a run that means something.
+    /// Keeps the results apart from the results of a full run.
     pub(super) quick: bool,
 }
 
-/// A median of fewer says little on a machine that others use, too.
+/// A median of fewer rounds says little on a shared machine.
 const ROUNDS: u32 = 7;
 
-/// Long enough for 10 ms ticks of processor time to be a third of a percent.
+/// Long enough that a 10 ms tick of processor time is a third of a percent.
 const SECONDS: f64 = 3.0;
 
-/// What `--quick` runs: something of every program that makes load.
+/// The cases of `--quick`: every load program runs at least once.
 const QUICK_CASES: [&str; 5] =
     ["http-100", "bulk-up", "bulk-down", "connections", "echo-beside-bulk"];
 const QUICK_SYSTEMS: [&str; 4] = [DIRECT, "tunnel-tcp", "tunnel-tls", "haproxy-2hop"];
 
 impl Options {
-    /// One round of a second: shows that everything works, and nothing else.
+    /// One round of one second: it shows that everything works, and its figures mean nothing.
     pub(crate) fn quick(all: &[&'static str]) -> Self {
         Self {
             rounds: 1,
@@ -91,7 +91,7 @@ impl Options {
                 }
                 "--systems" => {
                     let chosen = choose(value, all, "system")?;
-                    // The others are measured against it.
+                    // The other systems are measured against `direct`.
                     let wanted = |name: &&str| *name == DIRECT || chosen.contains(name);
                     read.systems = all.iter().copied().filter(wanted).collect();
                 }
@@ -103,7 +103,7 @@ impl Options {
     }
 }
 
-/// Names with commas between them, each of which exists.
+/// Parses names separated by commas. Each name must exist.
 fn choose<'a>(value: &'a str, all: &[&'static str], what: &str) -> Result<Vec<&'a str>> {
     let chosen: Vec<_> = value.split(',').collect();
     if let Some(unknown) = chosen.iter().find(|name| !all.contains(name)) {

@@ -1,4 +1,4 @@
-//! What the load is for: programs that serve it, at the far end of every system.
+//! The origins of a run: programs that serve the load, at the far end of every system.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,18 +9,18 @@ use testkit::stage::{Daemon, Iperf3, Nginx, SOON, free_port, wait_listening};
 use super::case::{Case, Load};
 use crate::systems::Origin;
 
-/// One nginx, one iperf3 and `load origin` for each of its kinds, as far as the cases need them.
+/// One nginx, one iperf3 and a `load origin` of each kind, as far as the cases need them.
 #[derive(Debug)]
 pub(crate) struct Origins {
     dir: PathBuf,
     web: Option<Nginx>,
     iperf: Option<Iperf3>,
-    /// Name and port.
+    /// Name, port and process.
     ours: Vec<(&'static str, u16, Daemon)>,
 }
 
 impl Origins {
-    /// Starts what these cases need. Logs and files go to `dir`.
+    /// Starts the origins that these cases need. Logs and files go to `dir`.
     pub(crate) fn start(dir: &Path, load: &Path, cases: &[&Case]) -> Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let wanted = |of: fn(Load) -> bool| cases.iter().any(|case| of(case.load));
@@ -43,7 +43,7 @@ impl Origins {
         Ok(Self { dir: dir.to_owned(), web, iperf, ours })
     }
 
-    /// For the systems.
+    /// The origins as the systems take them.
     pub(crate) fn list(&self) -> Vec<Origin> {
         let web = self.web.as_ref().map(|nginx| ("web", nginx.port));
         let iperf = self.iperf.as_ref().map(|iperf| ("iperf", iperf.port));
@@ -52,12 +52,12 @@ impl Origins {
         all.map(|(name, port)| Origin { name, address: ([127, 0, 0, 1], port).into() }).collect()
     }
 
-    /// After an error: iperf3 serves one client at a time, and one that was cut off can keep it from
-    /// the next.
+    /// Restarts iperf3 after an error: it serves one client at a time, and a client that was cut
+    /// off can block the next one.
     pub(crate) fn mend(&mut self) {
         if let Some(iperf) = self.iperf.take() {
             let port = iperf.port;
-            // First ended, then started: they share the port.
+            // End the old server before the start of the new one: they share the port.
             drop(iperf);
             self.iperf = Some(Iperf3::start_on(&self.dir, port));
         }

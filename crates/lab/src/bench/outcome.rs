@@ -1,24 +1,25 @@
-//! What a run found, as data: per case a row per system, per row a sample or an error per round.
+//! The results of a run as data: a row per system in each case, and a sample or an error per round
+//! in each row.
 
 use super::case::Case;
 use super::figure::{Figure, Sample};
 use super::spread::Spread;
 
-/// The name of the system without anything between visitor and origin.
+/// The name of the system without daemons between visitor and origin.
 pub(crate) const DIRECT: &str = "direct";
 
-/// A case and all systems that took part.
+/// The results of all systems in one case.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) case: &'static Case,
     pub(crate) rows: Vec<Row>,
 }
 
-/// A system in a case.
+/// The results of one system in one case.
 #[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) system: &'static str,
-    /// The n-th of every row of a group was taken in the same round.
+    /// Samples by round. Rows of a group share their rounds: equal indices mean the same round.
     pub(crate) rounds: Vec<Result<Sample, String>>,
 }
 
@@ -27,7 +28,7 @@ impl Outcome {
         self.rows.iter().find(|row| row.system == system)
     }
 
-    /// Its rate to that of `direct`, round by round. None for `direct` itself.
+    /// The row's rate relative to `direct`, round by round. `None` for `direct` itself.
     pub(crate) fn of_direct(&self, row: &Row) -> Option<Spread> {
         let direct = self.row(DIRECT).filter(|_| row.system != DIRECT)?;
         row.ratio(direct, Figure::Rate)
@@ -35,14 +36,14 @@ impl Outcome {
 }
 
 impl Row {
-    /// Why it has no figures: one bad round is enough.
+    /// The reason why the row has no figures: one failed round is enough.
     pub(crate) fn error(&self) -> Option<String> {
         let errors: Vec<_> = self.rounds.iter().filter_map(|round| round.as_ref().err()).collect();
         let first = errors.first()?;
         Some(format!("error in {} of {} rounds: {first}", errors.len(), self.rounds.len()))
     }
 
-    /// Over the rounds, if all were good.
+    /// The spread of a figure over the rounds, if all rounds succeeded.
     pub(crate) fn spread(&self, figure: Figure) -> Option<Spread> {
         if self.error().is_some() {
             return None;
@@ -50,8 +51,9 @@ impl Row {
         Spread::of(self.values(figure).into_iter().flatten())
     }
 
-    /// A figure relative to another row's in the same round: the median of ratios, because the speed
-    /// of the machine changes between rounds. Rounds in which the other failed do not count.
+    /// A figure relative to another row's figure in the same round. It is a median of ratios,
+    /// because the machine's speed changes between rounds. Rounds in which the other row failed do
+    /// not count.
     pub(crate) fn ratio(&self, to: &Self, figure: Figure) -> Option<Spread> {
         if self.error().is_some() {
             return None;
@@ -70,7 +72,7 @@ impl Row {
 pub(super) mod tests {
     use super::*;
 
-    /// A row with these rates and a p99 that is a thousandth of each; NaN is an error.
+    /// A row with these rates. The p99 is a thousandth of each rate; NaN is an error.
     pub(in crate::bench) fn row(system: &'static str, rates: &[f64]) -> Row {
         let sample = |rate: &f64| {
             if rate.is_nan() {
@@ -87,7 +89,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_ratios_of_the_same_round() {
-        // The machine was twice as fast in the second round. A ratio of medians would be 0.4.
+        // The machine was twice as fast in the second round, so a ratio of medians would be 0.4.
         let direct = row(DIRECT, &[100.0, 200.0, 110.0]);
         let tunnel = row("tunnel-tcp", &[50.0, 44.0, 55.0]);
         let outcome = outcome("http-100", vec![direct, tunnel]);

@@ -1,4 +1,4 @@
-//! What is told while a run goes on: a line per round and case, and the time left.
+//! The progress of a run: a line per round and case, and the time left.
 
 use std::time::Instant;
 
@@ -7,10 +7,11 @@ use super::figure::{Figure, number};
 use super::options::Options;
 use super::outcome::{DIRECT, Row};
 
-/// What a load takes beside its seconds, the start of the daemons included, for the first guess at the time left.
+/// Seconds of a load in addition to its own duration, including the daemons' start. It is used for
+/// the first estimate of the time left.
 const BESIDE: f64 = 1.2;
 
-/// The last round of a case in one line: the rate of `direct` and the ratios of the others to it.
+/// The last round of a case in one line: the rate of `direct` and the other systems' ratios to it.
 pub(super) fn progress<'a>(case: &Case, rows: impl Iterator<Item = &'a Row>) -> String {
     let mut words = Vec::new();
     let mut direct = None;
@@ -33,15 +34,15 @@ pub(super) fn progress<'a>(case: &Case, rows: impl Iterator<Item = &'a Row>) -> 
     format!("{}: {}", case.name, words.join(", "))
 }
 
-/// Seconds that one load of a case takes, as a guess.
+/// The estimated seconds of one load of a case.
 pub(super) fn weight(options: &Options, case: &Case) -> f64 {
-    // Idle visitors have to come twice, and so do clients; an echo is measured beside both directions.
+    // Idle visitors and clients connect twice, and an echo is measured beside both directions.
     let twice = matches!(case.group, Group::Idle | Group::Echo | Group::Storm);
     let loads = if twice { 2.0 } else { 1.0 };
     (options.seconds * case.stretch + BESIDE) * loads
 }
 
-/// How long it will take, by what it has taken.
+/// Estimates the time left from the time used.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,
@@ -50,18 +51,18 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// With a guess at all the work, which it tells.
+    /// Starts the clock with an estimate of all the work, and prints the estimate.
     pub(super) fn start(all: f64) -> Self {
         println!("this takes about {}", minutes(all));
         Self { start: Instant::now(), all, done: 0.0 }
     }
 
-    /// So much of it is done.
+    /// Counts `weight` of the work as done.
     pub(super) fn done(&mut self, weight: f64) {
         self.done += weight;
     }
 
-    /// In words.
+    /// The time left in words.
     pub(super) fn left(&self) -> String {
         let pace = self.start.elapsed().as_secs_f64() / self.done.max(f64::EPSILON);
         minutes(pace * (self.all - self.done).max(0.0))

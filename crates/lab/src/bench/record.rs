@@ -1,4 +1,4 @@
-//! `target/bench/latest.json`: all that a run found, for programs.
+//! `target/bench/latest.json`: all results of a run, for programs.
 //!
 //! ```json
 //! { "format": 1, "date": "2026-11-21T17:00:00Z", "commit": "4b2af42e0c1d",
@@ -14,8 +14,8 @@
 //!     } ] } ] }
 //! ```
 //!
-//! `figures` and `of_direct` are over all rounds; where one failed they are absent and `error` says why.
-//! The keys of figures are those of `floors.toml`.
+//! `figures` and `of_direct` cover all rounds. If a round failed, they are absent, and `error` has
+//! the reason. Figures have the same keys as in `floors.toml`.
 
 use serde_json::{Map, Value, json};
 
@@ -23,7 +23,8 @@ use super::Found;
 use super::outcome::{Outcome, Row};
 use super::spread::Spread;
 
-/// Counts up when a reader of the old shape would misread the new one.
+/// The version of the format. It increases when a reader of the old format would misread the new
+/// one.
 const FORMAT: u32 = 1;
 
 pub(super) fn record(found: &Found) -> Value {

@@ -1,5 +1,5 @@
-//! `target/bench/report.html`: one file without anything around it. Charts and tables of every case,
-//! dark or light as the reader's machine is.
+//! `target/bench/report.html`: charts and tables of every case in one self-contained file. The
+//! colours are dark or light as the reader's system is.
 
 use std::fmt::Write as _;
 
@@ -34,7 +34,8 @@ svg .mark { fill: var(--faint); font-size: 11px; }
 .scroll { overflow-x: auto; }
 ";
 
-/// What is drawn of each case that has it; the rate as its ratio to `direct`.
+/// The figures with a chart, in each case that has them. The rate is drawn as its ratio to
+/// `direct`.
 const DRAWN: [Figure; 6] = [
     Figure::CpuPerRequest,
     Figure::CpuPerConnection,
@@ -44,7 +45,7 @@ const DRAWN: [Figure; 6] = [
     Figure::IdleCpu,
 ];
 
-// Writing into a string cannot fail; that is what the results below are dropped for.
+// Writing into a string cannot fail, so the results below are dropped.
 pub(super) fn html(found: &Found) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">\n\

@@ -1,5 +1,5 @@
-//! The rounds: within each, one system after the other, so that what the machine does meanwhile meets
-//! them all.
+//! The rounds of a run. Each round measures one system after the other, so that changes of the
+//! machine's speed affect all systems.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,31 @@ use super::{loads, stop};
 use crate::systems::{Running, System};
 use xtask::site::Site;
 
-/// Between two loads: what the last one left is cleared away. Times the stretch of the case.
+/// The pause between two loads, for clearing away the last load. It is multiplied by the case's
+/// stretch.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Of slow rounds there are no more.
+/// The most rounds of a slow case.
 const SLOW_ROUNDS: u32 = 3;
 
-/// A system that failed so often is asked no more: it has no figures any more, and what hangs takes
-/// minutes each time.
+/// A system with this number of failures is not measured again: it has no figures, and a system
+/// that hangs takes minutes each time.
 const FAILURES: usize = 2;
 
-/// Everything a run needs.
+/// All inputs of a run.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     pub(super) site: &'a Site,
     pub(super) options: &'a Options,
-    /// Those that can be started here, `direct` first.
+    /// The systems that can be started on this machine, `direct` first.
     pub(super) systems: &'a [&'static System],
-    /// The program.
+    /// The load program.
     pub(super) load: &'a Path,
-    /// For files and logs.
+    /// The folder for files and logs.
     pub(super) dir: PathBuf,
 }
 
-/// A system in a case.
+/// One system in one case.
 #[derive(Debug)]
 struct Entry {
     case: &'static Case,
@@ -49,8 +50,7 @@ struct Entry {
     row: Row,
 }
 
-/// Runs all cases. The error is one of this machine or Ctrl-C; what a system does wrong stands in its
-/// row.
+/// Runs all cases. An error is about this machine or Ctrl-C; a system's error is in its row.
 pub(super) fn run(plan: &Plan<'_>, origins: &mut Origins) -> Result<Vec<Outcome>> {
     let mut clock = clock(plan);
     let mut outcomes = Vec::new();
@@ -83,7 +83,7 @@ fn run_group(
                     continue;
                 }
                 let sample = entry.measure(plan, origins);
-                // Interrupted is neither a figure nor an error of the system.
+                // An interrupted load is neither a figure nor an error of the system.
                 stop::check()?;
                 if let Err(error) = &sample {
                     let logs = entry.dir.display();
@@ -117,7 +117,7 @@ fn entries(plan: &Plan<'_>, cases: &[&'static Case]) -> Vec<Entry> {
     entries
 }
 
-/// Ends the daemons. Entries are sorted by case.
+/// Ends the daemons and collects the results. Entries are sorted by case.
 fn outcomes(entries: Vec<Entry>) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for Entry { case, row, .. } in entries {
@@ -130,14 +130,15 @@ fn outcomes(entries: Vec<Entry>) -> Vec<Outcome> {
 }
 
 impl Entry {
-    /// Never `direct`: the others need it in every round.
+    /// Whether the system failed too often. `direct` never counts as failed: the others need it in
+    /// every round.
     fn is_given_up(&self) -> bool {
         let failures = self.row.rounds.iter().filter(|round| round.is_err()).count();
         self.system.name != DIRECT && failures >= FAILURES
     }
 
-    /// Starts the daemons, puts the load on them and ends them: those of another system would take
-    /// their share of the machine if they lived, some a tenth of a core for nothing.
+    /// Starts the daemons, puts the load on them and ends them. Daemons of another system would
+    /// take a share of the machine if they still ran; some use a tenth of a core at rest.
     fn measure(&self, plan: &Plan<'_>, origins: &Origins) -> Result<Sample, String> {
         let sample = self.start(plan, origins).and_then(|running| {
             loads::measure(self.case, plan.load, &running, plan.options.seconds)
@@ -146,14 +147,14 @@ impl Entry {
     }
 
     fn start(&self, plan: &Plan<'_>, origins: &Origins) -> Result<Running> {
-        // What the last round of its kind left.
+        // Remove the files of an earlier round.
         let _ = fs::remove_dir_all(&self.dir);
         fs::create_dir_all(&self.dir).with_context(|| format!("making {}", self.dir.display()))?;
         self.system.start(plan.site, &self.dir, &origins.list(), self.case.clients())
     }
 }
 
-/// How long it will take, as a guess.
+/// A clock with an estimate of the run's duration.
 fn clock(plan: &Plan<'_>) -> Clock {
     let of_case = |case: &&Case| {
         let rounds = f64::from(rounds(plan.options, case.group));

@@ -1,7 +1,7 @@
-//! Median and range: all that is said about the rounds of a case. A mean would follow the one round
-//! in which the machine did something else.
+//! Median and range of the rounds of a case. A mean would follow a single round in which the
+//! machine was busy with other work.
 
-/// The middle of some values and how far they lie apart.
+/// The median of some values, and their range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -10,12 +10,13 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of these values, in any order. `None` for none; what is not finite does not count.
+    /// The spread of these values, in any order. `None` if there is no finite value; values that
+    /// are not finite are ignored.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<_> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (least, most) = (*values.first()?, *values.last()?);
-        // Of an even number the middle of the two in the middle.
+        // With an even number of values, the median is the mean of the two middle values.
         let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
         Some(Self { median: f64::midpoint(low, high), least, most })
     }

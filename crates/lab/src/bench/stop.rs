@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: a flag that everything which waits looks at, so that the run unwinds and each
-//! owner ends the processes that it has started.
+//! Ctrl-C and SIGTERM set a flag. Every wait checks the flag, so that the run unwinds and each
+//! owner ends its own processes.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -11,10 +11,10 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// How often whoever waits looks at the flag.
+/// The interval at which waits check the flag.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// From now on those signals set the flag instead of ending this process.
+/// From now on, the two signals set the flag instead of ending this process.
 pub(super) fn listen() -> Result<()> {
     let flag = STOP.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM] {
@@ -23,18 +23,18 @@ pub(super) fn listen() -> Result<()> {
     Ok(())
 }
 
-/// Whether somebody wants an end.
+/// Whether the run shall end.
 pub(super) fn wanted() -> bool {
     STOP.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// An error when somebody wants an end.
+/// An error if the run shall end.
 pub(super) fn check() -> Result<()> {
     ensure!(!wanted(), "interrupted; nothing is left running");
     Ok(())
 }
 
-/// Sleeps, unless somebody wants an end.
+/// Sleeps, unless the run shall end.
 pub(super) fn sleep(time: Duration) -> Result<()> {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! A case as a table on the terminal.
+//! A case as a table for the terminal.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::figure::{Figure, number};
 use super::outcome::Outcome;
 use super::spread::Spread;
 
-/// All systems of a case, the median of each figure, ranges of rate and ratio.
+/// All systems of a case: the median of each figure, and the ranges of rate and ratio.
 pub(super) fn table(outcome: &Outcome) -> String {
     let case = outcome.case;
     let mut lines = vec![headings(outcome)];
@@ -30,7 +30,7 @@ pub(super) fn table(outcome: &Outcome) -> String {
         .collect();
     let mut text = format!("{}: {}\n", case.name, case.what);
     for (cells, error) in lines.iter().zip(errors) {
-        // Names to the left, numbers to the right.
+        // Names are aligned left, numbers right.
         let _ = write!(text, "  {:width$}", cells[0], width = widths[0]);
         if let Some(error) = error {
             let _ = writeln!(text, "  {error}");

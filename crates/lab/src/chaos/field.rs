@@ -1,4 +1,5 @@
-//! The daemons, the path between them, their clocks and names, and what a fault does to them.
+//! The daemons, the path between them, their clocks and names, and the effect of each fault on
+//! them.
 
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
@@ -17,32 +18,33 @@ use super::names::{ADDRESSES, NAME, Names};
 use super::schedule::{Fault, Role};
 use super::traffic::{Entrances, Origins};
 
-/// What open streams get at SIGTERM; the file says the same.
+/// The time that open streams get at SIGTERM; the configuration file has the same value.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// After its drain a process has so long to be gone: 5 times what it takes on a busy machine.
+/// The time a process gets to exit after its drain: 5 times the need on a busy machine.
 const GONE: Duration = Duration::from_secs(5);
 
-/// A visitor gets through so soon after a start, or the last reset after it: 5 times 2 s, and the
-/// longest stall.
+/// The time until a visitor gets through after a start, or after the last reset that follows a
+/// start: 5 times 2 s, and the longest stall.
 const BACK: Duration = Duration::from_secs(19);
 
-/// Between resets while a process comes back: somewhere in its first handshakes.
+/// The time between resets while a process comes back: it falls into the process's first
+/// handshakes.
 const STUTTER: Duration = Duration::from_millis(70);
 
-/// How long to wait for that at all.
+/// The longest wait for a visitor to get through; a longer wait is given up.
 const BACK_AT_ALL: Duration = Duration::from_secs(90);
 
-/// How long streams may remain after the last visitor has left: what waits for a path that
-/// swallows everything is found by the second missed ping.
+/// The time that streams may remain after the last visitor has left. A stream that waits for a path
+/// that swallows everything is found by the second missed ping.
 const LEFT: Duration = Duration::from_secs(30);
 
-/// All that can break.
+/// All parts that can break.
 #[derive(Debug)]
 pub(super) struct Field {
     running: Running,
     wires: [Wire; 2],
-    /// The wire that the name leads to.
+    /// The index of the wire to which the name leads.
     current: usize,
     names: Option<Names>,
     clocks: [Clock; 2],
@@ -100,12 +102,12 @@ impl Field {
         Ok(field)
     }
 
-    /// Where visitors come in.
+    /// The addresses where visitors connect.
     pub(super) fn entrances(&self) -> Entrances {
         self.entrances
     }
 
-    /// Returns when it is over, as far as it has an end in sight.
+    /// Applies a fault. Returns when the fault is over, if it has an end.
     pub(super) fn apply(&mut self, fault: Fault) {
         let name = fault.name();
         let what = format!("{fault:?}");
@@ -155,7 +157,7 @@ impl Field {
         self.ledger.fault(name, what, reached);
     }
 
-    /// Neither daemon has ended by itself.
+    /// Checks that neither daemon has ended by itself.
     pub(super) fn check(&mut self) {
         for role in [Role::Server, Role::Client] {
             if !self.daemon(role).is_running() {
@@ -167,12 +169,13 @@ impl Field {
         }
     }
 
-    /// No more faults: right clocks. What is silent stays so.
+    /// Ends the faults and sets the clocks right. Silent connections stay silent.
     pub(super) fn calm(&self) {
         self.clocks.iter().for_each(|clock| clock.set("+0"));
     }
 
-    /// Nothing is left of the traffic, nothing was logged that must not be, and both end when told.
+    /// Checks that no traffic is left and that the logs hold no alarm, and that both daemons end on
+    /// request.
     pub(super) fn finish(&mut self) {
         let mark = self.ledger.mark();
         for role in [Role::Server, Role::Client] {
@@ -217,7 +220,7 @@ impl Field {
         }
     }
 
-    /// SIGTERM, and its end.
+    /// Sends SIGTERM and waits for the process's end.
     fn end(&mut self, role: Role) {
         let (ledger, daemon) = (Arc::clone(&self.ledger), self.daemon(role));
         let mark = ledger.mark();
@@ -252,7 +255,7 @@ impl Field {
         self.ledger.serves_again(fault, start.elapsed());
     }
 
-    /// A visitor gets an answer through the service and another through the forward.
+    /// Waits until visitors get an answer through the service and through the forward.
     fn served(&self, deadline: Duration) -> Result<()> {
         let start = Instant::now();
         for port in [self.entrances.echo, self.entrances.echo_forward] {
@@ -265,7 +268,7 @@ impl Field {
     }
 }
 
-/// Whether an echo comes back within a time that a held visitor does not mind.
+/// Whether an echo comes back within a time that is harmless for a held visitor.
 fn answers(port: u16) -> bool {
     let Ok(mut visitor) = try_connect(port) else { return false };
     let patience = visitor.set_read_timeout(Some(Duration::from_secs(2)));
@@ -283,7 +286,7 @@ fn ended_within(daemon: &mut Daemon, deadline: Duration) -> Option<ExitStatus> {
     Some(daemon.wait_end(deadline))
 }
 
-/// A defect of ours, in the words of its log.
+/// Whether a log line reports a defect of `tunnel`.
 fn is_alarm(line: &str) -> bool {
     line.contains("panicked") || line.contains(" ERROR ")
 }

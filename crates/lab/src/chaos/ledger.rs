@@ -1,4 +1,4 @@
-//! What became of every piece of work and of every fault, for all threads of a run.
+//! The results of every piece of work and of every fault, for all threads of a run.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,35 +11,35 @@ use testkit::stage::bytes::Complaint;
 
 use super::outages::{Outages, Span};
 
-/// Longest excerpt of one log beside a failure.
+/// The longest excerpt of a log in the report of a failure.
 const EXCERPT_LINES: usize = 60;
 
-/// Failures that are told in full; the rest is counted.
+/// The number of failures that are reported in full; further failures are only counted.
 pub(super) const FAILURES_MAX: usize = 20;
 
-/// One kind of work.
+/// Counters of one kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count {
     pub(super) done: u64,
-    /// Failed across a death.
+    /// Pieces that failed across the death of a process.
     pub(super) excused: u64,
     pub(super) failed: u64,
     pub(super) bytes: u64,
-    /// The longest piece that was done.
+    /// The longest duration of a finished piece.
     pub(super) longest: Duration,
 }
 
-/// One kind of fault.
+/// Counters of one kind of fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Hits {
     pub(super) times: u64,
-    /// Connections of the path that felt it.
+    /// Connections of the path that the fault reached.
     pub(super) reached: u64,
-    /// Until a visitor got through again, at most; of deaths only.
+    /// The longest time until a visitor got through again; for deaths only.
     pub(super) longest: Duration,
 }
 
-/// All of it.
+/// The results of a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
     began: Instant,
@@ -54,11 +54,11 @@ pub(super) struct Pages {
     pub(super) skipped: Vec<String>,
     pub(super) failures: Vec<String>,
     outages: Outages,
-    /// The last fault.
+    /// The name of the last fault.
     last: String,
 }
 
-/// Where both logs were when a piece of work began, and when that was.
+/// The positions of both logs when a piece of work began, and the time.
 #[derive(Clone, Debug)]
 pub(super) struct Mark {
     at: Instant,
@@ -70,7 +70,7 @@ impl Ledger {
         Self { began: Instant::now(), dir: dir.to_owned(), pages: Mutex::default() }
     }
 
-    /// Since the start of the run.
+    /// The time since the start of the run.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -79,7 +79,7 @@ impl Ledger {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, for a later failure.
+    /// A mark of the present positions, for the report of a later failure.
     pub(super) fn mark(&self) -> Mark {
         let logs = ["server.log", "client.log", "events.log"].map(|name| self.dir.join(name));
         let size = |path: &PathBuf| fs::metadata(path).map_or(0, |meta| meta.len());
@@ -90,11 +90,11 @@ impl Ledger {
         Mark { at: Instant::now(), logs: sized.into() }
     }
 
-    /// A line in `events.log`, with its moment.
+    /// Writes a line with a time stamp to `events.log`.
     pub(super) fn note(&self, what: &str) {
         let line = format!("{:8.3} {what}\n", self.elapsed().as_secs_f64());
         let file = File::options().create(true).append(true).open(self.dir.join("events.log"));
-        // Only for people; without it the run is as good.
+        // The log is for readers only; the run does not need it.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
@@ -111,7 +111,7 @@ impl Ledger {
         self.pages().outages.begin(Instant::now(), drain);
     }
 
-    /// A visitor got through so long after the new process started.
+    /// Records that a visitor got through `after` the start of the new process.
     pub(super) fn serves_again(&self, fault: &str, after: Duration) {
         self.note(&format!("serves again {:.2} s after its start", after.as_secs_f64()));
         let mut pages = self.pages();
@@ -120,8 +120,8 @@ impl Ledger {
         hits.longest = hits.longest.max(after);
     }
 
-    /// A piece of work has ended: with so many bytes, or with a complaint. A death excuses broken
-    /// connections; nothing excuses wrong bytes, or a wait without end.
+    /// Records the end of a piece of work, with its bytes or its failure. A death excuses broken
+    /// connections; nothing excuses wrong bytes or a wait without end.
     pub(super) fn work(
         &self,
         kind: &'static str,
@@ -155,7 +155,7 @@ impl Ledger {
         }
     }
 
-    /// Something must not have happened. Told with what both daemons logged since the mark.
+    /// Reports a failure, with the lines that both daemons logged since the mark.
     pub(super) fn fail(&self, mark: &Mark, complaint: &str) {
         self.note(&format!("FAILED: {complaint}"));
         let at = self.elapsed().as_secs_f64();
@@ -180,7 +180,7 @@ impl Ledger {
         pages.failures.push(text);
     }
 
-    /// One line.
+    /// The progress in one line.
     pub(super) fn progress(&self) -> String {
         let pages = self.pages();
         let sum = |of: fn(&Count) -> u64| pages.work.values().map(of).sum::<u64>();

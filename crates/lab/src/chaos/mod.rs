@@ -1,17 +1,18 @@
-//! `cargo xtask chaos`: two real daemons, a path between them that breaks in every way, processes
-//! that die, clocks and names that change, and ordinary software through it all the time.
+//! `cargo xtask chaos`: two real daemons under faults, with third-party software as constant
+//! traffic. The path between the daemons breaks in every way, processes die, and clocks and names
+//! change.
 //!
 //! | module | what |
 //! |---|---|
-//! | `schedule` | which fault comes when; a seed repeats it |
-//! | `field` | the daemons, the path, the clocks, the names, and what a fault does to them |
-//! | `names` | a host name that moves, for one process only |
-//! | `outages` | when an end was dead, and what that excuses |
-//! | `traffic` | ssh, rsync, curl, iperf3 and visitors of our own |
-//! | `ledger` | what became of every piece of work |
+//! | `schedule` | the faults and their times; a seed repeats them |
+//! | `field` | the daemons, the path, the clocks, the names, and the effect of each fault |
+//! | `names` | a host name that changes its address, for one process only |
+//! | `outages` | the times at which an end was dead, and the failures they excuse |
+//! | `traffic` | ssh, rsync, curl, iperf3 and the test's own visitors |
+//! | `ledger` | the result of every piece of work |
 //! | `report` | the table at the end |
 //!
-//! No visitor may see an error, except work that was in flight while a process really died.
+//! No visitor may see an error, except for work in flight while a process died.
 
 mod field;
 mod ledger;
@@ -40,20 +41,20 @@ use xtask::site::Site;
 use xtask::verdict::SKIPPED;
 use xtask::{options, packages};
 
-/// What has to be installed.
+/// The programs that must be installed.
 const SOFTWARE: &[&str] =
     &["nginx", "iperf3", "curl", "sshd", "ssh", "rsync", "faketime", "unshare"];
 
-/// How often the progress is told: on a terminal, and where lines stay.
+/// The interval of progress lines on a terminal, and in a log.
 const TELL: Duration = Duration::from_secs(1);
 const TELL_LINES: Duration = Duration::from_secs(10);
 
-/// A run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 struct Options {
-    /// Shared by all transports.
+    /// The duration in minutes, shared by all transports.
     minutes: f64,
-    /// Of the schedule of faults.
+    /// The seed of the schedule of faults.
     seed: u64,
 }
 
@@ -75,7 +76,7 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     options::then(parsed, || run(&Site::here()?, &options))
 }
 
-/// All transports, one after the other. The error counts the failures; what they were is printed.
+/// Runs all transports in sequence. The error has the number of failures; each failure is printed.
 fn run(site: &Site, options: &Options) -> Result<()> {
     let binary = site.daemon()?;
     let time = Duration::from_secs_f64(options.minutes * 60.0 / Scheme::ALL.len() as f64);
@@ -103,7 +104,7 @@ fn round(
     time: Duration,
     seed: u64,
 ) -> Result<Report> {
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
     println!("\n{} for {} s with seed {seed}, in {}", scheme.name, time.as_secs(), dir.display());
@@ -136,7 +137,7 @@ fn round(
     Ok(Report::of(scheme, seed, &ledger))
 }
 
-/// When the progress was last told.
+/// The time of the last progress line.
 #[derive(Debug, Default)]
 struct Told(Option<Instant>);
 

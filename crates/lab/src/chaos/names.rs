@@ -1,5 +1,5 @@
-//! A host name that moves, for one process only: the client runs in a mount namespace of its own,
-//! where `/etc/hosts` is a file of ours.
+//! A host name that changes its address, for one process only: the client runs in its own mount
+//! namespace, where `/etc/hosts` is a file of the test.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -12,23 +12,23 @@ use anyhow::{Context as _, Result, ensure};
 
 use xtask::child::capture;
 
-/// The name, of the domain that never exists outside (RFC 6761, section 6.2).
+/// The host name, in the domain that never exists outside tests (RFC 6761, section 6.2).
 pub(super) const NAME: &str = "tunnel-server.test";
 
-/// Its two addresses, of one length so that the file can be changed in one write.
+/// The name's two addresses, of equal length so that one write can change the file.
 pub(super) const ADDRESSES: [[u8; 4]; 2] = [[127, 0, 0, 2], [127, 0, 0, 3]];
 
-/// Puts the first argument over `/etc/hosts` and becomes the rest.
+/// Mounts the first argument over `/etc/hosts` and executes the remaining arguments.
 const SCRIPT: &str = "mount --bind \"$1\" /etc/hosts && shift && exec \"$@\"";
 
-/// The file of names.
+/// The file with the name's address.
 #[derive(Debug)]
 pub(super) struct Names {
     file: PathBuf,
 }
 
 impl Names {
-    /// The name has its first address.
+    /// Writes the file with the first address.
     pub(super) fn new(dir: &Path) -> Result<Self> {
         let names = Self { file: dir.join("hosts") };
         fs::write(&names.file, line(0)).context("writing the file of names")?;
@@ -40,7 +40,7 @@ impl Names {
         Ok(names)
     }
 
-    /// What starts a process that sees these names: the words before its own.
+    /// The words before a command that make its process see this file.
     pub(super) fn starter(&self) -> Vec<OsString> {
         let root: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };
         let words = ["unshare", "--mount", "--propagation", "private"].iter().chain(root);
@@ -48,8 +48,9 @@ impl Names {
         words.chain([self.file.clone().into()]).collect()
     }
 
-    /// The name gets this one of its addresses. In place: a mounted file is not another one of the
-    /// same name; and in one write, because it is read at any time.
+    /// Gives the name one of its addresses. The file is changed in place, because the mount holds
+    /// this file and not a new file of the same name. One write is enough, because the client may
+    /// read at any time.
     pub(super) fn point_to(&self, index: usize) -> io::Result<()> {
         File::options().write(true).open(&self.file)?.write_all_at(line(index).as_bytes(), 0)
     }

@@ -1,22 +1,23 @@
-//! When an end was dead, and what that excuses. Nothing else does.
+//! The times at which an end was dead, and the failures they excuse. Nothing else excuses a
+//! failure.
 
 use std::time::{Duration, Instant};
 
-/// A program that was started so long before a process was told to end may have connected only
-/// after it: ssh on a busy machine.
+/// A program that started within this time before a process was told to end may have connected
+/// after that moment: ssh on a busy machine.
 const START_UP: Duration = Duration::from_secs(1);
 
-/// The daemons cut what is left a little before their process is gone.
+/// The daemons cut remaining streams this long before their process is gone.
 const FAREWELL: Duration = Duration::from_millis(300);
 
-/// One death of a process, up to the moment when a visitor got through again.
+/// One death of a process, until a visitor got through again.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    /// From here on new visitors may be turned away.
+    /// From this time on, new visitors may be refused.
     closed: Instant,
-    /// From here on what was open may be cut.
+    /// From this time on, open streams may be cut.
     cut: Instant,
-    /// `None` while it lasts.
+    /// The end of the outage; `None` while it lasts.
     over: Option<Instant>,
 }
 
@@ -24,30 +25,30 @@ struct Outage {
 #[derive(Debug, Default)]
 pub(super) struct Outages(Vec<Outage>);
 
-/// A piece of work that failed.
+/// The time span of a piece of work that failed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) started: Instant,
     pub(super) ended: Instant,
-    /// Whether it opens connections in mid-work as well.
+    /// Whether the work also opens connections after its start.
     pub(super) opens_late: bool,
 }
 
 impl Outages {
-    /// A process is told to end at `now` and may let open streams finish for `drain`.
+    /// Records that a process is told to end at `now` and may let open streams finish for `drain`.
     pub(super) fn begin(&mut self, now: Instant, drain: Duration) {
         let cut = now + drain.saturating_sub(FAREWELL);
         self.0.push(Outage { closed: now, cut, over: None });
     }
 
-    /// A visitor got through.
+    /// Records that a visitor got through.
     pub(super) fn end(&mut self, now: Instant) {
         for outage in self.0.iter_mut().filter(|outage| outage.over.is_none()) {
             outage.over = Some(now);
         }
     }
 
-    /// Whether this work was in flight across a death.
+    /// Whether the work was in flight across a death.
     pub(super) fn excuse(&self, work: Span) -> bool {
         self.0.iter().any(|outage| {
             let before_its_end = outage.over.is_none_or(|over| work.started < over);

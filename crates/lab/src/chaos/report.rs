@@ -7,7 +7,7 @@ use testkit::stage::Scheme;
 
 use super::ledger::{Count, Hits, Ledger};
 
-/// What a run was.
+/// The results of a run.
 #[derive(Debug)]
 pub(super) struct Report {
     title: String,

@@ -1,18 +1,19 @@
-//! Which fault comes when. Faults are dealt from shuffled decks that hold every kind, so that even
-//! a short run sees all of them; a seed deals the same again.
+//! The faults and their times. Faults are dealt from shuffled decks that hold every kind, so that
+//! even a short run sees all of them. The same seed deals the same faults.
 
 use std::time::Duration;
 
 use testkit::netem::Rng;
 use testkit::wire::Trouble;
 
-/// Between two faults, at most; at least a tenth of it.
+/// The longest pause between two faults, in ms; the shortest is a tenth of it.
 const PAUSE_MAX: u64 = 3_500;
 
-/// How long a process that was ended stays away, at most.
+/// The longest time that an ended process stays away, in ms.
 const AWAY_MAX: u64 = 1_500;
 
-/// Most resets while it comes back; each costs the client a pause before its next attempt.
+/// The most resets while a process comes back; each reset costs the client a pause before its next
+/// attempt.
 const STUTTERS_MAX: u64 = 4;
 
 /// One of the two daemons.
@@ -34,36 +35,36 @@ impl Role {
 /// How a process comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rebirth {
-    /// How long it stays away.
+    /// The time that the process stays away.
     pub(super) away: Duration,
-    /// So often everything on the path is reset while both ends greet each other.
+    /// The number of resets of the whole path during the handshakes.
     pub(super) stutters: u32,
 }
 
 /// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The path between the two.
+    /// A fault of the path between the two daemons.
     Path(Trouble),
-    /// SIGKILL, and a new process after a while.
+    /// SIGKILL, and a new process after a pause.
     Kill(Role, Rebirth),
     /// SIGTERM, and a new process some time after the end.
     Terminate(Role, Rebirth),
-    /// A wall clock goes wrong by so much.
+    /// The wall clock of a daemon gets this offset.
     Clock(Role, &'static str),
-    /// The server's name gets another address. What stands on the old one goes silent or is reset,
-    /// and so does what comes there later.
+    /// The server's name gets another address. Connections to the old address go silent or are
+    /// reset, and so are later connections to it.
     Name { silent: bool },
 }
 
 impl Fault {
-    /// Whether a process ends.
+    /// Whether the fault ends a process.
     #[cfg(test)]
     const fn is_deadly(self) -> bool {
         matches!(self, Self::Kill(..) | Self::Terminate(..))
     }
 
-    /// One word or two for tables.
+    /// The name in tables: one or two words.
     pub(super) fn name(self) -> String {
         match self {
             Self::Path(trouble) => trouble.name().to_owned(),
@@ -75,12 +76,12 @@ impl Fault {
     }
 }
 
-/// Endless.
+/// An endless sequence of faults.
 #[derive(Debug)]
 pub(super) struct Schedule {
     rng: Rng,
     deck: Vec<Fault>,
-    /// How many decks were dealt.
+    /// The number of decks dealt.
     decks: u64,
 }
 
@@ -89,8 +90,9 @@ impl Schedule {
         Self { rng: Rng::new(seed), deck: Vec::new(), decks: 0 }
     }
 
-    /// Path faults three times, as real life has it; the others once, or once for each daemon. In
-    /// every second deck nobody dies, so that long work is judged, too.
+    /// Deals path faults three times, as they are the most frequent in practice, and the other
+    /// faults once, or once for each daemon. In every second deck no process dies, so that long
+    /// work is judged as well.
     fn shuffle(&mut self) {
         let rng = &mut self.rng;
         let is_deadly = self.decks.is_multiple_of(2);
@@ -117,7 +119,7 @@ impl Schedule {
 }
 
 impl Iterator for Schedule {
-    /// How long to wait, and what happens then.
+    /// The pause before a fault, and the fault.
     type Item = (Duration, Fault);
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,11 +1,13 @@
-//! Where everything runs: a process, network and mount namespace of its own, made by `unshare` around a
-//! second run of this program. Nothing has to be cleaned up, whatever happens: when this process ends, by
-//! itself, by Ctrl-C or killed, the kernel kills `unshare`, that kills the first process of the
-//! namespaces, and with it the kernel ends all others and forgets the namespaces, which have no name.
+//! The environment of a run: new process, network and mount namespaces, made by `unshare` around a
+//! second run of this program.
 //!
-//! Programs of util-linux instead of system calls: a process that changes its own namespaces has to be
-//! single-threaded and careful, and the words `nsenter …` before a command go with everything that
-//! starts commands.
+//! Nothing has to be cleaned up, however this process ends. When it ends, by itself, by Ctrl-C or
+//! killed, the kernel kills `unshare`. `unshare` kills the first process of the namespaces. With
+//! that process, the kernel ends all others and drops the namespaces, which have no name.
+//!
+//! Programs of util-linux are used instead of system calls. A process that changes its own
+//! namespaces has to be single-threaded and careful, and the words `nsenter …` before a command
+//! work with everything that starts commands.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,10 +19,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use xtask::child::{capture, missing};
 
-/// How often it is asked whether the run has ended.
+/// The interval at which the end of the run is checked.
 const ASK: Duration = Duration::from_millis(20);
 
-/// Words that start a command inside.
+/// The words before a command that start it inside.
 fn words() -> Vec<&'static str> {
     let mut words = vec!["setpriv", "--pdeathsig", "KILL", "unshare"];
     if !rustix::process::geteuid().is_root() {
@@ -37,7 +39,7 @@ fn inside(program: &Path) -> Command {
     command
 }
 
-/// Why it cannot be had here.
+/// The reason why the namespaces cannot be made on this machine.
 pub(super) fn lacking() -> Result<Option<String>> {
     let programs = [
         ("setpriv", "util-linux"),
@@ -54,8 +56,8 @@ pub(super) fn lacking() -> Result<Option<String>> {
     Ok((!good).then(|| format!("this user gets no namespaces here: {reason}")))
 }
 
-/// Runs a program inside, with the standard streams of this one, and returns its exit code. After
-/// `limit` it is an error and everything inside is gone.
+/// Runs a program inside, with this process's standard streams, and returns its exit code. After
+/// `limit`, it returns an error, and everything inside is gone.
 pub(super) fn run(program: &Path, args: &[OsString], limit: Duration) -> Result<ExitCode> {
     let mut command = inside(program);
     command.args(args).stdin(Stdio::inherit());

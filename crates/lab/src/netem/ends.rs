@@ -1,6 +1,6 @@
-//! The two ends of the wire: network namespaces with one TUN device each, an address, routes and
-//! settings of TCP. The left end is the namespace this process is in; the right one lives as long as
-//! a process that sleeps in it.
+//! The two ends of the wire: network namespaces with a TUN device each, an address, routes and TCP
+//! settings. The left end is the namespace of this process. The right end lives as long as a
+//! process that sleeps in it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -16,29 +16,30 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 use super::path::Path;
 use xtask::child::capture;
 
-/// For networks under test (RFC 2544).
+/// Addresses for networks under test (RFC 2544).
 const LEFT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const RIGHT: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 
-/// TCP's buffers at most: 1 Gbit/s for 100 ms with a queue as long is 25 MB in flight, and the kernel
-/// counts twice for its own overhead. Debian's 4 MiB for sending would end at 0.3 Gbit/s.
+/// The largest buffers of TCP. 1 Gbit/s for 100 ms with a queue of the same length is 25 MB in
+/// flight, and the kernel counts double for its own overhead. Debian's limit of 4 MiB for sending
+/// would stop at 0.3 Gbit/s.
 const BUFFER: &str = "67108864";
 
-/// Packets that wait in a TUN device for the wire: what a window can hold in small packets.
+/// Packets that may wait in a TUN device for the wire: a window of small packets.
 const TUN_QUEUE: &str = "20000";
 
-/// What a namespace is given: for how long nothing else is to be waited for.
+/// The time limit for setting up a namespace.
 const SOON: Duration = Duration::from_secs(5);
 
-/// One end.
+/// One end of the wire.
 #[derive(Clone, Debug)]
 pub(super) struct End {
     pub(super) name: &'static str,
     pub(super) address: Ipv4Addr,
     peer: Ipv4Addr,
-    /// A process that is there.
+    /// A process inside the namespace.
     pid: u32,
-    /// Start a command there: they go before its own words.
+    /// The words before a command that start it inside the namespace.
     words: Vec<OsString>,
 }
 
@@ -51,7 +52,7 @@ impl End {
         command
     }
 
-    /// Words that take a command of a shell to this end.
+    /// The words, as a shell takes them, that start a command at this end.
     pub(super) fn starter(&self) -> OsString {
         self.words.join(OsStr::new(" "))
     }
@@ -61,7 +62,7 @@ impl End {
         self.listeners().contains(&port)
     }
 
-    /// Ports on which TCP sockets listen, and those of UDP sockets.
+    /// Ports on which TCP sockets listen, and ports of UDP sockets.
     pub(super) fn listeners(&self) -> Vec<u16> {
         let tables = ["tcp", "tcp6"].map(|table| format!("/proc/{}/net/{table}", self.pid));
         let text: String =
@@ -71,7 +72,7 @@ impl End {
         text.lines().filter_map(listener).chain(udp.lines().filter_map(local_port)).collect()
     }
 
-    /// Packets that its device dropped because the wire did not come for them.
+    /// Packets that the end's device dropped because the wire did not fetch them in time.
     fn overruns(&self) -> Result<u64> {
         let (good, said) = capture(self.command("ip").args(["-j", "-s", "link", "show", "wire"]))?;
         ensure!(good, "{}: {said}", self.name);
@@ -79,10 +80,10 @@ impl End {
         Ok(said[0]["stats64"]["tx"]["dropped"].as_u64().unwrap_or(0))
     }
 
-    /// Segments that its TCP sent again.
+    /// Segments that the end's TCP retransmitted.
     fn resent(&self) -> Result<u64> {
         let text = fs::read_to_string(format!("/proc/{}/net/snmp", self.pid))?;
-        // A line of names, then one of numbers.
+        // A line of names, then a line of numbers.
         let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
         let mut line = || lines.next().unwrap_or_default().split_whitespace();
         let value = line().zip(line()).find(|(name, _)| *name == "RetransSegs");
@@ -103,8 +104,9 @@ impl End {
         Ok(())
     }
 
-    /// Brings everything up. Congestion control by routes: a namespace may make its default only
-    /// what the host allows to everyone (`tcp_allowed_congestion_control`), a route may ask for any.
+    /// Brings the end up. Congestion control is set by routes: a namespace may use as its default
+    /// only an algorithm that the host allows to all users (`tcp_allowed_congestion_control`),
+    /// while a route may name any.
     fn configure(&self, path: &Path) -> Result<()> {
         let (address, peer, congestion) = (self.address, self.peer, &path.congestion);
         let file = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -116,7 +118,7 @@ impl End {
         );
         self.set("tcp_rmem", &format!("4096 131072 {BUFFER}"))?;
         self.set("tcp_wmem", &format!("4096 65536 {BUFFER}"))?;
-        // Else a run would start from what the one before learnt about the path.
+        // Otherwise a run would start from the path metrics that the previous run learnt.
         self.set("tcp_no_metrics_save", "1")?;
         self.ip("link set lo up")?;
         self.ip(&format!("link set wire mtu {} txqueuelen {TUN_QUEUE} up", path.mtu))?;
@@ -133,7 +135,7 @@ impl End {
     }
 }
 
-/// The port of a line of `/proc/net/tcp` about a listening socket.
+/// The port of a line of `/proc/net/tcp`, if the line is about a listening socket.
 fn listener(line: &str) -> Option<u16> {
     // 0A: TCP_LISTEN.
     (line.split_whitespace().nth(3)? == "0A").then(|| local_port(line))?
@@ -164,7 +166,7 @@ impl std::fmt::Debug for Device {
 }
 
 impl Ends {
-    /// Both ends up, with nothing between them yet.
+    /// Brings both ends up, with no wire between them yet.
     pub(super) fn new(path: &Path) -> Result<Self> {
         let (right, sleeper) = another_namespace()?;
         let left = End {
@@ -188,13 +190,14 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Packets the wire was too slow for, and segments that TCP sent again, at both ends so far.
+    /// Packets that the wire was too slow for, and segments that TCP retransmitted, at both ends so
+    /// far.
     pub(super) fn troubles(&self) -> Result<(u64, u64)> {
         let Self { left, right, .. } = self;
         Ok((left.overruns()? + right.overruns()?, left.resent()? + right.resent()?))
     }
 
-    /// What was set, in words.
+    /// The settings of the ends in words.
     pub(super) fn settings(path: &Path) -> String {
         format!(
             "at both ends: tcp_rmem and tcp_wmem up to {BUFFER}, tcp_no_metrics_save 1, congestion control \
@@ -206,13 +209,13 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // It sleeps for ever unless somebody ended it.
+        // The process sleeps forever unless it was killed.
         drop(self.sleeper.kill());
         drop(self.sleeper.wait());
     }
 }
 
-/// A process that sleeps in a network namespace of its own.
+/// A process that sleeps in a new network namespace.
 fn another_namespace() -> Result<(u32, Child)> {
     let mut command = Command::new("unshare");
     command.args(["--net", "sleep", "infinity"]).stdin(Stdio::null());

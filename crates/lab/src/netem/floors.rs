@@ -1,4 +1,5 @@
-//! What `quic://` is to make of a path: shares of what `tls://` made of it in the same run, or of its rate.
+//! Floors of `quic://` on some paths: shares of the rate of `tls://` in the same run, or of the
+//! path's rate.
 
 use testkit::stage::Scheme;
 
@@ -6,10 +7,10 @@ use super::matrix::{Cell, MATRIX_RATE};
 use super::report::Measured;
 use super::systems::System;
 
-/// A share of what is measured against something.
+/// The least share of a reference rate.
 #[derive(Clone, Copy, Debug)]
 struct Floor {
-    /// Of the path, in ms and percent.
+    /// The path: round-trip time in ms, loss in percent.
     rtt: f64,
     loss: f64,
     of: Of,
@@ -18,9 +19,9 @@ struct Floor {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
-    /// `tls://` over the kernel's TCP, all seconds of both.
+    /// The rate of `tls://` over the kernel's TCP, in all seconds of both.
     Tls,
-    /// The bottleneck's rate, after the start.
+    /// The rate of the bottleneck, after the start.
     Rate,
 }
 
@@ -31,13 +32,14 @@ const FLOORS: [Floor; 4] = [
     Floor { rtt: 100.0, loss: 5.0, of: Of::Rate, least: 0.85 },
 ];
 
-/// Seconds that a start may take.
+/// The seconds that a start may take.
 const START: usize = 2;
 
 const QUIC: System = System::Tunnel(Scheme::QUIC);
 const TLS: System = System::Tunnel(Scheme::TLS);
 
-/// A line for each floor of which all was measured; whether all of those are held.
+/// Prints a line for each floor with complete measurements. Returns whether all these floors are
+/// met.
 pub(super) fn print(matrix: &[Measured]) -> bool {
     let mut are_held = true;
     for floor in FLOORS {
@@ -56,8 +58,8 @@ pub(super) fn print(matrix: &[Measured]) -> bool {
 }
 
 impl Floor {
-    /// Both ways together. `None` without such a measurement; 0 where there is nothing to compare with, as
-    /// what tls:// failed at would make for a floor that is always held.
+    /// The share over both directions. `None` without such a measurement. 0 if the reference is 0,
+    /// because a failed `tls://` would otherwise make a floor that is always met.
     fn share(self, matrix: &[Measured]) -> Option<f64> {
         let (quic, against) = match self.of {
             Of::Tls => (self.means(matrix, QUIC, 0), self.means(matrix, TLS, 0)),
@@ -67,7 +69,7 @@ impl Floor {
         Some(if against.contains(&0.0) { 0.0 } else { share })
     }
 
-    /// Mbit/s of a system from that second on. One that failed made nothing.
+    /// Mbit/s of a system from the second `from` on. A failed system counts as 0.
     fn means(self, matrix: &[Measured], of: System, from: usize) -> Vec<f64> {
         let is_meant = |Cell { system, path, .. }: &Cell| {
             let (rtt, loss, rate) = (self.rtt, self.loss, Some(MATRIX_RATE));

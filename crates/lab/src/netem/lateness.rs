@@ -1,14 +1,14 @@
-//! How late packets were, so that a measurement on a busy machine says what it is worth.
+//! The lateness of packets, which tells how far a measurement on a busy machine can be trusted.
 
 use std::time::Duration;
 
-/// Of a bucket.
+/// The width of a bucket.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Up to 20 ms; what is later counts as that.
+/// The buckets reach to 20 ms; a later packet counts in the last bucket.
 const BUCKETS: usize = 1000;
 
-/// A histogram.
+/// A histogram of lateness.
 #[derive(Clone, Debug)]
 pub(super) struct Lateness {
     buckets: Vec<u64>,
@@ -28,7 +28,7 @@ impl Lateness {
         self.most = self.most.max(late);
     }
 
-    /// What this share of all packets (0 to 1) did not exceed, rounded up to 20 µs.
+    /// The lateness that this share of all packets (0 to 1) does not exceed, rounded up to 20 µs.
     pub(super) fn quantile(&self, share: f64) -> Duration {
         let wanted = self.buckets.iter().sum::<u64>() as f64 * share;
         let mut sum = 0;

@@ -1,4 +1,4 @@
-//! Which measurements there are, and the floor that one of them has.
+//! The measurements of a run, and the case with a floor.
 
 use std::path::Path as File;
 use std::process::ExitCode;
@@ -16,22 +16,24 @@ use super::systems::System;
 use super::wire::Wire;
 use xtask::site::Site;
 
-/// What one measurement takes beside its seconds, about: daemons, connecting, losses at both.
+/// The time of a measurement in addition to its seconds, about: daemons, connecting, losses at
+/// both.
 const OVERHEAD: Duration = Duration::from_millis(1500);
 
-/// The case with a floor: round-trip time, rate, seconds in which the share of the rate has to be there.
+/// The case with a floor: round-trip time, rate, and the seconds within which the share of the rate
+/// must be reached.
 pub(super) const CASE_RTT: f64 = 100.0;
 pub(super) const CASE_RATE: f64 = 1000.0;
 pub(super) const CASE_SECONDS: u32 = 5;
 pub(super) const CASE_FLOOR: f64 = 0.85;
 
-/// Mbit/s of the bottleneck of all others, unless another is asked for.
+/// Mbit/s of the bottleneck in all other cases, unless an option sets another rate.
 pub(super) const MATRIX_RATE: f64 = 100.0;
 
-/// What is to be measured.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
-    /// A missed floor is a failure.
+    /// Whether a missed floor is a failure.
     pub(super) check: bool,
     pub(super) rtts: Vec<f64>,
     pub(super) losses: Vec<f64>,
@@ -63,14 +65,14 @@ impl Plan {
             check: false,
             rtts,
             losses,
-            // A WebSocket is a TCP connection as well: measured when asked for.
+            // A WebSocket is a TCP connection as well, so it is measured only on request.
             systems: vec![System::Direct, System::Tunnel(Scheme::TCP), System::Tunnel(Scheme::TLS)],
             ways: if quick { vec![Way::Down] } else { Way::BOTH.to_vec() },
             seconds: if quick { 2 } else { 5 },
         }
     }
 
-    /// Measures only systems with these names.
+    /// Restricts the plan to systems with these names.
     pub(super) fn choose(&mut self, names: &str) -> Result<()> {
         let system = |name: &str| System::all().find(|system| system.name() == name);
         self.systems = names
@@ -86,7 +88,7 @@ impl Plan {
         Ok(())
     }
 
-    /// When all has to be over, whatever happens.
+    /// The time limit of the whole run.
     pub(super) fn limit(&self) -> Duration {
         let each = |seconds: u32| Duration::from_secs(seconds.into()) + GRACE + OVERHEAD;
         let cells = self.cells() as u32;
@@ -124,7 +126,7 @@ impl Plan {
     }
 }
 
-/// Measures everything. A failed measurement is a dash in the table.
+/// Runs all measurements. A failed measurement is a dash in the table.
 pub(super) fn run(site: &Site, path: &Path, plan: &Plan, binary: &File) -> Result<ExitCode> {
     let start = Instant::now();
     let dir = site.target.join("netem");
@@ -165,7 +167,7 @@ fn measure_all(ends: &Ends, cells: &[Cell], dir: &File, binary: &File) -> Vec<Me
     measured.collect()
 }
 
-/// Everything is new for each: daemons, connections, the wire.
+/// Runs one measurement with new daemons, new connections and a new wire.
 fn measure(ends: &Ends, cell: &Cell, dir: &File, binary: &File) -> Result<report::Figures> {
     fresh(dir)?;
     let before = ends.troubles()?;

@@ -1,20 +1,21 @@
-//! `cargo xtask netem`: two network namespaces joined by a wire in user space, with delay, jitter, loss,
-//! reordering and a bottleneck, so that the kernel's real TCP and our real daemons can be measured over
-//! paths that a machine has not got. Nothing of it needs the kernel's own emulator (`sch_netem`).
+//! `cargo xtask netem`: two network namespaces joined by a wire in user space, with delay, jitter,
+//! loss, reordering and a bottleneck. The kernel's real TCP and the real daemons can be measured
+//! over paths that the machine does not have. The kernel's own emulator (`sch_netem`) is not
+//! needed.
 //!
 //! | module | what |
 //! |---|---|
 //! | `wish` | the command line |
-//! | `path` | what the path shall be like |
+//! | `path` | the properties of the path |
 //! | `cage` | namespaces that vanish with this process |
 //! | `ends` | the two ends: devices, addresses, routes, settings of TCP |
 //! | `wire` | carries packets between two TUN devices by the model of `testkit::netem` |
 //! | `lateness` | how precise the wire was |
-//! | `shell` | `netem run`: commands of the caller's over the path |
-//! | `systems` | what is measured: TCP straight over the path, and through the tunnel |
-//! | `stream` | one iperf3 stream, as its receiver sees it |
-//! | `matrix` | which measurements there are |
-//! | `floors` | what `quic://` is to make of some paths |
+//! | `shell` | `netem run`: the caller's commands over the path |
+//! | `systems` | the systems under test: TCP directly over the path, and through the tunnel |
+//! | `stream` | one iperf3 stream, as its receiver measures it |
+//! | `matrix` | the measurements of a run |
+//! | `floors` | floors of `quic://` on some paths |
 //! | `report` | the tables and the JSON file |
 
 mod cage;
@@ -42,8 +43,8 @@ use xtask::site::Site;
 
 pub(crate) use wish::HELP;
 
-/// The first word of the second run of this program, inside the namespaces; what follows are the binary
-/// to measure and the words of the first run.
+/// The first word of the second run of this program, inside the namespaces. The binary to measure
+/// and the words of the first run follow.
 const INSIDE: &str = "inside";
 
 fn help() -> String {
@@ -79,7 +80,7 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     })
 }
 
-/// Builds what is measured and goes inside.
+/// Builds the programs under test and enters the namespaces.
 fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
     if let Some(reason) = cage::lacking()? {
         bail!("netem cannot run here: {reason}");
@@ -99,8 +100,8 @@ fn outside(wish: &Wish, words: &[String]) -> Result<ExitCode> {
     cage::run(&program, &args, wish.limit())
 }
 
-/// This program once more, optimized: a wire that carries 100,000 packets a second is late else, and
-/// 1.3 Gbit/s is all it can.
+/// This program, built with optimisation: without it, a wire that carries 100,000 packets per
+/// second is late, and 1.3 Gbit/s is its limit.
 fn optimized(site: &Site) -> Result<PathBuf> {
     let args = ["build", "--quiet", "--profile", "e2e", "--package", "lab"];
     let status =

@@ -1,4 +1,4 @@
-//! What the path between the ends shall be like, as options of the command line.
+//! The properties of the path between the ends, as options of the command line.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use testkit::netem::{Burst, Weather};
 
 use xtask::options::number;
 
-/// A path, the same both ways.
+/// A path with the same properties in both directions.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    /// Round-trip time in ms; half of it each way.
+    /// Round-trip time in ms; each direction gets half of it.
     pub(super) rtt: f64,
-    /// Up to so many ms more each way; order is kept.
+    /// The largest random addition to the delay in each direction, in ms; the order is kept.
     pub(super) jitter: f64,
-    /// Percent lost each way.
+    /// Percentage of packets lost in each direction.
     pub(super) loss: f64,
-    /// In runs of so many packets on average; `None`: each packet for itself.
+    /// Losses come in runs of this number of packets on average. `None`: each packet independently.
     pub(super) burst: Option<f64>,
-    /// Percent held back by up to half a round trip.
+    /// Percentage of packets held back by up to half a round trip.
     pub(super) reorder: f64,
-    /// Percent that arrives twice.
+    /// Percentage of packets that arrive twice.
     pub(super) duplicate: f64,
-    /// Mbit/s of IP packets, headers included; `None`: as fast as this machine can.
+    /// Mbit/s of IP packets, headers included. `None`: as fast as this machine can.
     pub(super) rate: Option<f64>,
-    /// What may wait in front of the bottleneck, in ms of its rate; more is dropped.
+    /// The queue in front of the bottleneck, in ms at the bottleneck's rate; further packets are
+    /// dropped.
     pub(super) queue: f64,
     /// Largest packet in bytes.
     pub(super) mtu: u16,
-    /// Repeats what is lost, packet by packet.
+    /// The seed of the losses: the same seed loses the same packets.
     pub(super) seed: u64,
     /// Congestion control of TCP at both ends.
     pub(super) congestion: String,
@@ -64,7 +65,7 @@ The path, of run and, but for --rtt and --loss, of all measurements:
 ";
 
 impl Path {
-    /// Stores an option; `false`: it is none of a path.
+    /// Stores an option. Returns `false` if the option is not about a path.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<bool> {
         let within = |most: f64| {
             let number: f64 = number(name, value)?;
@@ -91,7 +92,7 @@ impl Path {
         Ok(true)
     }
 
-    /// One direction of it.
+    /// The weather of one direction.
     pub(super) fn weather(&self) -> Weather {
         let ms = |ms: f64| Duration::from_secs_f64(ms / 1000.0);
         let loss = self.loss / 100.0;
@@ -109,7 +110,7 @@ impl Path {
         }
     }
 
-    /// The same ends, and nothing between them yet: no delay, no loss, no bottleneck.
+    /// A path with the same ends and no delay, no loss, no bottleneck.
     pub(super) fn without_trouble(&self) -> Self {
         Self {
             mtu: self.mtu,
@@ -119,7 +120,7 @@ impl Path {
         }
     }
 
-    /// In words.
+    /// The path in words.
     pub(super) fn describe(&self) -> String {
         let mut words = format!("rtt {} ms", self.rtt);
         let mut more = |value: f64, text: String| {

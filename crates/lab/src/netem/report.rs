@@ -1,4 +1,4 @@
-//! What was measured: a line each, tables, a JSON file.
+//! The results of a run: a line each, tables, and a JSON file.
 
 use std::fmt;
 use std::fs;
@@ -14,7 +14,7 @@ use super::stream::Way;
 use super::systems::System;
 use super::wire;
 
-/// What a measurement gave.
+/// The figures of one measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     /// Mbit/s in each second.
@@ -22,19 +22,19 @@ pub(super) struct Figures {
     /// Seconds of processor time of all daemons.
     pub(super) cpu: f64,
     pub(super) wire: wire::Report,
-    /// Packets the wire was too slow for.
+    /// Packets that the wire was too slow for.
     pub(super) overruns: u64,
-    /// Segments that TCP sent again at both ends, also on loopback.
+    /// Segments that TCP retransmitted at both ends, including loopback.
     pub(super) resent: u64,
 }
 
 impl Figures {
-    /// Of all seconds.
+    /// The mean over all seconds.
     fn mean(&self) -> f64 {
         mean(&self.rates)
     }
 
-    /// The first second, from 1, in which the case's share of its rate arrived.
+    /// The first second, counted from 1, in which the case's share of its rate arrived.
     fn reached(&self) -> Option<usize> {
         self.rates.iter().position(|rate| *rate >= CASE_FLOOR * CASE_RATE).map(|index| index + 1)
     }
@@ -44,7 +44,7 @@ fn mean(rates: &[f64]) -> f64 {
     rates.iter().sum::<f64>() / rates.len().max(1) as f64
 }
 
-/// A measurement and what it gave, or why it gave nothing.
+/// A measurement with its figures or its error.
 #[derive(Debug)]
 pub(super) struct Measured {
     cell: Cell,
@@ -64,7 +64,7 @@ impl Measured {
         &self.cell
     }
 
-    /// Mbit/s, the mean of all seconds but the first so many; 0 where there was none.
+    /// Mbit/s: the mean of all seconds from `second` on. 0 if there are none.
     pub(super) fn mean_from(&self, second: usize) -> f64 {
         self.figures
             .as_ref()
@@ -141,7 +141,7 @@ pub(super) fn of_wire(wire: &wire::Report, overruns: u64) -> String {
     text
 }
 
-/// The case and whether the tunnel holds its floor.
+/// Prints the case with a floor. Returns whether the tunnel meets the floor.
 pub(super) fn print_case(case: &[Measured]) -> bool {
     println!(
         "\none stream at {CASE_RTT} ms and {CASE_RATE} Mbit/s; floor: {CASE_FLOOR} of it in a second within the \
@@ -164,7 +164,7 @@ pub(super) fn print_case(case: &[Measured]) -> bool {
     is_met
 }
 
-/// A row for each path, a column for each system and way.
+/// Prints a row for each path and a column for each system and direction.
 pub(super) fn print_matrix(path: &Path, matrix: &[Measured]) {
     if matrix.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! `netem run`: a command of the caller's at the left end of a path, servers at the right one.
+//! `netem run`: the caller's command at the left end of a path, servers at the right end.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -13,10 +13,11 @@ use super::path::Path;
 use super::report;
 use super::wire::Wire;
 
-/// How long a command at the right may take until it listens. One that never does is no error.
+/// The time limit for a command at the right end to listen. A command that never listens is no
+/// error.
 const LISTEN: Duration = Duration::from_secs(2);
 
-/// How long one may take to end when it is asked to.
+/// The time limit for a command to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const ASK: Duration = Duration::from_millis(10);
@@ -24,13 +25,13 @@ const ASK: Duration = Duration::from_millis(10);
 /// Commands at both ends.
 #[derive(Debug)]
 pub(super) struct Shell {
-    /// Lines for `sh`, started first.
+    /// Lines for `sh` at the right end, started first.
     pub(super) right: Vec<String>,
-    /// A program and its arguments. When it ends, everything does.
+    /// A program and its arguments at the left end. When it ends, everything ends.
     pub(super) command: Vec<String>,
 }
 
-/// Returns the exit code of the left command.
+/// Runs the commands and returns the exit code of the left command.
 pub(super) fn run(path: &Path, shell: &Shell) -> Result<ExitCode> {
     let ends = Ends::new(path)?;
     eprintln!("netem: {}", path.describe());
@@ -40,7 +41,7 @@ pub(super) fn run(path: &Path, shell: &Shell) -> Result<ExitCode> {
     for line in &shell.right {
         let before = ends.right.listeners().len();
         let mut command = with_addresses(ends.right.command("sh"), &ends);
-        // A group of its own, so that a signal reaches what the shell started.
+        // Each line gets a process group, so that a signal reaches all processes of its shell.
         let server = command.args(["-c", line]).stdin(Stdio::null()).process_group(0).spawn();
         let mut server = server.with_context(|| format!("starting {line}"))?;
         wait_listening(&ends.right, before, &mut server)?;
@@ -57,7 +58,7 @@ pub(super) fn run(path: &Path, shell: &Shell) -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(1)))
 }
 
-/// SIGTERM first: it may have something to say.
+/// Sends SIGTERM first, so that the server can print its last output.
 fn end(server: &mut Child) -> Result<()> {
     let start = Instant::now();
     let group = Pid::from_child(server);

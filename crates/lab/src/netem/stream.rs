@@ -1,5 +1,6 @@
-//! One TCP stream of iperf3, as its receiver sees it second by second. The report that iperf3 exchanges
-//! at the end is not waited for: on a path that loses every fifth packet it may never come.
+//! One TCP stream of iperf3, as its receiver measures it second by second. The run does not wait
+//! for the report that iperf3 exchanges at the end: on a path that loses every fifth packet, the
+//! report may never come.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,13 +15,14 @@ use testkit::stage::{Daemon, program};
 use super::ends::Ends;
 use super::systems::ORIGIN;
 
-/// How often it is asked whether something is there yet.
+/// The interval at which waits check their condition.
 const ASK: Duration = Duration::from_millis(20);
 
-/// How long a run may take beyond its seconds: connecting under heavy loss, and what is still queued.
+/// The time of a run in addition to its seconds: connecting under heavy loss, and data that is
+/// still queued.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
-/// Which way the bytes go.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// From the visitor.
@@ -40,7 +42,7 @@ impl Way {
     }
 }
 
-/// `iperf3 -s` at the left end, for one run.
+/// Starts `iperf3 -s` at the left end, for one run.
 pub(super) fn origin(ends: &Ends, dir: &Path) -> Result<Daemon> {
     let mut command = ends.left.command(program("iperf3"));
     command.args(["-s", "-1", "-p", &ORIGIN.to_string()]);
@@ -49,7 +51,7 @@ pub(super) fn origin(ends: &Ends, dir: &Path) -> Result<Daemon> {
     Ok(origin)
 }
 
-/// Runs a visitor at the right end. Returns what the receiver got in each whole second, in Mbit/s.
+/// Runs a visitor at the right end. Returns the receiver's rate in each whole second, in Mbit/s.
 pub(super) fn visit(
     ends: &Ends,
     address: SocketAddr,
@@ -69,7 +71,7 @@ pub(super) fn visit(
     let limit = Duration::from_secs(seconds.into()) + GRACE;
     let rates = loop {
         let receiver = if way == Way::Up { &mut origin } else { &mut visitor };
-        // In this order: what it said before it ended is there.
+        // Check the end first: then all output before the end is read below.
         let is_over = !receiver.is_running() || start.elapsed() > limit;
         let mut rates = intervals(&receiver.log());
         if is_over || rates.len() >= seconds as usize {
@@ -83,7 +85,7 @@ pub(super) fn visit(
     rates
 }
 
-/// Asks for half a minute.
+/// Waits until `ready` is true, for at most half a minute.
 pub(super) fn wait(ready: impl Fn() -> bool) -> Result<()> {
     let start = Instant::now();
     while !ready() {
@@ -93,7 +95,7 @@ pub(super) fn wait(ready: impl Fn() -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Kbit/s of each second, told as soon as it is over.
+/// Makes iperf3 print Kbit/s of each second as soon as the second is over.
 fn with_intervals(command: &mut Command) -> &mut Command {
     command.args(["-i", "1", "-f", "k", "--forceflush"])
 }
@@ -107,13 +109,13 @@ fn intervals(text: &str) -> Vec<f64> {
         let rate = words.nth(3)?.parse::<f64>().ok()? / 1000.0;
         (length > 0.9).then_some(rate)
     };
-    // Behind the line of dashes is the summary.
+    // The summary comes after the line of dashes.
     text.lines().take_while(|line| !line.starts_with("- -")).filter_map(rate).collect()
 }
 
-/// Leaves nothing of a former run.
+/// Makes an empty folder, without files of an earlier run.
 pub(super) fn fresh(dir: &Path) -> Result<()> {
-    // It need not be there.
+    // The folder may be missing.
     let _ = fs::remove_dir_all(dir);
     Ok(fs::create_dir_all(dir)?)
 }

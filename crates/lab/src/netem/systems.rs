@@ -1,5 +1,6 @@
-//! What is measured: a visitor at the right end and an origin at the left one, with nothing or with
-//! the tunnel between them. The server is at the visitor's end, so that the carrier crosses the wire.
+//! The systems under test: a visitor at the right end and an origin at the left end, with the
+//! tunnel or nothing between them. The server is at the visitor's end, so that the carrier crosses
+//! the wire.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,19 +12,19 @@ use testkit::stage::{Daemon, Scheme, run, tunnel};
 use super::ends::{End, Ends};
 use super::stream::wait;
 
-/// Where iperf3 listens, at the left.
+/// The port of iperf3 at the left end.
 pub(super) const ORIGIN: u16 = 5201;
 
-/// Where the tunnel's server takes visitors, and clients.
+/// The ports where the tunnel's server accepts visitors and clients.
 const PUBLIC: u16 = 9000;
 const SERVER: u16 = 7000;
 
 /// A way from the visitor to the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum System {
-    /// Straight over the path.
+    /// Directly over the path.
     Direct,
-    /// Through both daemons, one worker and one connection each.
+    /// Through both daemons, with one worker and one connection each.
     Tunnel(Scheme),
 }
 
@@ -41,7 +42,7 @@ impl System {
         }
     }
 
-    /// Starts what it needs and waits until it is there.
+    /// Starts the daemons of the system and waits until they listen.
     pub(super) fn start(self, ends: &Ends, dir: &Path, binary: &Path) -> Result<Running> {
         match self {
             Self::Direct => {
@@ -53,10 +54,10 @@ impl System {
     }
 }
 
-/// A system that is up; ends when dropped.
+/// A started system; it ends when dropped.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// For visitors at the right.
+    /// The address for visitors at the right end.
     pub(super) address: SocketAddr,
     daemons: Vec<Daemon>,
 }

@@ -1,9 +1,9 @@
-//! The wire: one thread that reads packets from two TUN devices and writes each to the other one when the
-//! model says that it arrives.
+//! The wire: one thread that reads packets from two TUN devices. It writes each packet to the other
+//! device at the time that the model gives.
 //!
-//! The kernel hands over runs of TCP or UDP packets as one (segmentation offload); they are cut here,
-//! so that each packet has its own fate and moment, and packets that arrive together are joined
-//! again: that makes Gbit/s at an MTU of 1500 cheap.
+//! The kernel hands over runs of TCP or UDP packets as one packet (segmentation offload). The wire
+//! cuts them, so that each packet has its own fate and its own time. The wire joins packets that
+//! arrive together, which makes Gbit/s at an MTU of 1500 cheap.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -23,30 +23,30 @@ use super::ends::{Device, Ends};
 use super::lateness::Lateness;
 use xtask::child::capture;
 
-/// Packets that arrive within this time arrive together: at 1 Gbit/s and an MTU of 1500 that are eight
-/// per wake-up. It is the most that a packet is late on an idle machine.
+/// Packets that arrive within this time are delivered together: at 1 Gbit/s and an MTU of 1500,
+/// eight packets per wake-up. On an idle machine, no packet is later than this.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// Longest sleep, for it to be seen that the wire is to end.
+/// The longest sleep, so that the wire notices its end.
 const IDLE: Duration = Duration::from_millis(20);
 
-/// Reads from one device before the other and what is due get their turn.
+/// Reads from one device before the other device and due packets get their turn.
 const TURN: usize = 16;
 
-/// What a wire did.
+/// The statistics of a wire.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     /// From left to right, from right to left.
     pub(super) ways: [Counts; 2],
-    /// Packets that the kernel did not take or that could not be cut.
+    /// Packets that the kernel refused or that could not be cut.
     pub(super) refused: u64,
-    /// How late packets were.
+    /// Lateness of packets.
     pub(super) lateness: Lateness,
-    /// Processor time over time.
+    /// Processor time divided by elapsed time.
     pub(super) load: f64,
 }
 
-/// A wire in operation; ends when dropped.
+/// A running wire; it ends when dropped.
 #[derive(Debug)]
 pub(super) struct Wire {
     end: Arc<AtomicBool>,
@@ -54,7 +54,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Joins the ends by a path of this weather both ways.
+    /// Joins the ends by a path with this weather in both directions.
     pub(super) fn start(ends: &Ends, weather: Weather, mtu: u16, seed: u64) -> Result<Self> {
         let end = Arc::new(AtomicBool::new(false));
         let (devices, ended) = (Arc::clone(&ends.devices), Arc::clone(&end));
@@ -64,7 +64,7 @@ impl Wire {
         Ok(Self { end, thread: Some(thread) })
     }
 
-    /// Cuts it. What is on its way is lost.
+    /// Cuts the wire. Packets on their way are lost.
     pub(super) fn finish(mut self) -> Result<Report> {
         self.end.store(true, Ordering::Relaxed);
         let thread = self.thread.take().context("it ends once")?;
@@ -76,7 +76,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It fails or panics in the middle of another failure only.
+            // The thread fails or panics only after another failure.
             drop(thread.join());
         }
     }
@@ -93,7 +93,7 @@ fn carry(
     let [left, right] = [&devices[0].0, &devices[1].0];
     let mut cutter = Cutter::new(mtu);
     for device in [left, right] {
-        // What was sent while there was no wire.
+        // Drop the packets that were sent before the wire was there.
         while cutter.read(device)? != Read::Nothing {}
     }
     let mut ways = [
@@ -122,26 +122,26 @@ fn carry(
     Ok(report)
 }
 
-/// Makes this thread run as soon as it has something to do, whatever else is running (`SCHED_FIFO`; an
-/// unprivileged one sleeps precisely at least). Where it is not allowed packets are later, and the
-/// report says by how much.
+/// Makes this thread run as soon as it has something to do, whatever else runs (`SCHED_FIFO`). An
+/// unprivileged thread gets precise sleeps at least. If neither is allowed, packets are later, and
+/// the report has their lateness.
 fn hurry() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let thread = rustix::thread::gettid().as_raw_pid().to_string();
     let _ = capture(Command::new("chrt").args(["--fifo", "--pid", "1", &thread]));
 }
 
-/// Processor time of this thread (Linux' Documentation/scheduler/sched-stats).
+/// Processor time of this thread (Linux: Documentation/scheduler/sched-stats).
 fn cpu_time() -> Duration {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split(' ').next().and_then(|nanos| nanos.parse().ok());
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-/// A packet behind the room that a device wants for its head.
+/// A packet, after the space that a device needs for its header.
 type Packet = Vec<u8>;
 
-/// One direction.
+/// One direction of the wire.
 struct Way<'a> {
     from: &'a SyncDevice,
     to: &'a SyncDevice,
@@ -155,7 +155,7 @@ impl<'a> Way<'a> {
         Self { from, to, line, batch: Vec::new(), joiner: GROTable::default() }
     }
 
-    /// Everything that has arrived.
+    /// Delivers all packets that have arrived.
     fn deliver(&mut self, report: &mut Report) -> Result<()> {
         let now = Instant::now();
         loop {
@@ -171,12 +171,13 @@ impl<'a> Way<'a> {
                 return Ok(());
             }
             let sent = self.to.send_multiple(&mut self.joiner, &mut self.batch, VIRTIO_NET_HDR_LEN);
-            // A device that is down or a packet the kernel dislikes: lost, like on any wire.
+            // The device is down or the kernel refuses the packet: the packet is lost, as on any
+            // wire.
             report.refused += u64::from(sent.is_err());
         }
     }
 
-    /// Everything that was sent, up to a turn.
+    /// Takes sent packets, at most as many as a turn allows.
     fn take(&mut self, cutter: &mut Cutter, report: &mut Report) -> Result<()> {
         for _ in 0..TURN {
             match cutter.read(self.from)? {
@@ -195,18 +196,18 @@ impl<'a> Way<'a> {
     }
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Read {
-    /// Nothing to read.
+    /// There was nothing to read.
     Nothing,
-    /// Something that cannot be cut.
+    /// The packet cannot be cut.
     Unfit,
-    /// So many packets.
+    /// The number of packets.
     Packets(usize),
 }
 
-/// Reads runs of packets and cuts them.
+/// Reads runs of packets and cuts them into single packets.
 struct Cutter {
     run: Vec<u8>,
     packets: Vec<Packet>,
@@ -227,7 +228,7 @@ impl Cutter {
         match device.recv_multiple(run, packets, sizes, VIRTIO_NET_HDR_LEN) {
             Ok(count) => Ok(Read::Packets(count)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Read::Nothing),
-            // The device is down: nothing will come.
+            // The device is down: no packet will come.
             Err(error) if error.raw_os_error().is_some() => Err(error).context("reading packets"),
             Err(_) => Ok(Read::Unfit),
         }

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::shell::Shell;
 use xtask::options;
 
-/// For `cargo xtask help`.
+/// The text for `cargo xtask help`.
 pub(crate) const HELP: &str = "\
 cargo xtask netem [OPTION…]          one stream straight and through the tunnel, over emulated paths;
                                      the tables, also in target/netem/
@@ -22,7 +22,7 @@ cargo xtask netem run [OPTION…] [--right COMMAND]… -- COMMAND…
 cargo xtask netem help               options and their defaults
 ";
 
-/// For `cargo xtask netem help`, below [`HELP`] and above what [`Path`] reads.
+/// The text for `cargo xtask netem help`, between [`HELP`] and the options that [`Path`] reads.
 pub(super) const OPTIONS: &str = "
   --quick                 fewer and shorter: under a minute
   --check                 exit code 1 when a floor is missed
@@ -33,12 +33,12 @@ pub(super) const OPTIONS: &str = "
   --minutes N             of run: its end [60]
 ";
 
-/// What is wanted.
+/// The parsed command line.
 #[derive(Debug)]
 pub(super) struct Wish {
     pub(super) path: Path,
     pub(super) job: Job,
-    /// Instead of a new build.
+    /// The binary to measure. `None`: it is built.
     pub(super) binary: Option<PathBuf>,
     minutes: f64,
 }
@@ -58,7 +58,7 @@ impl Wish {
         }
     }
 
-    /// When it has to be over, whatever happens.
+    /// The time limit of the whole command.
     pub(super) fn limit(&self) -> Duration {
         match &self.job {
             Job::Shell(_) => Duration::from_secs_f64(self.minutes * 60.0),
@@ -107,7 +107,7 @@ impl Wish {
     }
 }
 
-/// Numbers with commas between them, each as good as an option of the path would want it.
+/// Numbers separated by commas. Each must be valid as an option of the path.
 fn list(name: &str, value: &str, path: &mut Path) -> Result<Vec<f64>> {
     let numbers = value.split(',').map(|part| {
         path.set(name, part)?;

@@ -1,5 +1,5 @@
-//! Installing one peer by the tool of its registry. The tool's output goes to `NAME.log` in the folder
-//! of peers; the terminal shows that it works.
+//! Installs one peer with the tool of its registry. The tool's output goes to `NAME.log` in the
+//! folder of peers; the terminal shows the progress.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
@@ -15,14 +15,15 @@ use super::record::Record;
 use xtask::child::{capture, cargo, find};
 use xtask::packages;
 
-/// How often the progress is told: on a terminal, and where lines stay.
+/// The interval of progress lines on a terminal, and in a log.
 const TELL: Duration = Duration::from_secs(1);
 const TELL_LINES: Duration = Duration::from_secs(15);
 
-/// A reason is so many lines of the log at most.
+/// The most lines of the log that a reason shows.
 const REASON_LINES: usize = 2;
 
-/// Tries. What the registry says is in the record; an error is about this machine's files.
+/// Tries to install a peer. The record has the registry's answer; an error is about this machine's
+/// files.
 pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
     let mut command = match peer.source {
         Source::Debian(package) => return Ok(debian(package)),
@@ -30,11 +31,12 @@ pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
             let missing = packages.iter().filter(|package| debian_version(package).is_none());
             let missing: Vec<_> = missing.copied().collect();
             if !missing.is_empty() {
-                // Elsewhere they have other names; what is not there, cargo will say.
+                // Other distributions name the packages differently. If a library is missing, cargo
+                // reports it.
                 let _ = packages::add(&missing);
             }
             let mut command = cargo(folder, &["install", "--version", peer.version, "--root"]);
-            // Its own target folder, which it removes.
+            // cargo uses its own target folder and removes it.
             command.arg(folder).arg(name).env_remove("CARGO_TARGET_DIR");
             command
         }
@@ -62,7 +64,7 @@ pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
     Ok(Record::refused(peer.version, &reason(&text)))
 }
 
-/// Whether it ended well. Tells the seconds meanwhile.
+/// Whether the command succeeded. Prints the elapsed seconds meanwhile.
 fn watched(command: &mut Command, what: &str, log: &Path) -> Result<bool> {
     let start = Instant::now();
     let file = File::create(log).with_context(|| format!("making {}", log.display()))?;
@@ -78,7 +80,7 @@ fn watched(command: &mut Command, what: &str, log: &Path) -> Result<bool> {
         if start.elapsed() >= next {
             next = start.elapsed() + every;
             print!("{what}: installing, {} s{end}", start.elapsed().as_secs());
-            // A terminal that is gone is no reason to stop.
+            // A closed terminal is no reason to stop.
             let _ = std::io::stdout().flush();
         }
         thread::sleep(Duration::from_millis(50));
@@ -88,16 +90,16 @@ fn watched(command: &mut Command, what: &str, log: &Path) -> Result<bool> {
     Ok(status.success())
 }
 
-/// A module that needs nothing but the peer. `go install package@version` would do with less, but it
-/// refuses a module with `replace` lines, as hysteria's is, and wants the list of all versions from
-/// registries that may have this one only.
+/// A module that needs only the peer. `go install package@version` would need no module, but it
+/// refuses a module with `replace` lines, as hysteria has, and it asks for the list of all
+/// versions, which a registry may lack.
 fn go_mod(modules: &[&str], version: &str) -> String {
     let lines = modules.iter().map(|module| format!("require {module} {version}\n"));
     // The oldest language version that chooses dependencies as today's does.
     ["module peer\n\ngo 1.21\n\n".to_owned()].into_iter().chain(lines).collect()
 }
 
-/// The Go compiler; installs Debian's where there is none.
+/// The Go compiler. Debian's package is installed if there is none.
 fn go() -> Result<PathBuf, String> {
     if let Some(go) = find("go") {
         return Ok(go);
@@ -107,7 +109,7 @@ fn go() -> Result<PathBuf, String> {
 }
 
 fn debian(package: &str) -> Record {
-    // What apt-get says is on the terminal.
+    // The output of apt-get is on the terminal.
     let hindered = packages::add(&[package]).unwrap_or_else(|e| Some(format!("{e:#}")));
     match (hindered, debian_version(package)) {
         (None, Some(version)) => Record::installed(&version),
@@ -118,7 +120,7 @@ fn debian(package: &str) -> Record {
     }
 }
 
-/// Of an installed package.
+/// The version of an installed package.
 pub(super) fn debian_version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["-W", "-f", "${db:Status-Status} ${Version}", package]);
@@ -126,14 +128,14 @@ pub(super) fn debian_version(package: &str) -> Option<String> {
     text.strip_prefix("installed ").map(str::to_owned)
 }
 
-/// What the tool said went wrong: its first complaint, else its last sentence; not what led there.
+/// The reason for a failure from the tool's log: the first error line, else the last sentence.
 fn reason(log: &str) -> String {
     let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     let complains = |line: &&str| {
         ["error", "go: ", "fatal:"].iter().any(|word| line.starts_with(word))
             && !line.starts_with("go: downloading")
     };
-    // What is indented belongs to the line before.
+    // An indented line belongs to the line before.
     let last = || lines.iter().rposition(|line| !line.starts_with(char::is_whitespace));
     let from = lines.iter().position(complains).or_else(last).unwrap_or(0);
     let found: Vec<_> = lines[from..].iter().take(REASON_LINES).map(|line| line.trim()).collect();

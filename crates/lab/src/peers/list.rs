@@ -1,32 +1,34 @@
-//! The peers and their versions. A figure in a report is of the version that stands here.
+//! The peers and their versions. Figures in a report are about the versions of this list.
 
 /// The version of a package that is not installed.
 pub(super) const DEBIANS: &str = "Debian's";
 
-/// One program, or a pair of them.
+/// A peer: one program, or a pair of programs.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) name: &'static str,
-    /// Which one is wanted. Of a package of Debian it is [`DEBIANS`].
+    /// The version to install. For a package of Debian it is [`DEBIANS`].
     pub(super) version: &'static str,
     pub(super) source: Source,
     pub(super) programs: &'static [&'static str],
 }
 
-/// Where it comes from.
+/// The source of a peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// `cargo install` of this crate. Without `--locked`: rathole's lock file holds `time` 0.3.29,
-    /// which no compiler since Rust 1.80 accepts. It builds with these packages of Debian.
+    /// `cargo install` of this crate, built with these packages of Debian. Without `--locked`:
+    /// rathole's lock file holds `time` 0.3.29, and no compiler since Rust 1.80 accepts that
+    /// version.
     Crate { name: &'static str, packages: &'static [&'static str] },
-    /// A package of Go, of the first of these modules; all are of the peer's version. `sums` is its
-    /// `go.sum`: what stands there needs no database of checksums, which not every registry has.
+    /// A package of Go, from the first of these modules; all modules have the peer's version.
+    /// `sums` is the module's `go.sum`: entries there need no checksum database, which not every
+    /// registry has.
     Go { package: &'static str, modules: &'static [&'static str], sums: &'static str },
     /// A package of Debian.
     Debian(&'static str),
 }
 
-/// In the order of `cargo xtask systems`.
+/// All peers, in the order of `cargo xtask systems`.
 pub(super) const PEERS: &[Peer] = &[
     Peer {
         name: "haproxy",

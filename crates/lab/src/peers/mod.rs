@@ -1,13 +1,14 @@
-//! `cargo xtask peers`: programs that others use for the same purpose as `tunnel`, installed into a
-//! folder of their own so that `cargo xtask bench` can run them beside it.
+//! `cargo xtask peers`: installs other projects' tunnels and proxies into a folder of their own, so
+//! that `cargo xtask bench` can compare `tunnel` with them.
 //!
 //! | module | what |
 //! |---|---|
-//! | `list` | which, and of which version |
-//! | `install` | cargo, go and apt-get, watched while they work |
-//! | `record` | what became of each, kept in the folder |
+//! | `list` | the peers and their versions |
+//! | `install` | runs cargo, go and apt-get and shows their progress |
+//! | `record` | the result for each peer, kept in the folder |
 //!
-//! What a machine cannot have is a fact and no failure: the reason is kept, and `bench` says it.
+//! A peer that cannot be installed on a machine is no failure: the reason is kept, and `bench`
+//! prints it.
 
 mod install;
 mod list;
@@ -32,7 +33,7 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
     options::then(check_names(&named), || install_all(&Site::here()?, &named))
 }
 
-/// Why this peer cannot be run here, if it cannot.
+/// The reason why this peer cannot be run on this machine, if there is one.
 pub(crate) fn lacking(site: &Site, name: &str) -> Option<String> {
     let Some(peer) = PEERS.iter().find(|peer| peer.name == name) else {
         return Some(format!("{name} is not one of the peers"));
@@ -46,16 +47,16 @@ pub(crate) fn lacking(site: &Site, name: &str) -> Option<String> {
     ))
 }
 
-/// Which version of this peer is installed.
+/// The installed version of this peer.
 pub(crate) fn version(site: &Site, name: &str) -> Option<String> {
     let peer = PEERS.iter().find(|peer| peer.name == name)?;
     lacking(site, name).is_none().then(|| peer.installed_version())
 }
 
-/// A program of one of the peers.
+/// The path of a peer's program.
 ///
 /// # Errors
-/// Why it is not there.
+/// The reason why the program is missing.
 pub(crate) fn program(site: &Site, program: &str) -> Result<PathBuf> {
     let peer = PEERS.iter().find(|peer| peer.programs.contains(&program));
     let peer = peer.with_context(|| format!("no peer has a program {program}"))?;
@@ -95,7 +96,7 @@ fn check_names(named: &BTreeSet<String>) -> Result<()> {
     }
 }
 
-/// Installs what is missing. An error only where something was asked for by its name.
+/// Installs the missing peers. A failure is an error only for peers that the command line names.
 fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
     let folder = &site.peers;
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -120,7 +121,7 @@ fn install_all(site: &Site, named: &BTreeSet<String>) -> Result<()> {
     Ok(())
 }
 
-/// Columns of names, versions and what became of them.
+/// A table of names, versions and results.
 fn table(rows: &[[String; 3]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let (names, versions) = (width(0), width(1));

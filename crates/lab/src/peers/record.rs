@@ -1,4 +1,4 @@
-//! What became of each peer: `NAME.json` in the folder of peers.
+//! The result for each peer: `NAME.json` in the folder of peers.
 
 use std::fs;
 use std::path::Path;
@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// The last attempt.
+/// The last attempt to install a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     version: String,
-    /// `None`: it is installed.
+    /// The reason of a failure. `None`: the peer is installed.
     refused: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl Record {
         self.version == version && self.refused.is_none()
     }
 
-    /// Why it is not there although it was tried.
+    /// The reason why a peer is missing after an attempt.
     pub(super) fn reason(&self, version: &str) -> String {
         match &self.refused {
             Some(reason) => reason.clone(),
@@ -36,7 +36,7 @@ impl Record {
         }
     }
 
-    /// `None` where there is no record that can be read: it is tried again.
+    /// Reads a record. `None` without a readable record: then the installation is tried again.
     pub(super) fn read(folder: &Path, name: &str) -> Option<Self> {
         let text = fs::read_to_string(folder.join(name).with_extension("json")).ok()?;
         let value: Value = serde_json::from_str(&text).ok()?;

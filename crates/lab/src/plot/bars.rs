@@ -1,6 +1,6 @@
-//! Horizontal bars as a piece of SVG for an HTML page: names to the left, values to the right, and
-//! how far the rounds lie apart as a line over each bar's end. Colours are CSS variables of the page
-//! (`--ink`, `--grid`, `--bar`, `--ours`), so that it can be dark or light.
+//! Horizontal bars as a piece of SVG for an HTML page: names on the left, values on the right, and
+//! the range of the rounds as a line over each bar's end. Colours are CSS variables of the page
+//! (`--ink`, `--grid`, `--bar`, `--ours`), so that the page can be dark or light.
 
 use std::fmt::Write as _;
 
@@ -9,34 +9,34 @@ use super::scale::Scale;
 
 const WIDTH: f64 = 560.0;
 const HEAD: f64 = 30.0;
-/// Of one bar with the gap to the next.
+/// The height of one bar, including the gap to the next.
 const ROW: f64 = 22.0;
 const BAR: f64 = 14.0;
-/// Below the bars, for the axis.
+/// The space for the axis below the bars.
 const FOOT: f64 = 24.0;
-/// For names, to the left, and for values, to the right.
+/// The space for names on the left, and for values on the right.
 const NAMES: f64 = 130.0;
 const VALUES: f64 = 70.0;
 
-/// One chart.
+/// One chart of bars.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bars {
-    /// Above it; says the unit as well.
+    /// The heading, with the unit.
     pub(crate) title: String,
-    /// From top to bottom.
+    /// The bars from top to bottom.
     pub(crate) bars: Vec<Bar>,
 }
 
-/// One bar. What is not finite is drawn as nothing.
+/// One bar. A value that is not finite draws nothing.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) value: f64,
-    /// The least and the most.
+    /// The least and the greatest value.
     pub(crate) range: (f64, f64),
-    /// Beside its end.
+    /// The text beside the bar's end.
     pub(crate) label: String,
-    /// In the colour of what the page is about.
+    /// Draws the bar in the colour of the page's subject.
     pub(crate) ours: bool,
 }
 
@@ -115,7 +115,7 @@ mod tests {
             ],
         };
         let drawn = bars(&chart);
-        // The whole width between names and values is 360.
+        // The width between names and values is 360.
         assert!(drawn.contains("width=\"360.0\" height=\"14\" fill=\"var(--bar)\""), "{drawn}");
         assert!(drawn.contains("width=\"180.0\" height=\"14\" fill=\"var(--ours)\""), "{drawn}");
         assert!(drawn.contains("M220.0 63.0H310.0"), "the second bar's range: {drawn}");

@@ -1,4 +1,4 @@
-//! From charts to SVG 1.1.
+//! Draws charts as SVG 1.1.
 
 use std::fmt::Write as _;
 
@@ -6,16 +6,17 @@ use super::scale::Scale;
 use super::{Chart, Line};
 
 const WIDTH: f64 = 860.0;
-/// Of one chart with its title and axes.
+/// The height of one chart with its title and axes.
 const HEIGHT: f64 = 260.0;
 const HEAD: f64 = 40.0;
-/// Around the field with the lines: left, right, above, below.
+/// The margins around the plot area: left, right, above, below.
 const MARGIN: [f64; 4] = [70.0, 20.0, 36.0, 44.0];
 
-/// Told apart by everyone, also in grey (after Okabe and Ito, 2008).
+/// Colours that people with colour blindness can tell apart, and that differ in grey (after Okabe
+/// and Ito, 2008).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
-/// A whole file.
+/// A whole SVG file.
 pub(crate) fn svg(title: &str, charts: &[Chart]) -> String {
     let height = HEAD + HEIGHT * charts.len() as f64;
     let mut text = format!(
@@ -34,7 +35,7 @@ pub(crate) fn svg(title: &str, charts: &[Chart]) -> String {
     text
 }
 
-/// The field in the middle of a chart.
+/// The plot area in the middle of a chart.
 #[derive(Clone, Copy, Debug)]
 struct Field {
     x: Scale,
@@ -59,7 +60,7 @@ fn visible(line: &Line) -> impl Iterator<Item = (f64, f64)> {
     line.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite())
 }
 
-// Writing into a string cannot fail; that is what the results below are dropped for.
+// Writing into a string cannot fail, so the results below are dropped.
 fn draw(text: &mut String, chart: &Chart) {
     let field = Field::of(chart);
     let [left, right, above, below] = MARGIN;
@@ -97,7 +98,7 @@ fn draw(text: &mut String, chart: &Chart) {
     }
 }
 
-/// A piece of text.
+/// Writes a piece of text.
 fn put(text: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, words: &str) {
     let words = escaped(words);
     let _ = writeln!(
@@ -106,7 +107,7 @@ fn put(text: &mut String, (x, y): (f64, f64), anchor: &str, more: &str, words: &
     );
 }
 
-/// As text or a quoted attribute of SVG and HTML.
+/// Escapes text for SVG and HTML, also inside a quoted attribute.
 pub(crate) fn escaped(words: &str) -> String {
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     words.replace('"', "&quot;")
@@ -132,7 +133,7 @@ mod tests {
             ],
         };
         let drawn = svg("two", &[chart.clone(), chart]);
-        // From the lower left to the upper right corner; what is no number is left out.
+        // From the lower left to the upper right corner; values that are not finite are left out.
         assert_eq!(drawn.matches("points=\"70.0,216.0 840.0,36.0\"").count(), 2, "{drawn}");
         assert!(drawn.contains("a &lt; b &amp; c") && !drawn.contains("NaN"), "{drawn}");
         assert_eq!(drawn.matches("<g ").count(), drawn.matches("</g>").count());

@@ -1,6 +1,6 @@
-//! Plots as SVG: lines over a common axis, as many charts below each other as one likes, in a file of
-//! their own (`svg`), or bars for an HTML page (`bars`). Small on purpose; what a chart says is decided
-//! by its caller.
+//! Plots as SVG: `svg` makes a file with any number of line charts below each other, over a common
+//! axis; `bars` makes bars for an HTML page. The module is small on purpose; the caller decides the
+//! contents of a chart.
 //!
 //! ```text
 //! let chart = Chart { title, x: "seconds".into(), y: "MiB".into(), lines: vec![Line { name, points }] };
@@ -14,24 +14,24 @@ mod scale;
 pub(crate) use bars::{Bar, Bars, bars};
 pub(crate) use draw::{escaped, svg};
 
-/// One chart.
+/// One chart of lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chart {
-    /// Above it.
+    /// The title above the chart.
     pub(crate) title: String,
-    /// What is counted to the right.
+    /// The label of the horizontal axis.
     pub(crate) x: String,
-    /// What is counted upwards. The axis starts at 0.
+    /// The label of the vertical axis. The axis starts at 0.
     pub(crate) y: String,
-    /// In the order of their colours.
+    /// The lines, in the order of their colours.
     pub(crate) lines: Vec<Line>,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
-    /// In the legend.
+    /// The name in the legend.
     pub(crate) name: String,
-    /// In the order of x. What is not finite is left out.
+    /// The points in the order of x. Values that are not finite are left out.
     pub(crate) points: Vec<(f64, f64)>,
 }

@@ -1,9 +1,9 @@
-//! Axes whose marks are round numbers.
+//! Axes with round numbers at their marks.
 
-/// About so many marks on an axis.
+/// The approximate number of marks on an axis.
 const MARKS: f64 = 5.0;
 
-/// From 0 to the first round number that holds everything.
+/// A scale from 0 to the first round number that covers all values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     pub(super) step: f64,
@@ -11,7 +11,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// For values up to `most`.
+    /// A scale for values up to `most`.
     pub(super) fn up_to(most: f64) -> Self {
         if !most.is_finite() || most <= 0.0 {
             return Self { step: 1.0, end: 1.0 };
@@ -23,25 +23,27 @@ impl Scale {
         Self { step, end: (most / step).ceil() * step }
     }
 
-    /// The same marks, and an end that is exact: time needs no room after the last moment.
+    /// A scale with the same marks and an exact end: a time axis needs no space after the last
+    /// moment.
     pub(super) fn exactly_to(most: f64) -> Self {
         let round = Self::up_to(most);
         Self { end: if most.is_finite() && most > 0.0 { most } else { round.end }, ..round }
     }
 
-    /// Where the marks are.
+    /// The values of the marks.
     pub(super) fn marks(self) -> impl Iterator<Item = f64> {
-        // A hair more: the end of a round scale is a mark, whatever the division says.
+        // A little more, because the end of a round scale is a mark whatever the division's
+        // rounding.
         let count = (self.end / self.step + 1e-9).floor() as u32;
         (0..=count).map(move |n| f64::from(n) * self.step)
     }
 
-    /// 0 to 1.
+    /// The position of a value, from 0 to 1.
     pub(super) fn place(self, value: f64) -> f64 {
         (value / self.end).clamp(0.0, 1.0)
     }
 
-    /// As short as the step allows.
+    /// The label of a value, as short as the step allows.
     pub(super) fn label(self, value: f64) -> String {
         let digits = (-self.step.log10().floor()).max(0.0) as usize;
         format!("{value:.digits$}")

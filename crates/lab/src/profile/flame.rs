@@ -1,9 +1,9 @@
-//! A flame graph: every frame as wide as its share of all samples, standing on its caller (Brendan
-//! Gregg, "The Flame Graph", 2016). An SVG of its own, which a browser shows; a click on a frame
-//! widens it, a click on the ground goes back.
+//! Flame graphs: every frame stands on its caller and is as wide as its share of all samples
+//! (Brendan Gregg, "The Flame Graph", 2016). The output is one SVG file for a browser. A click on a
+//! frame widens it, a click on the background goes back.
 //!
-//! Drawn here because the crate that is known for it, inferno, is under a licence (CDDL) that
-//! `.deny.toml` does not allow.
+//! The code is here because the well-known crate, inferno, has a licence (CDDL) that `.deny.toml`
+//! does not allow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,16 +13,17 @@ use crate::plot::escaped;
 
 const WIDTH: f64 = 1400.0;
 const ROW: f64 = 17.0;
-/// For the title and the line that names a frame.
+/// The space for the title and the line that names a frame.
 const HEAD: f64 = 48.0;
 
-/// Narrower ones are left out: nobody can see them. Of all samples.
+/// The least width of a frame, as a share of all samples. Narrower frames are invisible and left
+/// out.
 const LEAST: f64 = 0.0005;
 
-/// Of a letter, on average.
+/// The average width of a letter.
 const LETTER: f64 = 6.6;
 
-/// Zooms by changing places and widths; names are cut to what fits.
+/// Zooms by changing positions and widths; names are cut to fit.
 const SCRIPT: &str = r#"
 const rows = [...document.querySelectorAll("g.f")], all = +document.documentElement.dataset.width;
 const said = document.getElementById("said");
@@ -47,7 +48,7 @@ for (const g of rows) {
 }
 "#;
 
-/// Callers and what they called.
+/// A function, and the functions that it called.
 #[derive(Debug, Default)]
 struct Node {
     count: u64,
@@ -74,7 +75,7 @@ impl Node {
     }
 }
 
-/// A whole file.
+/// A whole SVG file.
 pub(super) fn svg(title: &str, stacks: &Stacks) -> String {
     let ground = Node::of(stacks);
     let least = ((ground.count as f64 * LEAST).ceil() as u64).max(1);
@@ -101,14 +102,14 @@ pub(super) fn svg(title: &str, stacks: &Stacks) -> String {
 struct Drawing<'a> {
     text: &'a mut String,
     height: f64,
-    /// Width of a sample.
+    /// The width of one sample.
     scale: f64,
     all: u64,
     least: u64,
 }
 
 impl Drawing<'_> {
-    /// A node with all above it, `before` samples from the left.
+    /// Draws a node and all nodes above it, `before` samples from the left.
     fn draw(&mut self, frame: &Frame, node: &Node, before: u64, depth: u32) {
         let (x, width) = (before as f64 * self.scale, node.count as f64 * self.scale);
         let y = self.height - 8.0 - ROW * f64::from(depth + 1);
@@ -139,7 +140,7 @@ impl Drawing<'_> {
     }
 }
 
-/// As much of a name as fits, or nothing.
+/// As much of a name as fits; empty if too little fits.
 fn fitting(name: &str, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 3 {
@@ -151,7 +152,7 @@ fn fitting(name: &str, width: f64) -> String {
     }
 }
 
-/// Neighbours differ a little, the same function is the same everywhere.
+/// A colour that differs a little between neighbours and is the same for a function everywhere.
 fn colour(frame: &Frame) -> String {
     let sum = frame.name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte));
     let light = 70 + sum % 14;

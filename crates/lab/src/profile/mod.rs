@@ -1,12 +1,12 @@
-//! `cargo xtask profile CASE`: where the daemons of a system spend their time under the load of a
-//! case. A flame graph and a table of the top functions, in `target/profile/`.
+//! `cargo xtask profile CASE`: shows where the daemons of a system spend their time under the load
+//! of a case. The results are a flame graph and a table of the top functions, in `target/profile/`.
 //!
 //! | module | what |
 //! |---|---|
 //! | `perf` | perf(1) as a child |
-//! | `stacks` | its text as counted stacks |
-//! | `flame` | stacks as a picture |
-//! | `top` | stacks as a table |
+//! | `stacks` | parses the text of perf into counted stacks |
+//! | `flame` | draws the stacks |
+//! | `top` | lists the stacks' top functions |
 
 mod flame;
 mod perf;
@@ -26,12 +26,12 @@ use xtask::child::{cargo, run as run_program};
 use xtask::site::{SHIPPED, Site};
 use xtask::{options, packages};
 
-/// What to look into.
+/// The options of a run.
 #[derive(Debug)]
 struct Options {
     case: &'static Case,
     system: &'static System,
-    /// Of load.
+    /// Seconds of load.
     seconds: f64,
 }
 
@@ -87,7 +87,7 @@ fn run(options: &Options) -> Result<()> {
 
     let dir = site.target.join("profile");
     let files = dir.join("run");
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&files);
     let daemons = files.join("daemons");
     fs::create_dir_all(&daemons).with_context(|| format!("making {}", daemons.display()))?;
@@ -124,7 +124,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The release binary with its symbols and with frame pointers, in a folder of its own.
+/// Builds the release binary with symbols and frame pointers, in a target folder of its own.
 fn build(site: &Site) -> Result<PathBuf> {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
     let mut command = cargo(&site.root, &["build", "--profile", "perf"]);

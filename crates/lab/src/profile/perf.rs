@@ -1,4 +1,4 @@
-//! perf(1) as a child that records until told to end.
+//! perf(1) as a child that records until it is told to end.
 
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -8,32 +8,33 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use xtask::child::find;
 
-/// Samples per second and thread; not a round number, so that it does not beat with timers.
+/// Samples per second and thread. The number is not round, so that samples do not align with
+/// timers.
 const FREQUENCY: &str = "997";
 
-/// Until it has attached to all threads.
+/// The time until perf has attached to all threads.
 const ATTACHES: Duration = Duration::from_millis(500);
 
-/// A recording. Killed when dropped.
+/// A running recording. It is killed when dropped.
 #[derive(Debug)]
 pub(super) struct Recording {
     child: Child,
-    /// It records as long as a `cat` runs, which ends when this is closed.
+    /// perf records while its `cat` runs, and `cat` ends when this input is closed.
     input: Option<ChildStdin>,
 }
 
-/// Why there is no profile on this machine, if so.
+/// The reason why this machine allows no profile, if there is one.
 pub(super) fn lacking() -> Option<String> {
     find("perf").is_none().then(|| "perf is not installed (Debian: linux-perf)".to_owned())
 }
 
 impl Recording {
-    /// Records what these processes do. `file` gets it.
+    /// Records the processes `pids` into `file`.
     pub(super) fn start(pids: &[u32], file: &Path) -> Result<Self> {
         let pids: Vec<_> = pids.iter().map(ToString::to_string).collect();
         let mut command = Command::new("perf");
-        // Frame pointers: the binary is built with them, and other ways copy the stack. The C
-        // library has none, so its `send` and `recv` stand on the ground, without their callers.
+        // Frame pointers: the binary is built with them, and other methods copy the stack. The C
+        // library has none, so its `send` and `recv` appear at the bottom, without their callers.
         command.args(["record", "--quiet", "--freq", FREQUENCY, "--call-graph", "fp"]);
         command.arg("--output").arg(file).args(["--pid", &pids.join(","), "--", "cat"]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -47,7 +48,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Ends it.
+    /// Ends the recording.
     pub(super) fn finish(mut self) -> Result<()> {
         drop(self.input.take());
         let status = self.child.wait()?;
@@ -55,11 +56,11 @@ impl Recording {
         Ok(())
     }
 
-    /// What perf says when it may not.
+    /// perf's error output.
     fn complaint(&mut self) -> String {
         let mut said = String::new();
         if let Some(mut output) = self.child.stderr.take() {
-            // What came before an error is worth reading.
+            // The output before a read error is still useful.
             let _ = std::io::Read::read_to_string(&mut output, &mut said);
         }
         let allowed = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid");
@@ -75,16 +76,16 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // perf may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What was recorded, as text.
+/// The recording as text.
 pub(super) fn script(file: &Path) -> Result<String> {
     let mut command = Command::new("perf");
-    // Inlined functions are looked up one by one, which takes minutes.
+    // Without inlined functions: perf looks them up one at a time, which takes minutes.
     command.args(["script", "--no-inline", "--fields", "pid,ip,sym,dso", "--input"]).arg(file);
     let output = command.stdin(Stdio::null()).output().context("starting perf script")?;
     let said = String::from_utf8_lossy(&output.stderr);

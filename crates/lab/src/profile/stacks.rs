@@ -1,23 +1,24 @@
-//! From the text of `perf script` to counted stacks.
+//! Parses the text of `perf script` into counted stacks.
 
 use std::collections::BTreeMap;
 
-/// A function that was running or waiting for one that it called.
+/// A function on a stack: it was running, or waiting for a function that it called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Frame {
     pub(super) name: String,
     pub(super) kernel: bool,
 }
 
-/// How often each stack was seen, outermost frame first.
+/// The number of samples of each stack, outermost frame first.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     counts: BTreeMap<Vec<Frame>, u64>,
 }
 
 impl Stacks {
-    /// Reads the output of `perf script -F pid,ip,sym,dso`: a line with the process, then the frames,
-    /// innermost first, then an empty line. `role` names a process; samples of others do not count.
+    /// Reads the output of `perf script -F pid,ip,sym,dso`: a line with the process, then the
+    /// frames, innermost first, then an empty line. `role` names a process; samples of processes
+    /// without a role do not count.
     pub(super) fn read<'a>(
         lines: impl Iterator<Item = &'a str>,
         role: impl Fn(u32) -> Option<&'static str>,
@@ -33,7 +34,7 @@ impl Stacks {
                 frames.extend(frame(line));
             } else {
                 let pid = line.split_whitespace().next().and_then(|pid| pid.parse().ok());
-                // What is not ours is read as well, to its end, under an empty name.
+                // Samples of other processes are read as well, under an empty name.
                 current = Some((pid.and_then(&role).unwrap_or_default(), Vec::new()));
             }
         }
@@ -49,7 +50,7 @@ impl Stacks {
         *self.counts.entry(frames).or_default() += 1;
     }
 
-    /// All samples.
+    /// The number of all samples.
     pub(super) fn total(&self) -> u64 {
         self.counts.values().sum()
     }
@@ -66,14 +67,14 @@ fn frame(line: &str) -> Option<Frame> {
     let object = object.trim_end_matches(')');
     let kernel = object.contains("[kernel") || object.contains("[guest.kernel");
     let name = match name.trim() {
-        // Say at least whose it is.
+        // Name at least the object of an unknown function.
         "" | "[unknown]" => format!("[{}]", object.rsplit('/').next().unwrap_or_default()),
         name => short(name),
     };
     Some(Frame { name, kernel })
 }
 
-/// Without the hash of Rust's symbols, and with the signs that the old mangling had no letters for.
+/// The name without the hash of Rust's symbols, and with the signs that the old mangling encodes.
 fn short(name: &str) -> String {
     let is_hash = |hash: &str| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());
     let name = match name.rsplit_once("::h") {
@@ -96,7 +97,7 @@ fn short(name: &str) -> String {
         ("..", "::"),
     ];
     let name = signs.iter().fold(name.to_owned(), |name, (from, to)| name.replace(from, to));
-    // The old mangling could not begin with a sign either.
+    // In the old mangling, a name cannot begin with a sign either.
     if name.starts_with("_<") { name[1..].to_owned() } else { name }
 }
 
@@ -104,7 +105,7 @@ fn short(name: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// As perf 6.1 prints it.
+    /// Output of perf 6.1.
     const SCRIPT: &str = "\
  4711 
 \tffffffff81a31234 tcp_sendmsg ([kernel.kallsyms])

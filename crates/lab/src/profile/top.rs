@@ -1,14 +1,15 @@
-//! Where the time went, as text: the functions that were running most often.
+//! The functions that were running most often, as a table of text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::stacks::{Frame, Stacks};
 
-/// Lines of the table: what comes later is noise.
+/// Lines of the table: later lines are noise.
 const LINES: usize = 40;
 
-/// A table of the top functions, with who used how much above it. Writing into a string cannot fail.
+/// A table of the top functions, below the share of each process. Writing into a string cannot
+/// fail.
 pub(super) fn text(title: &str, stacks: &Stacks) -> String {
     let total = stacks.total().max(1) as f64;
     let share = |count: u64| 100.0 * count as f64 / total;
@@ -17,7 +18,7 @@ pub(super) fn text(title: &str, stacks: &Stacks) -> String {
     for (frames, count) in stacks.iter() {
         let [role, rest @ ..] = frames else { continue };
         *roles.entry(role.name.as_str()).or_insert(0) += count;
-        // A function that calls itself was running once.
+        // A function that calls itself counts once per sample.
         for frame in rest.iter().collect::<BTreeSet<_>>() {
             *with_callees.entry(frame).or_insert(0) += count;
         }

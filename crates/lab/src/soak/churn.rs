@@ -1,4 +1,4 @@
-//! Visitors that come and go, at a steady pace, so that every part of a run is like the other.
+//! Visitors that come and go at a steady pace, so that all parts of a run are alike.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,17 +11,18 @@ use anyhow::{Context as _, Result, bail, ensure};
 use testkit::stage::try_connect;
 use testkit::wire::reset_on_drop;
 
-/// Each kind with its pace, per minute: in 20 minutes 10,000 aborted downloads and 100,000 failed
-/// dials, a tenth more for what a busy machine leaves undone; and a visit for each second dial.
+/// Each kind of visitor with its pace per minute. 20 minutes make 10,000 aborted downloads and
+/// 100,000 failed dials, a tenth more than needed for the work that a busy machine leaves undone,
+/// and a visit for each second dial.
 const KINDS: [(Kind, u64); 3] = [(Kind::Aborted, 550), (Kind::Failed, 5_500), (Kind::Short, 2_750)];
 
-/// Threads that share a kind's work: one may be held by a busy machine.
+/// Threads that share a kind's work, because a busy machine may hold up one of them.
 const THREADS: u64 = 2;
 
-/// The least that has to be done of what was planned.
+/// The least percentage of the planned work that must be done.
 const DONE_PER_CENT: u64 = 91;
 
-/// What an aborted download reads, at most.
+/// The most bytes that an aborted download reads.
 const TASTE: u64 = 400_000;
 
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +32,12 @@ enum Kind {
     Short,
 }
 
-/// Ports for visitors.
+/// The ports for visitors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) source: u16,
     pub(super) echo: u16,
-    /// Nobody listens behind them: a service and a forward.
+    /// Ports of a service and a forward without a listener behind them.
     pub(super) closed: [u16; 2],
 }
 
@@ -50,13 +51,13 @@ impl Places {
     }
 }
 
-/// Sends until the other end does not want it any more.
+/// Sends until the other end closes.
 pub(super) fn endless(mut stream: TcpStream) {
     let block = [7; 64 << 10];
     while stream.write_all(&block).is_ok() {}
 }
 
-/// Some of everything, so that what is made once is there.
+/// Runs each kind of visitor once, so that memory that is allocated once is allocated.
 pub(super) fn warm_up(places: &Places) -> Result<()> {
     for turn in 0..50 {
         for (kind, _) in KINDS {
@@ -109,7 +110,7 @@ impl Churn {
         Ok(Self { time, done, failed, threads })
     }
 
-    /// One line.
+    /// The progress in one line.
     pub(super) fn progress(&self) -> String {
         let [aborted, dials, short] =
             [0, 1, 2].map(|index| self.done[index].load(Ordering::Relaxed));
@@ -118,8 +119,8 @@ impl Churn {
         format!("{aborted} aborted downloads, {dials} failed dials, {short} short visits{failed}")
     }
 
-    /// Waits for the last visit. The error is the first visit that went wrong, or that there were
-    /// too few.
+    /// Waits for the last visit. The error is the first visit that failed, or that there were too
+    /// few visits.
     pub(super) fn finish(mut self) -> Result<String> {
         for thread in self.threads.drain(..) {
             let Ok(outcome) = thread.join() else { bail!("a thread panicked") };
@@ -135,7 +136,7 @@ impl Churn {
     }
 }
 
-/// Reads some, then goes away: every second time with a reset.
+/// Reads some bytes, then leaves: every second time with a reset.
 fn abort_download(port: u16, turn: u64) -> Result<()> {
     let mut visitor = try_connect(port).context("connecting")?;
     let mut taste = (turn * 7_919) % TASTE + 1;
@@ -152,7 +153,7 @@ fn abort_download(port: u16, turn: u64) -> Result<()> {
     Ok(())
 }
 
-/// A reset, and nothing else: a clean end would look like an answer.
+/// Expects a reset and nothing else: a clean end would look like an answer.
 fn fail_to_dial(port: u16) -> Result<()> {
     let outcome = try_connect(port).and_then(|mut visitor| visitor.read(&mut [0]));
     match outcome {

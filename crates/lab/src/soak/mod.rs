@@ -1,11 +1,11 @@
-//! `cargo xtask soak`: visitors that come and go as badly as they can, for a long time, and whether
-//! both daemons stay as small as they were.
+//! `cargo xtask soak`: visitors come and go abruptly for a long time, and the memory and
+//! descriptors of both daemons must not grow.
 //!
 //! | module | what |
 //! |---|---|
 //! | `churn` | aborted downloads, failed dials, short connections, at a steady pace |
-//! | `sample` | what a daemon has at a moment: memory, descriptors, tasks, streams |
-//! | `verdict` | what counts as flat |
+//! | `sample` | a daemon's resources at a moment: memory, descriptors, tasks, streams |
+//! | `verdict` | the definition of flat |
 
 mod churn;
 mod sample;
@@ -25,35 +25,36 @@ use sample::{Both, Sample};
 use xtask::options;
 use xtask::site::Site;
 
-/// What the daemons free is to be gone from their memory. Left to itself glibc puts buffers of more
-/// than 128 KiB into its heaps once one was freed, where small things that stay keep them from the
-/// system: over 15 minutes a daemon then wanders between 7 and 14 MB, and with this it stays within
-/// 0.1 MB of 4.6. (mallopt(3), "Dynamic mmap threshold".)
+/// Makes glibc return the memory that the daemons free. By default, once a buffer of more than 128
+/// KiB was freed, glibc puts such buffers into its heaps. Small allocations that stay there keep
+/// the heap's memory from the system. Over 15 minutes a daemon then varies between 7 and 14 MB;
+/// with this setting it stays within 0.1 MB of 4.6 MB. (mallopt(3), "Dynamic mmap threshold".)
 const ALLOCATOR: [(&str, &str); 2] =
     [("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
-/// Between two samples.
+/// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Churn before it counts: until then pools of buffers grow to what this load needs, and a run of a minute
-/// would compare a daemon that is still small with one that is not.
+/// Churn before the first counted sample. Until then the pools of buffers grow to the size that
+/// this load needs, and a run of one minute would compare a daemon before this growth with
+/// the same daemon after it.
 const WARM_UP: Duration = Duration::from_secs(40);
 
-/// Before the first sample: a target whose visitor has left is kept open for 5 s.
+/// The pause before the first sample: a target whose visitor has left is kept open for 5 s.
 const REST: Duration = Duration::from_secs(8);
 
-/// How long all that was churned may take to go away.
+/// The time limit for the resources of all visitors to go away.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// How often the progress is told.
+/// The interval of progress lines.
 const TELL: Duration = Duration::from_secs(10);
 
-/// A run.
+/// The options of a run.
 #[derive(Clone, Copy, Debug)]
 struct Options {
-    /// How long; 20 make the counts of the reliability list.
+    /// The duration; 20 minutes reach the counts of the reliability list.
     minutes: f64,
-    /// What the tunnel runs over.
+    /// The transport of the tunnel.
     scheme: Scheme,
 }
 
@@ -83,11 +84,12 @@ fn scheme(name: &str) -> Result<Scheme> {
     })
 }
 
-/// The error says what did not stay flat or failed. Plot and logs stay in `target/soak/`.
+/// Runs the soak. The error has the resources that grew and the visits that failed. Plot and logs
+/// stay in `target/soak/`.
 fn run(site: &Site, options: &Options) -> Result<()> {
     let binary = site.daemon()?;
     let dir = site.target.join("soak");
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let source = Origin::start(churn::endless);
@@ -136,8 +138,8 @@ fn run(site: &Site, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A sample without visitors, so long after the start; where there is a base, once it is reached
-/// or time is up.
+/// A sample without visitors, with `at` as its time. With a base, the sample is taken when the base
+/// is reached or the time is up.
 fn settled(running: &mut Running, base: Option<Both>, at: Duration) -> Result<Both> {
     let start = Instant::now();
     loop {

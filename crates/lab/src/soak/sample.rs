@@ -1,4 +1,4 @@
-//! What both daemons have at a moment.
+//! The resources of both daemons at a moment.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use testkit::stage::Running;
 
-/// One daemon.
+/// The resources of one daemon.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// Bytes, without what is only mapped from files.
+    /// Resident bytes, without pages that are only mapped from files.
     pub(super) resident: u64,
     pub(super) descriptors: u64,
     pub(super) tasks: u64,
     pub(super) streams: u64,
 }
 
-/// Both, so long after the start of the churn.
+/// The resources of both daemons, `at` after the start of the churn.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Both {
     pub(super) at: Duration,
@@ -25,7 +25,7 @@ pub(super) struct Both {
 }
 
 impl Both {
-    /// Now. The error says which daemon has ended.
+    /// Takes a sample now. The error names a daemon that has ended.
     pub(super) fn of(running: &mut Running, at: Duration) -> Result<Self> {
         let told = ["server", "client"].map(|role| running.status(role));
         let [server, client] = told;

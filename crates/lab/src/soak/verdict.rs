@@ -1,20 +1,20 @@
-//! What counts as flat. A daemon that has warmed up in the first quarter of a run may not be larger
-//! in the last quarter than in the second, compared by the median; and when all visitors have gone,
-//! nothing of them may be left.
+//! The definition of flat. A daemon has warmed up in the first quarter of a run. Its median in the
+//! last quarter may not exceed its median in the second quarter. After all visitors have left, none
+//! of their resources may remain.
 
 use super::sample::{Both, Sample};
 
-/// What noise may add: this share of the second quarter …
+/// The growth that counts as noise: this share of the second quarter …
 const SHARE: f64 = 0.05;
 
-/// … or this much, whatever is more. Memory: a few buffers of the pool.
+/// … or this number of bytes, whichever is more: a few buffers of the pool.
 const RESIDENT: f64 = 2.0 * 1024.0 * 1024.0;
 
-/// Descriptors and tasks: visitors that happen to be there in one median and not in the other.
+/// Noise in descriptors and tasks: visitors that are present in one median and not in the other.
 const THINGS: f64 = 16.0;
 
-/// Descriptors and tasks that a daemon at rest may have more than at first: a question that is
-/// being answered, a name being resolved.
+/// Descriptors and tasks that a daemon at rest may have in addition to the base: a request that is
+/// being answered, a name that is being resolved.
 const REST: u64 = 4;
 
 type Part = (&'static str, fn(&Both) -> &Sample);
@@ -27,8 +27,8 @@ const QUANTITIES: [Quantity; 3] = [
     ("tasks", THINGS, |sample| sample.tasks),
 ];
 
-/// `churned` begins with the sample before the churn; `after` is when all have gone. What is not
-/// flat, a line each.
+/// Returns a line for each resource that is not flat. `churned` begins with the sample before the
+/// churn; `after` was taken after all visitors had left.
 pub(super) fn judge(churned: &[Both], after: &Both) -> Vec<String> {
     let mut complaints = Vec::new();
     for (name, part) in PARTS {
@@ -55,7 +55,7 @@ pub(super) fn judge(churned: &[Both], after: &Both) -> Vec<String> {
     complaints
 }
 
-/// Whether nothing is left of visitors. Memory may be kept for the next ones.
+/// Whether no resource of visitors remains. Memory may be kept for later visitors.
 pub(super) fn is_back(base: &Both, now: &Both) -> bool {
     PARTS.iter().all(|(_, part)| {
         let (base, now) = (part(base), part(now));

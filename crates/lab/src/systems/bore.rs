@@ -1,5 +1,5 @@
-//! bore: a connection of its own for each visitor, made when the visitor comes; one client process
-//! per service. It has no options that concern speed. Its server's port cannot be chosen, so each
+//! bore: a connection for each visitor, made when the visitor comes, and one client process per
+//! service. It has no options that concern speed. Its server's port cannot be chosen, so each
 //! server has a loopback address of its own.
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use super::scene::Scene;
 use crate::peers::program;
 
-/// Where clients connect: a constant of bore.
+/// The port where clients connect: a constant of bore.
 const CONTROL: u16 = 7835;
 
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
@@ -29,7 +29,7 @@ pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An address where nobody has its port.
+/// A loopback address where bore's port is free.
 fn home() -> Result<Ipv4Addr> {
     (1..=u8::MAX)
         .map(|n| Ipv4Addr::new(127, 0, 7, n))
@@ -37,7 +37,7 @@ fn home() -> Result<Ipv4Addr> {
         .with_context(|| format!("port {CONTROL} is taken on every address that was tried"))
 }
 
-/// No line for each visitor, and why it ended without a backtrace behind it.
+/// Suppresses the log line for each visitor, and backtraces after an error.
 fn quiet(command: &mut Command) -> &mut Command {
     command.env("RUST_LOG", "warn").env("RUST_BACKTRACE", "0")
 }

@@ -1,5 +1,5 @@
-//! chisel: SSH channels in a WebSocket, all visitors on one connection. Its own encryption cannot be
-//! turned off; no TLS around it. Nothing else to choose.
+//! chisel: SSH channels in a WebSocket, with all visitors on one connection. Its own encryption
+//! cannot be turned off, so there is no TLS around it. There are no other choices.
 
 use std::process::Command;
 

@@ -1,5 +1,6 @@
-//! evproxy: a proxy on epoll, two processes one behind the other as with haproxy. One worker per core,
-//! no limits. After its documentation; not run where this was written.
+//! evproxy: a proxy based on epoll, two processes in sequence as with haproxy, one worker per core,
+//! no limits. Set up from its documentation; not run on the
+//! machine where this module was written.
 
 use std::process::Command;
 
@@ -26,7 +27,7 @@ fn config(hops: &[Hop]) -> String {
                 "type": "tcp",
                 "bindaddr": hop.from.to_string(),
                 "upstreamaddrs": hop.to.to_string(),
-                // In seconds; without them its configuration file says none.
+                // In seconds. evproxy's own configuration file sets none.
                 "dialtimeout": 15,
                 "writetimeout": 30,
             })

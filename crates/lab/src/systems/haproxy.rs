@@ -1,5 +1,4 @@
-//! Two haproxy processes in TCP mode, one behind the other: the same path that a tunnel has, without
-//! a mux.
+//! Two haproxy processes in TCP mode, in sequence: the same path as a tunnel, without a mux.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -19,9 +18,9 @@ pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Splicing, which its manual has for bulk; a thread per core and buffers of 16 KiB are its defaults,
-/// and it advises against larger ones. `TCP_NODELAY` is always on, and the limit of connections follows
-/// from that of descriptors.
+/// The configuration uses splicing, which the manual recommends for bulk data. A thread per core
+/// and buffers of 16 KiB are defaults, and the manual advises against larger buffers. `TCP_NODELAY`
+/// is always on, and the limit of connections follows from the limit of descriptors.
 fn config(hops: &[Hop]) -> String {
     let mut text = String::from(
         "defaults\n    mode tcp\n    option splice-auto\n    timeout connect 5s\n    \

@@ -1,6 +1,7 @@
-//! hysteria 2: a stream of QUIC for each visitor, with BBR, as no rate is given. Forwarding by the client,
-//! so the visitors' side is the client. Windows as its page on performance has them. After its
-//! documentation; not run where this was written.
+//! hysteria 2: a QUIC stream for each visitor, with BBR, because no rate is given. The client
+//! forwards, so the visitors' side is the client. The windows are those of its documentation on
+//! performance. Set up from its documentation; not run on the machine where
+//! this module was written.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,7 +12,7 @@ use super::ours;
 use super::scene::{Scene, Way, free};
 use crate::peers::program;
 
-/// In bytes, 2:5.
+/// Windows in bytes; stream to connection is 2:5.
 const WINDOWS: &str = "initStreamReceiveWindow: 26843545, maxStreamReceiveWindow: 26843545, \
                        initConnReceiveWindow: 67108864, maxConnReceiveWindow: 67108864";
 
@@ -29,7 +30,7 @@ pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// More streams than the default of 1,024: one per visitor.
+/// More streams than the default of 1,024, because each visitor needs a stream.
 fn server(between: SocketAddr) -> String {
     format!(
         "listen: {between}\n\

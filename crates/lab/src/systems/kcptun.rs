@@ -1,6 +1,7 @@
-//! kcptun: streams of smux in one KCP session, from a client that listens to a server that dials: the
-//! visitors' side is the client. A pair of processes per target. Its README's fast set-up: `fast3`, no
-//! compression, 16 MiB of socket buffer, wide windows; encrypted, with its default FEC 10/3.
+//! kcptun: smux streams in one KCP session, from a client that listens to a server that dials, so
+//! the visitors' side is the client. A pair of processes per target. The settings are the fast
+//! set-up of its README: `fast3`, no compression, 16 MiB of socket buffer, wide windows; encrypted,
+//! with its default FEC 10/3.
 
 use std::process::Command;
 
@@ -9,7 +10,8 @@ use anyhow::Result;
 use super::scene::{Scene, free};
 use crate::peers::program;
 
-/// Both ends must agree on these. Windows in packets: the rate is bound by window × MTU / RTT.
+/// Options on which both ends must agree. Windows are in packets: the rate is bound by window × MTU
+/// / RTT.
 const OPTIONS: &[&str] = &[
     "--mode",
     "fast3",

@@ -1,18 +1,18 @@
-//! The systems under test: ours over each transport, and what others use for the same purpose. Each
-//! is a value that knows what it needs and how its daemons are configured and started, so that
-//! `cargo xtask bench` treats them all alike.
+//! The systems under test: `tunnel` over each transport, and other projects' tunnels and proxies.
+//! Each system is a value with its needs and with the configuration and start of its daemons, so
+//! that `cargo xtask bench` treats all systems alike.
 //!
 //! | module | what |
 //! |---|---|
 //! | `scene` | a system that is being started: its folder, files, daemons and ports |
-//! | `reach` | whether a visitor gets through to an origin |
+//! | `reach` | checks that a visitor gets through to an origin |
 //! | `running` | [`Running`]: the daemons, alive until dropped |
 //! | `trial` | `cargo xtask systems`: each system once against an echo |
 //! | the others | one system or family each |
 //!
-//! Two daemons each: one where visitors come in ("server"), one beside the origins ("client"). What
-//! was chosen where a system leaves a choice is said in its module: the fast set-up that its own
-//! documentation recommends.
+//! A system has two daemons: a "server" where visitors connect, and a "client" beside the origins.
+//! If a system leaves a choice, its module uses the fast set-up that the system's documentation
+//! recommends, and describes it.
 
 mod bore;
 mod chisel;
@@ -45,40 +45,40 @@ use xtask::site::Site;
 /// A reverse proxy without a tunnel.
 const NGINX: &str = "nginx-wss";
 
-/// Something that carries connections from visitors to origins.
+/// A system that carries connections from visitors to origins.
 #[derive(Debug)]
 pub(crate) struct System {
-    /// What it is and over which transport: `rathole-tls`.
+    /// The program and its transport: `rathole-tls`.
     pub(crate) name: &'static str,
     needs: &'static [Need],
     start: fn(&mut Scene<'_>) -> Result<()>,
 }
 
-/// Where visitors want to get.
+/// A target of visitors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// Of letters and digits: it becomes the name of a service.
+    /// A name of letters and digits, because it becomes the name of a service.
     pub(crate) name: &'static str,
-    /// On the loopback interface, IPv4.
+    /// An IPv4 address of the loopback interface.
     pub(crate) address: SocketAddr,
 }
 
-/// What has to be there before a system can be started.
+/// A requirement for starting a system.
 #[derive(Clone, Copy, Debug)]
 enum Need {
     /// The binary at [`Site::tunnel`]: it is measured, or its certificates are used.
     Tunnel,
     /// The binary at [`Site::former`].
     Former,
-    /// The load programs: one of them is a part of it.
+    /// The load programs: a part of the system is one of them.
     Load,
-    /// One of [`peers`].
+    /// A peer of [`peers`].
     Peer(&'static str),
     /// Another program of this machine.
     Program(&'static str),
 }
 
-/// All systems: what they are compared with, ours, then the others.
+/// All systems: the references, then `tunnel`, then the others.
 pub(crate) const fn all() -> &'static [System] {
     use Need::{Former, Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
@@ -119,12 +119,12 @@ pub(crate) const fn all() -> &'static [System] {
 }
 
 impl System {
-    /// `None`: it can be started here. Else why it is left out of a run.
+    /// The reason why the system is left out of a run. `None`: it can be started on this machine.
     pub(crate) fn lacking(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| need.lacking(site))
     }
 
-    /// Which version is installed, of the systems of others.
+    /// The installed version, for systems of other projects.
     pub(crate) fn version(&self, site: &Site) -> Option<String> {
         self.needs.iter().find_map(|need| match need {
             Need::Peer(name) => peers::version(site, name),
@@ -132,23 +132,25 @@ impl System {
         })
     }
 
-    /// Whether it is `tunnel`, of this checkout or an older one.
+    /// Whether the system is `tunnel`, built from this checkout or from an older revision.
     pub(crate) fn is_ours(&self) -> bool {
         self.name.starts_with("tunnel-") || self.name.starts_with("former-")
     }
 
-    /// Whether it is a proxy with a connection of its own for each visitor on both of its sides: twice
-    /// the descriptors in one process.
+    /// Whether the system is a proxy with a connection for each visitor on both of its sides. Such
+    /// a proxy needs twice the descriptors in one process.
     pub(crate) fn is_bridge(&self) -> bool {
         self.name == NGINX
     }
 
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
-    /// Files and logs go to `dir`, which exists and is this run's alone. A server of ours knows so many
+    /// Files and logs go to `dir`, which exists and belongs to this run alone. A server of `tunnel`
+    /// knows `clients` additional clients, named c0, c1, and so on.
     /// more clients, by the names c0, c1, and so on.
     ///
     /// # Errors
-    /// What did not start or did not let a visitor through, with the last lines of the logs.
+    /// The daemon that did not start or the way that no visitor passed, with the last lines of the
+    /// logs.
     pub(crate) fn start(
         &self,
         site: &Site,
@@ -156,7 +158,7 @@ impl System {
         origins: &[Origin],
         clients: u32,
     ) -> Result<Running> {
-        // The daemons work there, and files name files.
+        // The daemons work in this folder, and their configuration refers to files in it.
         let dir = &dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
         let mut scene = Scene::new(site, dir, origins, clients);
         (self.start)(&mut scene)
@@ -188,7 +190,7 @@ impl Need {
     }
 }
 
-/// No daemon at all: what the others are measured against.
+/// No daemon at all: the reference for the other systems.
 fn direct(scene: &mut Scene<'_>) -> Result<()> {
     for way in &mut scene.ways {
         way.entrance = way.target;

@@ -1,5 +1,5 @@
-//! nginx with TLS in front of WebSockets, as many users have it: `tunnel-nginx` is the tunnel behind
-//! it, `nginx-wss` what it passes by itself, between two `load bridge` that do nothing but speak
+//! nginx with TLS in front of WebSockets, a set-up of many users. `tunnel-nginx` is the tunnel
+//! behind nginx. `nginx-wss` is nginx alone, between two `load bridge` processes that only speak
 //! WebSocket for each visitor.
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use super::ours::certificates;
 use super::scene::{Scene, free};
 use crate::bench::load_program;
 
-/// A WebSocket per visitor.
+/// nginx alone, with a WebSocket per visitor.
 pub(super) fn alone(scene: &mut Scene<'_>) -> Result<()> {
     certificates(scene)?;
     let load = load_program(scene.site);
@@ -41,8 +41,8 @@ pub(super) fn alone(scene: &mut Scene<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Starts nginx with the certificates of the scene; each place is a path and who serves it. Returns
-/// where it listens.
+/// Starts nginx with the certificates of the scene, and returns its address. Each place is a path
+/// and the address of its server.
 pub(super) fn start(
     scene: &mut Scene<'_>,
     places: &[(&'static str, SocketAddr)],
@@ -56,7 +56,7 @@ pub(super) fn start(
     Ok(address)
 }
 
-/// One process, so that what it uses is seen. Else as `examples/nginx/nginx.conf`.
+/// One process, so that its resources can be measured. Otherwise as `examples/nginx/nginx.conf`.
 fn conf(dir: &Path, address: SocketAddr, places: &[(&'static str, SocketAddr)]) -> String {
     let mut text = format!(
         "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr error;\n\

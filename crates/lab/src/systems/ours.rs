@@ -1,5 +1,6 @@
-//! `tunnel` itself. One worker and one link per side: with load, origins and both daemons on the
-//! same few cores more threads only take turns, and figures per worker say what a core carries.
+//! `tunnel` itself, with one worker and one link per side. The load, the origins and both daemons
+//! share a few cores, so more threads would only compete, and figures per worker show the capacity
+//! of one core.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ pub(super) fn quic(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "quic")
 }
 
-/// The binary that `TUNNEL_FORMER` names.
+/// As [`tcp`], with the binary that `TUNNEL_FORMER` names.
 pub(super) fn former_tcp(scene: &mut Scene<'_>) -> Result<()> {
     former(scene, "tcp")
 }
@@ -51,7 +52,7 @@ fn former(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
     start_with(scene, &binary, scheme)
 }
 
-/// A server of `ws://`, and a client that asks nginx for `wss://`.
+/// A `ws://` server behind nginx, and a client that connects to nginx by `wss://`.
 pub(super) fn behind_nginx(scene: &mut Scene<'_>) -> Result<()> {
     let address = free();
     certificates(scene)?;
@@ -73,7 +74,8 @@ fn start_with(scene: &mut Scene<'_>, binary: &Path, scheme: &str) -> Result<()> 
     launch(scene, binary, address, &url, &url)
 }
 
-/// The server listens at `address` as the one URL says, the client dials the other.
+/// Starts a server that listens at `address` with the URL `listen`, and a client that dials the URL
+/// `dial`.
 fn launch(
     scene: &mut Scene<'_>,
     binary: &Path,
@@ -95,7 +97,7 @@ fn launch(
         let mut command = tunnel(binary, &[role, "--config"]);
         scene.spawn(role, command.arg(file).env("HOME", scene.dir))?;
         if role == "server" {
-            // A client that comes too early waits before it tries again.
+            // A client that starts too early waits before its second attempt.
             scene.wait_listening(address)?;
         }
     }
@@ -107,24 +109,25 @@ fn has_tls(url: &str) -> bool {
     scheme.is_some_and(|scheme| scheme.tls)
 }
 
-/// An authority and a certificate for a server on this machine: `ca.crt`, `server.crt`, `server.key`.
+/// Makes an authority and a certificate for a server on this machine: `ca.crt`, `server.crt`,
+/// `server.key`.
 pub(super) fn certificates(scene: &Scene<'_>) -> Result<()> {
     let args = ["generate", "certs", "--server", "localhost", "127.0.0.1", "--output"];
     said(&run(tunnel(&scene.site.tunnel, &args).arg(scene.dir))).map(drop)
 }
 
-/// What was printed by a command that must succeed.
+/// The output of a command that must succeed.
 pub(super) fn said(output: &Output) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// What both files share.
+/// The values that both files share.
 #[derive(Debug)]
 struct End<'a> {
     /// The server's listener.
     listen: &'a str,
-    /// Where the client finds it.
+    /// The URL where the client finds the server.
     dial: &'a str,
     token: &'a str,
     dir: &'a Path,
@@ -149,7 +152,7 @@ impl End<'_> {
         )
     }
 
-    /// Further clients of the server, as many as that.
+    /// Configuration of `count` additional clients of the server.
     fn others(&self, count: u32) -> String {
         let token = self.token;
         (0..count).map(|n| format!("  - {{ name: c{n}, token: \"{token}\" }}\n")).collect()

@@ -1,6 +1,6 @@
-//! QMux: a stream of QUIC for each visitor, mutual TLS; a listener and a client process per service. Its
-//! default of 100 streams, beyond which visitors wait, is raised. After its documentation; not run
-//! where this was written.
+//! QMux: a QUIC stream for each visitor, mutual TLS, and a listener and a client process per
+//! service. Its default limit of 100 streams is raised, because visitors beyond the limit wait. Set
+//! up from its documentation; not run on the machine where this module was written.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -12,7 +12,7 @@ use super::ours;
 use super::scene::{Scene, Way, free};
 use crate::peers::program;
 
-/// More visitors at a time than any load has.
+/// More visitors than any load has at the same time.
 const STREAMS: u32 = 100_000;
 
 pub(super) fn start(scene: &mut Scene<'_>) -> Result<()> {

@@ -1,5 +1,6 @@
-//! rathole: no mux, a connection of its own for each visitor out of a warm pool. `nodelay`, which its
-//! documentation recommends for latency, is its default; no heartbeat and no log line for a visitor.
+//! rathole: no mux; each visitor gets a connection from a warm pool. `nodelay`, which its
+//! documentation recommends for latency, is its default. There is no heartbeat and no log line for
+//! a visitor.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use super::ours;
 use super::scene::{Scene, Way, free};
 use crate::peers::program;
 
-/// Protects a key that lives as long as a run of the bench.
+/// The password of a key that lives as long as a run of the bench.
 const PASSWORD: &str = "bench";
 
 pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
@@ -38,7 +39,8 @@ pub(super) fn tls(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, [server, client.to_owned()])
 }
 
-/// `transport`: what follows the head of that table in the server's file and in the client's.
+/// `transport`: the lines after the head of that table in the server's file and in the client's
+/// file.
 fn start(scene: &mut Scene<'_>, transport: [String; 2]) -> Result<()> {
     let program = program(scene.site, "rathole")?;
     let between = free();

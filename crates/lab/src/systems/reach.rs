@@ -1,6 +1,6 @@
-//! Whether a visitor gets through to an origin. Most systems accept visitors before the other side
-//! is there, and no byte may be sent to an origin whose protocol is unknown here. So the proof is a
-//! connection that the origin has and did not have before, read from `/proc`.
+//! Checks that a visitor gets through to an origin. Most systems accept visitors before the other
+//! side is there, and no byte may be sent to an origin whose protocol is unknown here. So the proof
+//! is a new connection of the origin, read from `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,23 +13,25 @@ use anyhow::{Result, ensure};
 
 use super::scene::{Scene, Way};
 
-/// Until visitors get through to all origins: 5 times what the slowest system takes on a busy
-/// machine.
+/// The time until visitors get through to all origins: 5 times the time of the slowest system on a
+/// busy machine.
 const READY: Duration = Duration::from_secs(30);
 
-/// How long one visitor is tried: an early one may wait for a peer that looks again after a second.
+/// The time limit of one visitor: an early visitor may wait for a peer that tries again after a
+/// second.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long the origin may still see that visitor afterwards. iperf3 serves one client at a time.
+/// The time limit for the origin to lose that visitor. iperf3 serves one client at a time.
 const GONE: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// The pause between two checks.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A remote end as the kernel prints it.
 type Ends = BTreeSet<String>;
 
-/// Waits until a visitor gets through to every origin, and until the origins have lost it again.
+/// Waits until a visitor gets through to every origin, and until the origins have lost the visitor
+/// again.
 pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
     let start = Instant::now();
     for way in scene.ways.clone() {
@@ -45,11 +47,11 @@ pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
             thread::sleep(LOOK);
         }
     }
-    // One that ended because its port is in use may have left the visitors to somebody else's.
+    // A daemon that ended because its port is in use may have left the visitors to another process.
     scene.daemons.check()
 }
 
-/// Whether one visitor gets there.
+/// Whether one visitor gets through.
 fn visit(way: &Way) -> bool {
     let before = connected(way.target.port());
     let Ok(mut visitor) = TcpStream::connect_timeout(&way.entrance, PATIENCE) else { return false };
@@ -72,8 +74,8 @@ fn visit(way: &Way) -> bool {
     true
 }
 
-/// Whether the connection was ended by the other side; waits one [`LOOK`] to see it. What an origin
-/// says by itself is of no interest.
+/// Whether the other side ended the connection; waits for one [`LOOK`]. Data from the origin is
+/// ignored.
 fn has_ended(visitor: &mut TcpStream) -> bool {
     if visitor.set_read_timeout(Some(LOOK)).is_err() {
         return true;
@@ -84,7 +86,7 @@ fn has_ended(visitor: &mut TcpStream) -> bool {
     }
 }
 
-/// Who is connected to a service on this local port.
+/// The remote ends that are connected to a service on this local port.
 fn connected(port: u16) -> Ends {
     let mut ends = Ends::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {

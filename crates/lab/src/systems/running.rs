@@ -1,4 +1,4 @@
-//! Daemons that carry visitors, alive until dropped.
+//! The daemons of a started system, which run until they are dropped.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -8,26 +8,26 @@ use std::process::Command;
 use anyhow::{Context as _, Error, Result, bail};
 use testkit::stage::Daemon;
 
-/// How many last lines of a log an error shows.
+/// The number of last lines of a log in an error.
 const LAST_LINES: usize = 8;
 
 /// A started system.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Where visitors of an origin connect.
+    /// Origin names, and the addresses where their visitors connect.
     addresses: Vec<(&'static str, SocketAddr)>,
     login: Option<Login>,
     pids: Vec<u32>,
     daemons: Daemons,
 }
 
-/// What a client of ours has to know.
+/// The values that a client of `tunnel` needs to log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Login {
-    /// `tls://…` or `tcp://…`.
+    /// The server's URL: `tls://…` or `tcp://…`.
     pub(crate) server: String,
     pub(crate) token_file: PathBuf,
-    /// Whom it trusts to certify the server.
+    /// The authority that certifies the server.
     pub(crate) authority: Option<PathBuf>,
 }
 
@@ -41,47 +41,47 @@ impl Running {
         Self { addresses, login, pids, daemons }
     }
 
-    /// Where visitors of this origin connect.
+    /// The address where visitors of this origin connect.
     ///
     /// # Panics
-    /// When it is none of those that the system was started with.
+    /// When the system was started without this origin.
     pub(crate) fn address(&self, origin: &str) -> SocketAddr {
         let found = self.addresses.iter().find(|(name, _)| *name == origin);
         found.unwrap_or_else(|| panic!("no origin was called {origin}")).1
     }
 
-    /// How more clients log in to a server of ours.
+    /// The values for more clients of a `tunnel` server.
     pub(crate) const fn login(&self) -> Option<&Login> {
         self.login.as_ref()
     }
 
-    /// All daemons, those of the visitors' side first. None for `direct`.
+    /// The process ids of all daemons, visitors' side first. Empty for `direct`.
     pub(crate) fn pids(&self) -> &[u32] {
         &self.pids
     }
 
-    /// No daemon has ended by itself.
+    /// Checks that no daemon has ended by itself.
     ///
     /// # Errors
-    /// Which one has, and the last lines of the logs.
+    /// The name of the ended daemon, and the last lines of the logs.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.daemons.check().map_err(|error| self.daemons.with_logs(error))
     }
 }
 
-/// In the order of their start. Each is killed by its number when dropped.
+/// Daemons in the order of their start. Each is killed by its process id when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Daemons(Vec<Daemon>);
 
 impl Daemons {
-    /// Starts one in `dir`; its log is `NAME.log`.
+    /// Starts a daemon in `dir`; its log is `NAME.log`.
     pub(super) fn spawn(&mut self, name: &str, dir: &Path, command: &mut Command) -> Result<()> {
         let daemon = Daemon::try_start(name, dir, command.current_dir(dir));
         self.0.push(daemon.with_context(|| format!("starting {command:?}"))?);
         Ok(())
     }
 
-    /// None has ended.
+    /// Checks that no daemon has ended.
     pub(super) fn check(&mut self) -> Result<()> {
         match self.0.iter_mut().find_map(|d| (!d.is_running()).then_some(d.name())) {
             Some(name) => bail!("{name} has ended by itself"),
@@ -89,7 +89,7 @@ impl Daemons {
         }
     }
 
-    /// The error with the last lines of every log.
+    /// Adds the last lines of every log to the error.
     pub(super) fn with_logs(&self, error: Error) -> Error {
         let mut text = format!("{error:#}");
         for daemon in &self.0 {

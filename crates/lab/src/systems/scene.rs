@@ -1,5 +1,5 @@
-//! A system that is being started. What is started here ends when it is dropped, so an error on
-//! the way leaves nothing behind.
+//! A system that is being started. Daemons end when the scene is dropped, so an error during the
+//! start leaves no process behind.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,14 +17,14 @@ use super::Origin;
 use super::running::{Daemons, Login, Running};
 use xtask::site::Site;
 
-/// How long a daemon may take until it listens: 5 times what the slowest needs on a busy machine.
+/// The time limit for a daemon to listen: 5 times the need of the slowest on a busy machine.
 const LISTENS: Duration = Duration::from_secs(15);
 
-/// From a visitor to an origin.
+/// A way from visitors to one origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Way {
     pub(super) name: &'static str,
-    /// Where visitors connect; free so far.
+    /// The address where visitors connect; no socket uses it yet.
     pub(super) entrance: SocketAddr,
     pub(super) target: SocketAddr,
 }
@@ -37,15 +37,15 @@ pub(super) struct Hop {
     pub(super) to: SocketAddr,
 }
 
-/// What a system's `start` works with.
+/// The environment of a system's `start` function.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) dir: &'a Path,
     pub(super) ways: Vec<Way>,
-    /// How many clients a server of ours is to know beside its own.
+    /// The number of additional clients that a `tunnel` server must know.
     pub(super) clients: u32,
-    /// How they log in.
+    /// The values for their login.
     pub(super) login: Option<Login>,
     pub(super) daemons: Daemons,
 }
@@ -58,8 +58,8 @@ impl<'a> Scene<'a> {
         Self { site, dir, ways, clients, login: None, daemons: Daemons::default() }
     }
 
-    /// For systems that know no tunnel: the ways of a proxy where visitors come in, and of one
-    /// behind it.
+    /// For systems without a tunnel: the hops of the proxy where visitors connect, and of a second
+    /// proxy behind it.
     pub(super) fn two_hops(&self) -> [(&'static str, Vec<Hop>); 2] {
         let halves = self.ways.iter().map(|&Way { name, entrance, target }| {
             let between = free();
@@ -69,8 +69,8 @@ impl<'a> Scene<'a> {
         [("server", first), ("client", second)]
     }
 
-    /// Writes a file for the daemons and says where it is. It may hold a token, so others cannot
-    /// read it.
+    /// Writes a file for the daemons and returns its path. Other users cannot read it, because it
+    /// may hold a token.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf> {
         let path = self.dir.join(name);
         let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path);
@@ -79,17 +79,18 @@ impl<'a> Scene<'a> {
         Ok(path)
     }
 
-    /// Starts a daemon; its log is `NAME.log`. Those of the visitors' side first.
+    /// Starts a daemon; its log is `NAME.log`. Daemons of the visitors' side come first.
     pub(super) fn spawn(&mut self, name: &str, command: &mut Command) -> Result<()> {
         self.daemons.spawn(name, self.dir, command)
     }
 
-    /// Waits until one of the daemons listens on this TCP port. Asking does not connect.
+    /// Waits until a daemon listens on this TCP port. The check makes no connection.
     pub(super) fn wait_listening(&mut self, address: SocketAddr) -> Result<()> {
         self.wait(address, |address| is_listening(address.port()))
     }
 
-    /// For a port that others have on other addresses: asks by connecting.
+    /// As [`Self::wait_listening`], for a port that other sockets use on other addresses: it checks
+    /// by connecting.
     pub(super) fn wait_accepting(&mut self, address: SocketAddr) -> Result<()> {
         self.wait(address, |address| TcpStream::connect(address).is_ok())
     }
@@ -110,7 +111,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// A loopback address whose port nobody uses.
+/// A loopback address with a free port.
 pub(super) fn free() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
@@ -119,7 +120,7 @@ pub(super) fn free() -> SocketAddr {
 pub(super) mod tests {
     use super::*;
 
-    /// A way from this port to that one.
+    /// A way from the port `entrance` to the port `target`.
     pub(in crate::systems) fn way(name: &'static str, entrance: u16, target: u16) -> Way {
         let [entrance, target] = [entrance, target].map(|port| ([127, 0, 0, 1], port).into());
         Way { name, entrance, target }

@@ -1,5 +1,5 @@
-//! `cargo xtask systems`: starts each system once with a little echo as its origin and sends bytes
-//! through, so that a broken set-up is seen before anything is measured.
+//! `cargo xtask systems`: starts each system once with a small echo as its origin and sends bytes
+//! through it. A broken set-up is found before anything is measured.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,10 +15,10 @@ use super::{Origin, System, all};
 use xtask::options;
 use xtask::site::Site;
 
-/// Through the system and back: more than fits into the socket buffers on the way.
+/// The bytes sent through the system and back: more than the socket buffers on the way hold.
 const BYTES: usize = 8 << 20;
 
-/// For that, with the slowest system on a busy machine.
+/// The time limit for these bytes, with the slowest system on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// `cargo xtask systems [NAME…]`.
@@ -62,7 +62,7 @@ fn try_all(site: &Site, systems: &[&System]) -> Result<()> {
 
 fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
     let dir = site.target.join("systems").join(system.name);
-    // What a former run left.
+    // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
     let start = Instant::now();
@@ -82,7 +82,7 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
     ))
 }
 
-/// Sends bytes and gets the same bytes back.
+/// Sends bytes and checks that the same bytes come back.
 fn echo(address: SocketAddr) -> Result<()> {
     let visitor = TcpStream::connect(address)?;
     visitor.set_read_timeout(Some(DEADLINE))?;

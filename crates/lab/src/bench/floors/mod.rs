@@ -1,18 +1,23 @@
-//! `benches/floors.toml`: what must not get worse, and whether a run holds it.
+//! `benches/floors.toml`: the performance floors of the project, and the check of a run against
+//! them.
 //!
 //! ```toml
 //! [[floor]]
-//! case = "http-100"          # of which case
-//! system = "tunnel-tcp"      # and which system
+//! case = "http-100"          # the case
+//! system = "tunnel-tcp"      # the system
 //! ratio_to = "direct"        # the rate, relative to this system's in the same round
 //! at_least = 0.48            # the median of those ratios
 //! ```
 //!
-//! Instead of `ratio_to` one of: `p99_ratio_to = SYSTEM` (the 99th percentile, relative to another
-//! system's), `case_ratio_to = CASE` (the rate, relative to the same system's in another case of the
-//! same round), `figure = KEY` (a figure itself: `cpu_us_per_request`, `p99_ms`, …). The bound is
-//! `at_least` or `at_most`. Several floors may share what they compare; a floor without effect is
-//! refused: an unknown key, case, system or figure is an error.
+//! Instead of `ratio_to`, a floor may have one of these keys:
+//!
+//! - `p99_ratio_to = SYSTEM`: the 99th percentile, relative to another system's.
+//! - `case_ratio_to = CASE`: the rate, relative to the same system's rate in another case of the
+//!   same round.
+//! - `figure = KEY`: a figure itself (`cpu_us_per_request`, `p99_ms`, …).
+//!
+//! The bound is `at_least` or `at_most`. Several floors may compare the same things. A floor
+//! without effect is refused: an unknown key, case, system or figure is an error.
 
 mod parse;
 mod verdict;
@@ -23,7 +28,7 @@ use super::figure::Figure;
 pub(super) use parse::parse;
 pub(super) use verdict::{Verdict, judge};
 
-/// One entry.
+/// One floor of the file.
 #[derive(Debug)]
 pub(super) struct Floor {
     case: &'static Case,
@@ -32,12 +37,12 @@ pub(super) struct Floor {
     bound: Bound,
 }
 
-/// What is compared with the bound.
+/// The value that is compared with the bound.
 #[derive(Debug)]
 enum What {
-    /// A figure relative to that of another system.
+    /// A figure relative to the same figure of another system.
     ToSystem(Figure, &'static str),
-    /// The rate relative to that in another case.
+    /// The rate relative to the rate in another case.
     ToCase(&'static Case),
     Figure(Figure),
 }

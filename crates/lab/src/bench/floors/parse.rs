@@ -1,4 +1,4 @@
-//! From TOML to floors.
+//! Parses the floors from TOML.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::bench::figure::Figure;
 const SUBJECTS: [&str; 4] = ["ratio_to", "p99_ratio_to", "case_ratio_to", "figure"];
 const BOUNDS: [&str; 2] = ["at_least", "at_most"];
 
-/// Reads the file. `systems` are the names of all systems there are, installed or not.
+/// Reads the file. `systems` are the names of all known systems, installed or not.
 pub(crate) fn parse(text: &str, systems: &[&'static str]) -> Result<Vec<Floor>> {
     let file: Value = basic_toml::from_str(text).context("not TOML")?;
     let table = file.as_object().context("not a table")?;

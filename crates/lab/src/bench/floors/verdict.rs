@@ -1,21 +1,21 @@
-//! Whether a run holds a floor.
+//! Decides whether a run meets a floor.
 
 use super::{Bound, Floor, What};
 use crate::bench::figure::{Figure, number};
 use crate::bench::outcome::{Outcome, Row};
 use crate::bench::spread::Spread;
 
-/// About one floor, with the line that says it.
+/// The verdict about one floor, with the line that reports it.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     Held(String),
     Missed(String),
-    /// The run has not what it takes to tell.
+    /// The run lacks figures that the floor needs.
     Skipped(String),
 }
 
-/// Judges a floor by what a run found. `left_out` has the systems that could not be started here,
-/// with the reason.
+/// Judges a floor by the figures of a run. `left_out` lists the systems that could not be started
+/// on this machine, with the reasons.
 pub(crate) fn judge(
     floor: &Floor,
     outcomes: &[Outcome],
@@ -40,7 +40,8 @@ pub(crate) fn judge(
     }
 }
 
-/// With one digit more than in tables, so that a figure beside its floor does not look equal.
+/// Formats a value with one digit more than in tables, so that a figure close to its floor does not
+/// look equal to it.
 fn precise(value: f64) -> String {
     if value < 10.0 { format!("{value:.3}") } else { number(value) }
 }
@@ -63,7 +64,7 @@ fn found(
             ))
         })
     };
-    // A failure of the own system is a missed floor; the other's is no reason to blame anybody.
+    // A failure of the floor's own system is a missed floor; a failure of the other system is not.
     let own = row(floor.case.name, floor.system)?;
     if let Some(error) = own.error() {
         return Err(missed(error));

@@ -1,5 +1,6 @@
-//! Visitors that do nothing, and what each of them costs: the slope between few and many, because
-//! what a daemon has before the first visitor says nothing about the next one.
+//! Idle visitors and their cost per visitor. The cost is the slope between few and many visitors,
+//! because a daemon's memory before the first visitor tells nothing about the cost of another
+//! visitor.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,25 +14,25 @@ use super::{Done, ours, program};
 use crate::bench::figure::{Figure, Sample};
 use crate::bench::{daemons, stop};
 
-/// The lower point of the slope: pools and tables have their first size by then. The upper one is
-/// 16,000 beyond: memory moves in steps of 2 MiB.
+/// The number of visitors at the lower point of the slope: pools and tables have their first size
+/// by then. The upper point is 16,000 visitors higher, because memory grows in steps of 2 MiB.
 const FEW: u32 = 2_000;
 
-/// After the last visitor has come: what its opening needed comes back.
+/// The pause after the last visitor has connected: memory that the connecting needed is freed.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Addresses to connect from: one has 28,000 ports, of which closed connections keep some.
+/// Source addresses: an address has 28,000 ports, and closed connections keep some of them.
 const SOURCES: &str = "4";
 
-/// What the daemons had while visitors were idle.
+/// The daemons' resources while visitors were idle.
 #[derive(Debug)]
 struct Held {
     resident: Vec<u64>,
-    /// Processor time per second, 0 to 1 for a thread.
+    /// Processor time per second: 0 to 1 for a thread.
     busy: Vec<f64>,
 }
 
-/// `load idle` with few and then with `many` visitors, the latter watched for `seconds`.
+/// Runs `load idle` with few visitors and then with `many`. The many are watched for `seconds`.
 pub(super) fn measure(
     load: &Path,
     target: SocketAddr,
@@ -79,7 +80,7 @@ fn hold(
         }
         Ok(())
     })?;
-    // Every visitor was alive at the end.
+    // Every visitor was still connected at the end.
     ours::good_report(&said)?;
     held.context("load idle: it never said that all are open")
 }

@@ -16,7 +16,7 @@ pub(super) fn command(
 ) -> Command {
     let mut command = Command::new("iperf3");
     command.arg("-J").args(["-c", &target.ip().to_string(), "-p", &target.port().to_string()]);
-    // It takes whole seconds only.
+    // iperf3 takes whole seconds only.
     command.args(["-t", &seconds.ceil().max(1.0).to_string(), "-P", &streams.to_string()]);
     if down {
         command.arg("-R");
@@ -24,7 +24,7 @@ pub(super) fn command(
     command
 }
 
-/// Reads a report: what arrived counts.
+/// Reads a report. The received bytes count.
 pub(super) fn parse(report: &str) -> Result<Done> {
     let report: Value = serde_json::from_str(report).context("iperf3: no report")?;
     if let Some(error) = report.get("error") {
@@ -41,7 +41,7 @@ pub(super) fn parse(report: &str) -> Result<Done> {
 mod tests {
     use super::*;
 
-    /// Shortened: intervals and streams left out.
+    /// Shortened: intervals and streams are left out.
     const GOOD: &str = r#"{
         "start": { "version": "iperf 3.12" },
         "intervals": [],

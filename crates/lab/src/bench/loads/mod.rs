@@ -1,9 +1,9 @@
-//! The programs that make the load, and what they say.
+//! The programs that make the load, and their reports.
 //!
 //! | module | what |
 //! |---|---|
 //! | `program` | a child with a deadline |
-//! | `wrk`, `iperf` | command line and report of programs nobody here wrote |
+//! | `wrk`, `iperf` | command line and report of third-party programs |
 //! | `ours` | `load connections`, `load echo` and `load storm` |
 //! | `idle` | `load idle`, with a look at the daemons |
 
@@ -23,27 +23,27 @@ use super::daemons;
 use super::figure::{Figure, Sample};
 use crate::systems::Running;
 
-/// Beyond the time of the load itself: until all have connected, five times what the slowest peer
-/// takes for 10,000 connections.
+/// Time for a load in addition to its seconds, until all visitors have connected: five times the
+/// slowest peer's time for 10,000 connections.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a load has done.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct Done {
     sample: Sample,
-    /// Requests, connections or gigabytes: what processor time is divided by.
+    /// The number of requests, connections or gigabytes by which processor time is divided.
     units: f64,
 }
 
-/// Puts the load of a case on a system for so long and says what came out, with what its daemons
-/// spent on it. Any failed request is an error, and so is a daemon that has ended.
+/// Puts the load of a case on a system for `seconds`. Returns the figures of the load and of the
+/// daemons. A failed request is an error, and so is a daemon that has ended.
 pub(crate) fn measure(case: &Case, load: &Path, system: &Running, seconds: f64) -> Result<Sample> {
     let pids = system.pids();
     alive(pids)?;
     daemons::forget_peaks(pids);
     let before = daemons::cpu(pids).context("a daemon has ended")?;
     let outcome = apply(case, load, system, seconds * case.stretch);
-    // Of both errors the one that explains the other.
+    // If both failed, the ended daemon explains the failed load.
     alive(pids)?;
     let Done { mut sample, units } = outcome?;
     let after = daemons::cpu(pids).context("a daemon has ended")?;
@@ -61,7 +61,7 @@ pub(crate) fn measure(case: &Case, load: &Path, system: &Running, seconds: f64) 
     Ok(sample)
 }
 
-/// The load alone.
+/// Applies the load without measuring the daemons.
 pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) -> Result<Done> {
     let deadline = Duration::from_secs_f64(seconds) + PATIENCE;
     let at = |origin| system.address(origin);

@@ -1,5 +1,5 @@
-//! The programs of `load` (package `benches`): a line of JSON each. What failed is counted there, and
-//! an error here.
+//! The programs of `load` (package `benches`). Each prints a line of JSON. The line counts failed
+//! operations, and any failure is an error here.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,14 +13,14 @@ use super::{Done, program};
 use crate::bench::figure::{Figure, Sample};
 use crate::systems::Login;
 
-/// Connections that are being made at once: enough to keep two cores busy.
+/// Connection attempts in progress: enough to keep two cores busy.
 const CONCURRENCY: &str = "16";
 
-/// One address has 28,000 ports towards one target, and at 20,000 connections per second a closed
-/// connection keeps its port for too long.
+/// Source addresses. One address has 28,000 ports towards one target, and at 20,000 connections per
+/// second a closed connection keeps its port for too long.
 const SOURCES: &str = "16";
 
-/// `load connections` at an echo.
+/// `load connections` to an echo.
 pub(super) fn connections(
     load: &Path,
     target: SocketAddr,
@@ -34,7 +34,8 @@ pub(super) fn connections(
     parse_connections(&program::run(&mut command, deadline)?)
 }
 
-/// `load echo` beside a bulk stream, one way and then the other; of each figure the worse one.
+/// `load echo` beside a bulk stream, in one direction and then in the other. The worse value of
+/// each figure counts.
 pub(super) fn echo_beside_bulk(
     load: &Path,
     [echo, sink, source]: [SocketAddr; 3],
@@ -55,7 +56,7 @@ pub(super) fn echo_beside_bulk(
     Ok(Done { sample: worst.unwrap_or_default(), units: 0.0 })
 }
 
-/// `load storm`: all log in, are lost in one moment, and log in again.
+/// `load storm`: all clients log in, lose their server at the same moment, and log in again.
 pub(super) fn storm(
     load: &Path,
     login: Option<&Login>,
@@ -76,7 +77,7 @@ fn parse_storm(said: &str) -> Result<Done> {
     let report = good_report(said)?;
     let (clients, seconds) = (number(&report, "clients")?, number(&report, "seconds")?);
     ensure!(report["event"] == "end" && seconds > 0.0, "load storm: it never came to its end");
-    // Processor time is that of both times.
+    // The processor time covers both logins.
     Ok(Done { sample: Sample::from([(Figure::Rate, clients / seconds)]), units: 2.0 * clients })
 }
 
@@ -114,7 +115,7 @@ fn parse_echo(said: &str) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The last line, in which nothing has failed.
+/// Parses the last line of the report. A failed operation is an error.
 pub(super) fn good_report(said: &str) -> Result<Value> {
     let line = said.lines().last().context("load said nothing")?;
     let report: Value = serde_json::from_str(line).context("load: no JSON")?;
@@ -135,7 +136,7 @@ pub(super) fn number(report: &Value, name: &str) -> Result<f64> {
     report[name].as_f64().with_context(|| format!("load: no {name}"))
 }
 
-/// Microseconds there, milliseconds here.
+/// The report has microseconds, the sample milliseconds.
 fn add_latencies(sample: &mut Sample, report: &Value, wanted: &[(&str, Figure)]) -> Result<()> {
     for (name, figure) in wanted {
         sample.insert(*figure, number(&report["latency_us"], name)? / 1e3);

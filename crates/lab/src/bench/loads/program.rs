@@ -1,5 +1,5 @@
-//! A load program as a child: its lines while it runs, a deadline, and its end when somebody wants
-//! the end of the run.
+//! A load program as a child: its lines while it runs, a deadline, and its end when the run is to
+//! end.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::bench::stop;
 
-/// Lines that were said and not yet heard; then the program waits.
+/// Lines that may wait unread; then the program waits.
 const UNHEARD: usize = 256;
 
-/// Runs to the end and returns what was printed on standard output. The program's failure is an
-/// error with its last complaint.
+/// Runs a command to its end and returns its standard output. A failure is an error with the
+/// command's last error line.
 pub(super) fn run(command: &mut Command, deadline: Duration) -> Result<String> {
     let mut said = String::new();
     run_lines(command, deadline, |line| {
@@ -27,7 +27,7 @@ pub(super) fn run(command: &mut Command, deadline: Duration) -> Result<String> {
     Ok(said)
 }
 
-/// The same for a listener who gets each line when it is said.
+/// As [`run`], with a listener that gets each line as it is printed.
 pub(super) fn run_lines(
     command: &mut Command,
     deadline: Duration,
@@ -52,7 +52,7 @@ pub(super) fn run_lines(
         child.check(start, deadline)?;
         std::thread::sleep(stop::LOOK);
     };
-    // Ctrl-C reaches it as well; what it says then is no measurement.
+    // Ctrl-C reaches the child as well; output after Ctrl-C is no measurement.
     stop::check()?;
     ensure!(status.success(), "{}: {}", child.name, last_words(status, complaints));
     Ok(())
@@ -65,7 +65,7 @@ fn last_words(status: ExitStatus, complaints: JoinHandle<String>) -> String {
         .map_or_else(|| status.to_string(), str::to_owned)
 }
 
-/// Killed when dropped.
+/// A child that is killed when dropped.
 #[derive(Debug)]
 struct Child {
     name: String,
@@ -102,12 +102,12 @@ impl Child {
         Ok(lines)
     }
 
-    /// Read beside, so that the program never waits for a reader.
+    /// Reads standard error in a thread, so that the program never waits for a reader.
     fn complaints(&mut self) -> Result<JoinHandle<String>> {
         let mut output = self.inner.stderr.take().context("piped above")?;
         Ok(std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What came before an error is worth reading.
+            // The output before a read error is still useful.
             let _ = output.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         }))
@@ -116,7 +116,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The child may have ended already.
         let _ = self.inner.kill();
         let _ = self.inner.wait();
     }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::Done;
 use crate::bench::figure::{Figure, Sample};
 
-/// An answer that takes longer is a failed request. The slowest peers need 2 s with 10,000
+/// A response that takes longer is a failed request. The slowest peers need 2 s with 10,000
 /// connections on two cores.
 const PATIENCE: &str = "10s";
 
@@ -15,7 +15,7 @@ pub(super) fn command(target: std::net::SocketAddr, connections: u32, seconds: f
     let mut command = Command::new("wrk");
     command.args(["-t1", "--latency", "--timeout", PATIENCE]);
     command.arg(format!("-c{connections}"));
-    // It takes whole seconds only.
+    // wrk takes whole seconds only.
     command.arg(format!("-d{}s", seconds.ceil().max(1.0)));
     command.arg(format!("http://{target}/"));
     command

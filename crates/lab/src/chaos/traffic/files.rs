@@ -1,4 +1,4 @@
-//! The file that goes to and fro, and what tells it from another.
+//! The file that the traffic transfers, and its hash.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
@@ -10,7 +10,7 @@ use testkit::stage::bytes::{self, Complaint};
 
 use xtask::child::capture;
 
-/// Long enough to last for some faults at the rates below.
+/// A size at which transfers last through some faults at the rates below.
 pub(super) const SIZE: u64 = 24_000_000;
 
 /// A file and its hash, as `sha256sum` prints it.
@@ -20,7 +20,7 @@ pub(super) struct Known {
     pub(super) hash: String,
 }
 
-/// Writes it.
+/// Writes the file and computes its hash.
 pub(super) fn make(dir: &Path) -> Result<Known> {
     let path = dir.join("known");
     let mut file = BufWriter::new(File::create(&path)?);
@@ -32,7 +32,7 @@ pub(super) fn make(dir: &Path) -> Result<Known> {
     Ok(Known { path, hash })
 }
 
-/// A copy came out whole. However it came: other bytes are never excused.
+/// Checks a copy. Wrong bytes are never excused, whatever happened.
 pub(super) fn check(copy: &Path) -> Result<u64, Complaint> {
     let wrong = |e: io::Error| Complaint::Wrong(format!("{}: {e}", copy.display()));
     let file = File::open(copy).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! iperf3 through a forward, both ways in turn.
+//! iperf3 through a forward, in alternating directions.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,10 +10,10 @@ use testkit::stage::{Iperf3, program, run_within};
 
 use super::{DEADLINE, Job, job};
 
-/// What a run sends, at 10 MB/s.
+/// The bytes of a run, at 10 MB/s.
 const BYTES: u64 = 24 << 20;
 
-/// The server, which a broken run can leave in a state that refuses the next one.
+/// The iperf3 server. A broken run can leave it in a state that refuses the next run.
 #[derive(Debug)]
 pub(super) struct Iperf {
     dir: PathBuf,
@@ -29,12 +29,13 @@ impl Iperf {
     }
 
     fn start_again(&mut self) {
-        // First ended, then started: they share the port.
+        // End the old server before the start of the new one: they share the port.
         drop(self.server.take());
         self.server = Some(Iperf3::start_on(&self.dir, self.port));
     }
 
-    /// A run may have ended here and not there, where the word of it is late: nobody waits for that.
+    /// Restarts a busy server. The client's run may be over while the server has not heard of it,
+    /// and waiting for the server would waste time.
     fn make_idle(&mut self) {
         if !self.server.as_ref().is_some_and(Iperf3::is_idle) {
             self.start_again();
@@ -52,7 +53,7 @@ pub(super) fn runs(port: u16, server: Arc<Mutex<Iperf>>) -> Job {
         }
         outcome
     });
-    // One connection to talk, and later one for the bytes.
+    // iperf3 opens a control connection, and later a second connection for the data.
     job.opens_late = true;
     job
 }

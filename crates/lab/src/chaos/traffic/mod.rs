@@ -1,5 +1,5 @@
-//! What goes through the tunnel all the time: each kind of work on a thread of its own, one piece
-//! after the other.
+//! The constant traffic through the tunnel: a thread for each kind of work does one piece after the
+//! other.
 
 mod files;
 mod iperf;
@@ -21,15 +21,16 @@ use testkit::stage::{Daemon, Nginx, Origin, run_within, start_sshd};
 use super::ledger::Ledger;
 use iperf::Iperf;
 
-/// Longest time for one piece of work. Each takes some seconds, and the longest pause that faults
-/// make is some ten more; what waits longer hangs, and a death is no excuse.
+/// The longest time for one piece of work. A piece takes some seconds, and the longest pause that
+/// faults cause is about ten seconds. A longer wait is a hang, and a death does not excuse it.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// Between two pieces, and after one that failed: a server that is away is not asked without end.
+/// The pause between two pieces, and after a failed piece, so that an absent server is not asked
+/// without pause.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_FAILED: Duration = Duration::from_millis(700);
 
-/// Who serves behind the tunnel.
+/// The servers behind the tunnel.
 #[derive(Debug)]
 pub(super) struct Origins {
     dir: PathBuf,
@@ -40,7 +41,7 @@ pub(super) struct Origins {
     echo: Origin,
 }
 
-/// Ports that visitors know.
+/// The public and local ports that visitors use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entrances {
     pub(super) web: u16,
@@ -80,10 +81,10 @@ impl Origins {
     }
 }
 
-/// One kind of work: the turn, counted from 0, goes in; bytes or a complaint come out.
+/// One kind of work. The function takes the turn, counted from 0, and returns bytes or a failure.
 struct Job {
     kind: &'static str,
-    /// Whether it opens connections in mid-work as well.
+    /// Whether the work also opens connections after its start.
     opens_late: bool,
     piece: Box<dyn FnMut(u64) -> Result<u64, Complaint> + Send>,
 }
@@ -95,7 +96,7 @@ fn job(
     Job { kind, opens_late: false, piece: Box::new(piece) }
 }
 
-/// Threads that work until told to finish.
+/// Threads that work until they are told to finish.
 #[derive(Debug)]
 pub(super) struct Traffic {
     over: Arc<AtomicBool>,
@@ -143,11 +144,11 @@ impl Traffic {
         Ok(Self { over, threads })
     }
 
-    /// Lets every piece that was begun come to its end.
+    /// Lets every started piece of work finish.
     pub(super) fn finish(self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // A panic there has printed itself; the work it did not do is seen in the table.
+            // A panic of the thread has printed itself; the table shows the missing work.
             drop(thread.join());
         }
     }

@@ -1,4 +1,4 @@
-//! ssh: lines that come one by one, a file piped through, and rsync over it.
+//! ssh: lines at intervals, a file through a pipe, and rsync.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -10,13 +10,13 @@ use testkit::stage::program;
 use super::files::{self, Known};
 use super::{DEADLINE, Job, job, succeed};
 
-/// Lines, a tenth of a second apart.
+/// The number of lines, a tenth of a second apart.
 const LINES: u32 = 40;
 
-/// Kilobytes per second of rsync: the file takes about three seconds.
+/// The rate of rsync in kilobytes per second: the file takes about three seconds.
 const RSYNC_RATE: &str = "--bwlimit=8000";
 
-/// How to log in.
+/// The options for logging in.
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
     port: String,
@@ -25,8 +25,8 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    /// Of an option that is given twice ssh takes the first: the time for the banner is that of
-    /// all work here.
+    /// If an option is given twice, ssh uses the first: the time limit for the banner is the limit
+    /// of all work here.
     pub(super) fn new(port: u16, options: &[String], known: Known) -> Self {
         let patience = ["-o".to_owned(), format!("ConnectTimeout={}", DEADLINE.as_secs())];
         let options = patience.into_iter().chain(options.iter().cloned()).collect();
@@ -40,7 +40,7 @@ impl Shell {
         ssh
     }
 
-    /// Somebody looks at a terminal.
+    /// A terminal session: lines come at intervals.
     pub(super) fn typing(&self) -> Job {
         let shell = self.clone();
         let wanted: String = (1..=LINES).map(|n| format!("{n}\n")).collect();
@@ -54,7 +54,7 @@ impl Shell {
         })
     }
 
-    /// A file goes in, its hash comes out.
+    /// A file goes in, and its hash comes out.
     pub(super) fn pipe(&self, dir: &Path) -> Job {
         let (shell, log) = (self.clone(), dir.join("known"));
         job("ssh, 24 MB", move |_| {
@@ -68,7 +68,7 @@ impl Shell {
         })
     }
 
-    /// There on even turns, and back again on odd ones.
+    /// To the server on even turns, back on odd turns.
     pub(super) fn rsync(&self, dir: &Path) -> Job {
         let shell = self.clone();
         let (there, back) = (dir.join("there"), dir.join("back"));
@@ -78,7 +78,7 @@ impl Shell {
             rsync.args(["--whole-file", "--inplace", RSYNC_RATE, "-e", &ssh]);
             let far = |path: &Path| format!("127.0.0.1:{}", path.display());
             let (from, copy) = (&shell.known.path, if turn % 2 == 0 { &there } else { &back });
-            // Whatever a run before this one left.
+            // Remove the file of an earlier run.
             let _ = fs::remove_file(copy);
             if turn % 2 == 0 {
                 rsync.arg(from).arg(far(copy));

@@ -1,4 +1,4 @@
-//! Visitors of our own at an echo, which look at every byte and at how a connection ends.
+//! The test's own visitors of an echo. They check every byte, and how a connection ends.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -9,10 +9,10 @@ use testkit::stage::try_connect;
 
 use super::DEADLINE;
 
-/// What one bulk visitor sends and gets back.
+/// The bytes that one bulk visitor sends and gets back.
 const BULK: u64 = 6_000_000;
 
-/// Between two words of a long talk.
+/// The pause between two words of a long connection.
 const THINKING: Duration = Duration::from_millis(40);
 
 fn visit(port: u16) -> Result<TcpStream, Complaint> {
@@ -24,7 +24,7 @@ fn visit(port: u16) -> Result<TcpStream, Complaint> {
     Ok(visitor)
 }
 
-/// Sends and reads at the same time, ends its half first, and sees a clean end.
+/// Sends and reads at the same time, ends its direction first, and expects a clean end.
 pub(super) fn bulk(port: u16) -> Result<u64, Complaint> {
     let visitor = &visit(port)?;
     std::thread::scope(|scope| {
@@ -35,17 +35,18 @@ pub(super) fn bulk(port: u16) -> Result<u64, Complaint> {
         let received =
             bytes::try_expect(visitor, BULK).and_then(|()| bytes::try_expect_end(visitor));
         if received.is_err() {
-            // Else its sender waits for somebody who reads no more.
+            // Otherwise the sender waits for a reader that has stopped.
             drop(visitor.shutdown(Shutdown::Both));
         }
-        // What the reader saw tells more; both see a connection that dies.
+        // The reader's error tells more; both see a connection that dies.
         received?;
         sender.join().unwrap_or_else(|_| Err(Complaint::Wrong("the sender panicked".into())))
     })?;
     Ok(2 * BULK)
 }
 
-/// One word after the other, each answered before the next: alive through many faults.
+/// Sends words, each after the answer to the previous word: the connection lives through many
+/// faults.
 pub(super) fn talk(port: u16, turn: u64) -> Result<u64, Complaint> {
     let mut visitor = visit(port)?;
     drop(visitor.set_nodelay(true));
@@ -65,7 +66,7 @@ pub(super) fn talk(port: u16, turn: u64) -> Result<u64, Complaint> {
     Ok(16 * words)
 }
 
-/// One word and gone.
+/// One word and its answer, then the end.
 pub(super) fn brief(port: u16) -> Result<u64, Complaint> {
     let mut visitor = visit(port)?;
     bytes::whole(visitor.write_all(b"word"))?;

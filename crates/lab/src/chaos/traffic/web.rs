@@ -9,7 +9,7 @@ use testkit::stage::program;
 
 use super::{Job, files, job, succeed};
 
-/// Bytes per second: slow ones live through several faults, fast ones fill every window.
+/// Bytes per second: slow downloads live through several faults, fast downloads fill every window.
 const RATES: [&str; 3] = ["3M", "10M", "1000M"];
 
 /// Pages over one connection.
@@ -17,14 +17,14 @@ const PAGES: usize = 20;
 
 fn curl() -> Command {
     let mut command = Command::new(program("curl"));
-    // Without the last one it tells how the last of several pages went.
+    // Without `--fail-early`, curl's status is about the last of several pages only.
     command.args(["--silent", "--show-error", "--fail", "--fail-early"]);
     command
 }
 
-/// The known file, whole.
+/// Downloads the known file as a whole.
 pub(super) fn downloads(port: u16, dir: &Path) -> Result<Job> {
-    // As root nginx gives up its rights; what it serves lies where it can read.
+    // nginx gives up root's rights, so the served file lies where its worker can read it.
     let (served, copy) = (dir.join("www/known"), dir.join("downloaded"));
     std::fs::copy(dir.join("known"), served).context("giving nginx a file")?;
     let url = format!("http://127.0.0.1:{port}/known");
@@ -35,7 +35,7 @@ pub(super) fn downloads(port: u16, dir: &Path) -> Result<Job> {
     }))
 }
 
-/// Small pages.
+/// Small pages over one connection.
 pub(super) fn pages(port: u16) -> Job {
     let urls: Vec<_> = (0..PAGES).map(|n| format!("http://127.0.0.1:{port}/small?{n}")).collect();
     job("curl, 20 pages", move |_| {
