@@ -1,4 +1,4 @@
-//! A client's set of services, decoded.
+//! The decoding of a client's set of services.
 
 use bytes::Bytes;
 use divan::Bencher;

@@ -1,4 +1,4 @@
-//! Heads, and the decoding of DATA by a link that has nothing else to do.
+//! The encoding of frame heads, and the decoding of DATA by a link without other work.
 
 use std::cell::RefCell;
 
@@ -18,7 +18,8 @@ fn head_decode() -> Head {
     Head::decode(black_box([2, 1, 0, 4, 0, 0, 0, 7]))
 }
 
-/// One DATA frame, head and payload in one buffer, from the bytes to the event and its consumption.
+/// Handles one DATA frame, with head and payload in one buffer, from the bytes to the event and its
+/// consumption.
 #[divan::bench(args = [64, 4 << 10, 64 << 10])]
 fn data_decode(bencher: Bencher<'_, '_>, size: usize) {
     let receiver = RefCell::new(Receiver::default());
@@ -28,7 +29,7 @@ fn data_decode(bencher: Bencher<'_, '_>, size: usize) {
             let mut buffer = BytesMut::with_capacity(1 + Receiver::frame_length(size));
             buffer.put_u8(0);
             receiver.borrow_mut().next_frame(size, &mut buffer);
-            // A reader's buffer was cut before: the first cut is what allocates.
+            // Cut the buffer once before the measurement: only the first cut of a buffer allocates.
             drop(buffer.split_to(1));
             buffer
         })

@@ -1,4 +1,4 @@
-//! A log-in: hello, proof, answer and signature, both sides together.
+//! A log-in: hello, proof, answer and signature, with the work of both sides.
 
 use benches::rig::Greeting;
 use divan::Bencher;

@@ -1,5 +1,5 @@
-//! The state machine of a link per frame, both ends: `send`, `poll_transmit`, `handle_input` and
-//! `consume` at the other end, and the CREDIT back when one is due.
+//! The work of a link's state machine per frame, at both ends: `send`, `poll_transmit`, then
+//! `handle_input` and `consume` at the other end, and the CREDIT back when it is due.
 
 use std::cell::RefCell;
 
@@ -20,8 +20,8 @@ fn frame(bencher: Bencher<'_, '_>, size: usize) {
     });
 }
 
-/// A frame of 64 bytes on each of so many streams, all ready before the first is sent. Per frame
-/// it has to cost the same, however many wait.
+/// A frame of 64 bytes on each of `count` streams, all ready before the first is sent. The cost per
+/// frame must not depend on the number of waiting streams.
 #[divan::bench(args = [1, 100, 10_000])]
 fn streams_ready(bencher: Bencher<'_, '_>, count: usize) {
     let mut links = Links::default();
@@ -34,7 +34,7 @@ fn streams_ready(bencher: Bencher<'_, '_>, count: usize) {
     });
 }
 
-/// One request of 200 bytes and its answer, with so many streams open that do nothing.
+/// One request of 200 bytes and its answer, beside `count` open streams without traffic.
 #[divan::bench(args = [1, 10_000])]
 fn request_beside_idle_streams(bencher: Bencher<'_, '_>, count: usize) {
     let mut links = Links::default();
@@ -48,7 +48,8 @@ fn request_beside_idle_streams(bencher: Bencher<'_, '_>, count: usize) {
     });
 }
 
-/// OPEN, FIN both ways, and both ends have forgotten the stream. A link has 2^29 ids for one side.
+/// OPEN, FIN in both directions, until both ends have forgotten the stream. A link has 2^29 ids for
+/// each side.
 #[divan::bench]
 fn open_and_close(bencher: Bencher<'_, '_>) {
     let links = RefCell::new(Links::default());

@@ -1,7 +1,9 @@
-//! `cargo bench -p benches`: what the hot parts cost by themselves, and how often each allocates.
-//! divan, because its profiler counts allocations in the very runs it times, and needs no unsafe
-//! code of ours; criterion has no such count, and brings plots that nobody here asks for.
-//! `cargo bench -p benches -- links` runs those whose name has `links` in it.
+//! `cargo bench -p benches`: the time and the allocations of the hot parts, each measured alone.
+//!
+//! The benchmarks use divan, because its profiler counts allocations in the same runs that it
+//! times, and it needs no unsafe code in this project. criterion does not count allocations, and it
+//! brings plots that nobody uses here. `cargo bench -p benches -- links` runs the benchmarks whose
+//! names contain `links`.
 
 mod control;
 mod frame;

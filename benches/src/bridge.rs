@@ -1,5 +1,5 @@
-//! `load bridge`: a WebSocket for each visitor, and nothing else. Two of them with a reverse proxy
-//! between are what that proxy passes without a tunnel.
+//! `load bridge`: a WebSocket for each visitor, and nothing else. Two bridges with a reverse proxy
+//! between them measure the proxy without a tunnel.
 //!
 //! ```text
 //! visitor -> bridge --server wss://… -> nginx -> bridge --target A -> origin
@@ -24,24 +24,24 @@ use crate::options::{Usage, Words};
 use crate::origin::PAUSE;
 use crate::server::{STILL, Server};
 
-/// One read takes at most so much, and one batch: what a link's driver does with a bulk stream.
+/// The most bytes of one read and of one batch, as a link's driver handles a bulk stream.
 const READ: usize = 512 << 10;
 
-/// Which of the two.
+/// The far end of a bridge.
 #[derive(Clone, Debug)]
 pub enum Far {
-    /// Visitors come, and each gets a connection to this server.
+    /// Visitors connect, and each gets a WebSocket to this server.
     Server(Server),
-    /// WebSockets come, and each gets a connection to this origin.
+    /// WebSockets connect, and each gets a connection to this origin.
     Target(SocketAddr),
 }
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where to connect.
+    /// The far end to connect to.
     pub far: Far,
 }
 
@@ -58,7 +58,8 @@ impl Options {
     }
 }
 
-/// Listens, says where by `tell`, and bridges until it is dropped. In a local runtime.
+/// Listens, passes the bound address to `tell`, and bridges until it is dropped. Needs a local
+/// runtime.
 pub async fn run(options: Options, tell: impl FnOnce(SocketAddr)) -> io::Result<()> {
     let socket = std::net::TcpListener::bind(options.listen)?;
     socket.set_nonblocking(true)?;
@@ -79,7 +80,7 @@ pub async fn run(options: Options, tell: impl FnOnce(SocketAddr)) -> io::Result<
             continue;
         };
         let dialer = Rc::clone(&dialer);
-        // What one visitor meets is told to him by the end of his connection.
+        // A visitor learns of an error by the end of the visitor's connection.
         tokio::task::spawn_local(async move {
             let _ = bridge(incoming, &*dialer, address).await;
         });
@@ -107,17 +108,17 @@ async fn bridge(
     .await
 }
 
-/// One direction.
+/// One direction of a bridge.
 #[derive(Debug, Default)]
 struct Way {
     frames: VecDeque<Bytes>,
-    /// What `frames` are parts of, to be used again.
+    /// The buffer that holds `frames`, kept for reuse.
     whole: Bytes,
     ended: bool,
 }
 
 impl Way {
-    /// Ready: the end was passed on.
+    /// Is ready when the end was passed on.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,

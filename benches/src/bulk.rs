@@ -1,5 +1,6 @@
-//! `load bulk`: streams of bytes into a sink or out of a source. What counts is what has arrived:
-//! of a sink the bytes it has told of, not what this end could write into the buffers between.
+//! `load bulk`: streams of bytes into a sink or out of a source. Only bytes that have arrived
+//! count. For a sink these are the bytes it has reported, not the bytes that this end wrote into
+//! buffers on the way.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,7 +22,7 @@ use crate::origin::{READ, WRITE_MAX};
 use crate::report::rounded;
 use crate::sources::Sources;
 
-/// Which way the bytes go.
+/// The direction of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -31,43 +32,43 @@ pub enum Direction {
     Down,
 }
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// A sink for `Up`, a source for `Down`.
     pub target: SocketAddr,
-    /// Connections at once.
+    /// The number of concurrent connections.
     pub streams: usize,
-    /// Bytes of one write; of the source's for `Down`.
+    /// Bytes of one write; for `Down`, of the source's writes.
     pub write: usize,
-    /// Which way.
+    /// The direction of the bytes.
     pub direction: Direction,
-    /// For how long.
+    /// The duration of the measurement.
     pub length: Duration,
 }
 
-/// What came out.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `bulk`.
     pub program: &'static str,
     /// `up` or `down`.
     pub direction: Direction,
-    /// Connections at once.
+    /// The number of concurrent connections.
     pub streams: usize,
     /// Bytes of one write.
     pub write: usize,
-    /// Seconds that were measured.
+    /// The measured seconds.
     pub seconds: f64,
     /// Bytes that arrived.
     pub bytes: u64,
     /// 10^9 bits per second, all streams together.
     pub gbit_per_s: f64,
-    /// The same for each whole second.
+    /// The same rate for each whole second.
     pub by_second: Vec<f64>,
-    /// Streams that could not be made, ended early, or moved no byte.
+    /// Streams that could not connect, ended early, or moved no byte.
     pub errors: u64,
-    /// The same by kind.
+    /// The errors by kind.
     pub failures: BTreeMap<Kind, u64>,
 }
 
@@ -87,11 +88,11 @@ impl Options {
     }
 }
 
-/// How far one stream is.
+/// The progress of one stream.
 #[derive(Debug, Default)]
 struct Progress {
     bytes: Cell<u64>,
-    /// When that was so; of a source it is always so.
+    /// The time of the count. For a source the count is always current.
     at: Cell<Option<Instant>>,
 }
 
@@ -104,7 +105,7 @@ struct Shared {
     streams: Vec<Progress>,
 }
 
-/// Runs it.
+/// Runs the program.
 pub async fn run(options: &Options) -> Report {
     let shared = Rc::new(Shared {
         sources: Sources::new(options.target, 1),
@@ -154,7 +155,8 @@ impl Shared {
         rates
     }
 
-    /// Bytes, and bits per second of all streams, each over the time that its count covers.
+    /// The bytes, and the bits per second of all streams. Each stream's rate is over the time that
+    /// its count covers.
     fn sum(&self, span: Span) -> (u64, f64) {
         let now = Instant::now();
         let rates = self.streams.iter().map(|stream| {
@@ -174,7 +176,7 @@ async fn stream(shared: Rc<Shared>, index: usize, mut member: Member) {
         (Err(error), _) => Err(error),
         (Ok(stream), direction) => {
             let left = stop.saturating_duration_since(Instant::now());
-            // The time is up: nothing wrong with that.
+            // The end of the time is no failure.
             let work = async {
                 match direction {
                     Direction::Up => up(stream, shared.write, progress).await,
@@ -191,7 +193,7 @@ async fn stream(shared: Rc<Shared>, index: usize, mut member: Member) {
     }
 }
 
-/// Writes, and hears what has arrived.
+/// Writes, and reads the sink's reports.
 async fn up(stream: TcpStream, write: usize, progress: &Progress) -> io::Result<()> {
     let (mut reader, mut writer) = stream.into_split();
     let send = async {

@@ -1,5 +1,5 @@
-//! `load connections`: as many new connections per second as so many at once can make. Each
-//! connects, gets one answer through, and closes; only the answer shows that the far end was there.
+//! `load connections`: the rate of new connections with a fixed number of concurrent attempts. Each
+//! connection gets one answer and closes; only the answer proves that the far end was connected.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,42 +20,42 @@ use crate::options::{Usage, Words};
 use crate::report::rounded;
 use crate::sources::{self, Sources};
 
-/// Before the next attempt after a failure: a target that refuses is not asked in a busy loop.
+/// The pause after a failed attempt, so that a target that refuses connections causes no busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// An echo, or with `http` a web server.
+    /// An echo, or a web server with `http`.
     pub target: SocketAddr,
-    /// Connections at once.
+    /// The number of concurrent connections.
     pub concurrency: usize,
-    /// For how long.
+    /// The duration of the measurement.
     pub length: Duration,
-    /// From how many addresses.
+    /// The number of source addresses.
     pub sources: usize,
-    /// GET instead of one byte that comes back.
+    /// Whether to send a GET in place of one echoed byte.
     pub http: bool,
 }
 
-/// What came out. Times are microseconds.
+/// The result of a run. Times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `connections`.
     pub program: &'static str,
-    /// Connections at once.
+    /// The number of concurrent connections.
     pub concurrency: usize,
-    /// Seconds that were measured.
+    /// The measured seconds.
     pub seconds: f64,
-    /// Connections that got their answer within that time.
+    /// Connections that got their answer within the measured time.
     pub connections: u64,
-    /// Those per second.
+    /// Connections per second.
     pub connections_per_s: f64,
-    /// From the beginning of the connect to the answer's end.
+    /// The time from the start of the connect to the end of the answer.
     pub latency_us: Latency,
-    /// Connections that failed, those included that had no answer at the end.
+    /// Connections that failed, including connections without an answer at the end.
     pub errors: u64,
-    /// The same by kind.
+    /// The errors by kind.
     pub failures: BTreeMap<Kind, u64>,
 }
 
@@ -78,13 +78,13 @@ impl Options {
 #[derive(Debug)]
 struct Shared {
     sources: Sources,
-    /// The request of HTTP.
+    /// The bytes of the HTTP request.
     request: Option<Vec<u8>>,
     latency: RefCell<Histogram>,
     failures: Failures,
 }
 
-/// Runs it.
+/// Runs the program.
 pub async fn run(options: &Options) -> Report {
     let shared = Rc::new(Shared {
         sources: Sources::new(options.target, options.sources),

@@ -1,4 +1,4 @@
-//! The tasks of a program: they get ready, start together, and are over at a known time.
+//! The tasks of a program: they prepare, start together, and end at a known time.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -9,16 +9,16 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout_at};
 
-/// Connections that are being made at once: enough to be quick over a long path, and far from the
+/// Connection attempts at the same time: enough to be quick over a long path, and far below the
 /// length of any listener's queue.
 const AT_ONCE: usize = 128;
 
-/// Time to get ready: 10 s, as a daemon has for an attempt, and 2 ms for each connection, four
-/// times what a loaded machine takes.
+/// The time for preparation: 10 s, a daemon's limit for an attempt, and 2 ms for each connection,
+/// four times the need of a loaded machine.
 const READY: Duration = Duration::from_secs(10);
 const READY_EACH: Duration = Duration::from_millis(2);
 
-/// Whoever has not answered so long after the end does not answer.
+/// The time for late answers after the end; a later answer counts as missing.
 pub(crate) const GRACE: Duration = Duration::from_secs(2);
 
 /// All tasks of a program.
@@ -36,14 +36,14 @@ struct Shared {
     news: Notify,
 }
 
-/// What each task has to tell and to ask.
+/// A task's connection to its crew.
 #[derive(Debug)]
 pub(crate) struct Member {
     shared: Rc<Shared>,
     stop: watch::Receiver<Option<Instant>>,
 }
 
-/// A span that was measured.
+/// A measured time span.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) start: Instant,
@@ -57,7 +57,7 @@ impl Crew {
         Self { members: JoinSet::new(), stop: watch::channel(None).0, shared: Rc::new(shared) }
     }
 
-    /// One more task.
+    /// Adds a task.
     pub(crate) fn add<F>(&mut self, work: impl FnOnce(Member) -> F)
     where
         F: Future<Output = ()> + 'static,
@@ -66,7 +66,8 @@ impl Crew {
         self.members.spawn_local(work(member));
     }
 
-    /// Waits until all are ready, or have had the time for it, and lets them run for so long.
+    /// Waits until all tasks are ready or the time for preparation is over, then lets them run for
+    /// `length`.
     pub(crate) async fn start(&self, length: Duration) -> Span {
         let all = self.members.len();
         let each = READY_EACH * u32::try_from(all).unwrap_or(u32::MAX);
@@ -82,10 +83,11 @@ impl Crew {
         Span { start, stop }
     }
 
-    /// Waits for the end and then a moment for who is late. How many never came.
+    /// Waits for the end, then a moment for late tasks. Returns the number of tasks that never
+    /// ended.
     ///
     /// # Panics
-    /// When a task did.
+    /// When a task panicked.
     pub(crate) async fn finish(mut self, span: Span) -> usize {
         sleep_until(span.stop.into()).await;
         let deadline = (Instant::now() + GRACE).into();
@@ -101,7 +103,7 @@ impl Crew {
 }
 
 impl Member {
-    /// Does the preparation when it is this task's turn, and then tells that it is ready.
+    /// Does the preparation when it is this task's turn, then reports the task as ready.
     pub(crate) async fn prepare<T>(&self, work: impl Future<Output = T>) -> T {
         // The semaphore is never closed.
         let turn = self.shared.turns.acquire().await;
@@ -112,10 +114,10 @@ impl Member {
         outcome
     }
 
-    /// Waits for the start; the time to stop at.
+    /// Waits for the start. Returns the time at which to stop.
     pub(crate) async fn start(&mut self) -> Instant {
         let stop = self.stop.wait_for(Option::is_some).await;
-        // The crew outlives its members; else there is nothing to do.
+        // The crew outlives its members; without a crew there is nothing to do.
         stop.ok().and_then(|stop| *stop).unwrap_or_else(Instant::now)
     }
 }

@@ -1,24 +1,24 @@
-//! The limit of open descriptors: a connection takes one.
+//! The limit of open descriptors: each connection needs a descriptor.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::options::Usage;
 
-/// What a process has open beside its connections: standard streams, the runtime's own, and the
-/// libraries' files, with room.
+/// The descriptors of a process besides its connections: standard streams, the runtime's
+/// descriptors, and the libraries' files, with a margin.
 const OWN: u64 = 64;
 
-/// Raises the soft limit to the hard one; the soft default is often 1,024.
+/// Raises the soft limit to the hard limit; the soft default is often 1,024.
 pub fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
-        // Where that is not allowed the old limit holds, and `require` speaks of it.
+        // If raising is not allowed, the old limit holds, and `require` reports it.
         let _ = setrlimit(Resource::Nofile, limit);
     }
 }
 
-/// Refuses so many connections where they do not fit into the limit now in force.
+/// Refuses a number of connections that does not fit into the present limit.
 pub fn require(connections: usize) -> Result<(), Usage> {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Ok(()) };
     let room = limit.saturating_sub(OWN);

@@ -1,5 +1,5 @@
-//! `load echo`: how long one byte takes there and back, alone or beside a bulk transfer. The
-//! transfer has a thread of its own, so that its work here is not part of the latency.
+//! `load echo`: the time for one byte there and back, alone or beside a bulk transfer. The transfer
+//! has a thread of its own, so that its work on this machine is not part of the latency.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,38 +19,39 @@ use crate::histogram::{Histogram, Latency};
 use crate::options::{Usage, Words, parse_address};
 use crate::sources::Sources;
 
-/// The transfer runs so much longer on either side: the first and the last byte are beside it, too.
+/// The transfer starts this much earlier and ends this much later, so that it covers the first and
+/// the last byte.
 const MARGIN: Duration = Duration::from_millis(300);
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// An echo.
     pub target: SocketAddr,
-    /// What runs beside it.
+    /// The bulk transfer beside the echo.
     pub bulk: Option<bulk::Options>,
-    /// For how long.
+    /// The duration of the measurement.
     pub length: Duration,
-    /// Between an answer and the next byte.
+    /// The pause between an answer and the next byte.
     pub pause: Duration,
 }
 
-/// What came out. Times are microseconds.
+/// The result of a run. Times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `echo`.
     pub program: &'static str,
-    /// Seconds that were measured.
+    /// The measured seconds.
     pub seconds: f64,
-    /// Bytes that came back.
+    /// The number of bytes that came back.
     pub exchanges: u64,
-    /// From writing a byte to having read it.
+    /// The time from the write of a byte to the end of its read.
     pub latency_us: Latency,
-    /// 1 if the echo failed: its connection is not made again.
+    /// 1 if the echo failed: a failed connection is not made again.
     pub errors: u64,
-    /// The same by kind.
+    /// The errors by kind.
     pub failures: BTreeMap<Kind, u64>,
-    /// The report of the transfer beside it.
+    /// The report of the bulk transfer.
     pub bulk: Option<bulk::Report>,
 }
 
@@ -93,7 +94,7 @@ struct Shared {
     failures: Failures,
 }
 
-/// Runs it. The error is one of this machine: no thread, no runtime.
+/// Runs the program. The error is about this machine: no thread, or no runtime.
 pub async fn run(options: &Options) -> io::Result<Report> {
     let beside = options.bulk.clone().map(|options| {
         std::thread::Builder::new()

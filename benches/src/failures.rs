@@ -1,4 +1,4 @@
-//! What went wrong, counted by kind, so that a report can say more than a number.
+//! Failures, counted by kind, so that a report has causes and not only a number.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,35 +6,35 @@ use std::io;
 
 use serde::Serialize;
 
-/// Kinds of failures, as they are named in reports.
+/// The kinds of failures, with their names in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Nobody listens there.
+    /// No socket listens at the target.
     Refused,
     /// The connection was reset.
     Reset,
-    /// The connection ended in the middle of an answer or instead of it.
+    /// The connection ended during an answer or in place of an answer.
     Closed,
-    /// No answer within the time.
+    /// There was no answer within the time.
     Timeout,
-    /// The answer was a wrong one.
+    /// The answer was wrong.
     Wrong,
-    /// No network or no way there.
+    /// There is no network or no route.
     Unreachable,
-    /// No free local port.
+    /// There is no free local port.
     NoPort,
-    /// No free descriptor here.
+    /// This process has no free descriptor.
     NoDescriptor,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
 impl Kind {
-    /// What an error of a socket is.
+    /// The kind of a socket's error.
     #[must_use]
     pub fn of(error: &io::Error) -> Self {
-        // The kind of "too many open files" has no name in std.
+        // std has no error kind for "too many open files".
         let errno = rustix::io::Errno::from_io_error(error);
         if errno == Some(rustix::io::Errno::MFILE) || errno == Some(rustix::io::Errno::NFILE) {
             return Self::NoDescriptor;
@@ -55,30 +55,30 @@ impl Kind {
     }
 }
 
-/// Counts by kind. Shared by the tasks of a program.
+/// The number of failures of each kind. The tasks of a program share it.
 #[derive(Debug, Default)]
 pub struct Failures(RefCell<BTreeMap<Kind, u64>>);
 
 impl Failures {
-    /// One more of this kind.
+    /// Counts one failure of this kind.
     pub fn count(&self, kind: Kind) {
         self.add(kind, 1);
     }
 
-    /// So many more of this kind.
+    /// Counts `count` failures of this kind.
     pub fn add(&self, kind: Kind, count: usize) {
         if count > 0 {
             *self.0.borrow_mut().entry(kind).or_default() += count as u64;
         }
     }
 
-    /// All of them.
+    /// The number of all failures.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.borrow().values().sum()
     }
 
-    /// For the report.
+    /// The counts for the report.
     #[must_use]
     pub fn by_kind(&self) -> BTreeMap<Kind, u64> {
         self.0.borrow().clone()

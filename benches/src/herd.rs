@@ -1,5 +1,5 @@
-//! Very many real clients in one process: each keeps a link to the server and publishes nothing.
-//! What `load storm` and the end-to-end test of a server's restart drive.
+//! Thousands of real clients in one process. Each client keeps a link to the server and publishes
+//! nothing. `load storm` and the end-to-end test of a server's restart use it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ pub struct Herd {
     keepers: Vec<AbortHandle>,
 }
 
-/// What all clients have told.
+/// The reports of all clients.
 #[derive(Debug, Default)]
 struct Told {
     live: Cell<usize>,
@@ -33,7 +33,7 @@ struct Told {
 }
 
 impl Herd {
-    /// Starts one client of each name, all at once, in a local runtime.
+    /// Starts one client for each name, all at once. Needs a local runtime.
     #[must_use]
     pub fn start(server: &Server, token: &Token, names: impl IntoIterator<Item = Name>) -> Self {
         let told = Rc::<Told>::default();
@@ -43,19 +43,19 @@ impl Herd {
         Self { told, keepers }
     }
 
-    /// Clients whose link is live.
+    /// The number of clients with a live link.
     #[must_use]
     pub fn live(&self) -> usize {
         self.told.live.get()
     }
 
-    /// When attempts failed since the last call.
+    /// The times of the attempts that failed since the last call.
     #[must_use]
     pub fn take_failures(&self) -> Vec<Instant> {
         self.told.failures.take()
     }
 
-    /// Whether none has given up.
+    /// Whether no client has given up.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.keepers.iter().all(|keeper| !keeper.is_finished())
@@ -104,7 +104,7 @@ fn keep(server: &Server, token: &Token, name: Name, told: &Rc<Told>) -> AbortHan
 #[derive(Debug)]
 struct Member {
     told: Rc<Told>,
-    /// The serial number of its live link.
+    /// The serial number of the live link.
     live: Cell<Option<u64>>,
 }
 

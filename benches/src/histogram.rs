@@ -1,6 +1,7 @@
 //! Latencies in bounded memory: a histogram with buckets of equal relative width, like Gil Tene's
-//! HdrHistogram. Values below [`PARTS`] have a bucket each; beyond that every power of two is cut
-//! into as many parts, so that a percentile is wrong by less than one part in [`PARTS`].
+//! HdrHistogram. Values below [`PARTS`] have a bucket each. Beyond that, each power of two is
+//! divided into [`PARTS`] buckets, so that a percentile is wrong by less than one part in
+//! [`PARTS`].
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ const BUCKETS: usize = (PARTS * (64 - PARTS.trailing_zeros() as u64 + 1)) as usi
 pub struct Histogram {
     counts: Box<[u64]>,
     count: u64,
-    /// For the mean; 128 bits do not overflow.
+    /// The sum for the mean; 128 bits do not overflow.
     sum: u128,
     max: u64,
 }
@@ -44,14 +45,15 @@ impl Histogram {
         self.max = self.max.max(nanos);
     }
 
-    /// How many were counted.
+    /// The number of counted latencies.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least value that `fraction` (0 to 1) of all values do not exceed, in nanoseconds: the
-    /// upper end of its bucket, and never more than the largest value. 0 when nothing was counted.
+    /// The least value that `fraction` (0 to 1) of all values do not exceed, in nanoseconds. The
+    /// result is the upper end of that value's bucket, limited to the largest value. 0 if nothing
+    /// was counted.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> u64 {
         // The rank is at least 1: the quantile 0 is the least value.
@@ -66,7 +68,7 @@ impl Histogram {
         self.max
     }
 
-    /// What a report tells.
+    /// The summary for a report.
     #[must_use]
     pub fn latency(&self) -> Latency {
         let micros = |nanos: u64| nanos as f64 / 1e3;
@@ -82,23 +84,23 @@ impl Histogram {
     }
 }
 
-/// A summary of latencies in microseconds; percentiles are within 0.8 %, `mean` and `max` exact.
-/// All are 0 when `count` is.
+/// A summary of latencies in microseconds. Percentiles are within 0.8 %, `mean` and `max` are
+/// exact. All values are 0 if `count` is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// How many were measured.
+    /// The number of measured latencies.
     pub count: u64,
     /// The mean.
     pub mean: f64,
-    /// Half take no longer.
+    /// Half of the latencies are at most this.
     pub p50: f64,
-    /// 90 % take no longer.
+    /// 90 % of the latencies are at most this.
     pub p90: f64,
-    /// 99 % take no longer.
+    /// 99 % of the latencies are at most this.
     pub p99: f64,
-    /// 99.9 % take no longer.
+    /// 99.9 % of the latencies are at most this.
     pub p999: f64,
-    /// The longest.
+    /// The longest latency.
     pub max: f64,
 }
 
@@ -106,7 +108,7 @@ fn bucket(value: u64) -> usize {
     if value < EXACT {
         return value as usize;
     }
-    // The highest set bit says which power of two, the bits below it which part.
+    // The highest set bit selects the power of two, the bits below it select the part.
     let power = u64::from(value.ilog2() - EXACT.ilog2());
     let part = (value >> power) - PARTS;
     (EXACT + power * PARTS + part) as usize

@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 (RFC 9112) as a client needs that asks one server for one small document
-//! again and again.
+//! The part of HTTP/1.1 (RFC 9112) that a client needs to request the same small document from one
+//! server again and again.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,30 +7,30 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Longest head of an answer. Servers that are measured say a few hundred bytes.
+/// The longest head of an answer. The heads of measured servers have a few hundred bytes.
 const HEAD_MAX: usize = 4 << 10;
 
-/// The request, whole: it is the same every time.
+/// The complete request; every request is the same.
 #[must_use]
 pub fn get(target: SocketAddr, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes()
 }
 
-/// What the head of an answer says.
+/// The fields of an answer's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status code.
     pub status: u16,
     /// Bytes of the head, the empty line included.
     pub length: usize,
-    /// Bytes behind it.
+    /// Bytes of the body.
     pub body: u64,
-    /// The server closes afterwards.
+    /// Whether the server closes after the answer.
     pub closes: bool,
 }
 
 impl Head {
-    /// Reads the head at the front of `bytes`. `Ok(None)`: there is more to come.
+    /// Parses the head at the start of `bytes`. `Ok(None)`: the head is incomplete.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
         let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
             return if bytes.len() >= HEAD_MAX { Err(Malformed("a long head")) } else { Ok(None) };
@@ -50,36 +50,37 @@ impl Head {
                 closes = value.eq_ignore_ascii_case("close");
             }
         }
-        // Chunked bodies are not read: they would cost the load more than the server.
+        // Chunked bodies are not supported: reading them would cost this load program more than the
+        // server.
         let body = body.ok_or(Malformed("an answer without Content-Length"))?;
         Ok(Some(Self { status, length: end + 4, body, closes }))
     }
 }
 
-/// An answer that is none, or none that is read here.
+/// An answer that is not HTTP, or that this client does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("HTTP: {0}")]
 pub struct Malformed(&'static str);
 
-/// One connection that asks.
+/// One connection that sends requests.
 #[derive(Debug)]
 pub struct Asker {
     stream: TcpStream,
     buffer: Box<[u8]>,
-    /// Length of the last answer that was parsed, head and body. One of the same length and with
+    /// Length of the last answer that was parsed, head and body. An answer with the same length and
     /// the same first line needs no parsing: a `Connection: close` would change the length.
     usual: usize,
 }
 
 impl Asker {
-    /// On a fresh connection.
+    /// An asker on a new connection.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self { stream, buffer: vec![0; HEAD_MAX].into_boxed_slice(), usual: 0 }
     }
 
-    /// Asks once and reads the answer to its end. `false`: the server closes now. An answer with
-    /// another status than 200 is an error of the kind `InvalidData`.
+    /// Sends one request and reads the answer to its end. `false`: the server closes the connection
+    /// now. A status other than 200 is an error of the kind `InvalidData`.
     pub async fn ask(&mut self, request: &[u8]) -> io::Result<bool> {
         self.stream.write_all(request).await?;
         let mut have = 0;
@@ -106,7 +107,7 @@ impl Asker {
         }
     }
 
-    /// Reads the body, of which `have` bytes are here, and forgets it.
+    /// Reads and drops the body; `have` bytes of it are already in the buffer.
     async fn read_body(&mut self, body: u64, have: usize) -> io::Result<()> {
         let too_much = || io::Error::new(io::ErrorKind::InvalidData, "bytes behind the answer");
         let mut left = body.checked_sub(have as u64).ok_or_else(too_much)?;

@@ -1,6 +1,7 @@
-//! `load idle`: very many connections that do nothing. Each passes a byte when it is made, so that
-//! the far end is there, and one more at the end, which shows that none was lost. A line of JSON
-//! says when all are open, another one is the end.
+//! `load idle`: thousands of connections without traffic. Each passes a byte when it is made, which
+//! proves that the far end is connected, and a byte at the end, which proves that the connection
+//! was not lost. The program prints a line of JSON when all connections are open, and a line at the
+//! end.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,41 +21,41 @@ use crate::options::{Usage, Words};
 use crate::report::rounded;
 use crate::sources::{self, Sources};
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// An echo.
     pub target: SocketAddr,
-    /// How many.
+    /// The number of connections.
     pub connections: usize,
-    /// How long they do nothing.
+    /// The time without traffic.
     pub hold: Duration,
-    /// From how many addresses.
+    /// The number of source addresses.
     pub sources: usize,
 }
 
-/// What is said when all are open, and again at the end.
+/// The report when all connections are open, and again at the end.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `idle`.
     pub program: &'static str,
     /// `open` or `end`.
     pub event: &'static str,
-    /// Connections that were asked for.
+    /// The requested number of connections.
     pub connections: usize,
-    /// Those that passed a byte: when they were made, or once more at the end.
+    /// Connections that passed a byte: when they were made, or again at the end.
     pub verified: usize,
     /// Seconds since the start.
     pub seconds: f64,
-    /// Those that failed until now.
+    /// Connections that have failed so far.
     pub errors: u64,
-    /// The same by kind.
+    /// The errors by kind.
     pub failures: BTreeMap<Kind, u64>,
 }
 
 impl Options {
-    /// `--target ECHO --connections N --hold SECONDS [--sources N]`; as many sources as it takes
-    /// unless given.
+    /// `--target ECHO --connections N --hold SECONDS [--sources N]`. The default is as many sources
+    /// as the connections need.
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let target = words.address("--target")?;
         let connections = words.number("--connections", 1..=1_000_000, None)?;
@@ -73,7 +74,8 @@ struct Shared {
     failures: Failures,
 }
 
-/// Runs it; `tell` gets the report of the moment when all are open. The end is returned.
+/// Runs the program. `tell` gets the report when all connections are open; the final report is
+/// returned.
 pub async fn run(options: &Options, tell: impl FnOnce(&Report)) -> Report {
     let begin = Instant::now();
     let shared = Rc::new(Shared {
@@ -101,7 +103,7 @@ pub async fn run(options: &Options, tell: impl FnOnce(&Report)) -> Report {
 }
 
 impl Shared {
-    /// Does it for each, so many at once, and keeps the connections.
+    /// Runs the work of each connection, a limited number at a time, and keeps the connections.
     async fn for_each<F>(self: &Rc<Self>, works: impl Iterator<Item = F>)
     where
         F: Future<Output = io::Result<TcpStream>> + 'static,

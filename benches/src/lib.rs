@@ -1,31 +1,31 @@
-//! What measures the tunnel: the load programs of the binary `load`, and the rigs of the
+//! Programs that measure the tunnel: the load programs of the binary `load`, and the rigs of the
 //! micro-benchmarks in `micro/`.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`bulk`] | how many bytes per second go through |
-//! | [`requests`] | requests per second and their latency over connections that stay |
+//! | [`bulk`] | bytes per second |
+//! | [`requests`] | requests per second and their latency, over lasting connections |
 //! | [`connections`] | new connections per second |
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
-//! | [`idle`] | very many connections that do nothing |
-//! | [`storm`] | very many clients that log in at once; [`herd`] is the clients |
+//! | [`idle`] | thousands of connections without traffic |
+//! | [`storm`] | thousands of clients that log in at the same time; [`herd`] has the clients |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
-//! | [`bridge`] | a WebSocket for each visitor: what a reverse proxy passes without a tunnel |
+//! | [`bridge`] | a WebSocket for each visitor: measures a reverse proxy without a tunnel |
 //! | [`histogram`] | latencies in bounded memory |
-//! | [`http`] | as much of HTTP/1.1 as a GET needs |
-//! | [`failures`] | what went wrong, counted by kind |
-//! | [`options`] | `--name value`, and the complaint about nonsense |
+//! | [`http`] | the part of HTTP/1.1 that a GET needs |
+//! | [`failures`] | failures, counted by kind |
+//! | [`options`] | `--name value` options and their errors |
 //! | [`descriptors`] | the limit of open descriptors |
-//! | [`server`] | a server of ours, and how to connect to it |
-//! | [`sources`] | from which addresses to connect |
+//! | [`server`] | the server under test, and how to connect to it |
+//! | [`sources`] | the source addresses of connections |
 //! | [`rig`] | parts of the tunnel itself, for `micro/` and the test of allocations |
-//! | `crew` | tasks that start together and end in time |
+//! | `crew` | tasks that start together and end at a known time |
 //! | `run` | the runtime |
 //! | [`report`] | the line of JSON |
 //!
-//! A program is a function from its options to its report, on one thread: the load has to be
-//! cheaper than what it loads. Each ends at its time, whatever the target does; what was not
-//! answered by then counts as an error.
+//! A program is a function from its options to its report, on one thread, because the load must be
+//! cheaper than the system under load. Each program ends at its time, whatever the target does. A
+//! request without an answer by then counts as an error.
 
 pub mod bridge;
 pub mod bulk;

@@ -1,4 +1,5 @@
-//! `load`: what is put on a tunnel to measure it. One program per word; see [`HELP`].
+//! `load`: the programs that put load on a tunnel to measure it. The first word selects the
+//! program; see [`HELP`].
 
 use std::future::Future;
 use std::io::{self, Write as _};
@@ -94,7 +95,7 @@ fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
         }
         "idle" => {
             let options = read(args, idle::Options::read)?;
-            // Who reads the first line has gone: the run is worth nothing.
+            // The reader of the first line is gone, so the run is worthless.
             let tell = |open: &idle::Report| report::print(open).unwrap_or_else(|_| gone());
             run(idle::run(&options, tell))
         }
@@ -148,7 +149,7 @@ fn serve(mut args: impl Iterator<Item = String>) -> Result<(), End> {
     })
 }
 
-/// Whoever started this may connect now.
+/// After this line, the parent process may connect.
 fn say_listening(program: &str, kind: Option<&str>, listening: SocketAddr) {
     let line = serde_json::json!({ "program": program, "kind": kind, "listening": listening });
     report::print(&line).unwrap_or_else(|_| gone());
@@ -158,7 +159,7 @@ fn gone() {
     std::process::exit(1);
 }
 
-/// For people. Where nobody listens nothing is lost.
+/// Prints a line for readers. A closed output is no error.
 fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", text.trim_end());
 }

@@ -1,26 +1,26 @@
-//! `--name value` and `--flag` on the command line. Nonsense is refused with the name of the
-//! option and what it wants, never guessed at.
+//! Parses `--name value` and `--flag` on the command line. Invalid input is refused with the name
+//! of the option and its valid values; nothing is guessed.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Longest run: an hour. What is wanted for longer is a soak, not a measurement.
+/// The longest run: an hour. A longer run is a soak, not a measurement.
 const SECONDS_MAX: f64 = 3600.0;
 
-/// What is wrong with a command line; ends the process with 2.
+/// An error of the command line; the process exits with status 2.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// The options of one command line. A program takes those that it knows; what is left over is
-/// unknown.
+/// The options of one command line. A program takes the options that it knows; the remaining
+/// options are unknown.
 #[derive(Debug, Default)]
 pub struct Words(BTreeMap<String, Option<String>>);
 
 impl Words {
-    /// Reads the words; a word of `flags` has no value, every other one has.
+    /// Reads the words. A word of `flags` has no value; every other option has a value.
     pub fn read(args: impl IntoIterator<Item = String>, flags: &[&str]) -> Result<Self, Usage> {
         let mut words = BTreeMap::new();
         let mut args = args.into_iter();
@@ -40,7 +40,7 @@ impl Words {
         Ok(Self(words))
     }
 
-    /// All known options were taken: what is left is unknown.
+    /// Checks that no unknown options remain.
     pub fn finish(self) -> Result<(), Usage> {
         match self.0.into_keys().next() {
             None => Ok(()),
@@ -48,7 +48,7 @@ impl Words {
         }
     }
 
-    /// Whether the flag is given.
+    /// Takes a flag. Returns whether it is given.
     pub fn flag(&mut self, name: &str) -> bool {
         self.0.remove(name).is_some()
     }
@@ -59,18 +59,18 @@ impl Words {
         self.0.contains_key(name)
     }
 
-    /// The text of an option, if it is given.
+    /// Takes the text of an option, if it is given.
     pub fn text(&mut self, name: &str) -> Option<String> {
         self.0.remove(name).flatten()
     }
 
-    /// An address, which has no default.
+    /// Takes an address, which has no default.
     pub fn address(&mut self, name: &str) -> Result<SocketAddr, Usage> {
         let text = self.required(name)?;
         parse_address(name, &text)
     }
 
-    /// A whole number within a range; without a default it has to be given.
+    /// Takes an integer within a range. Without a default, the option is required.
     pub fn number(
         &mut self,
         name: &str,
@@ -88,7 +88,7 @@ impl Words {
         })
     }
 
-    /// Bytes: a number, or one with KiB or MiB behind it, within a range.
+    /// Takes a number of bytes within a range, with an optional suffix KiB or MiB.
     pub fn bytes(
         &mut self,
         name: &str,
@@ -102,7 +102,7 @@ impl Words {
         })
     }
 
-    /// Seconds, fractions allowed: more than none, at most an hour.
+    /// Takes a duration in seconds, with fractions: more than zero, at most an hour.
     pub fn seconds(&mut self, name: &str, default: Option<f64>) -> Result<Duration, Usage> {
         let wrong = |text: &str| Usage(format!("{name} wants seconds, at most 3600, not `{text}`"));
         let seconds = match (self.text(name), default) {
@@ -118,7 +118,7 @@ impl Words {
         }
     }
 
-    /// One of these words; without a default it has to be given.
+    /// Takes one of the given words. Without a default, the option is required.
     pub fn one_of<T: Copy>(
         &mut self,
         name: &str,
@@ -141,7 +141,7 @@ impl Words {
     }
 }
 
-/// An address of digits: names are resolved by nobody here.
+/// Parses an address of digits; names are not resolved.
 pub(crate) fn parse_address(name: &str, text: &str) -> Result<SocketAddr, Usage> {
     text.parse()
         .map_err(|_| Usage(format!("{name} wants an address like 127.0.0.1:8080, not `{text}`")))

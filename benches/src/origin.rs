@@ -1,10 +1,11 @@
-//! `load origin`: the servers at the far end, one thread each.
+//! `load origin`: the servers at the far end, with one thread each.
 //!
-//! * `echo` sends back what it gets. A connection that is silent holds no buffer, so that 18,000
-//!   of them measure a tunnel and not this.
-//! * `sink` reads, and says every [`TELL`] how many bytes it has, as 8 bytes big endian, and once
-//!   more at the end.
-//! * `source` reads 4 bytes big endian, the size of its writes, and writes until the other end goes.
+//! * `echo` sends back the received bytes. An idle connection holds no buffer, so that 18,000 of
+//!   them measure the tunnel's memory and not the echo's.
+//! * `sink` reads, and every [`TELL`] it sends the number of received bytes, as 8 bytes big endian;
+//!   it sends the number once more at the end.
+//! * `source` reads 4 bytes big endian, the size of its writes, and writes until the other end
+//!   closes.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,30 +17,30 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::coop::consume_budget;
 
-/// How often a sink tells its count: a rate over seconds is exact to a percent, and the answers
-/// cost nothing beside the bytes.
+/// The interval at which a sink sends its count. A rate over seconds is then exact to a percent,
+/// and the reports cost nothing compared with the data.
 pub const TELL: Duration = Duration::from_millis(20);
 
 /// Largest write of a source.
 pub const WRITE_MAX: usize = 1 << 20;
 
-/// One read takes at most so much: what a socket holds at a good rate.
+/// The most bytes of one read: the bytes that a socket holds at a high rate.
 pub(crate) const READ: usize = 256 << 10;
 
-/// A burst of new connections waits in the kernel, not at the ones who connect.
+/// A burst of new connections waits in the kernel, not at the clients.
 const BACKLOG: u32 = 4096;
 
-/// After an accept that failed, for want of descriptors in the main.
+/// The pause after a failed accept; the usual cause is a lack of descriptors.
 pub(crate) const PAUSE: Duration = Duration::from_millis(10);
 
-/// What an origin does.
+/// The behaviour of an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Sends back what it gets.
+    /// Sends back the received bytes.
     Echo,
-    /// Reads and counts.
+    /// Reads and counts bytes.
     Sink,
-    /// Writes.
+    /// Writes bytes.
     Source,
 }
 
@@ -47,7 +48,7 @@ pub enum Kind {
 pub const KINDS: [(&str, Kind); 3] =
     [("echo", Kind::Echo), ("sink", Kind::Sink), ("source", Kind::Source)];
 
-/// Listens there; port 0 is a port of the kernel's choice.
+/// Listens on `address`; port 0 lets the kernel choose a port.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -55,7 +56,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves every connection until it is dropped. In a local runtime.
+/// Serves every connection until it is dropped. Needs a local runtime.
 pub async fn serve(listener: TcpListener, kind: Kind) {
     let shared = Rc::new(RefCell::new(vec![0; READ]));
     loop {
@@ -66,7 +67,7 @@ pub async fn serve(listener: TcpListener, kind: Kind) {
         let shared = Rc::clone(&shared);
         tokio::task::spawn_local(async move {
             let _ = stream.set_nodelay(true);
-            // A visitor that goes away is none of an origin's business.
+            // A visitor that goes away is no failure of the origin.
             let _ = match kind {
                 Kind::Echo => echo(stream, &shared).await,
                 Kind::Sink => sink(stream).await,
@@ -96,7 +97,7 @@ async fn echo(mut stream: TcpStream, shared: &RefCell<Vec<u8>>) -> io::Result<()
         if let Some(rest) = rest {
             stream.write_all(&rest).await?;
         }
-        // Neither `readable` nor the attempts let another task have its turn.
+        // Neither `readable` nor the attempts yield to other tasks.
         consume_budget().await;
     }
 }

@@ -1,4 +1,5 @@
-//! The line of JSON that a program says on standard output. The fields are those of its report.
+//! The line of JSON that a program prints on standard output. Its fields are the fields of the
+//! program's report.
 
 use std::io::{self, Write as _};
 
@@ -12,7 +13,7 @@ pub fn print(report: &impl Serialize) -> io::Result<()> {
     out.flush()
 }
 
-/// Rounds for people: three digits behind the point are more than any measurement here is worth.
+/// Rounds for readers: no measurement here is exact to more than three decimal places.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -1,5 +1,6 @@
-//! `load requests`: each connection asks, waits for the answer and asks again, for so long. The
-//! connections are made first, each with one exchange that is not counted, and start together.
+//! `load requests`: each connection sends a request, waits for the answer and repeats, for a fixed
+//! time. The connections are made first, each with one exchange that is not counted, and then start
+//! together.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,56 +22,56 @@ use crate::options::{Usage, Words};
 use crate::report::rounded;
 use crate::sources::{self, Sources};
 
-/// A connection that failed is made again after this, so that a dead target is not a busy loop.
+/// The pause before a failed connection is made again, so that a dead target causes no busy loop.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Most bytes of one exchange with an echo.
+/// The most bytes of one exchange with an echo.
 const EXCHANGE_MAX: usize = 64 << 10;
 
-/// What is asked.
+/// The request and its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// GET of a path, HTTP/1.1 with keep-alive.
+    /// A GET of a path, HTTP/1.1 with keep-alive.
     Get(String),
-    /// So many bytes, which come back.
+    /// This number of bytes, which the target sends back.
     Echo(usize),
 }
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whom to ask.
+    /// The address of the server.
     pub target: SocketAddr,
-    /// Over how many connections.
+    /// The number of connections.
     pub connections: usize,
-    /// For how long.
+    /// The duration of the measurement.
     pub length: Duration,
-    /// From how many addresses.
+    /// The number of source addresses.
     pub sources: usize,
-    /// What.
+    /// The request and its answer.
     pub exchange: Exchange,
 }
 
-/// What came out. Times are microseconds.
+/// The result of a run. Times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `requests`.
     pub program: &'static str,
-    /// Connections that were asked for.
+    /// The requested number of connections.
     pub connections: usize,
-    /// Seconds that were measured.
+    /// The measured seconds.
     pub seconds: f64,
-    /// Exchanges that were completed within that time.
+    /// Exchanges completed within the measured time.
     pub requests: u64,
-    /// Those per second.
+    /// Exchanges per second.
     pub requests_per_s: f64,
-    /// From the first byte written to the last byte read.
+    /// The time from the first byte written to the last byte read.
     pub latency_us: Latency,
-    /// Connections that the server ended as announced, and that were made again.
+    /// Connections that the server closed as announced, and that were made again.
     pub reconnects: u64,
-    /// Everything that failed, what was not answered at the end included.
+    /// All failures, including requests without an answer at the end.
     pub errors: u64,
-    /// The same by kind.
+    /// The errors by kind.
     pub failures: BTreeMap<Kind, u64>,
 }
 
@@ -105,7 +106,7 @@ impl Options {
     }
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 #[derive(Debug)]
 struct Shared {
     sources: Sources,
@@ -117,7 +118,7 @@ struct Shared {
     failures: Failures,
 }
 
-/// Runs it.
+/// Runs the program.
 pub async fn run(options: &Options) -> Report {
     let shared = Rc::new(Shared {
         sources: Sources::new(options.target, options.sources),
@@ -151,7 +152,7 @@ pub async fn run(options: &Options) -> Report {
     }
 }
 
-/// One connection, and its successors.
+/// One connection, and its replacements.
 async fn ask(shared: Rc<Shared>, mut member: Member) {
     let first = async {
         let mut talker = shared.connect().await?;
@@ -196,7 +197,7 @@ impl Shared {
         })
     }
 
-    /// Counts the failure, if it is one.
+    /// Counts the failure, if there is one.
     fn note<T>(&self, outcome: io::Result<T>) -> Option<T> {
         outcome.inspect_err(|error| self.failures.count(Kind::of(error))).ok()
     }
@@ -209,7 +210,7 @@ enum Talker {
 }
 
 impl Talker {
-    /// Whether the connection stays afterwards.
+    /// Returns whether the connection stays open afterwards.
     async fn exchange(&mut self, request: &[u8]) -> io::Result<bool> {
         match self {
             Self::Http(asker) => asker.ask(request).await,

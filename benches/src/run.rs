@@ -1,4 +1,4 @@
-//! The runtime that every program and every origin runs in.
+//! The runtime of every program and every origin.
 
 use std::io;
 

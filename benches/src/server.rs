@@ -1,4 +1,4 @@
-//! `--server URL [--pin P|--ca FILE]`: a server, and how to connect to it over any transport.
+//! `--server URL [--pin P|--ca FILE]`: a server, and a dialer for it over any transport.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,25 +14,25 @@ use transport_ws::{Request, WsDialer};
 
 use crate::options::{Usage, Words, parse_address};
 
-/// What a WebSocket may be still for: no measurement is.
+/// The longest silence of a WebSocket; no measurement is silent for that long.
 pub(crate) const STILL: Duration = Duration::from_secs(25);
 
-/// Of each socket of `quic://`, bytes: thousands of clients log in here, and none sends much.
+/// The buffers of each `quic://` socket: thousands of clients log in, and none sends much data.
 const SMALL: Buffers = Buffers { receive: 64 << 10, send: 64 << 10 };
 
-/// Whom to connect to.
+/// The server to connect to.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// With the transport, `wss://127.0.0.1:7000/tunnel`.
+    /// The URL with the transport, `wss://127.0.0.1:7000/tunnel`.
     pub url: String,
-    /// Where it is.
+    /// The server's address.
     pub address: SocketAddr,
-    /// How to connect.
+    /// The dialer for the server's transport.
     pub dialer: Rc<dyn Dialer>,
 }
 
 impl Server {
-    /// Takes the three options out of the words.
+    /// Takes the three options.
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let url = words.text("--server").ok_or_else(|| Usage("--server is missing".to_owned()))?;
         let (scheme, rest) = url.split_once("://").unwrap_or(("", &url));
@@ -56,10 +56,11 @@ fn trust(pin: Option<&str>, authority: Option<String>) -> Result<Option<Trust>, 
     }
 }
 
-/// How to connect over `scheme`: `path` is that of a WebSocket, else empty; `trust` is for those with TLS.
+/// A dialer for `scheme`. `path` is the path of a WebSocket, else empty. `trust` is for schemes
+/// with TLS.
 ///
 /// # Errors
-/// They do not go together, or there is no such scheme.
+/// The arguments do not fit together, or the scheme is unknown.
 pub fn dialer(
     scheme: &str,
     address: SocketAddr,
@@ -79,7 +80,8 @@ pub fn dialer(
     };
     if let ("quic", "", Some(TlsClient { config, name })) = (row.name, path, &tls) {
         let tls = transport_quic::TlsClient { config: config.clone(), name: name.clone() };
-        // As on the way through the world: to try 16 KiB of loopback costs more than the rest of a log-in.
+        // The MTU of an Internet path: probing for loopback's 16 KiB costs more than the rest of a
+        // log-in.
         let settings = QuicSettings { mtu: 1_452, ..QuicSettings::default() };
         let dialer = QuicDialer::new(&tls, settings, SMALL);
         return Ok(Rc::new(dialer.map_err(|e| wrong(&e))?));

@@ -1,6 +1,6 @@
-//! From which addresses connections are made. One address has about 28,000 ports towards one
-//! target, and a closed connection keeps its port for a while; all of 127.0.0.0/8 is loopback, so
-//! that a target there can be reached from many addresses.
+//! The source addresses of connections. One address has about 28,000 ports towards one target, and
+//! a closed connection keeps its port for a while. All of 127.0.0.0/8 is loopback, so that a target
+//! there can be reached from many addresses.
 
 use std::cell::Cell;
 use std::io;
@@ -10,15 +10,15 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use crate::options::{Usage, Words};
 
-/// As many as the last byte of an address has without 0 and 255.
+/// The values of an address's last byte without 0 and 255.
 const SOURCES_MAX: usize = 254;
 
-/// Connections from one address until the next is taken. Beyond some 14,000, one half of the ports,
-/// the kernel looks through all that are in use before it finds a free one: 18,000 connections
-/// from one address took 36 s, from four 7 s.
+/// Connections from one address before the next address is used. Beyond about 14,000 connections,
+/// half of the ports, the kernel checks all used ports before it finds a free port: 18,000
+/// connections took 36 s from one address, and 7 s from four.
 const PER_SOURCE: usize = 5000;
 
-/// Connects to one target, from one address after the other.
+/// Connects to one target, from each source address in turn.
 #[derive(Debug)]
 pub struct Sources {
     target: SocketAddr,
@@ -27,19 +27,19 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// With one the kernel chooses the address.
+    /// With one source, the kernel chooses the address.
     #[must_use]
     pub const fn new(target: SocketAddr, count: usize) -> Self {
         Self { target, count, next: Cell::new(0) }
     }
 
-    /// A connection without Nagle's delay.
+    /// A new connection without Nagle's delay.
     pub async fn connect(&self) -> io::Result<TcpStream> {
         let stream = match self.turn() {
             None => TcpStream::connect(self.target).await?,
             Some(source) => {
                 let socket = TcpSocket::new_v4()?;
-                // A port whose last connection has just ended may be taken again.
+                // A port whose last connection has just ended may be used again.
                 socket.set_reuseaddr(true)?;
                 socket.bind((source, 0).into())?;
                 socket.connect(self.target).await?
@@ -60,12 +60,13 @@ impl Sources {
     }
 }
 
-/// `--sources N`: 1 unless given; more only where the target is on an IPv4 loopback address.
+/// `--sources N`: the default is 1; more sources need a target on an IPv4 loopback address.
 pub fn option(words: &mut Words, target: SocketAddr) -> Result<usize, Usage> {
     read(words, target, 1)
 }
 
-/// The same where so many connections stay open: as many as those take unless given.
+/// As [`option`], for connections that stay open: the default is as many sources as the connections
+/// need.
 pub(crate) fn option_for(
     words: &mut Words,
     target: SocketAddr,

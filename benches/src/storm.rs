@@ -1,6 +1,6 @@
-//! `load storm`: very many clients that log in at once. Either they are lost here, in one moment,
-//! and all come back as new processes would; or whoever started this restarts the server, which
-//! they find out for themselves.
+//! `load storm`: thousands of clients that log in at the same time. Either the program drops all
+//! clients at one moment and starts new ones, or the parent process restarts the server and the
+//! clients notice the loss.
 
 use std::fs;
 use std::io;
@@ -15,52 +15,52 @@ use crate::options::{Usage, Words};
 use crate::report::rounded;
 use crate::server::Server;
 
-/// How often it is looked whether all are there; what is told is exact to this.
+/// The interval at which the number of clients is checked; it bounds the precision of the report.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How the clients lose the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Here: all connections are dropped, and as many new clients of the same names start at once.
+    /// The program drops all connections and starts as many new clients with the same names.
     Clients,
-    /// There: somebody restarts the server once the first line was said.
+    /// The parent process restarts the server after the first line of output.
     Server,
 }
 
-/// What to do.
+/// The options of the program.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Whom they log in to.
+    /// The server to log in to.
     pub server: Server,
-    /// The token of them all.
+    /// The token of all clients.
     pub token: Token,
-    /// How many.
+    /// The number of clients.
     pub clients: usize,
-    /// Their names are this and a number from 0.
+    /// A client's name is this prefix and a number from 0.
     pub prefix: String,
-    /// How they lose the server.
+    /// How the clients lose the server.
     pub loss: Loss,
-    /// How long each step may take.
+    /// The time limit of each step.
     pub limit: Duration,
 }
 
-/// What is said when all are logged in, and again at the end.
+/// The report when all clients are logged in, and again at the end.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// `storm`.
     pub program: &'static str,
     /// `live` or `end`.
     pub event: &'static str,
-    /// Clients that were asked for.
+    /// The requested number of clients.
     pub clients: usize,
-    /// Those that are logged in now.
+    /// Clients that are logged in now.
     pub live: usize,
-    /// Seconds that it took from the start, or from the first one back, until all of them were, or
-    /// until the time was over.
+    /// Seconds until all clients were logged in or the time was over, counted from the start or
+    /// from the first client that came back.
     pub seconds: f64,
-    /// Attempts that failed meanwhile: to be expected while the server is away.
+    /// Attempts that failed meanwhile: they are expected while the server is away.
     pub attempts_failed: usize,
-    /// Clients that were not logged in when the time was over, or have given up.
+    /// Clients that were not logged in when the time was over, or that have given up.
     pub errors: usize,
 }
 
@@ -74,7 +74,7 @@ impl Options {
         let text = fs::read_to_string(&file).map_err(|e| Usage(format!("{file}: {e}")))?;
         let token = Token::new(text.trim()).map_err(|e| Usage(format!("{file}: {e}")))?;
         let clients = words.number("--clients", 1..=100_000, None)?;
-        // While a link is replaced its successor is beside it.
+        // While a link is replaced, the new link exists beside the old link.
         descriptors::require(clients + clients / 4)?;
         let prefix = words.text("--prefix").unwrap_or_else(|| "c".to_owned());
         Name::new(&format!("{prefix}{clients}"))
@@ -91,7 +91,7 @@ impl Options {
     }
 }
 
-/// Runs it; `tell` gets the report of the moment when all are logged in.
+/// Runs the program; `tell` gets the report when all clients are logged in.
 pub async fn run(options: &Options, tell: impl FnOnce(&Report)) -> io::Result<Report> {
     let herd = options.gather()?;
     let begin = Instant::now();

@@ -1,5 +1,6 @@
-//! Dials that take turns. Very many clients of one process share one thread, which their machines out
-//! in the world do not: where a handshake costs much of it, all of them begun at once are all too late.
+//! Dials that take turns. Thousands of clients of one process share a thread, unlike clients on
+//! machines of their own. If handshakes cost much of that thread's time and all begin at once, all
+//! of them end too late.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -8,18 +9,19 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, Say, Transport};
 
-/// Handshakes under way over QUIC. Each costs some 2 ms here, so that they end well before the dial's ten
-/// seconds, and before the three after which a second one is begun.
+/// Handshakes in progress over QUIC. Each costs about 2 ms here, so that they end well before the
+/// dial's limit of ten seconds, and before the three seconds after which a second handshake is
+/// begun.
 const UNDER_WAY: usize = 250;
 
-/// A dialer of which so many dials are under way; further ones wait, which costs nothing.
+/// A dialer with a limit on its dials in progress; further dials wait, which costs nothing.
 #[derive(Debug)]
 struct Turns {
     inner: Rc<dyn Dialer>,
     free: Arc<Semaphore>,
 }
 
-/// Lets the dials of `dialer` take turns where a handshake is dear.
+/// Wraps `dialer`, so that its dials take turns if its handshakes are expensive.
 pub(crate) fn taking_turns(dialer: &Rc<dyn Dialer>) -> Rc<dyn Dialer> {
     let inner = Rc::clone(dialer);
     if inner.transport() != transport_quic::QUIC {

@@ -1,9 +1,10 @@
-//! What the data path allocates in steady state: nothing. The allocator of this program counts, per
+//! Checks that the data path allocates nothing in steady state. This program's allocator counts per
 //! thread; the counts of the state machines are the same on every machine.
 //!
-//! Frames are kept for replay, so whoever sends needs memory until the peer's CREDIT; it is used
-//! again afterwards (`proto`'s store of a link, `net::pool` for large ones). Only a new record
-//! of bytes in flight takes more, which on real sockets may fall into the counted part.
+//! Frames are kept for replay, so a sender needs memory until the peer's CREDIT arrives. The memory
+//! is reused afterwards (`proto`'s store of a link, `net::pool` for large frames). Only a new
+//! maximum of bytes in flight allocates, and on real sockets that maximum may come during the
+//! count.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::io::{Read, Write};
@@ -16,15 +17,15 @@ use bytes::BytesMut;
 use proto::Side::{Client, Server};
 use proto::StreamKey;
 
-/// By the links' own clock ten times what a sweep of credits takes.
+/// On the links' own clock, ten times the duration of a sweep of credits.
 const EXCHANGES: usize = 20_000;
 
-/// Exchanges over real sockets, and how many allocations new records of bytes in flight may be: 4 were
-/// seen, and where memory is not used again there are thousands.
+/// Exchanges over real sockets, and the allowed allocations for new maxima of bytes in flight: 4
+/// were seen, and without reuse of memory there are thousands.
 const VISITS: usize = 2000;
 const RECORDS: u64 = 100;
 
-/// Allocations of so many calls, after as many that warm up.
+/// The allocations of `calls` calls, after the same number of calls as a warm-up.
 fn counted(calls: usize, mut call: impl FnMut()) -> u64 {
     (0..calls).for_each(|_| call());
     measure(|| (0..calls).for_each(|_| call())).count_total
@@ -47,7 +48,7 @@ fn exchange(
 fn receiving_and_consuming_allocates_nothing() {
     for size in [64, 4 << 10, 64 << 10] {
         let mut receiver = Receiver::default();
-        // The reader's buffer, in use for a while.
+        // The reader's buffer, after some use.
         let mut buffer = BytesMut::with_capacity(2 * Receiver::frame_length(size));
         let mut receive = || {
             buffer.reserve(Receiver::frame_length(size));
@@ -93,7 +94,7 @@ fn a_bulk_transfer_allocates_nothing() {
     let (stream, _) = links.open();
     let payload = vec![7; 32 << 10];
     let count = counted(EXCHANGES, || {
-        // As much as the window takes, then what the carrier takes.
+        // Fill the window, then the carrier.
         while links.send(Server, stream, &payload, 64 << 10) {}
         links.settle();
     });
@@ -130,7 +131,8 @@ fn visit(visitor: &mut TcpStream, size: usize, count: usize) {
     }
 }
 
-/// A visitor's exchanges over the whole path, as often again as it took to warm up, cost that.
+/// The allocations of a visitor's exchanges over the whole path, after the same number as a
+/// warm-up.
 fn counted_visits(over: Over, size: usize) -> u64 {
     let runtime = runtime().unwrap();
     let path = runtime.block_on(Path::start(over, echo())).unwrap();

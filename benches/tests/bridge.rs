@@ -1,4 +1,4 @@
-//! `load bridge`: what a visitor sends comes through two of them and back, and so does its end.
+//! `load bridge`: a visitor's bytes pass through two bridges and back, and so does the end.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! The binary `load` as its caller sees it: lines of JSON, and exit codes.
+//! The binary `load` as its caller sees it: lines of JSON, and exit statuses.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::io::{BufRead as _, BufReader};

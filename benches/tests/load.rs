@@ -1,5 +1,5 @@
-//! Each load program for a fraction of a second against the origins of this package: what it
-//! counts has to be there, how fast it was does not matter.
+//! Runs each load program for a fraction of a second against the origins of this package. The
+//! counted operations must be present; their speed does not matter.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 const LENGTH: Duration = Duration::from_millis(900);
 
-/// Five times what a program may take that has nothing to wait for.
+/// Five times the time limit of a program that has nothing to wait for.
 const SOON: Duration = Duration::from_secs(15);
 
 /// An origin on a thread of its own, until the test process ends.
@@ -31,13 +31,13 @@ fn start(kind: origin::Kind) -> SocketAddr {
     told.recv().unwrap()
 }
 
-/// A port where nobody listens.
+/// A port without a listener.
 fn nobody() -> SocketAddr {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap()
 }
 
-/// Answers the first request of each connection with this and closes.
+/// Answers the first request of each connection with `answer` and closes.
 fn answer_once(answer: &'static str) -> Origin {
     let serve = async move |mut socket: TcpStream| {
         let mut request = [0; 1024];
@@ -84,7 +84,7 @@ fn requests_are_answered_and_each_latency_is_counted() {
     let echo = start(origin::Kind::Echo);
     for (target, exchange) in [
         (web.address(), Exchange::Get("/".to_owned())),
-        // More than one read brings.
+        // The answer is longer than one read.
         (web.address(), Exchange::Get("/bytes/100000".to_owned())),
         (echo, Exchange::Echo(1)),
         (echo, Exchange::Echo(60_000)),
@@ -206,7 +206,7 @@ fn what_hangs_is_an_error_and_keeps_no_program_from_ending() {
                 assert_eq!((report.bytes, report.failures[&Kind::Timeout]), (0, 4), "{report:?}");
             }
         };
-        // These first wait for their connections to get ready.
+        // These programs first wait for their connections' preparation.
         let hung_requests = async {
             let report = requests::run(&requests_options(target, Exchange::Echo(1))).await;
             assert_eq!((report.requests, report.failures[&Kind::Timeout]), (0, 20), "{report:?}");
@@ -219,6 +219,6 @@ fn what_hangs_is_an_error_and_keeps_no_program_from_ending() {
         };
         tokio::join!(hung_connections, hung_bulk, hung_requests, hung_echo);
     });
-    // 10 s for getting ready, 2 s of grace.
+    // 10 s of preparation, 2 s of grace.
     assert!(begin.elapsed() < 5 * SOON, "{:?}", begin.elapsed());
 }

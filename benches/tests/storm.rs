@@ -1,5 +1,5 @@
-//! `load storm` against a server in this process: real carriers, greetings and links, and nothing
-//! to publish. The daemon itself meets the same herd in the end-to-end tests.
+//! `load storm` against a server in this process: real carriers, greetings and links, without
+//! services. The end-to-end tests use the same herd against the daemon.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
 
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ use transport_tcp::{TcpDialer, TcpListener};
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
-/// Knows the names that begin with a c, and keeps every link.
+/// A server that accepts names beginning with a c, and keeps every link.
 #[derive(Debug, Default)]
 struct Server {
     links: RefCell<Vec<Link>>,
@@ -82,7 +82,7 @@ async fn serve(mut listener: TcpListener, server: Rc<Server>) {
     }
 }
 
-/// A storm of clients with names that begin like this, and what was said of it.
+/// Runs a storm of clients with this prefix. Returns the server and the reports.
 fn run(prefix: &str, clients: usize, limit: Duration) -> (Rc<Server>, Vec<Report>) {
     let server = Rc::<Server>::default();
     let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! One whole greeting of a new link, both sides, without a connection between.
+//! A complete greeting of a new link, with both sides and no connection between them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use proto::greeting::{
 };
 use proto::{InstanceId, LinkId};
 
-/// What both sides know beforehand.
+/// The data that both sides have before the greeting.
 #[derive(Debug)]
 pub struct Greeting {
     client: ClientSetup,
@@ -18,10 +18,10 @@ pub struct Greeting {
 }
 
 impl Default for Greeting {
-    /// Bound to a TLS session, by token.
+    /// A greeting with a token, bound to a TLS session.
     ///
     /// # Panics
-    /// Never: name and token are good.
+    /// Never: name and token are valid.
     fn default() -> Self {
         let binding = Binding::Exporter([7; 32]);
         let token = Token::new("q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ").expect("256 bits");
@@ -50,14 +50,14 @@ impl Default for Greeting {
 }
 
 impl Greeting {
-    /// Greets. Whether both sides accepted.
+    /// Runs the greeting. Returns whether both sides accepted.
     #[must_use]
     pub fn run(&self) -> bool {
         let Ok(mut client) = ClientGreeting::new(self.client.clone()) else { return false };
         let mut server = ServerGreeting::new(self.server.clone());
         let (mut to_client, mut to_server) = (BytesMut::new(), BytesMut::new());
         let mut accepted = false;
-        // Hello, answer and proof: three ways at most.
+        // Hello, answer and proof: at most three messages.
         for _ in 0..3 {
             while let Some(bytes) = client.poll_output() {
                 to_server.extend_from_slice(&bytes);

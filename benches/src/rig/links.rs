@@ -1,5 +1,5 @@
-//! Two link state machines, joined by memory. What a driver and its sockets would do around them
-//! is one copy of each byte out of a pooled buffer and one into the reader's.
+//! Two link state machines, joined by memory. A driver and its sockets would add one copy of each
+//! byte out of a pooled buffer and one copy into the reader's buffer.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,13 +12,13 @@ use proto::{
     Target, Unlimited,
 };
 
-/// The carrier that joins them.
+/// The carrier between the two links.
 const CARRIER: CarrierNumber = CarrierNumber(1);
 
-/// Time that one operation takes, as far as the machines can tell: some requests of a busy link.
+/// The virtual time of one operation: the time of a few requests on a busy link.
 const STEP: Duration = Duration::from_micros(10);
 
-/// A link's server and client end, live, and whatever is on its way between them.
+/// The server's and the client's end of a live link, and the bytes in flight between them.
 #[derive(Debug)]
 pub struct Links {
     now: Instant,
@@ -26,7 +26,7 @@ pub struct Links {
     client: End,
 }
 
-/// One of the two, and how much it has received and seen end.
+/// One end, with its counts of received bytes and closed streams.
 #[derive(Debug)]
 pub struct End {
     link: Link,
@@ -54,7 +54,8 @@ impl End {
         }
     }
 
-    /// Reads what has arrived, consumes every byte at once, and ends where the other end did.
+    /// Reads the arrived bytes, consumes every byte at once, and ends each stream that the other
+    /// end ended.
     fn read(&mut self, now: Instant) {
         while let Ok(Some(event)) = self.link.handle_input(now, CARRIER, &mut self.input) {
             self.take(now, event);
@@ -103,10 +104,10 @@ impl Default for Links {
 }
 
 impl Links {
-    /// A stream that the server opened, by its key at either end.
+    /// Opens a stream at the server. Returns its keys at both ends.
     ///
     /// # Panics
-    /// When the link opens no more.
+    /// When the link refuses to open a stream.
     pub fn open(&mut self) -> (StreamKey, StreamKey) {
         let open = Open {
             target: Target::Service("web".into()),
@@ -131,8 +132,8 @@ impl Links {
         &self.client
     }
 
-    /// Queues a payload, as the pump does: read into a pooled buffer of at least `capacity` bytes,
-    /// the head's room in front. False: the stream has no room for it.
+    /// Queues a payload as the pump does: the payload is in a pooled buffer of at least `capacity`
+    /// bytes, behind space for the head. Returns false when the stream has no room for the payload.
     #[must_use]
     pub fn send(&mut self, side: Side, key: StreamKey, payload: &[u8], capacity: usize) -> bool {
         let end = self.end(side);
@@ -147,12 +148,12 @@ impl Links {
         true
     }
 
-    /// Ends the stream in this direction; the other end answers likewise.
+    /// Ends the stream in this direction; the other end ends its direction in reply.
     pub fn finish(&mut self, side: Side, key: StreamKey) {
         self.end(side).link.finish(key);
     }
 
-    /// Lets everything travel that has to, both ways, and time pass.
+    /// Moves all pending frames in both directions and lets time pass.
     pub fn settle(&mut self) {
         self.now += STEP;
         self.server.handle_time(self.now);
@@ -170,7 +171,7 @@ impl Links {
     }
 }
 
-/// One batch of frames. False: there was none.
+/// Moves one batch of frames. Returns false when there was none.
 fn carry(now: Instant, from: &mut End, to: &mut End) -> bool {
     if from.link.poll_transmit(now, CARRIER, &mut from.out) == 0 {
         return false;
@@ -179,7 +180,7 @@ fn carry(now: Instant, from: &mut End, to: &mut End) -> bool {
         to.input.extend_from_slice(&frame);
     }
     to.read(now);
-    // What the sender learned without input, such as room that the batch made.
+    // Read the sender's events that need no input, such as the room that the batch made.
     from.read(now);
     true
 }

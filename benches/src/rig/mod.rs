@@ -1,9 +1,9 @@
-//! What the micro-benchmarks and the test of allocations run: parts of the real thing, put together
-//! so that one call is one operation.
+//! The rigs of the micro-benchmarks and of the test of allocations: real parts of the tunnel, put
+//! together so that one call is one operation.
 //!
-//! [`Receiver`] is a state machine that gets bytes. [`Links`] is two state machines and nothing else,
-//! in virtual time. [`Path`] is the whole data path between two sockets: relay, link, carrier, link,
-//! relay, on one thread.
+//! [`Receiver`] is one state machine that receives bytes. [`Links`] is two state machines in
+//! virtual time, without I/O. [`Path`] is the whole data path between two sockets: relay, link,
+//! carrier, link, relay, on one thread.
 
 mod greeting;
 mod links;

@@ -1,6 +1,6 @@
 //! The whole data path on one thread: a listener for visitors, the server's end of a link, a
 //! carrier over loopback, the client's end, and the dialled target. The links are joined without a
-//! greeting; everything else is what the daemons run.
+//! greeting; all other parts are the daemons' own.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,7 +23,7 @@ use transport_ws::{Request, Terms, WsDialer, WsListener};
 
 use crate::server::STILL;
 
-/// What its carrier is.
+/// The transport of the carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// `tcp://`
@@ -41,8 +41,8 @@ pub struct Path {
 }
 
 impl Path {
-    /// Puts it together, in a local runtime, with a carrier over this. Every visitor is joined with a
-    /// connection to `target`.
+    /// Starts a path with a carrier over this transport. Every visitor is joined with a connection
+    /// to `target`. Needs a local runtime.
     pub async fn start(over: Over, target: SocketAddr) -> io::Result<Self> {
         let (accepted, dialled) = carriers(over).await?;
         let server = join(Side::Server, accepted, Rc::new(Nobody));
@@ -54,7 +54,7 @@ impl Path {
         Ok(Self { address: listening.local_addr(), _listening: listening, links: [server, client] })
     }
 
-    /// Where visitors connect.
+    /// The address where visitors connect.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
@@ -67,7 +67,7 @@ impl Drop for Path {
     }
 }
 
-/// Both ends of one connection, the accepted one first.
+/// Both ends of one connection, the accepted end first.
 async fn carriers(over: Over) -> io::Result<(Carrier, Carrier)> {
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_nonblocking(true)?;
@@ -112,7 +112,7 @@ impl Owner for Nobody {
     fn changed(&self, _link: &Link, _state: State) {}
 }
 
-/// The client's side: one service, one target.
+/// The client's side: one service with one target.
 #[derive(Debug)]
 struct Targets {
     target: SocketAddr,

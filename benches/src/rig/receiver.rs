@@ -1,4 +1,4 @@
-//! A link's end that receives DATA and has nothing else to do.
+//! A link's end that receives DATA, without other work.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,10 +12,10 @@ use proto::{
 
 const CARRIER: CarrierNumber = CarrierNumber(1);
 
-/// Far more than a run brings: no CREDIT is needed.
+/// Far more than the bytes of a run, so that no CREDIT is needed.
 const WINDOW: u64 = 1 << 50;
 
-/// The link, and where its one stream stands.
+/// The link, and the offset of its only stream.
 #[derive(Debug)]
 pub struct Receiver {
     link: Link,
@@ -26,7 +26,7 @@ pub struct Receiver {
 
 impl Default for Receiver {
     /// # Panics
-    /// When the link does not take the stream that is opened to it.
+    /// When the link does not accept the stream that is opened to it.
     fn default() -> Self {
         let now = Instant::now();
         let config =
@@ -49,7 +49,7 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Bytes of a DATA frame with so much payload.
+    /// The length of a DATA frame with `payload` bytes.
     #[must_use]
     pub const fn frame_length(payload: usize) -> usize {
         HEAD_ROOM + payload
@@ -58,16 +58,16 @@ impl Receiver {
     /// Appends the next DATA frame of the stream.
     pub fn next_frame(&mut self, payload: usize, buffer: &mut BytesMut) {
         buffer.put_slice(&Head::new(Kind::Data, 0, payload + 4, self.id).encode());
-        // The low half of the offset is what travels.
+        // The frame carries the low half of the offset.
         buffer.put_u32((self.offset & 0xffff_ffff) as u32);
         buffer.put_bytes(7, payload);
         self.offset += payload as u64;
     }
 
-    /// From a frame's bytes to the event, and its consumption.
+    /// Handles a frame from its bytes to the event and its consumption.
     ///
     /// # Panics
-    /// When there is no DATA in the buffer.
+    /// When the buffer holds no DATA.
     pub fn receive(&mut self, buffer: &mut BytesMut) -> Bytes {
         let event = self.link.handle_input(self.now, CARRIER, buffer);
         let Ok(Some(Event::Data { key, bytes })) = event else { panic!("{event:?}") };
