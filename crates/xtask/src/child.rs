@@ -1,5 +1,5 @@
-//! Programs that a step runs. Their output streams through; standard input is closed, so that
-//! nothing can wait for an answer. What they say about passed tests is added up on the way.
+//! Child programs of a step. Their output streams through; standard input is closed, so that no
+//! program can wait for input. Counts of passed tests are summed from the output.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// What test programs reported.
+/// The counts of test programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub passed: u64,
@@ -34,8 +34,8 @@ impl Sum for Tally {
 }
 
 impl Tally {
-    /// What one line of output adds: cargo closes each test program with
-    /// `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    /// The counts of one line of output. Each test program ends with the line `test result: ok. 3
+    /// passed; 0 failed; 1 ignored; …`.
     pub fn of_line(line: &str) -> Self {
         let Some(counts) = line.strip_prefix("test result: ") else { return Self::default() };
         let count = |word: &str| {
@@ -49,14 +49,14 @@ impl Tally {
     }
 }
 
-/// `cargo` with these arguments, in the top level of the checkout.
+/// The command `cargo` with these arguments, in the top level of the checkout.
 pub fn cargo(root: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(args);
     command
 }
 
-/// Runs to the end; a status other than 0 is an error.
+/// Runs a command to its end; a status other than 0 is an error.
 pub fn run(command: &mut Command) -> Result<()> {
     let line = announce(command);
     let status =
@@ -65,7 +65,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Like [`run`], and adds up what cargo says about tests.
+/// Like [`run`], and sums the counts of the test programs.
 pub fn run_tests(command: &mut Command) -> Result<Tally> {
     let line = announce(command);
     let mut child = command
@@ -80,7 +80,7 @@ pub fn run_tests(command: &mut Command) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Copies line by line and adds up on the way.
+/// Copies line by line and sums the counts.
 fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
     let (mut tally, mut line) = (Tally::default(), Vec::new());
     while from.read_until(b'\n', &mut line)? > 0 {
@@ -91,7 +91,7 @@ fn pass_on(mut from: impl BufRead, mut to: impl Write) -> Result<Tally> {
     Ok(tally)
 }
 
-/// What a program printed on both channels, and whether it succeeded.
+/// A program's output on both channels, and whether the program succeeded.
 pub fn capture(command: &mut Command) -> Result<(bool, String)> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -99,7 +99,8 @@ pub fn capture(command: &mut Command) -> Result<(bool, String)> {
     Ok((output.status.success(), text))
 }
 
-/// Where a program is: on the path or in the folders of daemons, which are not on everyone's path.
+/// The path of a program: in `PATH`, or in the folders of daemons, which are not in every user's
+/// `PATH`.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -108,13 +109,13 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Which of these programs is not there, by name and Debian's package.
+/// The missing programs, by name and Debian package.
 pub fn missing(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
     Some(format!("{program} is missing (Debian: {package})"))
 }
 
-/// Prints the line a person would type, and returns it for errors.
+/// Prints the command as a user would type it, and returns it for errors.
 pub fn announce(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let words = program.file_name().into_iter().chain(command.get_args());

@@ -1,5 +1,5 @@
-//! The parts of `cargo xtask` that the measuring programs (`lab`) use as well. This crate compiles in
-//! seconds: it depends on nothing of the product.
+//! The parts of `cargo xtask` that the measuring programs (`lab`) use as well. This crate compiles
+//! in seconds, because it depends on no crate of the product.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! `cargo xtask …`: the automation of the project, in Rust instead of a pile of scripts, so that it
+//! `cargo xtask …`: the automation of the project, in Rust instead of shell scripts, so that it
 //! runs the same on every machine. `.ci/run` calls `cargo xtask test` and does nothing else.
 //!
-//! The commands that measure or load a machine are in the crate `lab`; this program builds `lab` and
-//! becomes it.
+//! The commands that measure a machine or put load on it are in the crate `lab`. This program
+//! builds `lab` and executes it in its own process.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 
 mod test;
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes `lab`, so that Ctrl-C and the exit status are those of one process.
+/// Replaces this process by `lab`, so that Ctrl-C and the exit status concern one process.
 fn lab(command: &str, args: impl Iterator<Item = String>) -> ExitCode {
     let error = match Site::here() {
         Ok(site) => {

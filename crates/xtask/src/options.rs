@@ -1,12 +1,12 @@
-//! `--name VALUE` on the command line: all that the commands here need.
+//! Parses `--name VALUE` on the command line, the only form of options that the commands need.
 
 use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Reads pairs of these names and values; the last one wins. `set` stores a value by its name and
-/// says whether it knows the name.
+/// Reads pairs of names and values; the last value of a name wins. `set` stores a value and returns
+/// whether it knows the name.
 pub fn parse(
     mut args: impl Iterator<Item = String>,
     mut set: impl FnMut(&str, &str) -> Result<bool>,
@@ -20,7 +20,8 @@ pub fn parse(
     Ok(())
 }
 
-/// Runs the command when its options were read. 2 is wrong usage, 1 a failure, said in the last line.
+/// Runs the command if its options were parsed. The exit status is 2 for wrong usage and 1 for a
+/// failure; the last line has the reason.
 pub fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> ExitCode {
     if let Err(error) = parsed {
         eprintln!("xtask: {error:#}");
@@ -35,12 +36,12 @@ pub fn then(parsed: Result<()>, command: impl FnOnce() -> Result<()>) -> ExitCod
     }
 }
 
-/// A number of this type.
+/// Parses a number of this type.
 pub fn number<T: FromStr>(name: &str, value: &str) -> Result<T> {
     value.parse().ok().with_context(|| format!("{name} wants a number, not {value}"))
 }
 
-/// Minutes, fractions allowed: more than none, at most a week.
+/// Parses minutes, with fractions: more than zero, at most a week.
 pub fn minutes(name: &str, value: &str) -> Result<f64> {
     let minutes: f64 = number(name, value)?;
     if !(minutes > 0.0 && minutes <= 10_080.0) {

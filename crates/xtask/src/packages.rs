@@ -1,4 +1,4 @@
-//! Software that the steps need and cargo does not bring: one list, with the reason for each.
+//! Software that the steps need and cargo does not provide: one list, with a reason for each entry.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::child::{capture, cargo, find, run};
 use crate::site::Site;
 use crate::verdict::Verdict;
 
-/// One program, the Debian package that has it, and why it is needed.
+/// One program, its Debian package, and the reason for it.
 #[derive(Debug)]
 struct Need {
     program: &'static str,
@@ -48,7 +48,7 @@ const NEEDS: &[Need] = &[
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];
 
-/// Installs what is missing when root on a Debian; else says what to run.
+/// Installs the missing programs if run as root on Debian; otherwise prints the command to run.
 pub fn install(site: &Site) -> Result<Verdict> {
     add_rust_components(site)?;
     let missing = missing();
@@ -63,7 +63,8 @@ pub fn install(site: &Site) -> Result<Verdict> {
     Ok(hindered.map_or_else(|| Verdict::PASSED, Verdict::Skipped))
 }
 
-/// Installs packages of Debian when root on one. `Some`: why not, and what to do instead.
+/// Installs packages of Debian if run as root on Debian. `Some`: the reason why it cannot, and what
+/// to do instead.
 pub fn add(packages: &[&str]) -> Result<Option<String>> {
     if find("apt-get").is_none() {
         let packages = packages.join(" ");
@@ -85,7 +86,7 @@ pub fn add(packages: &[&str]) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Why a step that needs these programs cannot run, if one of them is missing.
+/// The reason why a step cannot run, if one of these programs is missing.
 pub fn lacking(programs: &[&str]) -> Option<String> {
     let packages: Vec<_> = missing()
         .into_iter()
@@ -95,7 +96,8 @@ pub fn lacking(programs: &[&str]) -> Option<String> {
     (!packages.is_empty()).then(|| format!("not installed: {}", packages.join(" ")))
 }
 
-/// rustfmt and clippy are not part of a minimal tool chain (their programs are: rustup's proxies).
+/// Adds rustfmt and clippy. A minimal tool chain lacks them, although their programs exist as
+/// rustup's proxies.
 fn add_rust_components(site: &Site) -> Result<()> {
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let (there, _) = capture(&mut cargo(&site.root, &[subcommand, "--version"]))?;

@@ -1,4 +1,4 @@
-//! Packages of Python in an environment of their own: judges and peers that nobody here wrote.
+//! Python packages in an environment of their own: third-party test tools and peers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use anyhow::Result;
 
 use crate::child::capture;
 
-/// The folder with the programs of an environment in `venv` that has these packages, each with its
-/// version. `None`: they cannot be had, and why was printed.
+/// The folder of programs of an environment in `venv` with these packages, each with its version.
+/// `None`: the packages cannot be installed, and the reason was printed.
 pub fn with(venv: &Path, packages: &[&str]) -> Result<Option<PathBuf>> {
     let bin = venv.join("bin");
     let marker = venv.join(packages.join(","));

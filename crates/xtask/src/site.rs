@@ -1,4 +1,4 @@
-//! The checkout, and how strict to be.
+//! The checkout, its build folders, and the strictness of the run.
 
 use std::path::{Path, PathBuf};
 
@@ -6,28 +6,30 @@ use anyhow::{Context as _, Result};
 
 use crate::child::{cargo, run};
 
-/// The daemon with the allocator of the static binary, which is what users have. glibc's gives memory of
-/// 64 KiB back to the kernel after each batch of packets and faults it in again: 7 % of the processor
-/// time of a bulk stream over `quic://`.
+/// Builds the daemon with the allocator of the static binary that users get. glibc's allocator
+/// gives memory of 64 KiB back to the kernel after each batch of packets and faults it in again,
+/// which costs 7 % of the processor time of a bulk stream over `quic://`.
 pub const SHIPPED: [&str; 4] = ["--package", "tunnel", "--features", "mimalloc"];
 
-/// Names a binary that is measured instead of a new release build, for example the static binary.
+/// The variable with a binary to measure in place of a new release build, for example the static
+/// binary.
 const BINARY: &str = "TUNNEL_BINARY";
 
-/// Where the commands work.
+/// The folders and binaries of a run.
 #[derive(Debug)]
 pub struct Site {
-    /// Top level of the checkout.
+    /// The top level of the checkout.
     pub root: PathBuf,
-    /// Where cargo builds.
+    /// The build folder of cargo.
     pub target: PathBuf,
-    /// The binary whose speed is measured: where [`Site::build_release`] puts it.
+    /// The binary whose speed is measured; [`Site::build_release`] builds it.
     pub tunnel: PathBuf,
     /// `TUNNEL_FORMER`: an older binary, measured beside the present one in the same run.
     pub former: Option<PathBuf>,
-    /// Where `cargo xtask peers` installs: `TUNNEL_PEERS`, else a folder where cargo builds.
+    /// The folder where `cargo xtask peers` installs: `TUNNEL_PEERS`, else a folder inside the
+    /// build folder.
     pub peers: PathBuf,
-    /// `CI=true`: what cannot run is a failure.
+    /// `CI=true`: a step that cannot run is a failure.
     pub ci: bool,
 }
 
@@ -62,7 +64,7 @@ impl Site {
         run(cargo(&self.root, &["build", "--release"]).args(SHIPPED))
     }
 
-    /// Builds the binary that the end-to-end tests run as well, and says where it is.
+    /// Builds the binary that the end-to-end tests run as well, and returns its path.
     pub fn daemon(&self) -> Result<PathBuf> {
         run(&mut cargo(&self.root, &["build", "--profile", "e2e", "--package", "tunnel"]))?;
         Ok(self.target.join("e2e/tunnel"))

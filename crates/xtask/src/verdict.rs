@@ -1,4 +1,4 @@
-//! How a step ended that did not fail.
+//! The outcome of a step that did not fail.
 
 use crate::child::Tally;
 
@@ -7,15 +7,15 @@ use crate::child::Tally;
 pub enum Verdict {
     /// The step found nothing wrong.
     Passed(Tally),
-    /// The step could not run on this machine; the text says why.
+    /// The step could not run on this machine; the text is the reason.
     Skipped(String),
 }
 
 impl Verdict {
-    /// A step passed that counts no tests.
+    /// The outcome of a step that passed and counts no tests.
     pub const PASSED: Self = Self::Passed(Tally { passed: 0, ignored: 0 });
 }
 
 /// The exit status of a program that cannot run on this machine. Test harnesses of other projects
-/// (Automake, Meson) use the same number. The last line of output says why.
+/// (Automake, Meson) use the same number. The last line of output has the reason.
 pub const SKIPPED: u8 = 77;

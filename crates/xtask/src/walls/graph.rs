@@ -1,5 +1,5 @@
-//! The dependency graph as `cargo tree` prints it. `cargo metadata` would be easier to read, but
-//! names crates that only an inactive optional feature would pull in.
+//! The dependency graph, from the output of `cargo tree`. `cargo metadata` would be easier to read,
+//! but it names crates that only an inactive optional feature would pull in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,17 +16,18 @@ pub(super) struct Graph {
 #[derive(Debug, Default)]
 struct Package {
     licence: String,
-    /// Names and versions of what it depends on directly.
+    /// Names and versions of the direct dependencies.
     needs: BTreeSet<String>,
 }
 
 impl Graph {
-    /// Everything in the workspace, tests included.
+    /// The graph of the whole workspace, tests included.
     pub(super) fn of_workspace(root: &Path) -> Result<Self> {
         Self::of(root, &["--workspace", "--edges", "normal,build,dev"])
     }
 
-    /// One crate as it is built alone: what is linked or runs at build time, not in tests.
+    /// The graph of one crate built alone: crates that are linked or run at build time, without
+    /// tests.
     pub(super) fn of_crate(root: &Path, name: &str) -> Result<Self> {
         Self::of(root, &["--package", name, "--edges", "normal,build"])
     }
@@ -44,8 +45,8 @@ impl Graph {
         Self::parse(&String::from_utf8_lossy(&output.stdout))
     }
 
-    /// Lines like `2name v1.2.3 (proc-macro)|MIT OR ISC (*)`: depth, package, licence, and a star
-    /// where what is beneath was printed before.
+    /// Parses lines like `2name v1.2.3 (proc-macro)|MIT OR ISC (*)`: depth, package, licence, and a
+    /// star if the dependencies of the package were printed before.
     fn parse(tree: &str) -> Result<Self> {
         let mut graph = Self::default();
         let mut path: Vec<String> = Vec::new();
@@ -78,7 +79,7 @@ impl Graph {
         self.packages.keys().map(|package| name_of(package))
     }
 
-    /// Names of the packages that depend directly on this one.
+    /// Names of the direct dependents of a package.
     pub(super) fn dependents(&self, name: &str) -> BTreeSet<&str> {
         self.packages
             .iter()
@@ -87,7 +88,7 @@ impl Graph {
             .collect()
     }
 
-    /// Each package and what it says of its licence; empty where it says nothing.
+    /// Each package with its licence; the licence is empty if the package states none.
     pub(super) fn licences(&self) -> impl Iterator<Item = (&str, &str)> {
         self.packages.iter().map(|(name, package)| (name.as_str(), package.licence.as_str()))
     }

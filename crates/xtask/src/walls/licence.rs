@@ -1,7 +1,8 @@
 //! Licence expressions (SPDX 2.3 annex D): `MIT OR (Apache-2.0 WITH LLVM-exception AND ISC)`, and
 //! the old form `MIT/Apache-2.0`.
 
-/// Whether the expression can be fulfilled with allowed licences alone. What does not parse is not.
+/// Whether allowed licences alone satisfy the expression. An expression that does not parse is not
+/// satisfied.
 pub(super) fn satisfied(expression: &str, allowed: &[&str]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<_> = spaced.split_whitespace().collect();

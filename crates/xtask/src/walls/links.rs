@@ -13,7 +13,8 @@ use anyhow::{Context as _, Result, ensure};
 /// Columns of a line of text, as `.rustfmt.toml` has for code.
 const COLUMNS: usize = 100;
 
-/// The front page has fewer lines than this: more is a manual, and lives in `crates/tunnel/docs`.
+/// The front page has fewer lines than this. A longer text is a manual, and lives in
+/// `crates/tunnel/docs`.
 const FRONT_PAGE_LINES: usize = 200;
 
 /// Every breach in the documents that git tracks below `root`.
@@ -44,7 +45,7 @@ pub(super) fn breaches(root: &Path) -> Result<Vec<String>> {
 fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .current_dir(root)
-        // A checkout of another user, as in a container, is read here and never run.
+        // A checkout of another user, as in a container, is only read here and never run.
         .args(["-c", "safe.directory=*", "ls-files", "-z", "--", "*.md"])
         .output()
         .context("starting git ls-files")?;
@@ -109,7 +110,7 @@ fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
 
-/// Why a link leads nowhere. Links to other sites are not followed.
+/// The reason why a link leads nowhere. Links to other sites are not followed.
 fn dead(root: &Path, document: &Path, link: &str) -> Result<Option<String>> {
     if link.contains("://") || link.starts_with("mailto:") {
         return Ok(None);
@@ -128,7 +129,7 @@ fn dead(root: &Path, document: &Path, link: &str) -> Result<Option<String>> {
     Ok((!known).then(|| format!("no heading of {} has this anchor", target.display())))
 }
 
-/// The path of a link from the root of the repository; `None` where it leaves the repository.
+/// The path of a link from the root of the repository; `None` if it leaves the repository.
 fn resolve(document: &Path, link: &str) -> Option<PathBuf> {
     let mut path = document.parent()?.to_owned();
     for component in Path::new(link).components() {
@@ -146,7 +147,7 @@ fn resolve(document: &Path, link: &str) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Anchors of all headings; a heading that is there already gets a number.
+/// Anchors of all headings; a repeated heading gets a number.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, line) in prose(text) {
@@ -162,7 +163,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Small letters, digits, `-` and `_` stay, a space becomes `-`, everything else goes.
+/// Keeps small letters, digits, `-` and `_`, turns a space into `-`, and drops other characters.
 fn anchor(heading: &str) -> String {
     let kept = |c: char| c.is_alphanumeric() || "-_ ".contains(c);
     let lower = heading.chars().filter(|c| kept(*c)).flat_map(char::to_lowercase);

@@ -1,5 +1,6 @@
-//! Walls between crates, checked on the resolved dependency graph: the pure crates reach no
-//! runtime, what drives every transport reaches no TLS, bans and licences are those of `.deny.toml`.
+//! Walls between crates, checked on the resolved dependency graph. The pure crates reach no
+//! runtime, the crates that serve every transport reach no TLS, and bans and licences are taken
+//! from `.deny.toml`.
 
 mod graph;
 mod licence;
@@ -15,14 +16,14 @@ use graph::Graph;
 /// Crates without sockets, clock, threads and randomness.
 pub(crate) const PURE: &[&str] = &["config", "congestion", "proto"];
 
-/// What a pure crate must not reach, at any depth.
+/// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
 /// Crates that serve every transport, or ask a daemon, and compile no TLS.
 const WITHOUT_TLS: &[&str] =
     &["admin", "control", "link", "logging", "net", "ops", "relay", "transport"];
 
-/// What they must not reach, at any depth.
+/// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "rustls", "x509-parser"];
 
 /// Checks all walls and reports every breach at once.
@@ -46,13 +47,13 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     bail!("breaches:\n  {}", breaches.join("\n  "))
 }
 
-/// What of `forbidden` a crate reaches that has promised not to.
+/// The breaches of a crate's promise: the crates of `forbidden` that it reaches.
 fn reached(name: &str, promise: &str, forbidden: &[&str], graph: &Graph) -> Vec<String> {
     let reached = graph.names().filter(|name| forbidden.contains(name));
     reached.map(|reached| format!("{name} {promise} and reaches {reached}")).collect()
 }
 
-/// `bans.deny`: a crate that may not be there, or, with `wrappers`, only beneath those.
+/// `bans.deny`: a crate that may not be in the graph, or, with `wrappers`, only below the wrappers.
 fn ban_breaches(graph: &Graph, rules: &Value) -> Result<Vec<String>> {
     let bans = rules["bans"]["deny"].as_array().context(".deny.toml: bans.deny is a list")?;
     let mut breaches = Vec::new();
