@@ -1,15 +1,15 @@
-//! Command line flags as pieces of the file's tree. A problem with one carries the flag's name.
+//! Command line flags as parts of the file's tree. A problem with a flag has the flag's name.
 
 use std::rc::Rc;
 
 use crate::yaml::{At, Entry, Kind, Node};
 
-/// `tunnel server …`; every field left empty leaves the file's key alone.
+/// Flags of `tunnel server`. An empty field leaves the file's key unchanged.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ServerFlags {
     pub listen: Vec<String>,
-    /// Makes one client (`clients`), together with the next four.
+    /// Adds one client to `clients`, together with the next four fields.
     pub name: Option<String>,
     pub token: Option<crate::Secret>,
     pub token_file: Option<String>,
@@ -26,7 +26,7 @@ pub struct ServerFlags {
     pub log_level: Option<String>,
 }
 
-/// `tunnel client …`; every field left empty leaves the file's key alone.
+/// Flags of `tunnel client`. An empty field leaves the file's key unchanged.
 #[derive(Clone, Debug, Default)]
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ClientFlags {
@@ -38,9 +38,9 @@ pub struct ClientFlags {
     pub ca: Option<String>,
     pub cert: Option<String>,
     pub key: Option<String>,
-    /// `PUBLIC=TARGET`, in place of the file's `services`.
+    /// `PUBLIC=TARGET` pairs that replace the file's `services`.
     pub publish: Vec<String>,
-    /// `LISTEN=TARGET`, in place of the file's `forwards`.
+    /// `LISTEN=TARGET` pairs that replace the file's `forwards`.
     pub forward: Vec<String>,
     pub connections: Option<String>,
     pub state_dir: Option<String>,
@@ -125,7 +125,8 @@ impl Tree {
         }
     }
 
-    /// `A=B`, split at the first `=`; without one, `target` is missing and reported as such.
+    /// Splits `A=B` at the first `=`. Without `=`, the key `target` is missing, and the decoder
+    /// reports it.
     fn pairs(&mut self, key: &str, left: &str, flag: &'static str, specs: &[String]) {
         let at = At::Flag(flag);
         let node = |spec: &String| {

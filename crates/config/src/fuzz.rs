@@ -1,4 +1,4 @@
-//! Harness of the fuzz targets `config` and `edit` and of the replay of their corpora.
+//! The harness of the fuzz targets `config` and `edit`, also used by the replay of their corpora.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -9,14 +9,15 @@ use crate::{
     ClientFlags, Loaded, Problem, ServerFlags, Sources, Text, load_client, load_grant, load_server,
 };
 
-/// A strong token that no input holds: what a `token_file` is read as.
+/// A strong token that no input contains. Every `token_file` has this content.
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
-/// Longest line of a problem in bytes: path, message and hint of 200 characters, all escaped.
+/// The longest line of a problem in bytes: path, message and hint with 200 escaped characters each.
 const LINE_MAX: usize = 8192;
 
-/// Reads `data` as both roles. Problems stand in the file, in its order, on one printable line each,
-/// and say nothing of a token; what loads shows itself without one.
+/// Loads `data` as both roles. Problems must be inside the file, in its order, on one printable
+/// line each, and must not contain the token. The `Debug` output of a loaded configuration must not
+/// contain it either.
 pub fn fuzz(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     if text.contains(TOKEN) {
@@ -48,7 +49,7 @@ pub fn fuzz(data: &[u8]) {
     }
 }
 
-/// The configuration, once what was said is in order.
+/// Checks the problems and warnings, and returns the configuration.
 fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Option<T> {
     let (config, said) = match loaded {
         Ok(loaded) => (Some(loaded.config), loaded.warnings),
@@ -58,7 +59,7 @@ fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Optio
         }
     };
     assert!(said.is_sorted_by_key(|p| (p.line, p.column)));
-    // What is missing at the end stands beyond the last line.
+    // A problem about a missing key at the end is beyond the last line.
     let lines = text.chars().filter(|c| matches!(c, '\n' | '\r')).count() + 2;
     for problem in said {
         assert!((1..=lines).contains(&problem.line) && problem.column > 0, "{problem}");
@@ -70,7 +71,7 @@ fn check<T: Debug>(text: &str, loaded: Result<Loaded<T>, Vec<Problem>>) -> Optio
     config
 }
 
-/// Whether an item of a list is meant by its name, which it may not have any more when it is replaced.
+/// Whether the path names a list item by its `name`; a replaced item may have another name.
 fn is_by_name(text: &str, path: &str) -> bool {
     let Ok(mut value) = edit::show("fuzz.yaml", text) else { return false };
     for step in path.split('/').skip(1) {
@@ -95,14 +96,15 @@ fn is_by_name(text: &str, path: &str) -> bool {
     false
 }
 
-/// Edits what follows the first line by what that line says: `+ /path value`, `= …` (replace), `- /path`,
-/// `? …` (test). What is edited is a file that can be read, and a refusal is one printable line.
+/// Edits the text after the first line. The first line is the operation: `+ /path value`, `= …`
+/// (replace), `- /path`, `? …` (test). An edited text must be readable, and a refusal must be one
+/// printable line.
 pub fn fuzz_edit(data: &[u8]) {
     let data = String::from_utf8_lossy(data);
     let (line, text) = data.split_once('\n').unwrap_or((&data, ""));
     let mut words = line.splitn(3, ' ');
     let (what, path) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    // The value in the notation of the file, too.
+    // The value uses the file's notation as well.
     let value = format!("listen: {}\n", words.next().unwrap_or(""));
     let Ok(Value::Map(entries)) = edit::show("v", &value) else { return };
     let [(_, value)] = entries.as_slice() else { return };

@@ -1,5 +1,5 @@
-//! Which host names a client may have visitors for. Names are brought to one form before they are
-//! compared (reliability 29): small letters, no dot at the end.
+//! The host names whose visitors a client may serve. Names are normalised before they are compared
+//! (reliability 29): lower case, no dot at the end.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,21 +8,21 @@ use regex_lite::Regex;
 
 use crate::{BadValue, Host};
 
-/// Longest expression in bytes; the engine's work is bounded by it and by the name's 253.
+/// The longest expression in bytes. This limit and the 253 bytes of a name bound the engine's work.
 const PATTERN_MAX: usize = 256;
 
-/// One entry of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com` or
+/// A right of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com` or
 /// `/web-[0-9]+\.example\.com/`.
 #[derive(Clone)]
 pub struct HostRight(Form);
 
 #[derive(Clone)]
 enum Form {
-    /// This one.
+    /// Exactly this name.
     Exact(String),
-    /// Whatever ends so, the dot in front included, and has at least a label before it.
+    /// Names with this suffix, which begins with a dot, and with at least one label before it.
     Under(String),
-    /// What the expression fits as a whole.
+    /// Names that the whole expression matches.
     Pattern { text: String, regex: Regex },
 }
 
@@ -58,14 +58,15 @@ impl HostRight {
         if pattern.len() > PATTERN_MAX {
             return Err(bad(format!("longer than {PATTERN_MAX} bytes")));
         }
-        // As a whole, whatever alternatives are in it; a right that fits a part would fit too much.
+        // Match the whole name, also with alternatives in the expression; a right that matches a
+        // part of a name would permit too much.
         let regex = Regex::new(&format!("^(?:{pattern})$")).map_err(|why| bad(why.to_string()))?;
-        // By itself as well: `a)|(b` closes the group that it stands in.
+        // Parse the expression by itself as well: `a)|(b` would close the surrounding group.
         Regex::new(pattern).map_err(|why| bad(why.to_string()))?;
         Ok(Self(Form::Pattern { text: pattern.to_owned(), regex }))
     }
 
-    /// `name` is in the form of [`Host`].
+    /// Whether the right permits `name`, which is normalised as [`Host`] does.
     fn permits(&self, name: &str) -> bool {
         match &self.0 {
             Form::Exact(exact) => exact == name,
@@ -91,7 +92,7 @@ impl fmt::Debug for HostRight {
     }
 }
 
-/// By what they say.
+/// Rights are equal if their texts are equal.
 impl PartialEq for HostRight {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -104,13 +105,13 @@ impl PartialEq for HostRight {
 
 impl Eq for HostRight {}
 
-/// The hosts a client may publish; empty is none.
+/// The host names that a client may publish; empty permits none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRights(pub Vec<HostRight>);
 
 impl HostRights {
-    /// Whether visitors of this host name may be led to the client. An address never may: it is no
-    /// name of anybody.
+    /// Whether visitors of this host name may be sent to the client. An IP address is never
+    /// permitted, because it is not a name.
     #[must_use]
     pub fn permits(&self, host: &str) -> bool {
         match host.parse::<Host>() {

@@ -1,15 +1,15 @@
-//! Configuration: a YAML text or command line flags in, a model that cannot be wrong out, and every
-//! problem at once in between.
+//! Configuration: turns a YAML text or command line flags into a checked model, or reports all
+//! problems at once.
 //!
-//! * `yaml`: text to a tree with positions; size, depth and aliases bounded
-//! * `flags`: command line flags as pieces of that tree
-//! * `decode`: tree to values; [`keys`] holds which keys exist
+//! * `yaml`: text to a tree with positions; size, depth and aliases are bounded
+//! * `flags`: command line flags as parts of that tree
+//! * `decode`: tree to values; [`keys`] lists the known keys
 //! * `model`: the checked types
-//! * [`edit`]: a text changed in place, comments kept; and as JSON without secrets
+//! * [`edit`]: edits a text in place, keeping comments; shows a text as JSON without secrets
 //! * [`sample`]: commented files for `tunnel generate config`
 //!
-//! Pure: the environment and token files come in through [`Sources`]. Every key is described in
-//! `REFERENCE.md`.
+//! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
+//! describes every key.
 
 mod decode;
 pub mod edit;

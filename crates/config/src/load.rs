@@ -1,6 +1,6 @@
-//! From texts and flags to a checked model. Flags become a piece of the same tree and replace the
-//! file's keys before decoding, so that both obey the same rules and "the file wins only where the
-//! flag is absent" holds by construction.
+//! Loads a checked model from texts and flags. Flags become a part of the same tree and replace the
+//! file's keys before decoding. So both obey the same rules, and the file's value counts only if
+//! the flag is absent.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use crate::model::{ClientConfig, ClientGrant, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
 use crate::{ClientFlags, Problem, ServerFlags};
 
-/// A checked model and what is doubtful about it.
+/// A checked model and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded<T> {
     /// The model.
     pub config: T,
-    /// Worth saying, no reason to stop.
+    /// Warnings, which do not prevent a start.
     pub warnings: Vec<Problem>,
 }
 
-/// Which role a file is for.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// server.yaml
@@ -32,8 +32,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// By content: `servers`, `services` or `forwards` make a client, `listen` or `clients` a
-    /// server. `None` where neither or both are there, or where the text is not YAML.
+    /// The role by the file's content: `servers`, `services` or `forwards` make a client, `listen`
+    /// or `clients` a server. `None` if the file has keys of neither or of both, or is not YAML.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
         let root = parse("", text).ok()?;
@@ -47,14 +47,14 @@ impl Role {
     }
 }
 
-/// Whether a text is YAML as we read it, whatever it says.
+/// Whether a text is YAML within the limits, whatever its content.
 #[must_use]
 pub fn is_yaml(text: &str) -> bool {
     parse("", text).is_ok()
 }
 
-/// The value of a key of the top level as written, whatever else is wrong with the file; `None` where
-/// the text is not YAML.
+/// The value of a top-level key as written, even if the file has other problems. `None` if the text
+/// is not YAML.
 #[must_use]
 pub fn scalar(text: &str, key: &str) -> Option<String> {
     let root = parse("", text).ok()?;
@@ -66,8 +66,8 @@ pub fn scalar(text: &str, key: &str) -> Option<String> {
     }
 }
 
-/// Where the value of a key path such as `servers[0].tls.ca` stands in a text: line and column, both
-/// from 1. For what shows only when the model meets the machine.
+/// The line and column, both from 1, of the value at a key path such as `servers[0].tls.ca`. It is
+/// for problems that appear only when the model meets the machine.
 #[must_use]
 pub fn locate(text: &str, key_path: &str) -> Option<(usize, usize)> {
     let mut node = parse("", text).ok()?;
@@ -75,7 +75,7 @@ pub fn locate(text: &str, key_path: &str) -> Option<(usize, usize)> {
         node = match (&node.kind, step.strip_suffix(']')) {
             (Kind::List(items), Some(index)) => items.get(index.parse::<usize>().ok()?)?,
             (Kind::Map(entries), None) => &entries.iter().find(|entry| entry.key == step)?.value,
-            // One value stands for a list of one.
+            // A single value stands for a list with one item.
             (Kind::Scalar { .. } | Kind::Map(_), Some("0")) => &node,
             _ => return None,
         }
@@ -96,10 +96,10 @@ pub struct Text<'a> {
     pub text: &'a str,
 }
 
-/// Reads a server's configuration out of an optional file and flags.
+/// Loads a server's configuration from an optional file and flags.
 ///
 /// # Errors
-/// Every problem found, in the order of the file.
+/// All problems, in the order of the file.
 pub fn load_server(
     file: Option<Text<'_>>,
     flags: &ServerFlags,
@@ -108,10 +108,10 @@ pub fn load_server(
     load(file, flags.tree(), sources, server)
 }
 
-/// Reads a client's configuration out of an optional file and flags.
+/// Loads a client's configuration from an optional file and flags.
 ///
 /// # Errors
-/// Every problem found, in the order of the file.
+/// All problems, in the order of the file.
 pub fn load_client(
     file: Option<Text<'_>>,
     flags: &ClientFlags,
@@ -120,11 +120,11 @@ pub fn load_client(
     load(file, flags.tree(), sources, client)
 }
 
-/// Reads one client, as it stands under `clients`, out of a file of its own. Its ports without an
-/// address are those of `public_bind`.
+/// Loads one client from a file of its own, with the same keys as an entry of `clients`. Its ports
+/// without an address get the address `public_bind`.
 ///
 /// # Errors
-/// Every problem found, in the order of the file.
+/// All problems, in the order of the file.
 pub fn load_grant(
     file: Text<'_>,
     public_bind: IpAddr,
@@ -159,10 +159,10 @@ fn load<T>(
     }
 }
 
-/// Keys of which the flag removes the others too.
+/// Groups of keys: a flag for one key removes the other keys of its group from the file.
 const EXCLUSIVE: &[&[&str]] = &[&["token", "token_file"], &["pin", "ca"]];
 
-/// The file's map with the flags' entries in place of its own; maps are merged.
+/// The file's map with the flags' entries in place of the file's entries; maps are merged.
 fn overlay(base: &Rc<Node>, flags: Vec<Entry>) -> Rc<Node> {
     let Kind::Map(entries) = &base.kind else { return Rc::clone(base) };
     let mut entries = entries.clone();

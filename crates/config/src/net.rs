@@ -1,4 +1,4 @@
-//! A network: an address and the length of its prefix (RFC 4632, RFC 4291 section 2.3).
+//! An IP network: an address and a prefix length (RFC 4632, RFC 4291 section 2.3).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use crate::{BadValue, Host};
 
-/// `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`, in canonical form: an IPv4-mapped one
-/// (`::ffff:10.0.0.0/104`) becomes IPv4.
+/// A network in canonical form: `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`. An IPv4-mapped network
+/// (`::ffff:10.0.0.0/104`) becomes an IPv4 network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Net {
     ip: IpAddr,
@@ -15,8 +15,8 @@ pub struct Net {
 }
 
 impl Net {
-    /// `None` when the prefix is not a length of this kind of address. Without one it is the
-    /// address alone.
+    /// `None` if the prefix is not a valid length for this kind of address. Without a prefix, the
+    /// network is the address alone.
     pub(crate) fn new(ip: IpAddr, prefix: Option<&str>) -> Option<Self> {
         let width: u8 = if ip.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
@@ -33,7 +33,7 @@ impl Net {
         Some(Self { ip, prefix })
     }
 
-    /// Whether this address, in canonical form, is one of it.
+    /// Whether the network contains this address, which is in canonical form.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let shift = |width: u8| u32::from(width.saturating_sub(self.prefix));
@@ -57,7 +57,7 @@ impl FromStr for Net {
             Some((ip, prefix)) => (ip, Some(prefix)),
             None => (text, None),
         };
-        // Here no port can follow, so brackets are no help.
+        // No port can follow here, so brackets have no purpose.
         let bare = ip.strip_prefix('[').and_then(|ip| ip.strip_suffix(']')).unwrap_or(ip);
         bare.parse().ok().and_then(|ip| Self::new(ip, prefix)).ok_or_else(|| {
             BadValue::new(format!("`{text}` is not an address or a network"))

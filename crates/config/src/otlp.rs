@@ -1,4 +1,4 @@
-//! A collector of OpenTelemetry, as people write it: `http://127.0.0.1:4318`.
+//! The address of an OpenTelemetry collector as users write it: `http://127.0.0.1:4318`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,21 +6,21 @@ use std::str::FromStr;
 use crate::endpoint::{path, port, split};
 use crate::{BadValue, Host};
 
-/// Where OTLP over HTTP is spoken.
+/// A collector that accepts OTLP over HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
-    /// Where it is.
+    /// The collector's host.
     pub host: Host,
-    /// At least 1.
+    /// The collector's port, at least 1.
     pub port: u16,
-    /// In front of `/v1/metrics`: without a slash at its end, so mostly empty.
+    /// The path before `/v1/metrics`, without a slash at the end; empty in most cases.
     pub path: String,
 }
 
 impl FromStr for Collector {
     type Err = BadValue;
 
-    /// A text may hold a password, so no message repeats it.
+    /// Parses the address. The text may contain a password, so no message repeats it.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let bad = |why: &str| BadValue::new(format!("not a collector: {why}"));
         let hint = "for example http://127.0.0.1:4318";

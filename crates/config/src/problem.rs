@@ -1,22 +1,23 @@
-//! What is wrong and where. Every layer reports with this one type, so that a person sees all
-//! problems of a file in one form: `server.yaml:12:5: clients[0].name: message (hint: what to do)`.
+//! Problems of a configuration, with their positions. Every layer reports with this type, so that a
+//! user sees all problems of a file in one form: `server.yaml:12:5: clients[0].name: message (hint:
+//! what to do)`.
 
 use std::fmt;
 
-/// One thing wrong with a file or with a flag.
+/// One problem of a file or of a flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The file as the caller named it, or the flag (`--publish`) the value came from.
+    /// The file as the caller named it, or the flag (`--publish`) of the value.
     pub file: String,
     /// Line from 1; 0 for a flag.
     pub line: usize,
     /// Column from 1, in characters; 0 for a flag.
     pub column: usize,
-    /// Where in the document, such as `clients[0].allow.tcp[1]`; empty for the whole document.
+    /// The path in the document, such as `clients[0].allow.tcp[1]`; empty for the whole document.
     pub key_path: String,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
-    /// What to do about it.
+    /// A way to solve the problem.
     pub hint: Option<String>,
 }
 
@@ -37,11 +38,12 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Longest piece of a file that a problem repeats, in characters: enough to find it again.
+/// The longest piece of a file that a problem repeats, in characters: enough to find the place
+/// again.
 const SHOWN_MAX: usize = 200;
 
-/// A text of the file as a line of a terminal or a log may hold it: control characters and those
-/// that turn the direction of writing escaped, the rest cut.
+/// A text of the file in a form that is safe for a line of a terminal or a log. Control characters
+/// and characters that change the writing direction are escaped, and a long text is cut.
 pub(crate) fn shown(text: &str) -> String {
     let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let mut out = String::new();
@@ -58,13 +60,13 @@ pub(crate) fn shown(text: &str) -> String {
     out
 }
 
-/// Why a text is not a value of the type wanted: a [`Problem`] that does not know its place yet.
+/// The reason why a text is not a value of the wanted type: a [`Problem`] without its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BadValue {
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
-    /// What to do about it.
+    /// A way to solve the problem.
     pub hint: Option<String>,
 }
 

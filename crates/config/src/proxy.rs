@@ -1,5 +1,5 @@
-//! Outgoing proxies: `http://user:password@proxy.example:3128`, `socks5://127.0.0.1:1080`, in the file
-//! or, as for curl, in the environment.
+//! Outgoing proxies: `http://user:password@proxy.example:3128` or `socks5://127.0.0.1:1080`, from
+//! the file or, as with curl, from the environment.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,26 +8,26 @@ use std::str::FromStr;
 use crate::endpoint::{port, split};
 use crate::{BadValue, Endpoint, Host, Net, Secret};
 
-/// The port of a proxy that the environment names without one, whatever it speaks.
+/// The default port of a proxy from the environment, for every protocol, as in curl.
 const CURLS: &str = "1080";
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6).
     Http,
-    /// SOCKS version 5 (RFC 1928); names are resolved by the proxy.
+    /// SOCKS version 5 (RFC 1928); the proxy resolves names.
     Socks5,
 }
 
 /// A proxy between a client and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// How.
+    /// The proxy's protocol.
     pub kind: ProxyKind,
-    /// Where it is.
+    /// The proxy's host.
     pub host: Host,
-    /// At least 1.
+    /// The proxy's port, at least 1.
     pub port: u16,
     /// User and password.
     pub credentials: Option<(String, Secret)>,
@@ -42,7 +42,8 @@ impl FromStr for Proxy {
 }
 
 impl Proxy {
-    /// `default` is the port where none is said. A text may hold a password, so no message repeats it.
+    /// Parses a proxy. `default` is the port if the text has none. The text may contain a password,
+    /// so no message repeats it.
     fn read(text: &str, default: Option<&str>) -> Result<Self, BadValue> {
         let hint = "for example http://proxy.example:3128 or socks5://user:password@127.0.0.1:1080";
         let bad = |why: &str| BadValue::new(format!("not a proxy: {why}")).hint(hint);
@@ -76,7 +77,7 @@ impl Proxy {
 }
 
 impl fmt::Display for Proxy {
-    /// Without user and password.
+    /// Shows the proxy without user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = match self.kind {
             ProxyKind::Http => "http",
@@ -86,7 +87,7 @@ impl fmt::Display for Proxy {
     }
 }
 
-/// RFC 3986 section 2.1. `None`: not UTF-8, or a `%` without two hex digits.
+/// Percent-decoding (RFC 3986 section 2.1). `None`: not UTF-8, or a `%` without two hex digits.
 fn decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -102,9 +103,10 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// The proxy that the environment names for this endpoint, with the variable: that of the scheme, then
-/// `ALL_PROXY`, unless `NO_PROXY` or loopback. Small letters win; `HTTP_PROXY` in capitals is
-/// not looked at, as a web server may set it from a request (CVE-2016-5385).
+/// The proxy that the environment sets for this endpoint, with the name of the variable. The
+/// scheme's variable comes first, then `ALL_PROXY`. A host in `NO_PROXY` and a loopback host get no
+/// proxy. Lower-case variables have precedence. `HTTP_PROXY` in capitals is ignored, because a web
+/// server may set it from a request (CVE-2016-5385).
 pub(crate) fn of_environment(
     endpoint: &Endpoint,
     env: &dyn Fn(&str) -> Option<String>,
@@ -122,12 +124,12 @@ pub(crate) fn of_environment(
     }
     let text = env(name).unwrap_or_default();
     let text = text.trim();
-    // As for curl a scheme may be left out.
+    // As with curl, the scheme is optional.
     let with_scheme = if text.contains("://") { text } else { &format!("http://{text}") };
     Proxy::read(with_scheme, Some(CURLS)).map(Some).map_err(|bad| (name, bad))
 }
 
-/// Whether a list like `localhost,.example.com,10.0.0.0/8` has this host.
+/// Whether a list like `localhost,.example.com,10.0.0.0/8` contains this host.
 fn spares(list: &str, host: &Host) -> bool {
     list.split([',', ' ']).map(str::trim).filter(|item| !item.is_empty()).any(|item| {
         let item = item.to_ascii_lowercase();

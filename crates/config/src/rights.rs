@@ -1,6 +1,6 @@
-//! Who may bind and dial what. Pure functions on the model, so that the server's decision can be
-//! tested without a socket; names and addresses are brought to one form before they are compared
-//! (reliability 29).
+//! The rights of clients to bind and to dial. These are pure functions on the model, so that the
+//! server's decision can be tested without a socket. Names and addresses are normalised before they
+//! are compared (reliability 29).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use proto::UnixAddr;
 use crate::endpoint::{Host, ports, split};
 use crate::{BadValue, Net};
 
-/// One entry of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
+/// A right of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRight {
     bind: Option<IpAddr>,
@@ -54,19 +54,19 @@ impl fmt::Display for PortRight {
     }
 }
 
-/// The ports a client may publish; empty is none.
+/// The ports that a client may publish; empty permits none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortRights {
-    /// The server's `public_bind`: what a right without an address is about.
+    /// The server's `public_bind`: the address of rights without an address.
     pub default_bind: Option<IpAddr>,
     /// The entries.
     pub rights: Vec<PortRight>,
 }
 
 impl PortRights {
-    /// Whether a listener on exactly this address and port is allowed. A right without an address
-    /// is about the server's `public_bind` only. Port 0 (the server chooses) is never permitted
-    /// itself: the server chooses out of what is, see [`PortRights::ranges`].
+    /// Whether a listener on exactly this address and port is permitted. A right without an address
+    /// applies to the server's `public_bind` only. Port 0 (the server chooses) is never permitted
+    /// itself: the server chooses from the permitted ports, see [`PortRights::ranges`].
     #[must_use]
     pub fn permits(&self, bind: IpAddr, port: u16) -> bool {
         let bind = bind.to_canonical();
@@ -78,7 +78,7 @@ impl PortRights {
             })
     }
 
-    /// First and last port of each entry that covers `bind`.
+    /// First and last port of each right that covers `bind`.
     pub fn ranges(&self, bind: IpAddr) -> impl Iterator<Item = (u16, u16)> + '_ {
         let bind = bind.to_canonical();
         let default = self.default_bind.map(|ip| ip.to_canonical());
@@ -93,7 +93,7 @@ enum Place {
     Net(Net),
 }
 
-/// One entry of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
+/// A right of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
 /// `unix:/run/app.sock`, `unix:@name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardRight(Reach);
@@ -102,7 +102,7 @@ pub struct ForwardRight(Reach);
 enum Reach {
     Tcp {
         place: Place,
-        /// Both included; `*` is 1-65535.
+        /// The first and the last port are included; `*` is 1-65535.
         first: u16,
         last: u16,
     },
@@ -116,7 +116,7 @@ impl FromStr for ForwardRight {
         let hint = "a forward right is host:port, address/prefix:ports or *: 10.0.0.0/8:*, db.internal:5432";
         let bad = || BadValue::new(format!("`{text}` is not a forward right")).hint(hint);
         if let Some(place) = text.strip_prefix("unix:") {
-            // The target's own way to write it, `unix:///run/app.sock`, is as clear.
+            // The notation of targets, `unix:///run/app.sock`, is accepted as well.
             let address = UnixAddr::new(place.strip_prefix("//").unwrap_or(place));
             return match address {
                 Ok(address) => Ok(Self(Reach::Unix(address))),
@@ -160,14 +160,15 @@ impl fmt::Display for ForwardRight {
     }
 }
 
-/// What a client may reach from the server's side; empty is nothing.
+/// The targets that a client may reach from the server's side; empty permits none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardRights(pub Vec<ForwardRight>);
 
 impl ForwardRights {
-    /// Whether a dial to `resolved`, one address of the host `asked` for, is allowed. A right by
-    /// address is about the address dialled; a right by name is about the name asked for, and then
-    /// for whatever the server's resolver says it is. Ask again for every address before its dial.
+    /// Whether a dial to `resolved`, an address of the host `asked`, is permitted. A right by
+    /// address applies to the dialled address. A right by name applies to the requested name, and
+    /// permits every address that the server's resolver returns for it. Check each address before
+    /// dialling it.
     #[must_use]
     pub fn permits(&self, asked: &str, resolved: IpAddr, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
@@ -180,8 +181,8 @@ impl ForwardRights {
         })
     }
 
-    /// Whether a dial to this Unix socket is allowed. What is written is compared; where a link in
-    /// the file system leads is the server's owner's to decide.
+    /// Whether a dial to this Unix socket is permitted. The path is compared as written; links in
+    /// the file system are under the control of the server's owner.
     #[must_use]
     pub fn permits_unix(&self, address: &UnixAddr) -> bool {
         self.0.iter().any(|right| matches!(&right.0, Reach::Unix(allowed) if allowed == address))

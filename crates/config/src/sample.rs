@@ -1,7 +1,7 @@
-//! Commented files with every key, for `tunnel generate config server|client`. What has no default
-//! is written out, the rest is a comment: a line whose comment begins with a key or a list entry
-//! (`# key:`, `# - value`) is a line of the file once its `# ` is removed. `# or key:` behind a
-//! value names a key that takes its place.
+//! Commented files with every key, for `tunnel generate config server|client`. Keys without a
+//! default are active lines, the other keys are comments. A comment that begins with a key or a
+//! list item (`# key:`, `# - value`) becomes a line of the file when its `# ` is removed. `# or
+//! key:` after a value names an alternative key.
 
 /// A server.yaml.
 pub const SERVER: &str = include_str!("sample/server.yaml");
@@ -29,7 +29,7 @@ mod tests {
         sample.lines().map(|l| line(l) + "\n").collect()
     }
 
-    /// Paths of all keys, those that a comment names as another choice included.
+    /// The paths of all keys, including keys that a comment names as an alternative.
     fn mentioned(text: &str) -> BTreeSet<String> {
         fn walk(node: &Node, path: &str, found: &mut BTreeMap<String, usize>) {
             match &node.kind {
@@ -42,7 +42,7 @@ mod tests {
                         let dot = if path.is_empty() { "" } else { "." };
                         let path = format!("{path}{dot}{}", entry.key);
                         let At::Text { line, .. } = entry.at else { unreachable!("a file") };
-                        // The names of header fields are anybody's.
+                        // The names of header fields are free.
                         if entry.key != "headers" {
                             walk(&entry.value, &path, found);
                         }

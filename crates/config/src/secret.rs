@@ -1,22 +1,22 @@
-//! A text that cannot be printed by accident: `Debug` and `Display` say the same constant words,
+//! A text that cannot be printed by accident: `Debug` and `Display` print the same constant, and
 //! the memory is overwritten on drop (reliability 31).
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// A secret text; only [`Secret::reveal`] gives it away.
+/// A secret text; only [`Secret::reveal`] returns it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a text in.
+    /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text itself, for the one place that proves knowledge of it.
+    /// The text itself, for the code that proves knowledge of it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0

@@ -1,4 +1,5 @@
-//! Durations (`10s`) and sizes (`16MiB`): whole numbers with a unit, nothing else, overflow refused.
+//! Durations (`10s`) and sizes (`16MiB`): integers with a unit. Other forms are refused, and so is
+//! an overflow.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +9,8 @@ use crate::BadValue;
 
 const MILLIS: &[(&str, u64)] = &[("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Longest duration accepted, 10 years: longer is a slip of the unit, and sums of time stay far
-/// from overflow.
+/// The longest accepted duration, 10 years. A longer duration is a mistake in the unit, and the
+/// limit keeps sums of times far from overflow.
 const SPAN_MAX: u64 = 10 * 366 * 86_400 * 1000;
 
 const BYTES: &[(&str, u64)] = &[
@@ -22,18 +23,18 @@ const BYTES: &[(&str, u64)] = &[
     ("B", 1),
 ];
 
-/// A duration in whole milliseconds, 0 to 10 years: `250ms`, `10s`, `1m`, `2h`; `0` needs no unit.
+/// A duration in milliseconds, 0 to 10 years: `250ms`, `10s`, `1m`, `2h`; `0` needs no unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(u64);
 
 impl Span {
-    /// From milliseconds.
+    /// A duration from milliseconds.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(if millis > SPAN_MAX { SPAN_MAX } else { millis })
     }
 
-    /// As the standard library has it.
+    /// The duration as a type of the standard library.
     #[must_use]
     pub const fn duration(self) -> Duration {
         Duration::from_millis(self.0)
@@ -63,13 +64,13 @@ impl fmt::Display for Span {
 pub struct Size(u64);
 
 impl Size {
-    /// From bytes.
+    /// A size from bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// In bytes.
+    /// The size in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.0

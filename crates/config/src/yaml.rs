@@ -1,6 +1,6 @@
-//! Text to a tree that knows where each value stands. Built by hand on the parser's events, because
-//! the limits (size, depth, what aliases unfold to) must hold before anything is built, and because
-//! a duplicate key has to survive until it can be reported.
+//! Parses a text into a tree with the position of each value. The tree is built from the parser's
+//! events, because the limits (size, depth, expanded aliases) must hold before anything is built,
+//! and because a duplicate key must be kept until it is reported.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -10,19 +10,22 @@ use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use crate::Problem;
 use crate::problem::shown;
 
-/// Largest file in bytes: thousands of clients fit, and a wrong path (a log, a disk) ends early.
+/// The largest file in bytes. Thousands of clients fit, and reading a wrong file (a log, a disk)
+/// ends early.
 pub const FILE_MAX: usize = 1 << 20;
 
-/// Deepest nesting; the model needs six levels.
+/// The deepest nesting; the model needs six levels.
 const DEPTH_MAX: usize = 32;
 
-/// Most values with aliases unfolded: no small file becomes a large configuration.
+/// The most values after the expansion of aliases, so that no small file becomes a large
+/// configuration.
 const NODES_MAX: usize = 200_000;
 
-/// Bytes of text that count as one more value, so that an alias of a long text is bounded too.
+/// The number of bytes of text that count as one more value, so that aliases of a long text are
+/// bounded as well.
 const TEXT_UNIT: usize = 256;
 
-/// Where a value stands.
+/// The position of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     Text { line: usize, column: usize },
@@ -33,9 +36,10 @@ pub(crate) enum At {
 pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) at: At,
-    /// Values in here with aliases unfolded, this one included.
+    /// The number of values in this node after the expansion of aliases, including the node itself.
     size: usize,
-    /// Levels below, aliases unfolded: whoever walks or drops the tree recurses.
+    /// The number of levels below after the expansion of aliases. It bounds the recursion of
+    /// walking and dropping the tree.
     depth: usize,
 }
 
@@ -72,7 +76,7 @@ impl Node {
         Self::new(Kind::Scalar { text: text.into(), plain: false }, at)
     }
 
-    /// `key:` without a value, which means the same as no key.
+    /// Whether this is a `key:` without a value, which means the same as a missing key.
     pub(crate) fn is_null(&self) -> bool {
         matches!(&self.kind, Kind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))
     }
@@ -111,7 +115,7 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
 struct Open {
     at: At,
     anchor: usize,
-    /// `None` in a list.
+    /// `None` in a list. In a map, the key that waits for its value.
     key: Option<Option<(String, At)>>,
     items: Vec<Rc<Node>>,
     entries: Vec<Entry>,
@@ -177,8 +181,8 @@ impl Builder {
     }
 
     fn put(&mut self, node: Rc<Node>, anchor: usize, at: At) -> Result<(), &'static str> {
-        // Counted at each use, so an alias of a list of aliases cannot double quietly: parents
-        // hold the sum, and the sum is bounded here before the next level can refer to it.
+        // Values are counted at each use, so an alias of a list of aliases cannot double unnoticed:
+        // parents hold the sum, and the sum is bounded here before the next level can refer to it.
         self.total = self.total.saturating_add(node.size);
         if self.total > NODES_MAX * DEPTH_MAX || node.size > NODES_MAX {
             return Err("too many values (aliases unfolded)");

@@ -1,4 +1,4 @@
-//! No kept input of a fuzz target breaks the loaders or the editor.
+//! Checks that no stored fuzz input breaks the loaders or the editor.
 
 use testkit::corpus::replay;
 

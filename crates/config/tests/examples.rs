@@ -1,4 +1,4 @@
-//! Every example loads without a problem.
+//! Checks that every example loads without a problem.
 
 use std::path::{Path, PathBuf};
 

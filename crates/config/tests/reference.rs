@@ -1,4 +1,4 @@
-//! REFERENCE.md has exactly the keys of the decoder, and the defaults that a minimal file gets.
+//! Checks that REFERENCE.md has exactly the decoder's keys, and the defaults of a minimal file.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn the_reference_has_exactly_the_keys_of_the_decoder() {
     assert_eq!(rows().into_keys().collect::<Vec<_>>(), known);
 }
 
-/// What a minimal file gives, by the key of REFERENCE.md.
+/// The values of a minimal file, by the keys of REFERENCE.md.
 fn defaults() -> BTreeMap<String, String> {
     let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
     let sources = Sources { env: &|_| None, read: &read };
@@ -113,7 +113,7 @@ fn defaults() -> BTreeMap<String, String> {
     found
 }
 
-/// Another value of every key than that of the minimal files.
+/// A value for every key that differs from the value in the minimal files.
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
     auth: { http: { url: 'http://[::1]:1' } }\n";
@@ -126,7 +126,8 @@ const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     admin: { token_file: t }\notlp: { endpoint: 'http://a:1' }\n\
     quic: { congestion: cubic, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB }\n";
 
-/// What a change of each key takes, by the code; and that a reload leaves nothing but that undone.
+/// The effect of a change of each key, from the code. Checks also that a reload applies every
+/// change that needs no restart.
 fn changes(role: &str) -> BTreeMap<&'static str, Change> {
     let read = |_: &std::path::Path| Ok("q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".to_owned());
     let sources = Sources { env: &|_| None, read: &read };
@@ -149,7 +150,7 @@ fn changes(role: &str) -> BTreeMap<&'static str, Change> {
         assert!(old.differs(&in_force).iter().all(|left| left.change != Change::Restart));
         (old.differs(&new), in_force.differs(&new))
     };
-    // Rights to ports without an address are bound to one by what a restart changes.
+    // Rights to ports without an address get their address from a key that needs a restart.
     let left: Vec<_> = left
         .into_iter()
         .filter(|left| !matches!(left.key, "clients" | "allow_any_client"))
@@ -166,7 +167,7 @@ fn what_a_change_takes_is_what_the_code_says() {
     for (key, row) in rows() {
         let (role, key) = key.split_once(": ").unwrap();
         for (name, changes) in roles.iter().filter(|(name, _)| role == "both" || role == *name) {
-            // Of a path to the server it is one value, wherever its parts stand.
+            // In the code, the path to the server is one value with parts under several keys.
             let place = match (*name, key.split(['.', '[']).next().unwrap()) {
                 ("client", "tls" | "headers" | "proxy") => "servers",
                 ("client", "token_file") => "token",
@@ -178,7 +179,7 @@ fn what_a_change_takes_is_what_the_code_says() {
                     || place.strip_prefix(**known).is_some_and(|rest| rest.starts_with(['.', '[']))
             };
             let Some(known) = changes.keys().find(is_in) else {
-                // A map whose parts differ.
+                // A map whose parts have different effects.
                 assert!(["log", "quic"].contains(&key), "{role}: {key} is not compared");
                 continue;
             };
@@ -191,7 +192,7 @@ fn what_a_change_takes_is_what_the_code_says() {
     assert_eq!(seen.len(), roles[0].1.len() + roles[1].1.len(), "each of them has a row");
 }
 
-/// Parts that take more than what they are in.
+/// Parts whose change has a greater effect than a change of their parent.
 const EXCEPTIONS: &[(&str, Change)] =
     &[("clients[].token", Change::Reconnect), ("clients[].token_file", Change::Reconnect)];
 

@@ -1,4 +1,5 @@
-//! What a right file or right flags give: expansion, precedence, ranges, flags as the only source.
+//! Valid files and flags, and the resulting values: expansion, precedence, ranges, flags without a
+//! file.
 
 use config::{
     ClientConfig, ClientFlags, Congestion, Local, Problem, Quic, Secret, ServerConfig, ServerFlags,

@@ -1,5 +1,5 @@
-//! Wrong files and the exact lines printed. `wrong.txt` holds blocks: a file after `===`, what is
-//! said after `---`.
+//! Invalid files and the exact lines printed. `wrong.txt` holds blocks: a file after `===`, the
+//! output after `---`.
 
 use config::{ClientFlags, Role, ServerFlags, Sources, Text, load_client, load_server};
 

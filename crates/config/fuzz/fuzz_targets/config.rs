@@ -1,4 +1,4 @@
-//! Both loaders against any text.
+//! Runs both loaders on any text.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| config::fuzz(data));

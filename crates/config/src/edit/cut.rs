@@ -1,5 +1,5 @@
-//! One operation on the text: which bytes go and what comes in their place. What is around it decides
-//! the style - block or flow, the column of the neighbours, the file's line ends.
+//! One operation on the text: the removed bytes and their replacement. The surroundings decide the
+//! style: block or flow, the column of the neighbours, the file's line endings.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::render::{self, STEP};
 use super::spans::{Node, Shape};
 use super::value::Value;
 
-/// An edit under way.
+/// An edit in progress.
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
     text: &'a str,
@@ -15,16 +15,16 @@ pub(super) struct Cut<'a> {
     pieces: Vec<(Range<usize>, String)>,
 }
 
-/// What a value hangs on.
+/// The key or the list item that holds a value.
 #[derive(Clone, Copy, Debug)]
 struct Holder {
-    /// In `[]` or `{}`.
+    /// Whether the parent is in `[]` or `{}`.
     flow: bool,
     /// Column of the key or dash.
     column: usize,
-    /// Of a list.
+    /// Whether the parent is a list.
     is_item: bool,
-    /// A key that has its `:`, or an item.
+    /// Whether there is a `:` after the key; always true for a list item.
     colon: bool,
 }
 
@@ -34,7 +34,7 @@ impl<'a> Cut<'a> {
         Self { text, newline: if is_crlf { "\r\n" } else { "\n" }, pieces: Vec::new() }
     }
 
-    /// The edited text; of pieces at one place the first comes first.
+    /// The edited text. Pieces at the same position keep the order of their insertion.
     pub(super) fn finish(mut self) -> Option<String> {
         self.pieces.sort_by_key(|(range, _)| range.start);
         let (mut out, mut at) = (String::with_capacity(self.text.len() + 64), 0);
@@ -47,18 +47,18 @@ impl<'a> Cut<'a> {
         Some(out)
     }
 
-    /// Puts another value in the place of a child.
+    /// Replaces the value of a child.
     pub(super) fn replace(&mut self, parent: &Node, step: usize, value: &Value) -> Option<()> {
         let holder = self.holder(parent, step)?;
         let old = parent.child(step)?;
-        // Within braces a map stays within braces.
+        // Within braces, a map stays within braces.
         let old_flow = matches!(&old.shape, Shape::List { flow: true, items } if !items.is_empty())
             || matches!(&old.shape, Shape::Map { flow: true, entries } if !entries.is_empty());
         self.put(holder, old, value, holder.flow || old_flow);
         Some(())
     }
 
-    /// Gives a map another key.
+    /// Adds a key to a map.
     pub(super) fn insert_key(&mut self, map: &Node, key: &str, value: &Value) -> Option<()> {
         let Shape::Map { flow, entries } = &map.shape else { return None };
         let last = entries.last()?;
@@ -78,7 +78,7 @@ impl<'a> Cut<'a> {
         Some(())
     }
 
-    /// Puts an item before the nth of a list, or behind the last.
+    /// Inserts an item before the nth item of a list, or after the last item.
     pub(super) fn insert_item(&mut self, list: &Node, nth: usize, value: &Value) -> Option<()> {
         let Shape::List { flow, items } = &list.shape else { return None };
         let last = items.last()?;
@@ -99,7 +99,7 @@ impl<'a> Cut<'a> {
         };
         let lines = render::dash(lines);
         match nth.checked_sub(1).map(|before| items.get(before)) {
-            // What is said above the next one stays with it.
+            // Comments above the next item stay with that item.
             Some(before) => self.append_lines(before?.value.end, column, lines),
             None => {
                 let first = items.first()?.start;
@@ -111,8 +111,8 @@ impl<'a> Cut<'a> {
         Some(())
     }
 
-    /// Takes a child out, with the comment behind it. The last one leaves `{}` or `[]`: that is for
-    /// the caller.
+    /// Removes a child, with the comment after it. If the last child goes, the caller must write
+    /// `{}` or `[]`.
     pub(super) fn remove(&mut self, parent: &Node, step: usize) -> Option<()> {
         let (flow, starts, ends): (bool, Vec<usize>, Vec<usize>) = match &parent.shape {
             Shape::List { flow, items } => (
@@ -136,7 +136,7 @@ impl<'a> Cut<'a> {
         } else if own_line {
             self.remove_lines(line, self.line_end(end));
         } else {
-            // Behind a dash: the next one comes there.
+            // The child is directly after a dash: the next child moves there.
             let rest = &self.text[self.line_end(end)..];
             let next = rest.find(|c: char| !c.is_ascii_whitespace())?;
             self.cut(start..self.line_end(end) + next);
@@ -171,7 +171,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// The comma behind an item of flow style.
+    /// The comma after an item in flow style.
     fn comma(&self, end: usize) -> Option<usize> {
         let mut rest = &self.text[end..];
         loop {
@@ -192,7 +192,7 @@ impl<'a> Cut<'a> {
         } else {
             render::block(value, column)
         };
-        // Of a map's entry the lines begin below the key, unless it is one.
+        // A value of a map's entry begins on the line below its key, if it has lines of its own.
         let below = !holder.is_item && !flow && render::has_lines(value);
         if holder.flow {
             return self.put_head(holder, old.start..old.end, lines.concat());
@@ -243,7 +243,8 @@ impl<'a> Cut<'a> {
         self.pieces.push((head, format!("{before}{text}")));
     }
 
-    /// Where the lines of a map's value go: where those of before were, else one level in.
+    /// The column for the lines of a map's value: the column of the old lines, else one level
+    /// deeper.
     fn column_of(&self, holder: Holder, old: &Node) -> usize {
         if matches!(old.shape, Shape::Map { flow: false, .. }) {
             return self.column(old.start).max(holder.column + 1);
@@ -268,7 +269,8 @@ impl<'a> Cut<'a> {
         })
     }
 
-    /// Behind the last in braces: on a line of its own where the last one has that.
+    /// Appends after the last child in braces: on a new line if the last child has a line of its
+    /// own.
     fn append_flow(&mut self, braces: &Node, start: usize, end: usize, text: &str) {
         let line = self.line_start(start);
         let indent = &self.text[line..start];
@@ -291,7 +293,7 @@ impl<'a> Cut<'a> {
         }
     }
 
-    /// Lines below the line of `end`; the first is not indented yet.
+    /// Appends lines below the line of `end`; the first line is not indented yet.
     fn append_lines(&mut self, end: usize, column: usize, lines: Vec<String>) {
         let text = lines.join(self.newline);
         let text = format!("{}{}{text}", self.newline, " ".repeat(column));
@@ -306,7 +308,7 @@ impl<'a> Cut<'a> {
         self.pieces.push((range, String::new()));
     }
 
-    /// Whole lines, with the break behind them or else that before.
+    /// Removes whole lines, with the line break after them or else the line break before them.
     fn remove_lines(&mut self, start: usize, end: usize) {
         let rest = &self.text[end..];
         let after = rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix(['\r', '\n']));
@@ -324,14 +326,14 @@ impl<'a> Cut<'a> {
         self.text[at..].find(['\r', '\n']).map_or(self.text.len(), |found| at + found)
     }
 
-    /// The end of the line above.
+    /// The end of the previous line.
     fn line_end_before(&self, at: usize) -> usize {
         let above = &self.text[..self.line_start(at)];
         let above = above.strip_suffix("\r\n").or_else(|| above.strip_suffix(['\r', '\n']));
         above.map_or(0, str::len)
     }
 
-    /// In characters, as the parser counts; a mark of the byte order is none.
+    /// The column in characters, as the parser counts; a byte order mark does not count.
     fn column(&self, at: usize) -> usize {
         let line = &self.text[self.line_start(at)..at];
         line.chars().filter(|c| *c != '\u{feff}').count()

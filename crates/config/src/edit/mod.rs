@@ -1,5 +1,5 @@
-//! A configuration's text changed in place: operations in the manner of JSON Patch (RFC 6902) by whose
-//! application comments, order and formatting of everything else stay.
+//! Edits a configuration's text in place, by operations like those of JSON Patch (RFC 6902).
+//! Comments, order and formatting of the other parts stay.
 //!
 //! ```text
 //!   text ──► tree ──► operation applied ─────────────► expected tree
@@ -7,14 +7,14 @@
 //!    └──► spans ──► bytes out, bytes in ──► new text ──► its tree
 //! ```
 //!
-//! The comparison is what makes it safe: an anchor that something refers to, a style that nobody
-//! thought of, end in an error and never in a file that means something else.
+//! The comparison makes editing safe: an anchor with an alias or an unusual style ends in an error,
+//! and never in a file with another meaning.
 //!
 //! | module | what |
 //! |---|---|
-//! | `pointer` | where an operation points |
-//! | `value` | a tree without positions; the operations on it |
-//! | `spans` | where each value stands in the text |
+//! | `pointer` | resolves the path of an operation |
+//! | `value` | a tree without positions, and the operations on it |
+//! | `spans` | the position of each value in the text |
 //! | `cut` | an operation on the text |
 //! | `render` | values as YAML |
 //! | `redact` | a file as JSON without its secrets |
@@ -42,36 +42,37 @@ use spans::{Node, Shape};
 pub use redact::{SECRET, show};
 pub use value::Value;
 
-/// Operations of one request; each reads the text anew.
+/// The most operations of one request; each operation parses the text again.
 pub const OPERATIONS_MAX: usize = 100;
 
-/// Deepest value of an operation; the file's own limit is the same.
+/// The deepest nesting of an operation's value; the file has the same limit.
 const DEPTH_MAX: usize = 32;
 
-/// One step of a change.
+/// One operation of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// JSON Pointer (RFC 6901); in a list also by an item's `name`.
+    /// JSON Pointer (RFC 6901). In a list, an item's `name` works as well as its index.
     pub path: String,
-    /// What happens there.
+    /// The change at that path.
     pub action: Action,
 }
 
-/// What an operation does (RFC 6902, without `move` and `copy`).
+/// The change of an operation (RFC 6902, without `move` and `copy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Gives a map a key (which it may have already), or a list an item before the one at the path.
+    /// Sets a key of a map, which may exist, or inserts an item into a list before the item at the
+    /// path.
     Add(Value),
-    /// Another value for one that is there.
+    /// Replaces an existing value.
     Replace(Value),
-    /// Takes it out.
+    /// Removes a value.
     Remove,
-    /// Goes on only if it is just this.
+    /// Continues only if the value is equal to this value.
     Test(Value),
 }
 
 impl fmt::Display for Operation {
-    /// What and where, without the value.
+    /// Shows change and path without the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.action {
             Action::Add(_) => "add",
@@ -83,24 +84,24 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Why nothing was edited.
+/// The reason why nothing was edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// The file is not YAML.
     #[error("{0}")]
     File(Problem),
-    /// An operation that cannot be carried out.
+    /// An operation cannot be carried out.
     #[error("{0}")]
     Refused(String),
-    /// A `test` that found something else.
+    /// A `test` found another value.
     #[error("{0}")]
     TestFailed(String),
 }
 
-/// Applies all operations in their order, or none. `file` is the text's name in problems.
+/// Applies all operations in their order, or none. `file` is the file's name in problems.
 ///
 /// # Errors
-/// The first operation that cannot be carried out. No message holds a value of the file or of an
+/// The first operation that cannot be carried out. No message contains a value of the file or of an
 /// operation.
 pub fn edit(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditError> {
     if operations.len() > OPERATIONS_MAX {
@@ -130,7 +131,7 @@ fn read(file: &str, text: &str) -> Result<Value, Problem> {
     parse(file, text).map(|root| Value::from(&*root))
 }
 
-/// Whether just this stands there.
+/// Whether the value at `path` is `expected`.
 fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
     check(expected)?;
     let found = match pointer::resolve(tree, path)? {
@@ -141,7 +142,7 @@ fn is(tree: &Value, path: &str, expected: &Value) -> Result<bool, String> {
     Ok(found.is_some_and(|found| value::same(found, expected)))
 }
 
-/// The text after an operation; `tree` follows.
+/// The text after one operation. `tree` is updated as well.
 fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, String> {
     let place = pointer::resolve(tree, &operation.path)?;
     let edited = match (&operation.action, place) {
@@ -181,11 +182,11 @@ fn one(text: &str, tree: &mut Value, operation: &Operation) -> Result<String, St
     }
 }
 
-/// What cannot be edited so that just this changes.
+/// The message for a place that cannot be edited without changes elsewhere.
 const ODD: &str = "this place cannot be changed without harm to the rest (an anchor or alias, or a \
                    style that is not understood): edit the file by hand";
 
-/// What is changed there would change at the anchor.
+/// The message for a place under an alias: an edit would change the anchor's value.
 const UNDER_ALIAS: &str = "it stands under an alias: edit the place of the anchor";
 
 fn check(value: &Value) -> Result<(), String> {
@@ -207,7 +208,7 @@ fn at_mut<'a>(tree: &'a mut Value, steps: &[usize]) -> Option<&'a mut Value> {
     steps.iter().try_fold(tree, |node, step| node.child_mut(*step))
 }
 
-/// Where a value stands in the text, and what it hangs on.
+/// The node at `steps`. A place under an alias is an error.
 fn node<'a>(root: &'a Node, steps: &[usize]) -> Result<&'a Node, String> {
     let reach = |node: &'a Node| {
         let is_alias = matches!(node.shape, Shape::Alias);
@@ -238,11 +239,11 @@ fn replace(
     odd(cut.finish())
 }
 
-/// A collection without anything in it becomes one with this.
+/// Replaces an empty collection by a collection with this value.
 fn fill(text: &str, tree: &mut Value, steps: &[usize], value: Value) -> Result<String, String> {
     match steps.split_last() {
         Some((step, above)) => replace(text, tree, above, *step, &value),
-        // Nothing but comments.
+        // The document has only comments.
         None => {
             let Value::Map(entries) = &value else { return Err(ODD.to_owned()) };
             let mut out = text.to_owned();
@@ -319,7 +320,7 @@ fn remove(text: &str, tree: &mut Value, steps: &[usize], step: usize) -> Result<
     let block =
         matches!(above.shape, Shape::List { flow: false, .. } | Shape::Map { flow: false, .. });
     if let (0, true, Some((last, rest))) = (left, block, steps.split_last()) {
-        // `key: []` says what a key without a value would not.
+        // `key: []` is an empty list; a key without a value would mean null.
         let empty = odd(at(tree, steps))?.clone();
         return replace(text, tree, rest, *last, &empty);
     }

@@ -1,24 +1,25 @@
-//! Where an operation points: JSON Pointer (RFC 6901), and names where items have one.
+//! The path of an operation: JSON Pointer (RFC 6901), extended by the names of list items.
 //!
-//! In a list a segment of digits is an index, `-` the place behind the last item, and anything else
-//! the `name` of an item. So an item whose name has digits only, or is `-`, is reached by its index.
+//! In a list, a segment of digits is an index, `-` is the place after the last item, and any other
+//! segment is the `name` of an item. An item whose name is `-` or consists of digits is reached by
+//! its index.
 
 use super::value::Value;
 
-/// What a pointer leads to.
+/// The target of a pointer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The whole document.
     Root,
-    /// An entry of a map or item of a list that is there: of the collection at the first, the nth.
+    /// An existing child: the path of its collection, and the child's index.
     There(Vec<usize>, usize),
-    /// A key that the map at the first does not have.
+    /// A missing key: the path of the map, and the key.
     Key(Vec<usize>, String),
-    /// Behind the last of so many items of the list at the first.
+    /// The end of a list: the path of the list, and its number of items.
     End(Vec<usize>, usize),
 }
 
-/// Looks a pointer up. The error is for people.
+/// Resolves a pointer. The error is a message for the user.
 pub(super) fn resolve(root: &Value, pointer: &str) -> Result<Place, String> {
     if pointer.is_empty() {
         return Ok(Place::Root);

@@ -1,5 +1,5 @@
-//! Random trees, written in random styles with comments all over, under random operations, held
-//! against the plain thing: the same operation on the tree, and a list of who owns which comment.
+//! Tests edits on random trees in random styles with comments everywhere. The expected result is
+//! the same operation on the tree, and a list of the owners of the comments.
 #![allow(clippy::wildcard_enum_match_arm, reason = "what is no list and no map is one thing here")]
 
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::{Action, Operation, Value, edit, read};
 
 type Steps = Vec<usize>;
 
-/// Decisions, one after the other; none are left at some time, and then all are 0.
+/// A sequence of random decisions. After its end, all decisions are 0.
 struct Choices(std::vec::IntoIter<u8>);
 
 impl Choices {
@@ -22,7 +22,8 @@ impl Choices {
     }
 }
 
-/// Writes a tree, and notes whose each comment is: who goes with all below it takes them along.
+/// Writes a tree, and records the owner of each comment. If an owner is removed with its children,
+/// their comments are removed as well.
 struct Writer {
     choices: Choices,
     lines: Vec<String>,
@@ -48,7 +49,7 @@ impl Writer {
         }
     }
 
-    /// Blank lines and comments of a collection before one of its children.
+    /// Writes blank lines and comments of a collection before one of its children.
     fn between(&mut self, owner: &[usize], column: usize) {
         match self.choices.of(6) {
             1 => self.lines.push(String::new()),
@@ -74,7 +75,7 @@ impl Writer {
         }
     }
 
-    /// In brackets, on one line or several.
+    /// Writes brackets, on one line or several.
     fn brackets(&mut self, value: &Value, owner: &[usize], column: usize) {
         let (open, close, pairs): (_, _, Vec<(String, &Value)>) = match value {
             Value::List(items) => ("[", "]", items.iter().map(|v| (String::new(), v)).collect()),
@@ -112,7 +113,7 @@ impl Writer {
         self.push(close);
     }
 
-    /// Behind a key or dash in this column.
+    /// Writes a value after a key or dash in this column.
     fn value(&mut self, value: &Value, owner: &[usize], column: usize, is_item: bool) {
         if !value.is_collection() || flow(value).len() == 2 {
             if let Value::Text(text) = value
@@ -185,7 +186,7 @@ fn write(tree: &Value, choices: Vec<u8>) -> (String, Vec<Steps>) {
     writer.between(&[], 0);
     let newline = ["\n", "\n", "\r\n"][writer.choices.of(3)];
     let mut text = writer.lines.join(newline);
-    // A literal text needs the end of its last line.
+    // A literal text needs the line break of its last line.
     let ends_so = text.contains(" |");
     if ends_so || writer.choices.of(4) > 0 {
         text.push_str(newline);
@@ -218,7 +219,7 @@ fn map(
         .prop_map(|map| Value::Map(map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()))
 }
 
-/// All places of a tree.
+/// The paths of all nodes of a tree.
 fn places(value: &Value, at: &mut Steps, out: &mut Vec<Steps>) {
     let mut step = 0;
     while let Some(child) = value.child(step) {
@@ -249,7 +250,7 @@ fn pointer(mut tree: &Value, steps: &[usize]) -> String {
     out
 }
 
-/// An operation, what it makes of the tree, and whose comments it takes along.
+/// An operation, the tree after it, and the owner whose comments it removes.
 fn operation(
     tree: &Value,
     choices: &mut Choices,
@@ -301,7 +302,7 @@ fn operation(
         }
         _ => unreachable!(),
     };
-    // `[]` has no lines between which something could stand.
+    // `[]` has no lines, so no comment can stay between them.
     let gone = if left == 0 && !above.is_empty() { above.to_vec() } else { steps.clone() };
     (Operation { path, action: Action::Remove }, after, Some(gone))
 }

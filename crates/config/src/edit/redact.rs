@@ -1,5 +1,5 @@
-//! A file as JSON without its secrets. It is shown as it is written, also while something is wrong
-//! with it: so a value is kept back unless its key is known not to hold a secret.
+//! A file as JSON without its secrets. Files with problems are shown as well, so a value is hidden
+//! unless its key is known not to hold a secret.
 
 use super::value::Value;
 use crate::Problem;
@@ -7,14 +7,14 @@ use crate::decode::keys::TABLES;
 use crate::decode::secrecy;
 use crate::yaml::{Entry, Kind, Node, parse};
 
-/// Stands for what is not shown. As a value it is refused.
+/// The replacement of a hidden value. The editor refuses it as a value.
 pub const SECRET: &str = "(secret)";
 
-/// A text as JSON: tokens, values of header fields, user and password of a proxy and whatever stands
-/// under a key that is not known are [`SECRET`].
+/// A text as JSON. [`SECRET`] replaces tokens, values of header fields, user and password of a
+/// proxy, and values under unknown keys.
 ///
 /// # Errors
-/// It is not YAML within our limits.
+/// The text is not YAML, or exceeds the limits.
 pub fn show(file: &str, text: &str) -> Result<Value, Problem> {
     parse(file, text).map(|root| node(&root))
 }
@@ -30,7 +30,7 @@ fn node(node: &Node) -> Value {
 fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
     let shown = match key.as_str() {
         "token" => hidden(value),
-        // A map of names to values, or what should be one.
+        // A valid file has a map of names to values here.
         "headers" => match &value.kind {
             Kind::Map(fields) => {
                 let field = |f: &Entry| (secrecy::key(&f.key), hidden(&f.value));
@@ -47,12 +47,12 @@ fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
     (secrecy::key(key), shown)
 }
 
-/// Nothing of it but its form.
+/// Hides all values, and keeps the structure.
 fn hidden(node: &Node) -> Value {
     each(node, &|_| false)
 }
 
-/// A value, or a list of some, of which some may be shown.
+/// Shows a value or a list; texts that `may_be_shown` refuses are hidden.
 fn each(node: &Node, may_be_shown: &dyn Fn(&str) -> bool) -> Value {
     match &node.kind {
         Kind::Scalar { .. } if node.is_null() => Value::Null,

@@ -1,11 +1,11 @@
-//! Values as YAML, in the two styles that a file may have around them: block (lines) and flow
-//! (`[a, { b: c }]`).
+//! Values as YAML, in the two styles of the surrounding file: block (lines) and flow (`[a, { b: c
+//! }]`).
 
 use std::fmt::Write as _;
 
 use super::value::Value;
 
-/// Columns that a level goes in.
+/// Columns of indentation per level.
 pub(super) const STEP: usize = 2;
 
 /// A value in one line.
@@ -32,7 +32,7 @@ pub(super) fn pair(key: &str, value: &Value) -> String {
     format!("{}: {}", scalar(key), flow(value))
 }
 
-/// Whether a value takes lines of its own in block style: `["a", "b"]` does not.
+/// Whether a value takes several lines in block style: `["a", "b"]` does not.
 pub(super) fn has_lines(value: &Value) -> bool {
     match value {
         Value::List(items) => items.iter().any(Value::is_collection),
@@ -41,7 +41,7 @@ pub(super) fn has_lines(value: &Value) -> bool {
     }
 }
 
-/// A value's lines at this column. The first is not indented, so that it may stand behind a dash.
+/// A value's lines at this column. The first line is not indented, so that it can follow a dash.
 pub(super) fn block(value: &Value, column: usize) -> Vec<String> {
     if !has_lines(value) {
         return vec![flow(value)];
@@ -58,7 +58,7 @@ pub(super) fn block(value: &Value, column: usize) -> Vec<String> {
         }
     }
     for line in lines.iter_mut().skip(1) {
-        // Those of a level below are indented already, from their own column on.
+        // Lines of a deeper level are already indented, from their own column on.
         if !line.starts_with(' ') {
             line.insert_str(0, &" ".repeat(column));
         }
@@ -66,7 +66,7 @@ pub(super) fn block(value: &Value, column: usize) -> Vec<String> {
     lines
 }
 
-/// The lines of an entry of a map at this column.
+/// The lines of a map's entry at this column.
 pub(super) fn entry(key: &str, value: &Value, column: usize) -> Vec<String> {
     if !has_lines(value) {
         return vec![pair(key, value)];
@@ -78,7 +78,7 @@ pub(super) fn entry(key: &str, value: &Value, column: usize) -> Vec<String> {
     lines
 }
 
-/// The lines of an item of a list.
+/// The lines of a list item.
 pub(super) fn dash(mut lines: Vec<String>) -> Vec<String> {
     if let Some(first) = lines.first_mut() {
         first.insert_str(0, "- ");
@@ -86,8 +86,8 @@ pub(super) fn dash(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// A text that every reader of YAML takes for just this text: without quotes only where nobody could
-/// take it for anything else.
+/// A scalar that every YAML reader takes for this text. It has no quotes only if no reader could
+/// take it for another type.
 pub(super) fn scalar(text: &str) -> String {
     if is_plain(text) {
         return text.to_owned();
@@ -114,7 +114,7 @@ fn escape(out: &mut String, c: char) {
     let _ = write!(out, "\\u{:04x}", u32::from(c));
 }
 
-/// Words that YAML 1.1 or 1.2 has another meaning for.
+/// Words with another meaning in YAML 1.1 or 1.2.
 const WORDS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
 fn is_plain(text: &str) -> bool {
@@ -124,7 +124,7 @@ fn is_plain(text: &str) -> bool {
     }
     let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
     match rest.as_bytes().first() {
-        // `10s`, `16MiB`; but neither `12` nor `0x1F`.
+        // `10s` and `16MiB` are plain; `12` and `0x1F` are not.
         Some(first) if rest.len() < text.len() => {
             !matches!(first, b'x' | b'X') && rest.bytes().all(|b| b.is_ascii_alphabetic())
         }

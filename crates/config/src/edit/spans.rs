@@ -1,29 +1,30 @@
-//! Where each value stands in the text, to the byte, and between which signs: the parser's events,
-//! and what it does not tell - dashes, colons, heads of block scalars - read beside them.
+//! The position of each value in the text, to the byte, with its delimiters. The positions come
+//! from the parser's events. Dashes, colons and heads of block scalars, which the parser does not
+//! report, are read beside the events.
 //!
-//! Nothing here needs to be right about every oddity of YAML: an edit that goes wrong by it is found
-//! when the result is parsed again.
+//! This module need not handle every special case of YAML: a wrong edit is found when the result is
+//! parsed again.
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 /// A value in the text.
 #[derive(Debug)]
 pub(super) struct Node {
-    /// Behind the `:`, `-` or `,` before it: where a value goes if there is none.
+    /// The position after the preceding `:`, `-` or `,`: the place for a value if there is none.
     pub(super) gap: usize,
-    /// First byte, of an anchor if it has one.
+    /// The first byte of the value, or of its anchor.
     pub(super) start: usize,
-    /// Behind its last byte.
+    /// The position after the value's last byte.
     pub(super) end: usize,
     pub(super) shape: Shape,
 }
 
 #[derive(Debug)]
 pub(super) enum Shape {
-    /// `key:` and nothing.
+    /// A key without a value (`key:`).
     Empty,
     Scalar,
-    /// `|` or `>`, which end here; `end` is behind the last line.
+    /// A block scalar. `|` or `>` ends at this position; `end` is the end of the last line.
     Block(usize),
     Alias,
     List {
@@ -38,7 +39,7 @@ pub(super) enum Shape {
 
 #[derive(Debug)]
 pub(super) struct Item {
-    /// Its dash; of flow style its first byte.
+    /// Position of the dash; in flow style, the first byte of the item.
     pub(super) start: usize,
     pub(super) value: Node,
 }
@@ -47,7 +48,7 @@ pub(super) struct Item {
 pub(super) struct Entry {
     /// First byte of the key.
     pub(super) start: usize,
-    /// Whether there is a `:`; in flow style a key may stand alone.
+    /// Whether there is a `:`. In flow style a key may have none.
     pub(super) colon: bool,
     pub(super) value: Node,
 }
@@ -62,7 +63,7 @@ impl Node {
     }
 }
 
-/// Reads a text that is YAML within all limits; `None` where something could not be followed.
+/// Reads a text that is YAML within all limits; `None` if a construct is not understood.
 pub(super) fn read(text: &str) -> Option<Node> {
     let mut bytes: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
     bytes.push(text.len());
@@ -119,14 +120,14 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
         }
     }
 
-    /// First byte of a collection in brackets, and where its inside begins. The parser's span goes on
-    /// over blanks and comments, and is empty where there is no bracket.
+    /// The first byte of a collection in brackets, and the start of its inside. The parser's span
+    /// continues over blanks and comments, and is empty if there is no bracket.
     fn open(&self, start: usize, end: usize, bracket: char) -> Option<(usize, usize)> {
         let at = self.skip(start);
         (at < end && self.text[at..].starts_with(bracket)).then_some((start, at + 1))
     }
 
-    /// The parser's span goes on to what follows the quote.
+    /// The end of a quoted scalar. The parser's span continues after the closing quote.
     fn quoted(&self, start: usize, quote: char) -> Option<usize> {
         let open = start + self.text[start..].find(quote)?;
         let mut chars = self.text[open + 1..].char_indices().peekable();
@@ -143,7 +144,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
         None
     }
 
-    /// The parser's span begins with the first line of the text.
+    /// A block scalar. The parser's span begins only with the first line of the text.
     fn block(&self, gap: usize, end: usize) -> Option<Node> {
         let start = self.skip(gap);
         let head = self.text[start..]
@@ -153,7 +154,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
             return None;
         }
         let text = &self.text[..end.max(head)];
-        // With `+` empty lines at the end are part of it.
+        // With `+`, empty lines at the end belong to the scalar.
         let kept = if self.text[start..head].contains('+') {
             text.strip_suffix('\n').unwrap_or(text)
         } else {
@@ -204,14 +205,14 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
         Some(Node { gap, start, end, shape: Shape::Map { flow: is_flow, entries } })
     }
 
-    /// Behind the bracket that ends a collection; the parser tells of a comma before it.
+    /// The position after the bracket that ends a collection, past a comma before the bracket.
     fn close(&self, at: usize) -> Option<usize> {
         let at = self.skip(at);
         let at = if self.text[at..].starts_with(',') { self.skip(at + 1) } else { at };
         self.text[at..].starts_with([']', '}']).then_some(at + 1)
     }
 
-    /// Over blanks, line breaks, comments, anchors and tags.
+    /// Skips blanks, line breaks, comments, anchors and tags.
     fn skip(&self, at: usize) -> usize {
         let mut rest = &self.text[at..];
         loop {
@@ -231,7 +232,7 @@ impl<'a, I: Iterator<Item = (Event<'a>, usize, usize)>> Reader<'a, I> {
 mod tests {
     use super::*;
 
-    /// The texts of all values, depth first.
+    /// The text of every value, depth first.
     fn pieces(text: &str) -> Vec<String> {
         fn walk(text: &str, node: &Node, out: &mut Vec<String>) {
             out.push(text[node.start..node.end].to_owned());

@@ -1,4 +1,4 @@
-//! What each operation makes of a text, by example.
+//! Examples of each operation, with the texts before and after it.
 
 use super::*;
 

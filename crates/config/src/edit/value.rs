@@ -1,18 +1,18 @@
-//! A configuration's tree without its positions, as JSON has it: what an operation carries, what a
-//! pointer is looked up in, and the plain form of every operation that the edited text is held
-//! against.
+//! A configuration's tree without positions, like JSON. Operations carry such values, pointers are
+//! resolved in such a tree, and the result of an edit is compared with the same operation on the
+//! tree.
 
 use std::fmt;
 
 use crate::yaml::{Kind, Node};
 
-/// A value of JSON. Keys keep their order.
+/// A JSON value. Keys keep their order.
 #[derive(Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of JSON")]
 pub enum Value {
     Null,
     Bool(bool),
-    /// As it is written, in the grammar of JSON.
+    /// The number as written, in JSON's grammar.
     Number(String),
     Text(String),
     List(Vec<Self>),
@@ -20,7 +20,7 @@ pub enum Value {
 }
 
 impl fmt::Debug for Value {
-    /// Without what it holds, which may be a secret.
+    /// Shows the type without the content, which may be a secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Null => "Null",
@@ -34,7 +34,7 @@ impl fmt::Debug for Value {
 }
 
 impl Value {
-    /// What a text without quotes stands for.
+    /// The value of a text without quotes.
     pub(super) fn plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" => Self::Null,
@@ -49,7 +49,7 @@ impl Value {
         matches!(self, Self::List(_) | Self::Map(_))
     }
 
-    /// Levels, this one included.
+    /// The number of levels, including this one.
     pub(super) fn depth(&self) -> usize {
         1 + match self {
             Self::List(items) => items.iter().map(Self::depth).max().unwrap_or(0),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// Whether any text or key in here has this in it.
+    /// Whether any text or key in this value contains `what`.
     pub(super) fn mentions(&self, what: &str) -> bool {
         match self {
             Self::Text(text) => text.contains(what),
@@ -101,7 +101,7 @@ impl From<&Node> for Value {
     }
 }
 
-/// Equal as JSON is, whatever the order of keys (RFC 6902 section 4.6).
+/// Equality of JSON values, in any order of keys (RFC 6902 section 4.6).
 pub(super) fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::List(a), Value::List(b)) => {
@@ -117,7 +117,8 @@ pub(super) fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// The grammar of JSON (RFC 8259 section 6), short enough for every reader.
+/// JSON's grammar for numbers (RFC 8259 section 6), with a limit on the length that every reader
+/// can handle.
 fn is_number(text: &str) -> bool {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let unsigned = text.strip_prefix('-').unwrap_or(text);
