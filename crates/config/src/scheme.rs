@@ -5,34 +5,35 @@ use std::fmt;
 
 use crate::BadValue;
 
-/// Transports of the design that a later build brings: no typo, so they get words of their own.
+/// Transports that are designed and not built yet. Their names are no typing errors, so they get a
+/// message of their own.
 const LATER: &[&str] = &["kcp", "mux", "webrtc"];
 
-/// The protocol below a transport. Its ports are those of that protocol.
+/// The protocol below a transport. A port of the transport is a port of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Over {
-    /// TCP; a proxy may be on the way.
+    /// TCP; the connection may go through a proxy.
     Tcp,
-    /// UDP; no proxy takes it.
+    /// UDP; no proxy carries it.
     Udp,
 }
 
 /// A transport of this build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Scheme {
-    /// The scheme of its URLs.
+    /// The scheme of the transport's URLs.
     pub name: &'static str,
-    /// The port of a URL that names none.
+    /// The port of a URL without a port.
     pub port: u16,
-    /// The protocol below.
+    /// The protocol below the transport.
     pub over: Over,
     /// Whether the two ends of the transport speak TLS.
     pub tls: bool,
-    /// Whether TLS reaches from the client to the server, so that a log-in is bound to its very
-    /// connection: a certificate may then be all of a log-in, and a stranger may introduce himself.
-    /// A WebSocket may come through a reverse proxy at which TLS ends.
+    /// Whether TLS reaches from the client to the server, which binds a log-in to its connection.
+    /// Then a certificate alone is enough for a log-in, and an unknown client may introduce itself.
+    /// A WebSocket may come through a reverse proxy that terminates TLS.
     pub binds_log_ins: bool,
-    /// Whether the transport begins with a request of HTTP: its URL may have a path.
+    /// Whether the transport begins with an HTTP request: then its URL may have a path.
     pub http: bool,
 }
 
@@ -73,7 +74,7 @@ const TABLE: &[Scheme] = &[
 ];
 
 impl Scheme {
-    /// All transports of this build, preferred ones first.
+    /// All transports of this build, preferred transports first.
     pub const ALL: &'static [Self] = TABLE;
 
     /// TLS 1.3 over TCP.
@@ -82,7 +83,7 @@ impl Scheme {
     pub const QUIC: Self = Self::row("quic");
     /// WebSocket over TLS.
     pub const WSS: Self = Self::row("wss");
-    /// WebSocket without TLS: behind a reverse proxy that has it.
+    /// WebSocket without TLS, for a server behind a reverse proxy with TLS.
     pub const WS: Self = Self::row("ws");
     /// TCP without TLS.
     pub const TCP: Self = Self::row("tcp");
@@ -98,14 +99,14 @@ impl Scheme {
         Self::ALL.iter().copied().filter(move |scheme| scheme.over == over)
     }
 
-    /// The transport to use in the place of one without TLS, where others can listen on the way.
+    /// The recommended replacement for a transport without TLS on a path where others can listen.
     #[must_use]
     pub fn with_tls(self) -> Self {
         let alike = |other: &&Self| other.tls && (other.over, other.http) == (self.over, self.http);
         Self::ALL.iter().find(alike).copied().unwrap_or(self)
     }
 
-    /// `tls://, quic:// or tcp://`: the transports that fulfil a condition.
+    /// The transports that fulfil a condition, as text: `tls://, quic:// or tcp://`.
     pub(crate) fn list(last: &str, wanted: impl Fn(&Self) -> bool) -> String {
         let names: Vec<_> = Self::ALL.iter().filter(|scheme| wanted(scheme)).collect();
         let names: Vec<_> = names.iter().map(|scheme| format!("{}://", scheme.name)).collect();
@@ -116,7 +117,7 @@ impl Scheme {
         }
     }
 
-    /// The transport of a URL, or why there is none.
+    /// The transport of a URL, or the reason why the URL has none.
     pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
         Self::named(name).ok_or_else(|| {
             let bad = if LATER.contains(&name) {
@@ -128,7 +129,7 @@ impl Scheme {
         })
     }
 
-    /// A row by its name, when the program is compiled.
+    /// The row of a name. It runs at compile time.
     const fn row(name: &str) -> Self {
         let mut n = 0;
         while n < TABLE.len() {

@@ -29,7 +29,7 @@ pub(super) enum System {
 }
 
 impl System {
-    /// The straight path, and a tunnel over each transport.
+    /// The path without a tunnel, and a tunnel over each transport.
     pub(super) fn all() -> impl Iterator<Item = Self> {
         let tunnels = Scheme::ALL.iter().map(|&scheme| Self::Tunnel(scheme));
         std::iter::once(Self::Direct).chain(tunnels)

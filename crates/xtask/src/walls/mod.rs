@@ -19,7 +19,7 @@ pub(crate) const PURE: &[&str] = &["config", "congestion", "proto"];
 /// Crates that a pure crate must not reach, at any depth.
 const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "rand", "rustls"];
 
-/// Crates that serve every transport, or ask a daemon, and compile no TLS.
+/// Crates without TLS: they serve every transport, or send commands to a daemon.
 const WITHOUT_TLS: &[&str] =
     &["admin", "control", "link", "logging", "net", "ops", "relay", "transport"];
 
