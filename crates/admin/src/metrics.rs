@@ -1,9 +1,10 @@
-//! What a status says in figures: one list, of which the page for Prometheus is made (`page`) and what is
-//! pushed by OTLP. Names and units follow Prometheus' rules, which `promtool check metrics` knows.
+//! What a status says in figures: one list, of which the page for Prometheus is made (`page`) and
+//! what is pushed by OTLP. Names and units follow Prometheus' rules, which `promtool check metrics`
+//! knows.
 //!
-//! Labels are names of clients, services, transports and reasons, never visitors, links or streams: a
-//! series per client and service of the configuration. What goes beyond [`SERVICES_MAX`] is left out,
-//! and counted.
+//! Labels are names of clients, services, transports and reasons, never visitors, links or streams:
+//! a series per client and service of the configuration. What goes beyond [`SERVICES_MAX`] is left
+//! out, and counted.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +145,8 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
 
 type Sessions<'a> = BTreeMap<&'a str, Vec<&'a Session>>;
 
-/// All sessions with the same other side: a client that takes over from itself has two for a moment.
+/// All sessions with the same other side: a client that takes over from itself has two for a
+/// moment.
 fn by_peer(sessions: &[Session]) -> Sessions<'_> {
     let mut all: Sessions<'_> = BTreeMap::new();
     for session in sessions {
@@ -210,7 +212,8 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     sent(list, sessions);
 }
 
-/// What the kernel tells of TCP, and QUIC of itself: gauges of the connections that there are, counters of all that a look has met.
+/// What the kernel tells of TCP, and QUIC of itself: gauges of the connections that there are,
+/// counters of all that a look has met.
 fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut sums: BTreeMap<(&'a str, &'a str), Sent> = BTreeMap::new();
     let mut now: BTreeMap<(&'a str, &'a str), [Option<u64>; 2]> = BTreeMap::new();
@@ -271,7 +274,8 @@ struct Series<'a> {
 impl<'a> Series<'a> {
     fn labels(&self) -> [Label<'a>; 4] {
         let Service { name, address, .. } = self.service;
-        // A client's wish becomes an address when it is published, and the series is to stay the same.
+        // A client's wish becomes an address when it is published, and the series is to stay the
+        // same.
         let address = if self.is_wish { "" } else { address };
         [("peer", self.peer), ("kind", self.kind), ("service", name), ("address", address)]
     }

@@ -1,5 +1,5 @@
-//! Operations and values of a configuration as they come and go in JSON: keys keep their order, and a
-//! key that is there twice is an error.
+//! Operations and values of a configuration as they come and go in JSON: keys keep their order, and
+//! a key that is there twice is an error.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The stories of `tests/link` once more, over carriers with a lane per stream and direction, of which
-//! there are few: further streams share the first lane.
+//! The stories of `tests/link` once more, over carriers with a lane per stream and direction, of
+//! which there are few: further streams share the first lane.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "long runs tell their counts")]

@@ -1,6 +1,6 @@
-//! The log as a file that does not grow without end: at a size it becomes `NAME.1`, that one `NAME.2`,
-//! and so on, and the oldest goes. Where another program turns files (logrotate), a reload opens the
-//! new one.
+//! The log as a file that does not grow without end: at a size it becomes `NAME.1`, that one
+//! `NAME.2`, and so on, and the oldest goes. Where another program turns files (logrotate), a
+//! reload opens the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

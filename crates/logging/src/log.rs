@@ -1,5 +1,5 @@
-//! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are log
-//! lines too.
+//! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are
+//! log lines too.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -18,8 +18,8 @@ use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
 
-/// Target of what an auditor reads: who came in and who did not, what it may have and may not, and what
-/// was changed while we run.
+/// Target of what an auditor reads: who came in and who did not, what it may have and may not, and
+/// what was changed while we run.
 pub const AUDIT: &str = "audit";
 
 /// Environment variable with a level or with directives: `debug`, `info,link=trace`.
@@ -54,7 +54,8 @@ static FILTER: OnceLock<(Handle, Option<String>)> = OnceLock::new();
 type Handle = reload::Handle<Targets, Registry>;
 
 impl Settings {
-    /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts `-v`.
+    /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts
+    /// `-v`.
     ///
     /// # Errors
     /// The variable names no level: taken at its word it would silence the log.
@@ -139,8 +140,8 @@ pub fn change(filter: &str) {
     }
 }
 
-/// The configuration asks for this level from now on; a flag or the variable is stronger. A log that is
-/// a file goes on in the one that has its name now.
+/// The configuration asks for this level from now on; a flag or the variable is stronger. A log
+/// that is a file goes on in the one that has its name now.
 pub fn follow(level: &str) {
     if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
         tracing::error!("the log goes on in the file of before: {error}");
@@ -162,7 +163,8 @@ fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Layered>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // Targets, not EnvFilter: filtering by fields would cost the binary a regular expression engine.
+    // Targets, not EnvFilter: filtering by fields would cost the binary a regular expression
+    // engine.
     let filter = settings
         .filter
         .parse::<Targets>()

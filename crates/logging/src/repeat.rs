@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Between two lines of one key: often enough to see that it goes on, seldom enough to fill no disk.
+/// Between two lines of one key: often enough to see that it goes on, seldom enough to fill no
+/// disk.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Keys that are told apart. An attacker may invent keys (addresses); past this many within a

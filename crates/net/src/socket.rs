@@ -23,8 +23,8 @@ pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
 /// Where the system's congestion control is BBR, a socket of a loopback address gets Reno, which
 /// every process may choose (tcp(7), `tcp_allowed_congestion_control`). BBR finds the bottleneck of
 /// a path by pacing its packets; a path that does not leave the machine has none, and the timers
-/// cost a tenth of the daemons' processor time (`benches/README.md`). To be called before the socket
-/// connects or listens: pacing that has begun goes on. What it accepts inherits it.
+/// cost a tenth of the daemons' processor time (`benches/README.md`). To be called before the
+/// socket connects or listens: pacing that has begun goes on. What it accepts inherits it.
 pub(crate) fn never_pace_loopback(socket: &impl AsFd, address: SocketAddr) {
     if !address.ip().to_canonical().is_loopback() {
         return;

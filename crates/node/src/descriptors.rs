@@ -39,7 +39,8 @@ pub(crate) fn room() -> Room {
     Room::below(number(ceiling(limit)), number(wall(limit)))
 }
 
-/// The numbers that connections may have that have not logged in yet: a half of what visitors leave.
+/// The numbers that connections may have that have not logged in yet: a half of what visitors
+/// leave.
 pub(crate) fn room_of_strangers() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let wall = u32::try_from(wall(limit)).unwrap_or(u32::MAX);

@@ -39,8 +39,8 @@ pub(crate) struct Session {
 /// Received and sent payload bytes, and resumes.
 pub(crate) type Totals = [u64; 3];
 
-/// Names whose counts are kept beyond their sessions: more than a configuration has, and than strangers
-/// should cost.
+/// Names whose counts are kept beyond their sessions: more than a configuration has, and than
+/// strangers should cost.
 const ENDED_MAX: usize = 16_384;
 
 /// Of sessions that have ended, by name, so that what is counted by name never falls.

@@ -43,10 +43,12 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Listens at `path`, non-blocking, the file with these permission bits; `backlog` connections wait.
+/// Listens at `path`, non-blocking, the file with these permission bits; `backlog` connections
+/// wait.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when somebody listens there. A file that is no socket is not touched.
+/// [`io::ErrorKind::AddrInUse`] when somebody listens there. A file that is no socket is not
+/// touched.
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     if probe(path)? {
         return Err(in_use());

@@ -132,7 +132,8 @@ pub fn write_like(
         drop(fs::remove_file(&fresh));
         return Err(why);
     }
-    // It is there; whether it survives a loss of power is another matter, and no error of the change.
+    // It is there; whether it survives a loss of power is another matter, and no error of the
+    // change.
     if let Err(error) = opened.sync_all() {
         tracing::warn!(folder = %folder.display(), %error, "a new file may not be on disk yet");
     }

@@ -55,8 +55,8 @@ impl Room {
         }
     }
 
-    /// Whether a number below the ceiling is free: two system calls, for those who wait and for what
-    /// is rare.
+    /// Whether a number below the ceiling is free: two system calls, for those who wait and for
+    /// what is rare.
     #[must_use]
     pub fn is_there(self) -> bool {
         eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Place::Inside)

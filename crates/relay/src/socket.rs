@@ -1,5 +1,5 @@
-//! The socket of a stream: TCP or Unix. An enum and not a trait object: what a byte costs over TCP is
-//! one predictable branch per system call.
+//! The socket of a stream: TCP or Unix. An enum and not a trait object: what a byte costs over TCP
+//! is one predictable branch per system call.
 //!
 //! | | TCP | Unix |
 //! |---|---|---|
@@ -37,8 +37,8 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// A listener of both families sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2); nobody
-/// else wants to.
+/// A listener of both families sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2);
+/// nobody else wants to.
 pub(crate) fn as_it_is(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -12,7 +12,8 @@ use crate::{Permit, Settings, Socket};
 /// Opens a stream for `socket` and spawns its pump on this thread's local runtime. The pump owns
 /// socket and permit, and ends with the stream; a link that ends resets its streams.
 ///
-/// On an error the visitor is refused ([`refuse_socket`]) and counted; the error says why, for the log.
+/// On an error the visitor is refused ([`refuse_socket`]) and counted; the error says why, for the
+/// log.
 pub fn serve_visitor(
     socket: Socket,
     connector: &dyn Connector,

@@ -4,12 +4,13 @@
 //! `cargo run --profile bench -p transport-quic --example quic_bulk [GB] [mtu] [cubic|bbr]` prints
 //! Gbit/s and CPU-seconds per GB of both ends together.
 //!
-//! On two shared cores, code of the dev profile with quinn at `opt-level = 3`, default socket buffers,
-//! CPU-s/GB: payloads of 1,452 bytes 4.5 with cubic and 4.9 with bbr, of 8,952 bytes 1.5-1.6 and 2.1,
-//! of 65,000 bytes 1.8 and 2.0. On a later day, cubic, thin LTO, medians of nine: 8,952 bytes 1.63, 16,300 1.50,
-//! 21,800 1.61; of three: 32,700 1.96. At 1,452 bytes by segments per call: two 7.7, five 5.0, ten (the most
-//! that quinn puts into one) 4.5. Fewer acknowledgements (draft-ietf-quic-ack-frequency) gain nothing
-//! and with every twentieth some transfers fell to 0.5 Gbit/s, so quinn's default stays.
+//! On two shared cores, code of the dev profile with quinn at `opt-level = 3`, default socket
+//! buffers, CPU-s/GB: payloads of 1,452 bytes 4.5 with cubic and 4.9 with bbr, of 8,952 bytes
+//! 1.5-1.6 and 2.1, of 65,000 bytes 1.8 and 2.0. On a later day, cubic, thin LTO, medians of nine:
+//! 8,952 bytes 1.63, 16,300 1.50, 21,800 1.61; of three: 32,700 1.96. At 1,452 bytes by segments
+//! per call: two 7.7, five 5.0, ten (the most that quinn puts into one) 4.5. Fewer acknowledgements
+//! (draft-ietf-quic-ack-frequency) gain nothing and with every twentieth some transfers fell to 0.5
+//! Gbit/s, so quinn's default stays.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 

@@ -1,11 +1,12 @@
-//! The controller of a connection: forwards to BBR or CUBIC, counts what was acknowledged, and takes
-//! CUBIC with a bounded window on a path that does not leave the machine.
+//! The controller of a connection: forwards to BBR or CUBIC, counts what was acknowledged, and
+//! takes CUBIC with a bounded window on a path that does not leave the machine.
 //!
-//! quinn does not tell how much of the acknowledged bytes the path limited, so they are counted here.
+//! quinn does not tell how much of the acknowledged bytes the path limited, so they are counted
+//! here.
 //!
-//! Nothing is lost on such a path before a socket's buffer is full, so CUBIC alone keeps megabytes in
-//! it, and the bytes of another stream wait behind them: a byte beside a bulk stream took 16 ms (p99)
-//! instead of 3 ms, for 5 % more bulk throughput (`benches/README.md`).
+//! Nothing is lost on such a path before a socket's buffer is full, so CUBIC alone keeps megabytes
+//! in it, and the bytes of another stream wait behind them: a byte beside a bulk stream took 16 ms
+//! (p99) instead of 3 ms, for 5 % more bulk throughput (`benches/README.md`).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -18,8 +19,9 @@ use quinn_proto::RttEstimator;
 /// beside a bulk stream takes 6 ms.
 const MOST: u64 = 384 << 10;
 
-/// A path with a round trip below this is short. A longer path to a loopback address ends at a relay on
-/// this machine that carries packets elsewhere; at this round trip [`MOST`] still is 3 Gbit/s.
+/// A path with a round trip below this is short. A longer path to a loopback address ends at a
+/// relay on this machine that carries packets elsewhere; at this round trip [`MOST`] still is 3
+/// Gbit/s.
 const NEAR: Duration = Duration::from_millis(1);
 
 type Factory = Arc<dyn ControllerFactory + Send + Sync>;
@@ -69,7 +71,8 @@ impl PathController {
         if let Some(near) = self.near.take_if(|_| round_trip < NEAR) {
             self.most = MOST;
             self.controller = near.build(now, self.mtu);
-            // A window smaller than a packet would let nothing leave, and then nothing makes it grow.
+            // A window smaller than a packet would let nothing leave, and then nothing makes it
+            // grow.
             self.controller.on_mtu_update(self.mtu);
         }
     }

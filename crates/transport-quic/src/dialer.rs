@@ -18,8 +18,8 @@ use crate::settings::QuicSettings;
 use crate::socket::Receiving;
 use crate::{carrier, endpoint, error};
 
-/// Who wants a smaller receive buffer in the kernel, bytes, is to need less memory here as well, 0.3 MB
-/// instead of 2.3 for each connection: then datagrams are not joined on their way in.
+/// Who wants a smaller receive buffer in the kernel, bytes, is to need less memory here as well,
+/// 0.3 MB instead of 2.3 for each connection: then datagrams are not joined on their way in.
 const JOINED_FROM: usize = 256 << 10;
 
 /// How a dialer knows the server.
@@ -44,9 +44,9 @@ pub struct QuicDialer {
 }
 
 impl QuicDialer {
-    /// Each connection has a socket of its own, with these buffers as far as they are granted, which
-    /// is not bound to an address: when the route changes its packets leave from another one and the
-    /// connection goes on.
+    /// Each connection has a socket of its own, with these buffers as far as they are granted,
+    /// which is not bound to an address: when the route changes its packets leave from another one
+    /// and the connection goes on.
     ///
     /// # Errors
     /// `tls` lacks the suite that QUIC begins with.

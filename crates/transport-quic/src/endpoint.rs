@@ -29,8 +29,8 @@ pub(crate) fn client(
 ) -> io::Result<Endpoint> {
     let socket = take(socket, settings, receiving)?;
     let mut config = EndpointConfig::default();
-    // The socket has one connection, which needs no id to be told from others (RFC 9000 section 5.1):
-    // eight bytes more for the user in every packet that comes in.
+    // The socket has one connection, which needs no id to be told from others (RFC 9000 section
+    // 5.1): eight bytes more for the user in every packet that comes in.
     config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(0)));
     open(config, socket, None, settings)
 }

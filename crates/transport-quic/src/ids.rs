@@ -2,9 +2,9 @@
 //! `net::udp` steers by it.
 //!
 //! quinn's own generator drops ids that it did not make before it thinks of a stateless reset, so a
-//! server that was restarted would leave its clients in the dark. This one takes all ids for its own,
-//! but those that name another worker: that one knows whether the connection lives, and a reset from
-//! here, which the client would believe, could end it.
+//! server that was restarted would leave its clients in the dark. This one takes all ids for its
+//! own, but those that name another worker: that one knows whether the connection lives, and a
+//! reset from here, which the client would believe, could end it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quinn::{ConnectionId, ConnectionIdGenerator};
 use quinn_proto::{InvalidCid, RandomConnectionIdGenerator};
 
-/// One byte for the worker, seven that nobody guesses. quinn takes another one if a worker makes the
-/// same twice; it gives a connection up to eight.
+/// One byte for the worker, seven that nobody guesses. quinn takes another one if a worker makes
+/// the same twice; it gives a connection up to eight.
 pub(crate) const LENGTH: usize = 8;
 
 /// Of the first id of a connection, which the client chooses (RFC 9000 section 7.2: at least 8); as
@@ -36,9 +36,9 @@ impl SteeringIds {
         Self { worker, workers, last: Arc::default() }
     }
 
-    /// The id made last. quinn makes the one of the handshake within `Incoming::accept`, and it makes
-    /// no other there: asked right after that on the same thread, this is the one which the client
-    /// will use.
+    /// The id made last. quinn makes the one of the handshake within `Incoming::accept`, and it
+    /// makes no other there: asked right after that on the same thread, this is the one which the
+    /// client will use.
     #[must_use]
     pub fn last(&self) -> Option<ConnectionId> {
         match self.last.load(Ordering::Relaxed) {
@@ -82,10 +82,10 @@ impl fmt::Debug for SteeringIds {
     }
 }
 
-/// The first id of a connection, for `quinn::ClientConfig::initial_dst_cid_provider`. A server steers
-/// it by `byte` modulo its workers: a client that has several links gives them consecutive bytes, so
-/// that they are spread, and each link one and the same for good, so that a new carrier of it comes to
-/// the worker that has the link.
+/// The first id of a connection, for `quinn::ClientConfig::initial_dst_cid_provider`. A server
+/// steers it by `byte` modulo its workers: a client that has several links gives them consecutive
+/// bytes, so that they are spread, and each link one and the same for good, so that a new carrier
+/// of it comes to the worker that has the link.
 #[must_use]
 pub fn first_id_to(byte: u8) -> ConnectionId {
     let mut id = [0; FIRST_LENGTH];

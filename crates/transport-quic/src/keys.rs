@@ -92,8 +92,8 @@ impl Keys {
         Arc::clone(&self.token) as _
     }
 
-    /// A key per purpose, each HMAC-SHA-256 of what it is for: as good as random to whoever knows the
-    /// others.
+    /// A key per purpose, each HMAC-SHA-256 of what it is for: as good as random to whoever knows
+    /// the others.
     fn derive(secret: &[u8; SECRET]) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let derived =

@@ -20,8 +20,8 @@ pub(crate) const MARK: u8 = 1;
 /// Bytes of this lane leave before those of all others; see `lanes.rs` for theirs.
 pub(crate) const PRIORITY: i32 = 3;
 
-/// What an idle connection costs: keys, tables, the TLS session, its task. (64 of a server more, one
-/// worker: 97 KiB each.)
+/// What an idle connection costs: keys, tables, the TLS session, its task. (64 of a server more,
+/// one worker: 97 KiB each.)
 const MEMORY: usize = 96 << 10;
 
 /// Closes the connection when it is dropped.

@@ -1,4 +1,5 @@
-//! Lanes of single streams: unidirectional streams of quinn, which lose their packets each for itself.
+//! Lanes of single streams: unidirectional streams of quinn, which lose their packets each for
+//! itself.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,9 +1,10 @@
-//! The `quic://` transport: QUIC (RFC 9000) with TLS 1.3, a lane per stream and direction, datagrams.
+//! The `quic://` transport: QUIC (RFC 9000) with TLS 1.3, a lane per stream and direction,
+//! datagrams.
 //!
 //! [`QuicListener`] and [`QuicDialer`] make carriers on quinn. The first lane is one bidirectional
 //! stream that the client opens; lanes of single streams are unidirectional ones; datagrams are
-//! DATAGRAM frames (RFC 9221). A stream exists for the peer when the first byte of it arrives, so each
-//! end says a mark (`lane.rs`) before all else on the first lane.
+//! DATAGRAM frames (RFC 9221). A stream exists for the peer when the first byte of it arrives, so
+//! each end says a mark (`lane.rs`) before all else on the first lane.
 //!
 //! | question | file |
 //! |---|---|

@@ -13,8 +13,8 @@ use crate::{Keys, Known};
 /// What tells the client that it is from us: the last bytes of the datagram.
 const TOKEN: usize = 16;
 
-/// Flags, the longest id, the shortest packet that can be sealed: what is at least as long may be any
-/// packet for whoever sees it pass.
+/// Flags, the longest id, the shortest packet that can be sealed: what is at least as long may be
+/// any packet for whoever sees it pass.
 const LEAST: usize = 1 + 20 + 22;
 
 /// Bytes by which the length differs from one to the next.
@@ -37,9 +37,9 @@ fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
     datagram
 }
 
-/// Sends each of `known` that came in at this socket's port a reset, and says how many it sent. For the
-/// start of a server, before the socket is anybody else's; takes some 3 µs for each. What the system
-/// does not take at once is not sent: such a client learns it by its next packet.
+/// Sends each of `known` that came in at this socket's port a reset, and says how many it sent. For
+/// the start of a server, before the socket is anybody else's; takes some 3 µs for each. What the
+/// system does not take at once is not sent: such a client learns it by its next packet.
 pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result<usize> {
     let here = socket.local_addr()?;
     let sent = known

@@ -24,8 +24,8 @@ pub struct QuicServer {
 
 impl QuicServer {
     /// `tls` can be given anew by its owner, [`QuicServer::renewal`] is to go with it. `client_ca`
-    /// is the file of the authorities of clients, if they need certificates. Without `peers` nothing
-    /// is written down of connections.
+    /// is the file of the authorities of clients, if they need certificates. Without `peers`
+    /// nothing is written down of connections.
     pub fn new(
         tls: Current<rustls::ServerConfig>,
         client_ca: Option<&Path>,

@@ -1,8 +1,8 @@
 //! TLS inside QUIC (RFC 9001): rustls' QUIC sessions as quinn wants them.
 //!
 //! quinn has the same, but keeps of an error only its text and an alert's number. Here the error
-//! itself stays, so that a wrong certificate is told as over TCP; and a client learns whether it was
-//! asked for its own.
+//! itself stays, so that a wrong certificate is told as over TCP; and a client learns whether it
+//! was asked for its own.
 
 use std::any::Any;
 use std::fmt;

@@ -14,21 +14,22 @@ use transport::Side;
 use crate::bbr::BbrConfig;
 use crate::controller::PathConfig;
 
-/// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100 ms
-/// is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room for
-/// other streams. The credit of `proto` is the limit that holds; nothing is allocated beforehand.
+/// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100
+/// ms is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room
+/// for other streams. The credit of `proto` is the limit that holds; nothing is allocated
+/// beforehand.
 pub(crate) const WINDOW: u32 = 32 << 20;
 
 /// Unread bytes of a peer that has not proved who it is: a greeting is a few hundred.
 pub(crate) const WINDOW_BEFORE: u32 = 64 << 10;
 
-/// Lanes that the peer may have open at first, and at most. quinn makes an entry of a table for each
-/// that is allowed, so the number follows the streams there are (`lanes.rs`).
+/// Lanes that the peer may have open at first, and at most. quinn makes an entry of a table for
+/// each that is allowed, so the number follows the streams there are (`lanes.rs`).
 pub(crate) const LANES: u32 = 256;
 pub(crate) const LANES_MOST: u32 = 65_536;
 
-/// Datagrams that wait to be sent or to be read, bytes each way; the oldest give way. Some hundred of
-/// the largest, and no more than a peer may fill that has not proved who it is.
+/// Datagrams that wait to be sent or to be read, bytes each way; the oldest give way. Some hundred
+/// of the largest, and no more than a peer may fill that has not proved who it is.
 const DATAGRAMS: usize = 256 << 10;
 
 /// The smallest payload every path of QUIC carries (RFC 9000 section 14).
@@ -52,11 +53,11 @@ pub enum Congestion {
 pub struct QuicSettings {
     /// How this end sends.
     pub congestion: Congestion,
-    /// The same on a path that does not leave the machine. CUBIC only where round trips show that it does
-    /// not, and keeps little under way there.
+    /// The same on a path that does not leave the machine. CUBIC only where round trips show that
+    /// it does not, and keeps little under way there.
     pub loopback: Congestion,
-    /// The largest UDP payload that is tried and taken, bytes, 1,200 to 65,527, where the route from
-    /// this machine takes it. Discovery begins at 1,200, and with that here there is none.
+    /// The largest UDP payload that is tried and taken, bytes, 1,200 to 65,527, where the route
+    /// from this machine takes it. Discovery begins at 1,200, and with that here there is none.
     pub mtu: u16,
     /// A connection that hears nothing for so long is dead. The liveness of `proto` is stricter.
     pub idle: Duration,
@@ -74,13 +75,13 @@ impl Default for QuicSettings {
             // There is no bottleneck to be found by pacing, and its timers cost a quarter of the
             // processor time: 2.1 CPU-s/GB instead of 1.6 (`examples/quic_bulk.rs`).
             loopback: Congestion::Cubic,
-            // No network has larger frames than 9,000; of loopback, with 65,536, packets of a quarter
-            // cost least: four make one call (`examples/quic_bulk.rs`).
+            // No network has larger frames than 9,000; of loopback, with 65,536, packets of a
+            // quarter cost least: four make one call (`examples/quic_bulk.rs`).
             mtu: 16_336,
             idle: Duration::from_secs(45),
             keepalive: None,
-            // A handshake takes a round trip, so a busy server has a few under way; each holds about
-            // 60 KiB until its deadline, which 64 forged addresses may cost.
+            // A handshake takes a round trip, so a busy server has a few under way; each holds
+            // about 60 KiB until its deadline, which 64 forged addresses may cost.
             handshakes: 64,
         }
     }

@@ -1,8 +1,9 @@
 //! quinn's socket, with the limits of one system call.
 //!
-//! quinn puts ten packets into a call and does not ask how large that is. The kernel segments at most
-//! 64 KiB (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE, which quinn takes for
-//! a probe of the path's MTU that was too large: with packets of 8,952 bytes nothing would arrive.
+//! quinn puts ten packets into a call and does not ask how large that is. The kernel segments at
+//! most 64 KiB (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE, which quinn
+//! takes for a probe of the path's MTU that was too large: with packets of 8,952 bytes nothing
+//! would arrive.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -15,8 +16,8 @@ use net::udp::{keep_joining, take_one_by_one};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
-/// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4 counts
-/// as well.
+/// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4
+/// counts as well.
 const CALL: usize = 65_535 - 48;
 
 /// Bytes that the kernel may join into one received message.
@@ -182,7 +183,8 @@ mod tests {
         socket.try_send(transmit).unwrap();
     }
 
-    /// Four datagrams of one call, as they come in: so many messages at first, and the bytes of all.
+    /// Four datagrams of one call, as they come in: so many messages at first, and the bytes of
+    /// all.
     async fn arrivals(receiving: Receiving) -> (usize, usize) {
         let socket = bound();
         let destination = socket.local_addr().unwrap();

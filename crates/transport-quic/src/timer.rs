@@ -1,4 +1,5 @@
-//! Timers for quinn that fire up to a millisecond early instead of late; [`congestion::pacing`] says why.
+//! Timers for quinn that fire up to a millisecond early instead of late; [`congestion::pacing`]
+//! says why.
 
 use std::io;
 use std::pin::Pin;

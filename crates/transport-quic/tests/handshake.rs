@@ -17,8 +17,8 @@ use tokio::time::timeout;
 use transport::{Dialer, Listener};
 use transport_quic::{QuicDialer, QuicSettings};
 
-/// The first flights of clients that say no more, each with a connection id of its own: a ClientHello
-/// with a post-quantum share fills more than one packet.
+/// The first flights of clients that say no more, each with a connection id of its own: a
+/// ClientHello with a post-quantum share fills more than one packet.
 async fn first_flights(dialer: &QuicDialer, count: usize) -> Vec<Vec<Vec<u8>>> {
     let nowhere = UdpSocket::bind(LOOPBACK).await.unwrap();
     let address = nowhere.local_addr().unwrap();

@@ -1,5 +1,5 @@
-//! Lanes of single streams: they do not wait for each other, end and abort each for itself, and there
-//! are as many as ten thousand visitors need.
+//! Lanes of single streams: they do not wait for each other, end and abort each for itself, and
+//! there are as many as ten thousand visitors need.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 

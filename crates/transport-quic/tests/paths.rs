@@ -94,7 +94,8 @@ const AWAY: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
-    // Whoever only receives is silent when nothing arrives, and tells where it is with its next ping.
+    // Whoever only receives is silent when nothing arrives, and tells where it is with its next
+    // ping.
     let keepalive = Some(Duration::from_millis(200));
     run(async move {
         let setup = Setup::with(QuicSettings { keepalive, ..QuicSettings::default() });
@@ -127,8 +128,9 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
     });
 }
 
-/// What is under way waits in a socket's buffer, and with it whatever comes next. Not so where a relay on
-/// this machine carries the packets elsewhere: there it is BBR as on any path, which loss does not slow down.
+/// What is under way waits in a socket's buffer, and with it whatever comes next. Not so where a
+/// relay on this machine carries the packets elsewhere: there it is BBR as on any path, which loss
+/// does not slow down.
 #[test]
 fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     const MOST: u64 = 384 << 10;
@@ -139,7 +141,8 @@ fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     };
     run(async move {
         let mut pair = Setup::new().pair(|server| server).await.welcome();
-        // A packet takes 0.05 to 0.3 ms there and back, a handshake on a busy machine more than the path may.
+        // A packet takes 0.05 to 0.3 ms there and back, a handshake on a busy machine more than the
+        // path may.
         for seed in 0..100 {
             transfer(&mut pair.dialled, &mut pair.accepted, seed, 4_000).await;
         }

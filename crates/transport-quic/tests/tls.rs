@@ -35,7 +35,8 @@ fn own() -> (TempDir, Identity) {
     (folder, identity)
 }
 
-/// A leaf as an identity, even if its dates are wrong: a self-signed folder is not looked at for them.
+/// A leaf as an identity, even if its dates are wrong: a self-signed folder is not looked at for
+/// them.
 fn identity(folder: &Path, leaf: &Leaf) -> Identity {
     std::fs::write(folder.join("cert.pem"), &leaf.certificate).unwrap();
     std::fs::write(folder.join("key.pem"), &leaf.key).unwrap();

@@ -1,6 +1,6 @@
-//! Outgoing proxies: CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928, user and password
-//! by RFC 1929). Behind their answer the connection is the server's, whose first byte may follow at
-//! once: not one is read too many.
+//! Outgoing proxies: CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928, user and
+//! password by RFC 1929). Behind their answer the connection is the server's, whose first byte may
+//! follow at once: not one is read too many.
 
 use std::fmt;
 use std::io;

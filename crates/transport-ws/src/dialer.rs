@@ -47,8 +47,8 @@ pub struct Request {
 
 impl Request {
     /// Asks for `path` (with a leading slash, perhaps a query) of `host` (with its port, unless it
-    /// is the scheme's own). `extra` are further fields; a `Host` or `User-Agent` among them is sent
-    /// in place of ours.
+    /// is the scheme's own). `extra` are further fields; a `Host` or `User-Agent` among them is
+    /// sent in place of ours.
     pub fn new(path: &str, host: &str, extra: &[(String, String)]) -> Result<Self, BadField> {
         let mut fields = vec![
             ("Host".to_owned(), host.to_owned()),

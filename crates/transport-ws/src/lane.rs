@@ -27,8 +27,9 @@ use crate::send::{MESSAGE, NoRandom, Send};
 /// Payload packed per call at most, until the link says otherwise.
 const BATCH: usize = 2 * MESSAGE;
 
-/// The most of it. A client copies what it masks, and that should stay in the core's cache until it is
-/// written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB, with two messages 0.46). A server copies nothing.
+/// The most of it. A client copies what it masks, and that should stay in the core's cache until it
+/// is written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB, with two messages 0.46). A server copies
+/// nothing.
 const fn batch_max(side: Side) -> usize {
     match side {
         Side::Client => 4 * MESSAGE,
@@ -225,8 +226,8 @@ impl Lane for WsLane {
                 return Poll::Ready(Ok(kept));
             }
             if !self.peer_closed {
-                // Nothing but control frames and heads: whoever floods with these has no turn longer
-                // than one read.
+                // Nothing but control frames and heads: whoever floods with these has no turn
+                // longer than one read.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -1,5 +1,5 @@
-//! The transports over WebSocket (RFC 6455): `wss://` (TLS at our own end) and `ws://` (none, or TLS
-//! at a reverse proxy in front).
+//! The transports over WebSocket (RFC 6455): `wss://` (TLS at our own end) and `ws://` (none, or
+//! TLS at a reverse proxy in front).
 //!
 //! | module | what |
 //! |---|---|

@@ -14,8 +14,8 @@ use transport::Side;
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
 
-/// Payload of a message, at most: what a reverse proxy passes on without much memory of its own, and
-/// with its head 64 KiB, so that some of them fill a buffer of the pool.
+/// Payload of a message, at most: what a reverse proxy passes on without much memory of its own,
+/// and with its head 64 KiB, so that some of them fill a buffer of the pool.
 pub(crate) const MESSAGE: usize = (64 << 10) - 8;
 
 /// Head of a message of that size or less, masked: two bytes, 16 bits of length, the key.

@@ -28,7 +28,8 @@ impl Transport {
         Self { name, stays: false }
     }
 
-    /// The same, but its connections are driven by the worker that accepted them, whoever uses them.
+    /// The same, but its connections are driven by the worker that accepted them, whoever uses
+    /// them.
     #[must_use]
     pub const fn staying(self) -> Self {
         Self { stays: true, ..self }
@@ -172,8 +173,8 @@ pub trait Incoming: fmt::Debug {
 /// Dials a path to a peer, whatever the path consists of: the addresses of a host, each of which a
 /// [`Dialer`] dials, or means of the transport that know no address.
 pub trait PathDialer: fmt::Debug {
-    /// Connects and does the handshake. Sends `say` as early data where the transport supports early
-    /// data. The caller sets the deadline. Dropping the future closes the connection.
+    /// Connects and does the handshake. Sends `say` as early data where the transport supports
+    /// early data. The caller sets the deadline. Dropping the future closes the connection.
     fn dial(&self, say: Option<Say>) -> LocalFuture<'static, Dialled>;
 }
 

@@ -1,5 +1,5 @@
-//! The configuration's file as the admin API shows and changes it: read anew each time, and replaced
-//! whole, so that after a crash it is the old or the new one.
+//! The configuration's file as the admin API shows and changes it: read anew each time, and
+//! replaced whole, so that after a crash it is the old or the new one.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;

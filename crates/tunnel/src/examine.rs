@@ -1,6 +1,6 @@
-//! Opens what a configuration names - certificates, keys, authorities - before anything runs, so that
-//! `tunnel check` says what a start would stumble over, with the key it stands under. Token files were
-//! read by the parser.
+//! Opens what a configuration names - certificates, keys, authorities - before anything runs, so
+//! that `tunnel check` says what a start would stumble over, with the key it stands under. Token
+//! files were read by the parser.
 
 use std::fs::File;
 use std::path::Path;

@@ -98,8 +98,8 @@ fn token_file(client: &str) -> String {
     format!("{client}.token")
 }
 
-/// Shows the code for a client of that name, unless it has come in already: a service that is started
-/// with the flag again and again does not open the door each time.
+/// Shows the code for a client of that name, unless it has come in already: a service that is
+/// started with the flag again and again does not open the door each time.
 pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
     let name = order.name.clone();
     if role.knows(&name) {

@@ -1,5 +1,5 @@
-//! A configuration file as it lies on this machine: its text, the folder that its paths are relative
-//! to, and the place of whatever is wrong with it.
+//! A configuration file as it lies on this machine: its text, the folder that its paths are
+//! relative to, and the place of whatever is wrong with it.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: finding the instance that is meant, and talking to it.
+//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: finding the instance that is
+//! meant, and talking to it.
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;

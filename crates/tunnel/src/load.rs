@@ -10,8 +10,8 @@ use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
 use crate::{examine, first_start, material};
 
-/// A server's, out of its flags and the file they name, or what is to be that file's text. Without a
-/// file, `made_token` is the file of the token made at first start.
+/// A server's, out of its flags and the file they name, or what is to be that file's text. Without
+/// a file, `made_token` is the file of the token made at first start.
 pub(crate) fn server(
     args: &ServerArgs,
     made_token: Option<&Path>,

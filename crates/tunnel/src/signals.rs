@@ -1,5 +1,5 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once. SIGHUP asks for a
-//! reload.
+//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once. SIGHUP asks for
+//! a reload.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! Files that somebody else replaces: certificates are renewed by other programs, and with `watch`
-//! a configuration that was edited counts at once. They are looked at every few seconds, which works
-//! on any file system, and through links that are turned to another folder.
+//! a configuration that was edited counts at once. They are looked at every few seconds, which
+//! works on any file system, and through links that are turned to another folder.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! `ExportMetricsServiceRequest` of OTLP 1.x in its JSON form: names in lowerCamelCase, enums as numbers,
-//! 64-bit integers as decimal text.
+//! `ExportMetricsServiceRequest` of OTLP 1.x in its JSON form: names in lowerCamelCase, enums as
+//! numbers, 64-bit integers as decimal text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,10 +1,12 @@
 //! Metrics pushed by OTLP over HTTP, as JSON: the figures of `/metrics` for who collects by push.
 //!
 //! It has a thread and a runtime of its own and asks the workers as the admin API does. One push is
-//! in memory at a time. A collector that does not answer costs a line now and then, and pushes become
-//! rarer; nothing is kept for later, as sums go on from the start and the next push tells them all.
+//! in memory at a time. A collector that does not answer costs a line now and then, and pushes
+//! become rarer; nothing is kept for later, as sums go on from the start and the next push tells
+//! them all.
 //!
-//! `opentelemetry-otlp` would bring 40 crates and a second runtime of metrics for what is one message.
+//! `opentelemetry-otlp` would bring 40 crates and a second runtime of metrics for what is one
+//! message.
 //!
 //! | module | what |
 //! |---|---|

@@ -214,8 +214,8 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
     Some(Path { endpoint, trust, identity, sni, headers, proxy })
 }
 
-/// What a way over UDP cannot have. To go past a proxy that somebody asked for would be a surprise; those
-/// of the environment are for TCP by custom.
+/// What a way over UDP cannot have. To go past a proxy that somebody asked for would be a surprise;
+/// those of the environment are for TCP by custom.
 fn of_udp(
     cx: &Cx<'_>,
     (url, scheme): (&Item, Scheme),

@@ -33,9 +33,9 @@ const PROBLEMS_MAX: usize = 100;
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// The text of a `token_file`, with the path as written; the caller makes it absolute and
-    /// looks at its permissions. The error is shown as it is: it must not repeat the path, which may
-    /// be a token that was written under the wrong key.
+    /// The text of a `token_file`, with the path as written; the caller makes it absolute and looks
+    /// at its permissions. The error is shown as it is: it must not repeat the path, which may be a
+    /// token that was written under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 

@@ -6,8 +6,8 @@ use crate::model::{Congestion, Quic};
 use crate::{BadValue, Size};
 
 /// Largest UDP payload that is tried, in bytes, where the route takes it: more than any network's
-/// frames, and of loopback's what costs least. Where the path beyond takes less than the route, it is
-/// found out by a few probes (RFC 8899).
+/// frames, and of loopback's what costs least. Where the path beyond takes less than the route, it
+/// is found out by a few probes (RFC 8899).
 const MTU: u16 = 16_336;
 
 /// The least that QUIC works with (RFC 9000 section 14).

@@ -1,5 +1,5 @@
-//! What a problem may repeat of the file. A secret reaches the wrong place by a slip (no blank after
-//! `token:`, a variable in the wrong line), and problems end in logs and bug reports.
+//! What a problem may repeat of the file. A secret reaches the wrong place by a slip (no blank
+//! after `token:`, a variable in the wrong line), and problems end in logs and bug reports.
 
 use std::path::Path;
 
@@ -47,8 +47,8 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     BadValue { message, hint: bad.hint }
 }
 
-/// A `token_file` that cannot be read. It is named where the text is written like a path and no word
-/// of it like a secret: it may be the token itself.
+/// A `token_file` that cannot be read. It is named where the text is written like a path and no
+/// word of it like a secret: it may be the token itself.
 pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     if may_be_secret(text) {
         return BadValue::new(format!("cannot read the file: {why}"))

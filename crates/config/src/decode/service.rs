@@ -1,5 +1,5 @@
-//! `services`: what a client publishes, ranges expanded. Each check looks at what it needs alone, so
-//! that a bad target does not hide a port that is published twice.
+//! `services`: what a client publishes, ranges expanded. Each check looks at what it needs alone,
+//! so that a bad target does not hide a port that is published twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 

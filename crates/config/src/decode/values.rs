@@ -11,7 +11,8 @@ use crate::model::{Field, KeyPair};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Span};
 
-/// The largest number of workers, connections and the like: a larger number is a slip of the finger.
+/// The largest number of workers, connections and the like: a larger number is a slip of the
+/// finger.
 const COUNT_MAX: u32 = 1024;
 
 /// A duration; `default` is in milliseconds.

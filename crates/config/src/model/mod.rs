@@ -48,9 +48,9 @@ pub struct Common {
     pub log_format: LogFormat,
     /// `None`: standard error.
     pub log_file: Option<LogFile>,
-    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock`, in `state_dir` where
-    /// that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
-    /// `$XDG_RUNTIME_DIR/tunnel`).
+    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock`, in `state_dir`
+    /// where that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for
+    /// root, `$XDG_RUNTIME_DIR/tunnel`).
     pub control: Option<PathBuf>,
     /// Whether a change of the file is a wish to reload.
     pub watch: bool,

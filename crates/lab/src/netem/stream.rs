@@ -100,7 +100,8 @@ fn with_intervals(command: &mut Command) -> &mut Command {
     command.args(["-i", "1", "-f", "k", "--forceflush"])
 }
 
-/// Rates of the whole seconds, in Mbit/s, of `[  5]   0.00-1.00   sec  11.5 MBytes  96234 Kbits/sec …`.
+/// Rates of the whole seconds, in Mbit/s, of `[  5]   0.00-1.00   sec  11.5 MBytes  96234 Kbits/sec
+/// …`.
 fn intervals(text: &str) -> Vec<f64> {
     let rate = |line: &str| {
         let mut words = line.split_once(']')?.1.split_whitespace();

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The native layer is ours and not tracing-journald: that one has an event's fields beside the
-//! MESSAGE only, where `journalctl` does not show them, waits without end for a journal that hangs, and
-//! drops without a word what cannot be sent.
+//! MESSAGE only, where `journalctl` does not show them, waits without end for a journal that hangs,
+//! and drops without a word what cannot be sent.
 //!
 //! | module | what |
 //! |---|---|
@@ -41,8 +41,8 @@ const fn priority(level: Level) -> u8 {
     }
 }
 
-/// Whether standard error leads into the journal; a daemon whose unit or shell sends it elsewhere has
-/// the variable as well (systemd.exec(5)).
+/// Whether standard error leads into the journal; a daemon whose unit or shell sends it elsewhere
+/// has the variable as well (systemd.exec(5)).
 pub(crate) fn is_stderr() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     rustix::fs::fstat(io::stderr())

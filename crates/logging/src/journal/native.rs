@@ -2,8 +2,8 @@
 //!
 //! MESSAGE is the line that the human format writes, without its time and level, which the journal
 //! has itself. Each field of the event is a field of the entry as well, by its name in capitals and
-//! without a prefix: `journalctl LINK=3`. There are no spans in this program: an event has its ids in
-//! fields of its own.
+//! without a prefix: `journalctl LINK=3`. There are no spans in this program: an event has its ids
+//! in fields of its own.
 
 use std::fmt::{Debug, Write as _};
 use std::io;

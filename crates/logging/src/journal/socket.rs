@@ -1,6 +1,6 @@
-//! The socket of journald. A journal that hangs must not hold up the workers, and one that is
-//! away must not take the last words with it: an entry waits for a moment only, once; then entries
-//! are dropped, or go to standard error where that is not the journal, too, until one is taken again.
+//! The socket of journald. A journal that hangs must not hold up the workers, and one that is away
+//! must not take the last words with it: an entry waits for a moment only, once; then entries are
+//! dropped, or go to standard error where that is not the journal, too, until one is taken again.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
@@ -69,7 +69,8 @@ impl Journal {
             // The next ones do not wait.
             let _ = self.socket.set_nonblocking(true);
         }
-        // A stream into a journal that hangs fills up as well, and then whoever writes waits for ever.
+        // A stream into a journal that hangs fills up as well, and then whoever writes waits for
+        // ever.
         if is_stderr() {
             self.lost.fetch_add(1, Relaxed);
             return;

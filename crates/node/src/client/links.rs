@@ -25,8 +25,8 @@ use crate::transports::Way;
 /// carrier does not hold up all streams.
 const LINKS_MIN: usize = 2;
 
-/// How long new links may take before the ones that work are kept instead. Whoever asked for a reload
-/// waits a little longer than that.
+/// How long new links may take before the ones that work are kept instead. Whoever asked for a
+/// reload waits a little longer than that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Links that were made together.
@@ -224,7 +224,8 @@ fn keep(
     plan: &Plan,
     nth: usize,
 ) -> AbortHandle {
-    // Different clients begin anywhere, so that a server's first worker gets no more than the others.
+    // Different clients begin anywhere, so that a server's first worker gets no more than the
+    // others.
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
     let keeper = Keeper {
         paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),

@@ -74,8 +74,8 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Registers under the next generation, over every link that is not retired: the server answers one of
-/// them. One that has no carrier at the moment says it when it has.
+/// Registers under the next generation, over every link that is not retired: the server answers one
+/// of them. One that has no carrier at the moment says it when it has.
 pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
     shared.generation.fetch_add(1, Ordering::Release);
     let session = shared.links.load().session.id;

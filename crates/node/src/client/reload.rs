@@ -95,8 +95,8 @@ impl Client {
         Ok(())
     }
 
-    /// Links of this configuration. Where there are some, one of these has to live first: those that
-    /// only wait for a carrier may come back, too, and have streams.
+    /// Links of this configuration. Where there are some, one of these has to live first: those
+    /// that only wait for a carrier may come back, too, and have streams.
     async fn other_links(&self, config: &ClientConfig) -> anyhow::Result<Arc<Links>> {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
         let plan = Plan::new(config, link, handles.len())?;

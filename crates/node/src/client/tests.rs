@@ -1,5 +1,5 @@
-//! Links that wear out or break under real visitors: a client and a server as in two processes, over
-//! loopback.
+//! Links that wear out or break under real visitors: a client and a server as in two processes,
+//! over loopback.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -63,8 +63,9 @@ mod tests {
         Duration::try_from(now).expect("it counts from the thread's begin")
     }
 
-    /// How busy this thread was meanwhile, by a [`Look`], and which part of the time it ran. Its time is
-    /// the longer of the two: whoever is interrupted at their ends has run for a smaller part of it.
+    /// How busy this thread was meanwhile, by a [`Look`], and which part of the time it ran. Its
+    /// time is the longer of the two: whoever is interrupted at their ends has run for a smaller
+    /// part of it.
     fn while_it(acts: impl FnOnce()) -> (u32, u128) {
         let (begin, ran) = (Instant::now(), processor_time());
         let look = Look::now();
@@ -79,8 +80,8 @@ mod tests {
         if Look::now().nanos.is_none() {
             return; // a kernel that does not count
         }
-        // How much that is nobody knows: others have the processors too, and a hypervisor may give the
-        // machine a part of its own only. What it waited for one comes on top.
+        // How much that is nobody knows: others have the processors too, and a hypervisor may give
+        // the machine a part of its own only. What it waited for one comes on top.
         let (busy, ran) = while_it(|| {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(200) {

@@ -1,9 +1,9 @@
-//! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A client serves
-//! echoes only: nothing that its server asks for costs it more.
+//! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A
+//! client serves echoes only: nothing that its server asks for costs it more.
 //!
-//! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest priority:
-//! however many clients there are, they cost no more than that many bulk transfers, and no two
-//! measure each other. Echoes are a round trip long and count among the client's streams.
+//! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest
+//! priority: however many clients there are, they cost no more than that many bulk transfers, and
+//! no two measure each other. Echoes are a round trip long and count among the client's streams.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};

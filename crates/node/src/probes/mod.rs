@@ -1,4 +1,5 @@
-//! `tunnel ping` and `tunnel speedtest`: what the tunnel itself can do, without a service behind it.
+//! `tunnel ping` and `tunnel speedtest`: what the tunnel itself can do, without a service behind
+//! it.
 //!
 //! ```text
 //!   command line --control socket--> daemon --OPEN of a measurement, one stream per link--> its peer
@@ -15,8 +16,8 @@
 //! | `busy` | how much of its time this thread ran or waited for a processor |
 //! | `verdict` | from counts to the limit that was hit |
 //!
-//! A measurement is a stream like any other - opened, counted, its priority the lowest - but for the
-//! sockets. A server serves the speed test of one client at a time.
+//! A measurement is a stream like any other - opened, counted, its priority the lowest - but for
+//! the sockets. A server serves the speed test of one client at a time.
 
 mod busy;
 mod far;

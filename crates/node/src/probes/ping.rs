@@ -1,5 +1,5 @@
-//! Round trips through links: an echo of eight bytes over a stream of its own, asked for by either end on the
-//! workers that own the links.
+//! Round trips through links: an echo of eight bytes over a stream of its own, asked for by either
+//! end on the workers that own the links.
 //!
 //! A client asks over all links of its session. A server may have thousands: it asks over at most
 //! [`LINKS_MAX`] at a time, and over the others the next time.
@@ -25,8 +25,8 @@ use ops::measure::{Ping, Pong};
 /// What an echo sends back.
 const QUESTION: [u8; 8] = *b"tunnel??";
 
-/// Links that a server asks over at a time: a few milliseconds of its workers, however often a monitor
-/// asks and however many clients there are.
+/// Links that a server asks over at a time: a few milliseconds of its workers, however often a
+/// monitor asks and however many clients there are.
 const LINKS_MAX: usize = 256;
 
 /// What the other side is called where it does not answer.
@@ -51,8 +51,8 @@ type Answer = oneshot::Receiver<Result<u64, Silence>>;
 pub(crate) struct Turn(AtomicU64);
 
 impl Turn {
-    /// The serials whose turn it is, in order, and how many are left out: the next in the order of the
-    /// list, which are those that were asked over longest ago.
+    /// The serials whose turn it is, in order, and how many are left out: the next in the order of
+    /// the list, which are those that were asked over longest ago.
     fn choose(&self, mut all: Vec<u64>) -> (Vec<u64>, usize) {
         all.sort_unstable();
         let omitted = all.len().saturating_sub(LINKS_MAX);
@@ -95,8 +95,8 @@ pub(crate) async fn ping_clients(handles: &[Handle], turn: &Turn, patience: Dura
     Ping { peer: "clients".to_owned(), ok, trouble, links, omitted }
 }
 
-/// Whether there is a client at the other end of any: one that sleeps is no fault of the server's as
-/// long as another one answers, and an older one that refuses is there.
+/// Whether there is a client at the other end of any: one that sleeps is no fault of the server's
+/// as long as another one answers, and an older one that refuses is there.
 fn is_reached(links: &[Pong]) -> bool {
     links.iter().any(|pong| pong.micros.is_some() || pong.refused)
 }

@@ -19,8 +19,8 @@ const BUDGET: usize = 256 << 10;
 /// Largest buffer: that of a bulk stream's reads.
 const PIECE: usize = 512 << 10;
 
-/// Between two looks at the sender: fifty tell a half from a third after a second, and wake a thread
-/// that has little else to do seldom enough not to be the load that they measure.
+/// Between two looks at the sender: fifty tell a half from a third after a second, and wake a
+/// thread that has little else to do seldom enough not to be the load that they measure.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Bytes that no compression on the way makes shorter. Repeating is no matter: 64 KiB is beyond the

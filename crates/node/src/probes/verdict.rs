@@ -11,8 +11,8 @@ use ops::measure::Limit;
 /// of it.
 const FULL: u32 = 950;
 
-/// Where nothing held the sender for most of the time, a thread this busy is what it waited for: the
-/// threads of a transfer work one after the other, and each is a little idle meanwhile.
+/// Where nothing held the sender for most of the time, a thread this busy is what it waited for:
+/// the threads of a transfer work one after the other, and each is a little idle meanwhile.
 const HARDLY_IDLE: u32 = 700;
 
 /// A sender out of credit is held by its window only if the window is about what the path holds,

@@ -33,13 +33,13 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Wait after an error of the listener itself: out of descriptors, mostly.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Connections of a listener on one worker that have not logged in, where none of them holds a descriptor
-/// that would run short: some 60 KiB each over QUIC. Those that are let in go on before others come, so
-/// honest ones are here for their round trips, and not while others are let in.
+/// Connections of a listener on one worker that have not logged in, where none of them holds a
+/// descriptor that would run short: some 60 KiB each over QUIC. Those that are let in go on before
+/// others come, so honest ones are here for their round trips, and not while others are let in.
 const STRANGERS: usize = 1024;
 
-/// Held from the look for a free descriptor to the accept that takes it: two loops that see the same
-/// one would creep beyond the room, one connection at a time.
+/// Held from the look for a free descriptor to the accept that takes it: two loops that see the
+/// same one would creep beyond the room, one connection at a time.
 static TABLE: Mutex<()> = Mutex::new(());
 
 /// Accepts from `listener` on this worker as long as it lives.
@@ -76,10 +76,10 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     if listener.transport().stays() && strangers.are_more_than(STRANGERS) {
                         strangers.oldest_leaves().await;
                     }
-                    // Who is let in goes before who comes: a handshake that was begun is lost when its
-                    // client's patience ends before its turn comes again, and what waits here is not.
-                    // (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580 attempts in
-                    // vain; without this 13-24 s and 900-10,500.)
+                    // Who is let in goes before who comes: a handshake that was begun is lost when
+                    // its client's patience ends before its turn comes again, and what waits here
+                    // is not. (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580
+                    // attempts in vain; without this 13-24 s and 900-10,500.)
                     yield_now().await;
                 }
                 Err(error) => {
@@ -222,8 +222,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     }
 }
 
-/// Why its credential was not good, in more words than the client is told: to it an unknown name and
-/// a wrong token look alike. `None`: the failure was another one.
+/// Why its credential was not good, in more words than the client is told: to it an unknown name
+/// and a wrong token look alike. `None`: the failure was another one.
 fn reason(
     registry: &Registry,
     auth: &Auth<'_>,

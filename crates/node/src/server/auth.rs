@@ -56,7 +56,8 @@ impl<'a> Auth<'a> {
         self.claimed.borrow().clone()
     }
 
-    /// Of the entry under `clients` that the log-in was checked by: a reload meanwhile makes it void.
+    /// Of the entry under `clients` that the log-in was checked by: a reload meanwhile makes it
+    /// void.
     pub(super) const fn epoch(&self) -> Option<u64> {
         self.epoch.get()
     }

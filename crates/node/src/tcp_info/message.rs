@@ -1,9 +1,9 @@
-//! The bytes of a question to the kernel about one TCP connection, and of its answer: `sock_diag(7)`,
-//! `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a header of netlink, `struct tcp_info` of
-//! `linux/tcp.h` in an attribute of the answer.
+//! The bytes of a question to the kernel about one TCP connection, and of its answer:
+//! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a header of netlink,
+//! `struct tcp_info` of `linux/tcp.h` in an attribute of the answer.
 //!
-//! Integers are those of the machine, ports and addresses those of the network. `tcp_info` has only ever grown
-//! at its end: what an older kernel does not tell is absent.
+//! Integers are those of the machine, ports and addresses those of the network. `tcp_info` has only
+//! ever grown at its end: what an older kernel does not tell is absent.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -85,7 +85,8 @@ fn scope(address: SocketAddr) -> u32 {
 /// What an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// How the connection fares; `cookie` is of this socket and of no other, as long as the machine runs.
+    /// How the connection fares; `cookie` is of this socket and of no other, as long as the machine
+    /// runs.
     Told { cookie: u64, tcp: Tcp },
     /// No such connection, or one that is over.
     Nothing,
@@ -126,8 +127,8 @@ fn read(bytes: &[u8], connection: Connection, sequence: u32) -> Option<Answer> {
     }
 }
 
-/// The value of the attribute of this kind (`struct nlattr`: length with these four bytes, kind), each
-/// padded to four bytes.
+/// The value of the attribute of this kind (`struct nlattr`: length with these four bytes, kind),
+/// each padded to four bytes.
 fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(rest, 0)?);

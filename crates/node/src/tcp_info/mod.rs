@@ -1,14 +1,16 @@
-//! How the TCP connections of carriers fare: losses, retransmissions and what waits in the kernel, as `ss -ti`
-//! shows them.
+//! How the TCP connections of carriers fare: losses, retransmissions and what waits in the kernel,
+//! as `ss -ti` shows them.
 //!
-//! The kernel is asked by netlink (`message`), since the socket option `TCP_INFO` needs code that is not allowed
-//! here. It finds one connection by its two ends in a hash table, in microseconds and without any privilege:
-//! one question for each carrier, never a dump, which would walk through the sockets of all visitors. Nothing
-//! is asked unless somebody asks for the status, and never on a worker.
+//! The kernel is asked by netlink (`message`), since the socket option `TCP_INFO` needs code that
+//! is not allowed here. It finds one connection by its two ends in a hash table, in microseconds
+//! and without any privilege: one question for each carrier, never a dump, which would walk through
+//! the sockets of all visitors. Nothing is asked unless somebody asks for the status, and never on
+//! a worker.
 //!
-//! Counts of the kernel end with their connection. What a [`Ledger`] adds up does not: each look adds what
-//! was counted since the last one. So its sums never fall and may be counters of Prometheus, of which rates
-//! are taken; what a connection counted between the last look and its end is lost to them.
+//! Counts of the kernel end with their connection. What a [`Ledger`] adds up does not: each look
+//! adds what was counted since the last one. So its sums never fall and may be counters of
+//! Prometheus, of which rates are taken; what a connection counted between the last look and its
+//! end is lost to them.
 
 mod message;
 #[cfg(test)]
@@ -176,8 +178,8 @@ impl Kernel {
         Ok(Self { netlink, sequence: 0 })
     }
 
-    /// The figures of a connection, and a number that no other socket has. The kernel answers within
-    /// the call that asks, so nothing is waited for.
+    /// The figures of a connection, and a number that no other socket has. The kernel answers
+    /// within the call that asks, so nothing is waited for.
     fn ask(&mut self, connection: Connection) -> io::Result<Option<(u64, Tcp)>> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.netlink, &message::question(connection, self.sequence), SendFlags::empty())?;

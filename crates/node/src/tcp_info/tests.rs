@@ -1,4 +1,5 @@
-//! Answers of a kernel (Linux 6.18), captured; what was cut, changed or made up; and the kernel below.
+//! Answers of a kernel (Linux 6.18), captured; what was cut, changed or made up; and the kernel
+//! below.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};

@@ -38,7 +38,8 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
     [peer.to_owned(), service.name.clone(), service.address.clone()]
 }
 
-/// For people: a head line and a table per session; with what moves at the moment, if that is known.
+/// For people: a head line and a table per session; with what moves at the moment, if that is
+/// known.
 pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     // The count of tasks is for programs that watch it.
     let Status {

@@ -100,9 +100,9 @@ impl DialError {
 }
 
 /// A connection of which it is not yet known whether it is wanted. One that is dropped - it lost
-/// the race, or its visitor left meanwhile - was perhaps accepted already: its target is told by RST
-/// that nothing will come, where a clean end would be an empty request. (The service behind a Unix
-/// socket sees that clean end.)
+/// the race, or its visitor left meanwhile - was perhaps accepted already: its target is told by
+/// RST that nothing will come, where a clean end would be an empty request. (The service behind a
+/// Unix socket sees that clean end.)
 #[derive(Debug)]
 pub struct Dialled(Socket);
 
@@ -121,8 +121,9 @@ impl Dialled {
     }
 }
 
-/// Connects within `deadline`, resolution included, with a socket inside `room`. A slow answer of the
-/// resolver holds up nobody who wants another name. On a local runtime, which the resolver's task needs.
+/// Connects within `deadline`, resolution included, with a socket inside `room`. A slow answer of
+/// the resolver holds up nobody who wants another name. On a local runtime, which the resolver's
+/// task needs.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,

@@ -219,8 +219,8 @@ mod tests {
 
     #[test]
     fn an_idle_stream_is_small() {
-        // One idle visitor may cost 1 KiB of RSS in all: two state structs of the link, the socket's
-        // registration in tokio (about 350 bytes) and the task's header take the rest.
+        // One idle visitor may cost 1 KiB of RSS in all: two state structs of the link, the
+        // socket's registration in tokio (about 350 bytes) and the task's header take the rest.
         assert!(size_of::<Pipe>() <= 128, "{}", size_of::<Pipe>());
         // 40 where nothing needs tokio's runtime of several threads, as the daemon does.
         assert!(size_of::<Socket>() <= 48, "{}", size_of::<Socket>());

@@ -5,8 +5,8 @@
 //! - 03a1b2c3d4e5f607                           its end
 //! ```
 //!
-//! Never synced: a kill leaves it whole, and after a loss of power the clients have noticed before the
-//! server is back. A line that is cut off or strange is passed over.
+//! Never synced: a kill leaves it whole, and after a loss of power the clients have noticed before
+//! the server is back. A line that is cut off or strange is passed over.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -1,9 +1,9 @@
-//! Who is connected, written down in `state_dir`, so that the process after a `kill -9` can tell each
-//! client at once that its connection is gone ([`crate::call_back`]). A client would else find out by
-//! its next packet, which an idle one sends within a keep-alive time.
+//! Who is connected, written down in `state_dir`, so that the process after a `kill -9` can tell
+//! each client at once that its connection is gone ([`crate::call_back`]). A client would else find
+//! out by its next packet, which an idle one sends within a keep-alive time.
 //!
-//! Workers only put a note into a bounded queue; a thread writes. What the queue has no room for, or
-//! the disk, is lost: that client takes longer to come back.
+//! Workers only put a note into a bounded queue; a thread writes. What the queue has no room for,
+//! or the disk, is lost: that client takes longer to come back.
 
 mod file;
 
@@ -43,8 +43,8 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// Takes all that the process before this one left in `folder`, and begins a list of its own. The
-    /// folder must exist and must not be shared by two instances.
+    /// Takes all that the process before this one left in `folder`, and begins a list of its own.
+    /// The folder must exist and must not be shared by two instances.
     pub fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
         let (file, left) = PeerFile::take_all(folder)?;
         let (notes, waiting) = sync_channel(QUEUE);

@@ -87,8 +87,8 @@ impl StoresServerSessions for Passing {
 /// The type of the message NewSessionTicket (RFC 8446 section 4).
 const NEW_SESSION_TICKET: u8 = 4;
 
-/// The same messages with the ids in them exchanged for tickets, each of which leaves `sealed`; `None`
-/// where these are no whole messages, as rustls writes them.
+/// The same messages with the ids in them exchanged for tickets, each of which leaves `sealed`;
+/// `None` where these are no whole messages, as rustls writes them.
 fn exchange(
     mut messages: &[u8],
     sealed: &mut Vec<(Vec<u8>, Vec<u8>)>,

@@ -1,6 +1,7 @@
 //! The transport parameters that a client remembers with a ticket and sends 0-RTT by. A server that
-//! accepts 0-RTT must not have lowered one of them (RFC 9000 section 7.4.1), else the client gives the
-//! connection up: so they are part of the seal, and a ticket from before a change is an unknown one.
+//! accepts 0-RTT must not have lowered one of them (RFC 9000 section 7.4.1), else the client gives
+//! the connection up: so they are part of the seal, and a ticket from before a change is an unknown
+//! one.
 
 use quinn_proto::VarInt;
 use quinn_proto::coding::Codec as _;
@@ -19,8 +20,8 @@ const LIMITS: [u64; 9] = [
     0x2ab2, // grease_quic_bit
 ];
 
-/// Those of them that a server is about to tell, as bytes that are equal if they are. quinn has them
-/// in random order and among others that differ with each connection.
+/// Those of them that a server is about to tell, as bytes that are equal if they are. quinn has
+/// them in random order and among others that differ with each connection.
 pub(super) fn limits(parameters: &TransportParameters) -> Vec<u8> {
     let mut encoded = Vec::new();
     parameters.write(&mut encoded);

@@ -7,9 +7,9 @@
 //! nothing: the sealed session takes the place of the id in the message to the client (`exchange`),
 //! and comes back to be opened when the client shows it.
 //!
-//! A replay is answered in three ways: a ticket works once (`used`), rustls refuses 0-RTT with one whose
-//! age is not what the client says (within a minute), and what the carrier sends as 0-RTT is safe to
-//! come twice (protocol 18), as right after a restart it may.
+//! A replay is answered in three ways: a ticket works once (`used`), rustls refuses 0-RTT with one
+//! whose age is not what the client says (within a minute), and what the carrier sends as 0-RTT is
+//! safe to come twice (protocol 18), as right after a restart it may.
 
 pub(crate) mod exchange;
 mod limits;
@@ -37,11 +37,11 @@ pub const ROTATION: Duration = Duration::from_secs(12 * 3600);
 
 /// Seals and opens the tickets of one server process; all workers share it.
 ///
-/// A ticket: the low byte of the number of its period, a nonce, the session with AES-256-GCM. Its key
-/// comes from the persisted secret, that number and whom the server trusts; only the present one
-/// seals, the present and the one before open. (Rotation limits for how long a ticket is good. Against
-/// a thief of `state_dir` there is only forward secrecy of what follows the handshake: a new key
-/// exchange is part of each resumption.)
+/// A ticket: the low byte of the number of its period, a nonce, the session with AES-256-GCM. Its
+/// key comes from the persisted secret, that number and whom the server trusts; only the present
+/// one seals, the present and the one before open. (Rotation limits for how long a ticket is good.
+/// Against a thief of `state_dir` there is only forward secrecy of what follows the handshake: a
+/// new key exchange is part of each resumption.)
 pub struct Tickets {
     keys: Keys,
     trusted: [u8; 32],
@@ -51,9 +51,9 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// `trusted` is what clients' certificates are judged by (the content of `client_ca`, empty where
-    /// none is asked for): a ticket says that a certificate was good, and is worth nothing when
-    /// another authority is to judge. To be made anew when that changes.
+    /// `trusted` is what clients' certificates are judged by (the content of `client_ca`, empty
+    /// where none is asked for): a ticket says that a certificate was good, and is worth nothing
+    /// when another authority is to judge. To be made anew when that changes.
     #[must_use]
     pub fn new(
         keys: &Keys,

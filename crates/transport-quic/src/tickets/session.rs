@@ -13,9 +13,9 @@ use crate::session::Server;
 const SERVERS: usize = 4;
 const TICKETS_OF_A_SERVER: usize = 8;
 
-/// A client's TLS that resumes and sends 0-RTT, for as long as this value and its clones live. rustls
-/// resumes only with the very verifier and the very resolver of client certificates (by their `Arc`)
-/// that a ticket came with: they must stay the same from one connection to the next.
+/// A client's TLS that resumes and sends 0-RTT, for as long as this value and its clones live.
+/// rustls resumes only with the very verifier and the very resolver of client certificates (by
+/// their `Arc`) that a ticket came with: they must stay the same from one connection to the next.
 #[must_use]
 pub(crate) fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> {
     let mut tls = tls.clone();
@@ -31,8 +31,8 @@ pub fn client_crypto(
     Ok(Arc::new(QuicClientConfig::try_from(resuming(tls))?))
 }
 
-/// The server's side, for `quinn::ServerConfig::new`. Fails if `tls` lacks AES-128-GCM, which the first
-/// packets are sealed with.
+/// The server's side, for `quinn::ServerConfig::new`. Fails if `tls` lacks AES-128-GCM, which the
+/// first packets are sealed with.
 pub fn server_crypto(
     tls: &Arc<rustls::ServerConfig>,
     tickets: &Arc<Tickets>,

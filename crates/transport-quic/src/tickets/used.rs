@@ -4,9 +4,9 @@ use std::collections::{HashSet, VecDeque};
 
 use aws_lc_rs::aead::NONCE_LEN;
 
-/// How many are remembered, 2 MB when all are there. 0-RTT with a ticket whose age is wrong by a minute
-/// is refused by rustls: a replay within that minute, after 65,536 resumptions, gets through to what
-/// makes it harmless anyway.
+/// How many are remembered, 2 MB when all are there. 0-RTT with a ticket whose age is wrong by a
+/// minute is refused by rustls: a replay within that minute, after 65,536 resumptions, gets through
+/// to what makes it harmless anyway.
 const REMEMBERED: usize = 65_536;
 
 /// The nonces of tickets; they differ, and nobody can alter one in a ticket that opens.

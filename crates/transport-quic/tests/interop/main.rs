@@ -1,5 +1,6 @@
-//! Against an implementation of QUIC that shares no code with quinn: aioquic, by `peer.py`. Handshake,
-//! streams of both kinds, datagrams, Retry, resumption, new keys and other ports, in both roles.
+//! Against an implementation of QUIC that shares no code with quinn: aioquic, by `peer.py`.
+//! Handshake, streams of both kinds, datagrams, Retry, resumption, new keys and other ports, in
+//! both roles.
 //!
 //! `cargo xtask test interop` installs it and names its Python in [`PYTHON`].
 

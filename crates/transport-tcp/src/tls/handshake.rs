@@ -124,7 +124,8 @@ fn looks_like_tls(start: &[u8]) -> bool {
     typed && start.get(1).is_none_or(|&major| major == 3)
 }
 
-/// First bytes of every greeting (SPEC.md, "Greeting"). Here they are a peer that was told `tcp://`.
+/// First bytes of every greeting (SPEC.md, "Greeting"). Here they are a peer that was told
+/// `tcp://`.
 const GREETING: &[u8] = b"TNL1";
 
 fn not_tls(side: Side, start: &[u8]) -> CarrierError {

@@ -117,7 +117,8 @@ fn refused(code: u16, location: Option<&[u8]>) -> CarrierError {
                 without a proxy, of the server's `listen`"
                 .to_owned()
         }
-        // The weather: nginx is up, what is behind it is not yet; 520 and more is how a CDN says so.
+        // The weather: nginx is up, what is behind it is not yet; 520 and more is how a CDN says
+        // so.
         502..=504 | 520..=530 => {
             let text = format!("HTTP {code}: the proxy in front does not reach the tunnel server");
             return io::Error::new(io::ErrorKind::ConnectionRefused, text).into();

@@ -1,9 +1,9 @@
 //! Whom a reverse proxy speaks for: `X-Forwarded-For`, `Forwarded` (RFC 7239) and `X-Real-IP`.
 //!
-//! A field that the proxy does not set comes from the client as it is. So an address is believed only
-//! when all the fields that are there name it: a client that adds another field to those of the proxy
-//! reaches nothing but that the proxy's own address is shown. A proxy that sets none of them must not
-//! be trusted, as whatever the client says is all there is.
+//! A field that the proxy does not set comes from the client as it is. So an address is believed
+//! only when all the fields that are there name it: a client that adds another field to those of
+//! the proxy reaches nothing but that the proxy's own address is shown. A proxy that sets none of
+//! them must not be trusted, as whatever the client says is all there is.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -283,8 +283,8 @@ pub(crate) struct ServerArgs {
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ClientArgs {
-    /// Enrol by the code that `tunnel enroll` printed on the server (`-`: the first line of standard
-    /// input); writes the file of --config [default: client.yaml] and starts with it
+    /// Enrol by the code that `tunnel enroll` printed on the server (`-`: the first line of
+    /// standard input); writes the file of --config [default: client.yaml] and starts with it
     #[arg(long, value_name = "CODE")]
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,

@@ -1,4 +1,5 @@
-//! What the daemon follows by itself while it runs: a signal, the configuration's file, certificates.
+//! What the daemon follows by itself while it runs: a signal, the configuration's file,
+//! certificates.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -50,7 +51,8 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
         pause = watch::LOOK;
         let now = Seen::look(told.role.certificates()).await;
         let turn = told.turn.lock().await;
-        // A reload has read them, but perhaps before they were replaced: they are looked at as ever.
+        // A reload has read them, but perhaps before they were replaced: they are looked at as
+        // ever.
         if std::mem::replace(&mut reloads, *turn) != reloads {
             tried = None;
         }

@@ -1,5 +1,5 @@
-//! What the daemon is told while it runs, and what it does then: questions and commands of the control
-//! socket, of the admin API and of signals.
+//! What the daemon is told while it runs, and what it does then: questions and commands of the
+//! control socket, of the admin API and of signals.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

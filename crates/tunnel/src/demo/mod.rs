@@ -48,8 +48,8 @@ pub(crate) async fn demo(
     let signals = Signals::catch()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    // Both end with the demo. The origin has a thread of its own beside that of the visitor, or these
-    // two would be the slowest part of the way.
+    // Both end with the demo. The origin has a thread of its own beside that of the visitor, or
+    // these two would be the slowest part of the way.
     let (demo, end) = oneshot::channel();
     thread::Builder::new().name("demo-origin".to_owned()).spawn(move || serve(listener, end))?;
     let mut tasks = JoinSet::new();

@@ -1,5 +1,5 @@
-//! `tunnel enroll`: a new client comes in by a one-time code instead of a configuration that somebody
-//! copies.
+//! `tunnel enroll`: a new client comes in by a one-time code instead of a configuration that
+//! somebody copies.
 //!
 //! ```text
 //!   server                                        the other machine
@@ -18,8 +18,8 @@ mod redeem;
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::redeem;
 
-/// A text as one of YAML: a string of JSON is that, too. What the configuration would expand from the
-/// environment stays as it is.
+/// A text as one of YAML: a string of JSON is that, too. What the configuration would expand from
+/// the environment stays as it is.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text.replace("${", "$${")).to_string()
 }

@@ -108,9 +108,9 @@ struct Candidate {
     has_tls: bool,
 }
 
-/// All ways, the best first. A certificate that the system trusts is better than a pin, which may not
-/// survive its renewal: whoever has such a certificate and not the code learns nothing and is found
-/// out. A way without TLS comes last.
+/// All ways, the best first. A certificate that the system trusts is better than a pin, which may
+/// not survive its renewal: whoever has such a certificate and not the code learns nothing and is
+/// found out. A way without TLS comes last.
 fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
     let mut kinds = vec![None];
     kinds.extend(code.pin.as_deref().map(Some));

@@ -22,8 +22,8 @@ fn limited() -> Vec<OsString> {
     ["sh".into(), "-c".into(), script.into(), "sh".into()].to_vec()
 }
 
-/// Visitors that say something at once; whoever is not accepted yet waits in the kernel's queue, and
-/// some are reset as soon as they are there.
+/// Visitors that say something at once; whoever is not accepted yet waits in the kernel's queue,
+/// and some are reset as soon as they are there.
 fn crowd(port: u16, count: usize) -> Vec<TcpStream> {
     let visitor = |_| {
         let mut visitor = try_connect(port).ok()?;

@@ -1,5 +1,5 @@
-//! Two paths to one server, `tls://` preferred: when that one is blocked, `wss://` carries on. That the
-//! preferred one is taken back is `link/tests/link/paths.rs`, in virtual time.
+//! Two paths to one server, `tls://` preferred: when that one is blocked, `wss://` carries on. That
+//! the preferred one is taken back is `link/tests/link/paths.rs`, in virtual time.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -118,8 +118,8 @@ fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
     }
 }
 
-/// Lanes of streams that are never opened, some with a byte of a head only: there are no more of them than
-/// of a peer with no stream, each is small, and what comes on the first lane wakes none.
+/// Lanes of streams that are never opened, some with a byte of a head only: there are no more of
+/// them than of a peer with no stream, each is small, and what comes on the first lane wakes none.
 #[test]
 fn lanes_that_belong_to_no_stream_are_few_and_small() {
     let (running, token, _echo) = stage(Scheme::QUIC, 1);
@@ -133,8 +133,8 @@ fn lanes_that_belong_to_no_stream_are_few_and_small() {
             for _ in 0..50 {
                 let claim = || {
                     stream += 2;
-                    // As much as is read ahead of an OPEN: with more a peer soon has used up what it may leave
-                    // unread, and shut itself up.
+                    // As much as is read ahead of an OPEN: with more a peer soon has used up what
+                    // it may leave unread, and shut itself up.
                     let frame = Bytes::from(frame(Kind::Data, stream, &[7; 2_000]));
                     if stream % 4 == 1 { frame.slice(..1) } else { frame }
                 };

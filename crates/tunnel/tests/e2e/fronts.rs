@@ -1,4 +1,5 @@
-//! The examples for Apache and Caddy, in front of a real server; and what all fronts have in common.
+//! The examples for Apache and Caddy, in front of a real server; and what all fronts have in
+//! common.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -35,7 +36,8 @@ pub(crate) fn seal(setup: &mut Setup, front: SocketAddr) {
 }
 
 /// A stream through this front goes on when the front was ended and started again, and the server
-/// knows the client by the address that the front tells: the client comes by IPv6, the front by IPv4.
+/// knows the client by the address that the front tells: the client comes by IPv6, the front by
+/// IPv4.
 fn serves(name: &str, command: impl Fn(&Setup, SocketAddr) -> Command) {
     let mut setup = Setup::new(Scheme::WS);
     let port = free_port();

@@ -1,5 +1,5 @@
-//! A client that has to go through an outgoing proxy: tinyproxy (CONNECT) and microsocks (SOCKS 5), both
-//! with user and password, from the file and from the environment.
+//! A client that has to go through an outgoing proxy: tinyproxy (CONNECT) and microsocks (SOCKS 5),
+//! both with user and password, from the file and from the environment.
 
 use std::fs;
 use std::path::Path;
@@ -94,7 +94,8 @@ fn the_environment_names_a_proxy_that_the_file_can_do_without() {
     for (lines, is_through) in [("", true), ("proxy: none\n", false)] {
         let mut setup = Setup::new(Scheme::TLS);
         let (port, _proxy) = start("http", setup.dir());
-        // Loopback goes without a proxy; another name of it does not, and no proxy resolves this one.
+        // Loopback goes without a proxy; another name of it does not, and no proxy resolves this
+        // one.
         let server = format!("tls://nowhere.invalid:{}", setup.server_port());
         setup.server_url = Some(server);
         setup.client_lines.push_str(lines);

@@ -145,8 +145,8 @@ fn five_percent_of_loss_both_ways_cost_no_byte() {
     origin.wait_one(LONG);
 }
 
-/// There are lanes for 256 at first, and who opens streams learns a round trip later that there are more: the
-/// others begin without and change to one amid their upload.
+/// There are lanes for 256 at first, and who opens streams learns a round trip later that there are
+/// more: the others begin without and change to one amid their upload.
 #[test]
 fn streams_for_which_there_are_no_lanes_at_first_lose_no_byte_when_these_come() {
     const VISITORS: usize = 600;
@@ -222,7 +222,8 @@ fn a_black_hole_for_long_datagrams_costs_no_byte() {
     }
 }
 
-/// By a user who may not go beyond the system's limits: two sockets each, and one line that says what to do.
+/// By a user who may not go beyond the system's limits: two sockets each, and one line that says
+/// what to do.
 #[test]
 fn smaller_buffers_than_wanted_are_told_once_with_the_command_that_helps() {
     let words = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"];

@@ -1,5 +1,5 @@
-//! `wss://` and `ws://` through a real nginx, configured by the files of `examples/nginx`, and what a
-//! proxy can do to a tunnel: reload, end, answer by itself.
+//! `wss://` and `ws://` through a real nginx, configured by the files of `examples/nginx`, and what
+//! a proxy can do to a tunnel: reload, end, answer by itself.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -30,8 +30,8 @@ struct Behind {
 }
 
 impl Behind {
-    /// `examples/nginx/nginx.conf`, with the places of this test. nginx asks from 127.0.0.9, so that
-    /// its address is not that of the client.
+    /// `examples/nginx/nginx.conf`, with the places of this test. nginx asks from 127.0.0.9, so
+    /// that its address is not that of the client.
     fn example() -> Self {
         let mut setup = Setup::new(Scheme::WS);
         let port = free_port();
@@ -144,8 +144,8 @@ fn an_idle_tunnel_outlives_the_time_outs_of_nginx() {
     drop(nginx);
 }
 
-/// A visitor that sends and expects `total` bytes through an echo, in pieces with pauses, so that it
-/// takes a while.
+/// A visitor that sends and expects `total` bytes through an echo, in pieces with pauses, so that
+/// it takes a while.
 fn trickle(mut stream: TcpStream, total: u64) {
     let mut back = stream.try_clone().unwrap();
     let reader = thread::spawn(move || bytes::expect(&mut back, total));

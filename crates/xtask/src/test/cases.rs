@@ -1,5 +1,5 @@
-//! Test cases side by side, a process for each: the time of every case is known, a case that hangs is
-//! ended, and no case inherits what another left in its process.
+//! Test cases side by side, a process for each: the time of every case is known, a case that hangs
+//! is ended, and no case inherits what another left in its process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,8 @@ const DEADLINE: Duration = Duration::from_secs(600);
 /// Cases that the end of a run names.
 const SLOWEST: usize = 10;
 
-/// The ports that the cases share out: below the range that the kernel gives to outgoing connections.
+/// The ports that the cases share out: below the range that the kernel gives to outgoing
+/// connections.
 const FIRST_PORT: u16 = 12_000;
 const PORTS: u16 = 20_000;
 
@@ -188,7 +189,8 @@ fn ends_well(child: &mut Child, deadline: Duration) -> Result<Option<bool>> {
 mod tests {
     use super::*;
 
-    /// A program that answers like one of libtest: it lists two cases, and its file says how each ends.
+    /// A program that answers like one of libtest: it lists two cases, and its file says how each
+    /// ends.
     fn sample(good: &str, other: &str) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");

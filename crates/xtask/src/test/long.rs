@@ -1,5 +1,5 @@
-//! The long steps: their outcome depends on the speed of the machine, on wall-clock minutes or on thousands
-//! of sockets. `crates/xtask/long.toml` says which paths each of them is about.
+//! The long steps: their outcome depends on the speed of the machine, on wall-clock minutes or on
+//! thousands of sockets. `crates/xtask/long.toml` says which paths each of them is about.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -94,8 +94,8 @@ pub(super) fn lab(site: &Site, words: &[&str]) -> Result<Verdict> {
     Ok(Verdict::PASSED)
 }
 
-/// Builds with the stable compiler: without a sanitizer, which safe code needs least, cargo-fuzz asks for
-/// nothing that is unstable.
+/// Builds with the stable compiler: without a sanitizer, which safe code needs least, cargo-fuzz
+/// asks for nothing that is unstable.
 const FUZZ: [&str; 2] = ["--sanitizer", "none"];
 
 /// A target stops here instead of taking the machine.

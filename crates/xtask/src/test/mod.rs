@@ -1,7 +1,7 @@
 //! `cargo xtask test`: steps in a fixed order, the cheap steps first.
 //!
-//! The short suite is deterministic; its first failure ends the run. The long steps depend on the speed of the
-//! machine or on thousands of sockets; all of them run, whatever becomes of one, and
+//! The short suite is deterministic; its first failure ends the run. The long steps depend on the
+//! speed of the machine or on thousands of sockets; all of them run, whatever becomes of one, and
 //! `target/long.json` says how each ended.
 //!
 //! | module | content |

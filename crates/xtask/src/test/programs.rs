@@ -1,5 +1,5 @@
-//! Test programs side by side: cargo builds all of them, but runs one after the other, and many wait
-//! for timers more than they work.
+//! Test programs side by side: cargo builds all of them, but runs one after the other, and many
+//! wait for timers more than they work.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! `target/long.json`: which commit the long steps were run on, and how each of them ended. An issue that
-//! touches the subject of a long step quotes it.
+//! `target/long.json`: which commit the long steps were run on, and how each of them ended. An
+//! issue that touches the subject of a long step quotes it.
 
 use std::fs;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! The short suite, in its order. Each step can run alone: what it needs built, it builds.
 //!
-//! Four builds serve all steps: `check` (clippy), the debug build of all test programs, the optimised binary
-//! of the end-to-end cases, and the static binary that users get.
+//! Four builds serve all steps: `check` (clippy), the debug build of all test programs, the
+//! optimised binary of the end-to-end cases, and the static binary that users get.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -108,13 +108,15 @@ fn has_target(triple: &str) -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir())
 }
 
-/// The test program of the end-to-end cases: it starts processes, so its cases run in a step of their own.
+/// The test program of the end-to-end cases: it starts processes, so its cases run in a step of
+/// their own.
 const E2E: &str = "tunnel/e2e";
 
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
-/// All test programs of the workspace, with every feature. Programs that tests start are built beside them.
+/// All test programs of the workspace, with every feature. Programs that tests start are built
+/// beside them.
 fn test_programs(site: &Site) -> Result<Vec<Program>> {
     programs::build(&site.root, &["--workspace", "--all-features"])
 }
@@ -155,7 +157,8 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
 }
 
-/// End-to-end cases at a time: they wait more than they work. Cases that measure run alone all the same.
+/// End-to-end cases at a time: they wait more than they work. Cases that measure run alone all the
+/// same.
 pub(super) fn at_once() -> u16 {
     u16::try_from(cores() * 3).unwrap_or(u16::MAX)
 }

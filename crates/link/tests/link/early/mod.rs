@@ -29,15 +29,15 @@ impl Dialer for Late {
     }
 }
 
-/// Flights until the server has what a client says that comes back, and until the client has an answer:
-/// one round trip and a half and two, or two and a half and three.
+/// Flights until the server has what a client says that comes back, and until the client has an
+/// answer: one round trip and a half and two, or two and a half and three.
 const EARLY: [u32; 2] = [3, 4];
 const LATE: [u32; 2] = [5, 6];
 
 struct Site {
     server: Server,
-    /// The server's, and that of a process of the same keys which does not know the tickets that were
-    /// used: as it is after a restart.
+    /// The server's, and that of a process of the same keys which does not know the tickets that
+    /// were used: as it is after a restart.
     address: SocketAddr,
     restarted: SocketAddr,
     client: Client,

@@ -22,8 +22,8 @@ pub(super) use changes::Changes;
 pub(crate) use client::Client;
 use strangers::Strangers;
 
-/// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another set
-/// in its place.
+/// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another
+/// set in its place.
 #[derive(Debug)]
 pub(crate) struct Clients {
     all: ArcSwap<HashMap<String, Arc<Client>>>,
@@ -173,8 +173,8 @@ impl Clients {
         self.guests().asked.forget(name, now);
     }
 
-    /// It was heard what there is of a name; `None` where it is no client. Of one that is connected that
-    /// has to be heard twice: it may be a proxy's answer while who is asked starts again.
+    /// It was heard what there is of a name; `None` where it is no client. Of one that is connected
+    /// that has to be heard twice: it may be a proxy's answer while who is asked starts again.
     pub(super) fn learn(
         &self,
         name: &str,
@@ -211,7 +211,8 @@ impl Clients {
         Ok(changes)
     }
 
-    /// Puts the clients of `config` in the place of those before. After an error nothing has changed.
+    /// Puts the clients of `config` in the place of those before. After an error nothing has
+    /// changed.
     pub(super) fn replace(&self, config: &ServerConfig) -> anyhow::Result<Changes> {
         let old = self.all.load_full();
         let (mut new, mut changes) = (HashMap::new(), Changes::default());

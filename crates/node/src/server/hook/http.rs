@@ -1,5 +1,5 @@
-//! One question over HTTP: a connection as our own transports make them, with their trust, and hyper on
-//! top of it.
+//! One question over HTTP: a connection as our own transports make them, with their trust, and
+//! hyper on top of it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -105,8 +105,8 @@ impl Write for OverLane {
     }
 }
 
-/// The entry of a client in the words of its server, as `clients` would have it: what is JSON is YAML.
-/// `None`: there is no such client.
+/// The entry of a client in the words of its server, as `clients` would have it: what is JSON is
+/// YAML. `None`: there is no such client.
 pub(super) fn entry(name: &str, status: StatusCode, body: &[u8]) -> anyhow::Result<Option<String>> {
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) {
         return Ok(None);

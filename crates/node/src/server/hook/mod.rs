@@ -1,6 +1,6 @@
 //! `auth.http`: somebody else knows which clients there are, and is asked about those that stand
-//! nowhere here. What is not a clear yes lets nobody in; who is connected stays while nothing can be
-//! heard.
+//! nowhere here. What is not a clear yes lets nobody in; who is connected stays while nothing can
+//! be heard.
 
 mod http;
 
@@ -144,7 +144,8 @@ impl Hook {
         }
     }
 
-    /// Somebody else is asked from now on, about those who are connected at once. Returns who was before.
+    /// Somebody else is asked from now on, about those who are connected at once. Returns who was
+    /// before.
     pub(super) fn replace(&self, asked: Option<Arc<HookSettings>>) -> Option<Arc<HookSettings>> {
         let before = self.asked.swap(asked);
         self.changed.notify_one();
@@ -215,8 +216,8 @@ fn prefix(source: IpAddr) -> IpAddr {
 }
 
 impl Registry {
-    /// Sees to it that it is known whether there is a client of this name, which somebody from `source`
-    /// says he is.
+    /// Sees to it that it is known whether there is a client of this name, which somebody from
+    /// `source` says he is.
     ///
     /// # Errors
     /// Nothing clear was heard, or this source asks too much.
@@ -248,8 +249,8 @@ impl Registry {
             return Ok(());
         }
         let (registry, own) = (Arc::clone(self), name.to_owned());
-        // In a task of its own: a greeting may be cut off at any moment, and what was heard is not to
-        // be applied by half.
+        // In a task of its own: a greeting may be cut off at any moment, and what was heard is not
+        // to be applied by half.
         let work = async move {
             let _held = (place, room);
             registry.ask_again(&own).await

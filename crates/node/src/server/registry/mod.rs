@@ -220,8 +220,8 @@ impl Registry {
         Ok(true)
     }
 
-    /// After a reload: who may not be in any more is put out, and rights that have changed are those
-    /// of the entrances.
+    /// After a reload: who may not be in any more is put out, and rights that have changed are
+    /// those of the entrances.
     pub(super) async fn follow(&self, changes: &Changes) {
         for name in changes.out() {
             let links = self.sessions().links_of_name(name);
@@ -266,7 +266,8 @@ impl Registry {
     }
 
     /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
-    /// the fewest of the session, the present one if it is among them, or if the carrier stays here.
+    /// the fewest of the session, the present one if it is among them, or if the carrier stays
+    /// here.
     pub(super) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
         let mut sessions = self.sessions();
         if let Some(attach) = greeted.grant.attach {
@@ -362,8 +363,8 @@ async fn close_links(handles: Arc<[Handle]>, links: Vec<LinkPlace>) {
 }
 
 impl Sessions {
-    /// The session that a new link joins, and the links of an older process whose place it takes. `None`:
-    /// a newer one has come meanwhile.
+    /// The session that a new link joins, and the links of an older process whose place it takes.
+    /// `None`: a newer one has come meanwhile.
     fn in_charge(
         &mut self,
         grant: &Grant,

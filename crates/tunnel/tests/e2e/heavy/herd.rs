@@ -96,7 +96,8 @@ fn five_thousand_clients_come_back_to_a_server_that_was_restarted() {
             println!("{scheme:?}: all back within {took:?}: {cpu:?} of CPU, at most {widest} open");
             // One for each, its successor beside it for a moment, and what a daemon has of its own.
             assert!(widest < 2 * count as u64 + 100, "{widest} descriptors");
-            // Two handshakes each, the first to hear that the link is forgotten: 12 s in a build for tests.
+            // Two handshakes each, the first to hear that the link is forgotten: 12 s in a build
+            // for tests.
             assert!(cpu < Duration::from_secs(60), "{cpu:?}");
             assert!(herd.is_whole(), "nobody gave up");
         });

@@ -120,9 +120,9 @@ fn an_echo_beside_bulk_streams_is_quick() {
                 println!(
                     "{scheme:?} beside a {kind}: median, p99, worst {times:?}; meanwhile {before:?} bytes"
                 );
-                // A p99 of 5 ms is the bench's figure, and four busy processes on two cores that others want
-                // as well have no such thing. Whoever waits behind a window (16 MiB) waits for all of it at
-                // any speed. TCP's own buffers hold up to half of that.
+                // A p99 of 5 ms is the bench's figure, and four busy processes on two cores that
+                // others want as well have no such thing. Whoever waits behind a window (16 MiB)
+                // waits for all of it at any speed. TCP's own buffers hold up to half of that.
                 let most = if scheme == Scheme::QUIC { 6 * MB } else { 12 * MB };
                 assert!(before[0] < most && before[1] < 3 * most, "{overtook:?}");
                 assert!(times[2] < SOON, "{took:?}");
@@ -278,8 +278,8 @@ fn an_idle_visitor_costs_at_most_2_kib_in_each_daemon() {
     }
 }
 
-/// Over QUIC who has spoken has a lane each way, which costs more than all else; some of it comes back when
-/// the lanes rest.
+/// Over QUIC who has spoken has a lane each way, which costs more than all else; some of it comes
+/// back when the lanes rest.
 #[test]
 fn a_visitor_over_quic_that_has_spoken_costs_at_most_5_kib_in_each_daemon() {
     idle_visitors_cost_at_most(5 << 10, Scheme::QUIC, |visitors| {

@@ -1,5 +1,5 @@
-//! The limit that `tunnel speedtest` names. A path of known width and length is only as wide as the machine
-//! lets it be, so these cases run alone. The verdict by itself: `measure/verdict.rs`.
+//! The limit that `tunnel speedtest` names. A path of known width and length is only as wide as the
+//! machine lets it be, so these cases run alone. The verdict by itself: `measure/verdict.rs`.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

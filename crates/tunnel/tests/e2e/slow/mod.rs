@@ -1,5 +1,5 @@
-//! Cases that wait for minutes of wall-clock time or depend on the speed of the machine. `cargo xtask test
-//! slow` runs them.
+//! Cases that wait for minutes of wall-clock time or depend on the speed of the machine. `cargo
+//! xtask test slow` runs them.
 
 mod limits;
 mod paths;

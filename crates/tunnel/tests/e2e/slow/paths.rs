@@ -1,6 +1,7 @@
-//! UDP paths that are blocked, policed or rebound under transfers: a preferred path is tried again once a
-//! minute, and whether a carrier outlives 7 rebindings depends on the machine's speed. The same rules in
-//! virtual time or in one process: `link/tests/link/paths.rs`, `transport-quic/tests/paths.rs`.
+//! UDP paths that are blocked, policed or rebound under transfers: a preferred path is tried again
+//! once a minute, and whether a carrier outlives 7 rebindings depends on the machine's speed. The
+//! same rules in virtual time or in one process: `link/tests/link/paths.rs`,
+//! `transport-quic/tests/paths.rs`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -90,7 +91,8 @@ fn where_udp_is_blocked_tls_carries_until_it_is_open_again() {
     origin.wait_one(LONG);
 }
 
-/// A network that lets a megabit a second of UDP through, both ways, while a user downloads or uploads.
+/// A network that lets a megabit a second of UDP through, both ways, while a user downloads or
+/// uploads.
 #[test]
 fn where_udp_is_policed_tls_carries_until_udp_is_free_again() {
     thread::scope(|scope| {
@@ -127,7 +129,8 @@ fn policed(what: &str, serve: Half, visit: Half) {
     let second = format!("tls://127.0.0.1:{}", free_port());
     setup.more_listen.push(second.clone());
     for lines in [&mut setup.server_lines, &mut setup.client_lines] {
-        // As over Ethernet: four packets of loopback would be more than the path carries in half a second.
+        // As over Ethernet: four packets of loopback would be more than the path carries in half a
+        // second.
         lines.push_str("quic: { mtu: 1472 }\n");
     }
     let mut running = setup.start_server();
