@@ -1,7 +1,9 @@
-//! Admission: a [`Permit`] is the proof that a stream is within its limits; drop returns it.
+//! Admission of streams: a [`Permit`] proves that a stream is within the limits. Dropping the
+//! permit returns its place.
 //!
-//! The count is shared by all workers, since a limit of a service is not one per worker. That is
-//! an atomic per opened stream, none per byte, and none at all for a gate without limits.
+//! All workers share a gate, because the limit of a service holds for the whole process and not per
+//! worker. An admission therefore costs atomic operations per opened stream. A byte costs none, and
+//! a gate without limits has none at all.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,8 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A limit of live streams, and of new ones per second; optionally within the limit of a larger
-/// whole (service in client).
+/// Limits the live streams and the new streams per second. A gate can lie inside an outer gate, as
+/// a service lies inside its client.
 #[derive(Debug)]
 pub struct Gate {
     limit: Option<u32>,
@@ -20,14 +22,14 @@ pub struct Gate {
     outer: Option<Arc<Self>>,
 }
 
-/// So many per second, a second's worth of them at once: the generic cell rate algorithm (ITU-T
-/// I.371), which is a bucket of tokens in one number.
+/// A limit of new streams per second, which allows the streams of one second at once. The algorithm
+/// is the generic cell rate algorithm (ITU-T I.371): a token bucket in one number.
 #[derive(Debug)]
 struct Rate {
-    /// Between two of them, in nanoseconds.
+    /// The time between two streams at the full rate, in nanoseconds.
     interval: u64,
     begun: Instant,
-    /// When the next one would be due if they came evenly, in nanoseconds since `begun`.
+    /// The time at which the next stream is due at an even rate, in nanoseconds since `begun`.
     due: AtomicU64,
 }
 
@@ -47,36 +49,39 @@ impl Rate {
     }
 }
 
-/// In nanoseconds.
+/// One second in nanoseconds.
 const SECOND: u64 = Duration::from_secs(1).as_nanos() as u64;
 
 impl Gate {
-    /// A gate on its own; `None` lets everybody in.
+    /// Makes a gate without an outer gate; `None` sets no limit.
     #[must_use]
     pub fn new(limit: Option<u32>) -> Arc<Self> {
         Self::limited(limit, None)
     }
 
-    /// A gate on its own, of so many live streams and so many new ones per second.
+    /// Makes a gate without an outer gate that limits the live streams and the new streams per
+    /// second.
     #[must_use]
     pub fn limited(limit: Option<u32>, new_per_second: Option<NonZeroU32>) -> Arc<Self> {
         let rate = new_per_second.map(Rate::new);
         Arc::new(Self { limit, live: AtomicU32::new(0), rate, outer: None })
     }
 
-    /// A gate inside `outer`: who passes it has passed both.
+    /// Makes a gate inside `outer`. A stream that this gate admits has a place in both gates.
     #[must_use]
     pub fn within(outer: Arc<Self>, limit: Option<u32>) -> Arc<Self> {
         Arc::new(Self { limit, live: AtomicU32::new(0), rate: None, outer: Some(outer) })
     }
 
-    /// Admits one stream, or `None` when this gate or an outer one is full, or they come too fast.
+    /// Admits one stream. Returns `None` when this gate or an outer gate is full, or when the rate
+    /// of new streams is above the limit.
     #[must_use]
     pub fn admit(self: &Arc<Self>) -> Option<Permit> {
         self.enter().then(|| Permit(Arc::clone(self)))
     }
 
-    /// Live permits of this gate; 0 where nothing is limited, because nothing is counted.
+    /// The number of live permits of this gate. A gate without a limit of live streams counts
+    /// nothing and returns 0.
     #[must_use]
     pub fn live(&self) -> u32 {
         self.live.load(Ordering::Relaxed)
@@ -112,7 +117,7 @@ impl Gate {
     }
 }
 
-/// One admitted stream.
+/// The proof that one stream was admitted.
 #[derive(Debug)]
 pub struct Permit(Arc<Gate>);
 
@@ -148,7 +153,7 @@ mod tests {
         assert_eq!(pass(&gate), 1);
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(pass(&gate), 5);
-        // A long rest saves no more than one second.
+        // However long the gate was idle, it admits at most the streams of one second at once.
         tokio::time::advance(Duration::from_secs(3600)).await;
         assert_eq!(pass(&gate), 10);
         let inner = Gate::within(Arc::clone(&gate), Some(5));

@@ -1,7 +1,7 @@
-//! Everything between sockets and streams: listening, admitting, dialling, and the byte pump.
+//! Everything between sockets and streams: listening, admission, dialling, and the byte pump.
 //!
 //! `relay` knows the stream contract of `transport` ([`transport::Inlet`], [`transport::Outlet`],
-//! [`transport::Connector`]) and no link. All of it runs on one worker's thread.
+//! [`transport::Connector`]) and knows no link. All of its code runs on the thread of one worker.
 //!
 //! ```text
 //!   listen ──socket──> serve_visitor ──Connector::open──> link ──> far side
@@ -10,7 +10,7 @@
 //!                      visitor socket                     connect_stream ──dial──> target socket
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
@@ -18,7 +18,7 @@
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | `socket` | TCP or Unix, one type for both halves |
-//! | [`visitor`], [`target`] | the two ends made of the above |
+//! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;

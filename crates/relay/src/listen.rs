@@ -1,7 +1,8 @@
-//! The accept loop of one listening socket. It hands sockets on and never waits for a visitor.
+//! The accept loop of one listening socket. The loop hands each socket to its handler and never
+//! waits for a visitor.
 //!
-//! Where descriptors run short it waits and the kernel's queue holds the visitors: before the last
-//! one is gone (`room`), and as well when accepting itself fails.
+//! When descriptors run short, the loop pauses and the kernel's queue holds the visitors. The loop
+//! pauses when the descriptors of `room` are used up, and when accept(2) itself fails.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -23,25 +24,26 @@ use crate::socket::as_it_is;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
-/// Sockets accepted per turn before others run; about 64 times 10 µs.
+/// Sockets that the loop accepts per turn before other tasks run; 64 take about 64 times 10 µs.
 const BUDGET: usize = 64;
 
-/// Wait when descriptors or memory ran out: long enough not to spin, short enough for the backlog
-/// to hold the visitors meanwhile.
+/// The pause after descriptors or memory ran out: long enough not to spin, and short enough for the
+/// backlog to hold the visitors meanwhile.
 const EXHAUSTED_WAIT: Duration = Duration::from_millis(100);
 
-/// Why visitors wait where no call failed.
+/// The reason in the log when visitors wait although no system call failed.
 const NO_ROOM: &str = "descriptors are used up but for those of links and commands";
 
-/// What becomes of accepted visitors.
+/// Receives the visitors that a listener accepts.
 pub trait Handler: fmt::Debug {
-    /// Takes a visitor's socket. Must not block; a visitor that can go nowhere is to be given to
-    /// [`crate::refuse_socket`]. One of a Unix socket has no address.
+    /// Takes the socket of a visitor. The call must not block. A handler that cannot serve a
+    /// visitor passes the socket to [`crate::refuse_socket`]. `peer` is `None` for a Unix socket.
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>);
 }
 
-/// Accepts from `listener` in a task of this thread until the guard is dropped. One call per
-/// worker, each with its own socket of the group. Visitors wait while `room` is used up.
+/// Accepts visitors from `listener` in a task of this thread until the guard is dropped. Each
+/// worker calls this function with its own socket of the group. Visitors wait while `room` is used
+/// up.
 pub fn listen(
     listener: std::net::TcpListener,
     handler: Rc<dyn Handler>,
@@ -62,7 +64,8 @@ pub fn listen(
     Ok(Listening { address, socket, task: task.abort_handle() })
 }
 
-/// A live listener. Dropping it closes the socket there and then: the port is free right after.
+/// A live listener. Dropping it closes the socket at once, so the port is free right after the
+/// drop.
 #[derive(Debug)]
 pub struct Listening {
     address: SocketAddr,
@@ -71,7 +74,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Where it listens, port filled in.
+    /// The address of the listener, with the port that the system chose.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -80,7 +83,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Aborting alone would keep the socket until the runtime gets to it.
+        // Aborting the task alone would keep the socket open until the runtime drops the task.
         drop(self.socket.take());
         self.task.abort();
     }
@@ -91,7 +94,7 @@ pub(crate) struct AcceptLoop<A> {
     address: String,
     handler: Rc<dyn Handler>,
     room: Room,
-    /// The last visitor took the last of the room.
+    /// The last visitor took the last descriptor of the room.
     is_short: bool,
     pause: Option<Pin<Box<Sleep>>>,
     complaints: Throttle,
@@ -103,7 +106,7 @@ impl<A> AcceptLoop<A> {
         Self { accept, address, handler, room, is_short: false, pause: None, complaints }
     }
 
-    /// Lets visitors wait for a moment.
+    /// Pauses the loop, so that visitors wait in the kernel's queue.
     fn wait(&mut self, why: &dyn fmt::Display) {
         if self.complaints.ready() {
             tracing::warn!(
@@ -175,7 +178,7 @@ mod tests {
         fn handle(&self, _socket: Socket, _peer: Option<SocketAddr>) {}
     }
 
-    /// Runs the loop over these errors and returns how long it took to get past them.
+    /// Runs the loop over these errors and returns the time that the loop took to get past them.
     async fn time_for(errors: Vec<Errno>) -> Duration {
         let done = Rc::new(Cell::new(None));
         let noted = Rc::clone(&done);
@@ -197,7 +200,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn exhaustion_is_waited_out_and_dead_visitors_are_not() {
         let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
-        // A table of watched sockets that is full (epoll_ctl(2)), and errors nobody thought of.
+        // ENOSPC is a full epoll table (epoll_ctl(2)). The other two stand for errors that the loop
+        // does not know.
         let others = [Errno::NOSPC, Errno::INVAL, Errno::BADF];
         let took = time_for([&exhausted[..], &others].concat()).await;
         assert!(took >= 7 * EXHAUSTED_WAIT && took < 8 * EXHAUSTED_WAIT, "{took:?}");

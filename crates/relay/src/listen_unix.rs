@@ -1,5 +1,5 @@
-//! The accept loop of a Unix socket. There is no `SO_REUSEPORT` for these: one worker accepts, and
-//! its handler spreads the visitors.
+//! The accept loop of a Unix socket. Unix sockets have no `SO_REUSEPORT`, so one worker accepts and
+//! its handler spreads the visitors over the workers.
 
 use std::cell::RefCell;
 use std::io;
@@ -13,8 +13,8 @@ use tokio::task::AbortHandle;
 use crate::listen::AcceptLoop;
 use crate::{Handler, Room};
 
-/// Accepts from `listener` in a task of this thread until the guard is dropped. `name` is for the
-/// log. The socket's file is the caller's.
+/// Accepts visitors from `listener` in a task of this thread until the guard is dropped. `name`
+/// appears in the log. The caller creates and removes the socket's file.
 pub fn listen_unix(
     listener: StdListener,
     name: &str,
@@ -27,14 +27,14 @@ pub fn listen_unix(
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
-        // Visitors of Unix sockets have no address worth the name: most are unbound.
+        // Most visitors of Unix sockets are unbound, so their address says nothing.
         listener.poll_accept(cx).map_ok(|(socket, _)| (socket.into(), None))
     };
     let task = tokio::task::spawn_local(AcceptLoop::new(accept, name.to_owned(), handler, room));
     Ok(ListeningUnix { socket, task: task.abort_handle() })
 }
 
-/// A live listener. Dropping it closes the socket there and then.
+/// A live listener. Dropping it closes the socket at once.
 #[derive(Debug)]
 pub struct ListeningUnix {
     socket: Rc<RefCell<Option<UnixListener>>>,
@@ -43,7 +43,7 @@ pub struct ListeningUnix {
 
 impl Drop for ListeningUnix {
     fn drop(&mut self) {
-        // Aborting alone would keep the socket until the runtime gets to it.
+        // Aborting the task alone would keep the socket open until the runtime drops the task.
         drop(self.socket.take());
         self.task.abort();
     }

@@ -1,8 +1,8 @@
-//! Room in the descriptor table, of which visitors and targets leave a part to others: the
-//! connections between client and server, the control socket, name resolution, files.
+//! The part of the descriptor table that visitors and targets may use. The rest stays free for the
+//! connections between client and server, the control socket, name resolution and files.
 //!
-//! A new descriptor gets the lowest free number (open(2)). So the number of a visitor's socket says
-//! how full the table is, and asking costs no system call.
+//! A new descriptor gets the lowest free number (open(2)). The number of a visitor's socket
+//! therefore tells how full the table is, and the check costs no system call.
 //!
 //! ```text
 //!   0 ............................... ceiling ............ wall ............ limit
@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Descriptor numbers that sockets of visitors and targets may have. The default has no bounds.
+/// The descriptor numbers that sockets of visitors and targets may have. The default has no bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     ceiling: RawFd,
@@ -27,20 +27,20 @@ impl Default for Room {
     }
 }
 
-/// What the number of a socket says.
+/// The position of a socket's number in the descriptor table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// There is room for more.
+    /// The table has room for more sockets.
     Inside,
-    /// It is the last for now.
+    /// The socket is the last for now.
     Last,
-    /// There is no room for this one.
+    /// The table has no room for the socket.
     Beyond,
 }
 
 impl Room {
-    /// Sockets stay below `ceiling`, of which one for each accept loop may come to lie below
-    /// `wall`.
+    /// Bounds the numbers of sockets by `ceiling`. Each accept loop may exceed the ceiling by one
+    /// socket, which must lie below `wall`.
     #[must_use]
     pub fn below(ceiling: u32, wall: u32) -> Self {
         let number = |n| RawFd::try_from(n).unwrap_or(RawFd::MAX);
@@ -55,8 +55,8 @@ impl Room {
         }
     }
 
-    /// Whether a number below the ceiling is free: two system calls, for those who wait and for
-    /// what is rare.
+    /// Whether a number below the ceiling is free. The check costs two system calls, so only loops
+    /// that wait already and rare events use it.
     #[must_use]
     pub fn is_there(self) -> bool {
         eventfd(0, EventfdFlags::CLOEXEC).is_ok_and(|probe| self.place(&probe) == Place::Inside)

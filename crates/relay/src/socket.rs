@@ -1,11 +1,11 @@
-//! The socket of a stream: TCP or Unix. An enum and not a trait object: what a byte costs over TCP
-//! is one predictable branch per system call.
+//! The socket of a stream, over TCP or Unix. The type is an enum and no trait object, so that a
+//! system call over TCP costs one predictable branch more.
 //!
 //! | | TCP | Unix |
 //! |---|---|---|
 //! | half-close | FIN | end of file, too (shutdown(2)) |
-//! | abort | RST | closed at once; the far end sees a reset only if it had sent what nobody read |
-//! | short read or write | the queue is empty (full) | says nothing: a descriptor passed along ends a read |
+//! | abort | RST | closed at once; the far end sees a reset only when bytes that it sent were not read |
+//! | short read or write | the queue is empty (full) | tells nothing: a passed descriptor ends a read |
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -28,7 +28,7 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-/// A socket on its way to another thread.
+/// A socket that moves to another thread.
 #[derive(Debug)]
 pub enum Detached {
     /// TCP.
@@ -37,8 +37,8 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// A listener of both families sees IPv4 visitors in IPv6 clothes (RFC 4291 section 2.5.5.2);
-/// nobody else wants to.
+/// Converts an IPv4-mapped IPv6 address to IPv4. A listener of both families sees IPv4 visitors as
+/// mapped addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
 pub(crate) fn as_it_is(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
@@ -65,7 +65,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Takes the socket out of this thread's runtime.
+    /// Removes the socket from this thread's runtime.
     pub fn detach(self) -> io::Result<Detached> {
         Ok(match self {
             Self::Tcp(socket) => Detached::Tcp(socket.into_std()?),
@@ -73,14 +73,14 @@ impl Socket {
         })
     }
 
-    /// Frames are the batches here; Nagle's delay on top would only add latency.
+    /// Turns Nagle's delay off: frames are batches already, so the delay would only add latency.
     pub(crate) fn without_delay(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_nodelay(true);
         }
     }
 
-    /// The far end's address, where it has one.
+    /// The address of the far end; `None` for a Unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(socket) => socket.peer_addr().ok().map(as_it_is),
@@ -88,22 +88,23 @@ impl Socket {
         }
     }
 
-    /// Closing is to be a reset from now on, where there is such a thing.
+    /// Makes a later close send RST, on sockets that have RST.
     pub(crate) fn reset_on_close(&self) {
         if let Self::Tcp(socket) = self {
             let _ = socket.set_zero_linger();
         }
     }
 
-    /// Closing is to be a clean end again. On failure the far end of a TCP socket sees RST where
-    /// FIN was meant, after all its bytes.
+    /// Makes a later close a clean end again. When the call fails, the far end of a TCP socket sees
+    /// RST in place of FIN, after all its bytes.
     pub(crate) fn end_on_close(&self) {
         if let Self::Tcp(socket) = self {
             let _ = SockRef::from(socket).set_linger(None);
         }
     }
 
-    /// Ends our direction. An error means that the socket is dead, which reading it will tell.
+    /// Ends our direction. An error means that the socket is dead, and the next read returns the
+    /// error.
     pub(crate) fn finish(&self) {
         let _ = match self {
             Self::Tcp(socket) => SockRef::from(socket).shutdown(Shutdown::Write),
@@ -133,7 +134,8 @@ impl Socket {
         };
     }
 
-    /// Reads at most `limit` bytes into the spare capacity of `buf`; `None` when nothing is there.
+    /// Reads at most `limit` bytes into the spare capacity of `buf`; `None` when the socket has no
+    /// bytes.
     pub(crate) fn read(&self, buf: &mut BytesMut, limit: usize) -> io::Result<Option<usize>> {
         match self {
             Self::Tcp(stream) => socket::read(stream, buf, limit),
@@ -144,7 +146,7 @@ impl Socket {
         }
     }
 
-    /// A gathered write of `total` bytes; `None` when the socket is full.
+    /// Writes `total` bytes from `slices` in one call; `None` when the socket is full.
     pub(crate) fn write(&self, slices: &[IoSlice<'_>], total: usize) -> io::Result<Option<usize>> {
         match self {
             Self::Tcp(stream) => socket::write(stream, slices, total),
@@ -152,7 +154,8 @@ impl Socket {
         }
     }
 
-    /// Takes from the front of `pieces` what goes into one call; `None` when the socket is full.
+    /// Writes bytes from the front of `pieces` in one call and removes them; `None` when the socket
+    /// is full.
     pub(crate) fn write_from(&self, pieces: &mut VecDeque<Bytes>) -> io::Result<Option<usize>> {
         let mut slices = [IoSlice::new(&[]); gather::MOST];
         let (filled, total) = gather::gather(pieces.iter().map(|piece| &piece[..]), &mut slices);

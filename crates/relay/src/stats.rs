@@ -1,5 +1,5 @@
-//! Plain counters of one service on one worker. The worker's own thread writes and reads them; a
-//! metrics scrape asks each worker and adds up.
+//! The counters of one service on one worker. Only the worker's own thread writes and reads them; a
+//! metrics scrape asks each worker and adds the values.
 
 use std::cell::Cell;
 
@@ -8,10 +8,11 @@ use transport::OpenError;
 
 use crate::throttle::Throttle;
 
-/// Reset codes with a counter of their own; code 0 counts those of newer peers.
+/// The number of reset codes that have a counter of their own. Code 0 counts the codes of newer
+/// peers.
 const REASONS: usize = 10;
 
-/// Counters since the service began, and the gauge [`Stats::live`].
+/// The counters since the service began, and the gauge [`Stats::live`].
 #[derive(Debug, Default)]
 pub struct Stats {
     opened: Cell<u64>,
@@ -19,53 +20,53 @@ pub struct Stats {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     refused: [Cell<u64>; REASONS],
-    /// Log lines about refusals: the counters say how many each stands for.
+    /// Limits the log lines about refusals; each line gives the counter.
     pub(crate) complaints: Throttle,
 }
 
 impl Stats {
-    /// Streams that got a socket.
+    /// The number of streams that got a socket.
     #[must_use]
     pub fn opened(&self) -> u64 {
         self.opened.get()
     }
 
-    /// Streams that hold a socket or are dialling one.
+    /// The number of streams that hold a socket or dial a target.
     #[must_use]
     pub fn live(&self) -> u64 {
         self.live.get()
     }
 
-    /// Bytes read from sockets.
+    /// The number of bytes read from sockets.
     #[must_use]
     pub fn bytes_in(&self) -> u64 {
         self.bytes_in.get()
     }
 
-    /// Bytes written to sockets.
+    /// The number of bytes written to sockets.
     #[must_use]
     pub fn bytes_out(&self) -> u64 {
         self.bytes_out.get()
     }
 
-    /// Streams and visitors refused by this end for that reason, failed dials included.
+    /// The number of streams and visitors that this end refused with `code`, failed dials included.
     #[must_use]
     pub fn refused(&self, code: ResetCode) -> u64 {
         self.refused[slot(code)].get()
     }
 
-    /// Counts a refusal; for those the caller decides on (no right, no such service).
+    /// Counts a refusal that the caller decided on (no right, no such service).
     pub fn count_refused(&self, code: ResetCode) {
         add(&self.refused[slot(code)], 1);
     }
 
-    /// Tells these counters from all others.
+    /// An identity of these counters, which differs from that of all other counters.
     #[must_use]
     pub const fn identity(&self) -> *const () {
         std::ptr::from_ref(self).cast()
     }
 
-    /// All reasons with what was refused for them, but those of which nothing was.
+    /// The reset codes with their number of refusals, without the codes whose number is 0.
     pub fn refusals(&self) -> impl Iterator<Item = (ResetCode, u64)> {
         let counts = self.refused.iter().map(Cell::get);
         let codes = (0_u16..).map(ResetCode::from_raw);
@@ -93,7 +94,7 @@ impl Stats {
     }
 }
 
-/// The counter under which a failed open appears.
+/// The reset code under which a failed open is counted.
 pub(crate) const fn open_error_code(error: OpenError) -> ResetCode {
     match error {
         OpenError::Closed => ResetCode::Shutdown,

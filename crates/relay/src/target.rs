@@ -1,4 +1,4 @@
-//! The end where streams arrive: a stream of a link becomes a connection to a target.
+//! The end at which streams arrive: a stream of a link becomes a connection to a target.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
 use crate::pipe::{Pipe, Pump};
 use crate::{Permit, Settings};
 
-/// Dials `target` and pumps between it and the stream. The outlet is there at once and queues what
-/// arrives meanwhile; a dial that fails resets the stream with the reason. `allow` is asked about
-/// every resolved address.
+/// Dials `target` and pumps bytes between the target and the stream. The outlet is returned at once
+/// and queues the bytes that arrive during the dial. A dial that fails resets the stream with the
+/// reason. `allow` is asked about every resolved address.
 pub fn connect_stream(
     target: TargetAddr,
     allow: Option<Allow>,
@@ -33,7 +33,7 @@ pub fn connect_stream(
     outlet
 }
 
-/// Refuses a stream that the far side opened; what it sends is thrown away.
+/// Refuses a stream that the far side opened, and throws its bytes away.
 pub fn refuse_stream(
     inlet: &dyn Inlet,
     settings: Option<&Settings>,
@@ -46,8 +46,8 @@ pub fn refuse_stream(
     Rc::new(Refused)
 }
 
-/// The task of a stream until its socket is connected. The pump gets a task of its own, so that
-/// the memory of the dial does not stay for the life of the stream.
+/// The task of a stream until its socket is connected. The pump is a separate task, so that the
+/// memory of the dial is freed when the dial ends.
 struct Dialling {
     pipe: Rc<Pipe>,
     dial: LocalFuture<'static, Result<Dialled, DialError>>,
@@ -61,7 +61,7 @@ impl Future for Dialling {
         let this = self.get_mut();
         this.pipe.park(cx.waker());
         if this.pipe.is_reset() {
-            // Whoever wanted the connection is gone. Dropping the dial closes its sockets.
+            // The far side has aborted the stream. Dropping the dial closes its sockets.
             if let Some((inlet, _)) = this.rest.take() {
                 inlet.reset(ResetCode::Aborted);
             }
@@ -79,7 +79,7 @@ impl Future for Dialling {
                 let code = error.code();
                 let stats = &this.pipe.settings().stats;
                 stats.count_refused(code);
-                // A denial is told by who denied it, with the right that is missing.
+                // The code that denied the target logs the denial, with the right that is missing.
                 if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
                     let failures = stats.refused(code);
                     tracing::warn!(%error, failures, "a target cannot be reached");

@@ -1,4 +1,4 @@
-//! The end where streams begin: an accepted socket becomes a stream of a link.
+//! The end at which streams begin: an accepted socket becomes a stream of a link.
 
 use std::rc::Rc;
 
@@ -9,11 +9,12 @@ use crate::pipe::{Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{Permit, Settings, Socket};
 
-/// Opens a stream for `socket` and spawns its pump on this thread's local runtime. The pump owns
-/// socket and permit, and ends with the stream; a link that ends resets its streams.
+/// Opens a stream for `socket` and spawns the pump of the stream on this thread's local runtime.
+/// The pump owns the socket and the permit, and ends with the stream. A link that ends resets its
+/// streams.
 ///
-/// On an error the visitor is refused ([`refuse_socket`]) and counted; the error says why, for the
-/// log.
+/// On an error the visitor is refused ([`refuse_socket`]) and counted. The error tells the reason
+/// for the log.
 pub fn serve_visitor(
     socket: Socket,
     connector: &dyn Connector,
@@ -35,8 +36,8 @@ pub fn serve_visitor(
     }
 }
 
-/// Turns a visitor away: counted under `code`, and reset, because a clean end would look like an
-/// empty answer of the service. (A Unix socket has nothing but that.)
+/// Refuses a visitor: counts the refusal under `code` and resets the socket, because a clean end
+/// would look like an empty answer of the service. (A Unix socket has no reset and ends cleanly.)
 pub fn refuse_socket(socket: Socket, settings: &Settings, code: ResetCode) {
     settings.stats.count_refused(code);
     socket.reset_on_close();

@@ -1,5 +1,5 @@
-//! Descriptors: all come back, and running out of them is survived. A file of its own, because the
-//! limit and the count are those of the process.
+//! Descriptors: every descriptor is returned, and the program survives running out of them. The
+//! tests have a file of their own, because limit and count belong to the process.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use rig::{Rig, reset, run, until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::origins::Origin;
 
-/// The tests count descriptors of the same process.
+/// The tests count the descriptors of the same process, so one test runs at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn open_descriptors() -> usize {
@@ -73,8 +73,8 @@ fn accepting_goes_on_after_descriptors_ran_out() {
     run(async {
         let origin = Origin::echo().unwrap();
         let rig = Rig::new(origin.address());
-        // Visitors connect while there are descriptors; nobody accepts them yet, because this
-        // thread does not turn.
+        // Visitors connect while descriptors are free. The listener does not accept yet, because
+        // this thread does not run its tasks.
         let mut visitors: Vec<_> =
             (0..20).map(|_| TcpStream::connect(rig.address).unwrap()).collect();
         let before = getrlimit(Resource::Nofile);
@@ -84,7 +84,7 @@ fn accepting_goes_on_after_descriptors_ran_out() {
         assert!(rig.visitors.stats.opened() < 20);
         setrlimit(Resource::Nofile, before).unwrap();
         until(|| rig.visitors.stats.opened() == 20).await;
-        // Those whose target could not be dialled were reset; whoever comes now is served.
+        // Visitors whose target could not be dialled were reset; later visitors are served.
         visitors.clear();
         rig.settled().await;
         rig.visit(|mut socket| {
@@ -95,7 +95,7 @@ fn accepting_goes_on_after_descriptors_ran_out() {
     });
 }
 
-/// Keeps who comes.
+/// A handler that keeps every visitor.
 #[derive(Debug, Default)]
 struct Lobby(RefCell<Vec<Socket>>);
 
@@ -120,7 +120,7 @@ fn visitors_wait_when_their_room_is_used_up_and_enter_when_others_leave() {
         let mut entered = 0;
         while entered < visitors.len() {
             until(|| !lobby.0.borrow().is_empty()).await;
-            // Twice the pause of the loop, in which nobody may follow.
+            // Twice the pause of the loop: no further visitor may be accepted in this time.
             tokio::time::sleep(Duration::from_millis(200)).await;
             let inside = lobby.0.take();
             assert!(inside.len() <= 11, "{} are inside", inside.len());
@@ -136,7 +136,7 @@ fn a_port_is_free_as_soon_as_its_guard_is_dropped() {
         let origin = Origin::echo().unwrap();
         let rig = Rig::new(origin.address());
         let port = rig.address.port();
-        // Never accepted: the task has not run yet.
+        // The socket is never accepted, because the task has not run yet.
         let waiting = TcpStream::connect(rig.address).unwrap();
         drop(rig);
         assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());

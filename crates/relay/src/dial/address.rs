@@ -1,4 +1,5 @@
-//! A target as a person or a peer writes it: `tcp://host:port` or `unix:///path`.
+//! The address of a target, as a configuration file or a peer writes it: `tcp://host:port` or
+//! `unix:///path`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,15 +7,15 @@ use std::str::FromStr;
 
 use proto::{UnixAddr, UnixAddrError};
 
-/// Longest name of a host (RFC 1035 section 2.3.4, with the final dot).
+/// The longest host name (RFC 1035 section 2.3.4, with the final dot).
 const HOST_MAX: usize = 254;
 
-/// What is to be dialled.
+/// The address of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TargetAddr {
-    /// Over TCP.
+    /// A target over TCP.
     Tcp {
-        /// A name or an address; IPv6 without brackets.
+        /// A host name or an IP address; IPv6 without brackets.
         host: String,
         /// 1 to 65535.
         port: u16,
@@ -23,19 +24,19 @@ pub enum TargetAddr {
     Unix(UnixAddr),
 }
 
-/// Why a text is no target.
+/// The text is no target address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Neither of the two that exist.
+    /// The scheme is neither `tcp` nor `unix`.
     #[error("a target begins with tcp:// or unix://")]
     Scheme,
-    /// Not one way to write the address of a Unix socket.
+    /// The address of the Unix socket is malformed.
     #[error(transparent)]
     Unix(UnixAddrError),
-    /// Missing, or not a number from 1 to 65535.
+    /// The port is missing, or is no number from 1 to 65535.
     #[error("a target ends with a port from 1 to 65535")]
     Port,
-    /// Empty, too long, or with characters that no name has.
+    /// The host is empty, too long, or contains a character that no host name has.
     #[error("a target needs a host; IPv6 addresses stand in brackets")]
     Host,
 }

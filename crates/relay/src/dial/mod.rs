@@ -1,4 +1,5 @@
-//! Connecting to a target: resolve, check, race, within one deadline.
+//! Connects to a target: resolves the name, checks each address, and races the addresses, all
+//! within one deadline.
 
 mod address;
 mod resolve;
@@ -21,26 +22,27 @@ use crate::room::Place;
 use crate::{Room, Socket};
 pub use address::{TargetAddr, TargetError};
 
-/// Addresses tried at most. A name with more is a pool whose first eight do as well; the bound
-/// keeps one stream from opening sockets by the hundred.
+/// The largest number of addresses that one dial tries. A name with more addresses is a pool, in
+/// which the first eight serve as well. The bound keeps one stream from opening hundreds of
+/// sockets.
 const ADDRESSES: usize = 8;
 
-/// What a dial leads to in the end.
+/// The address to which a dial connects after resolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
-    /// Address and port; IPv4-mapped addresses are IPv4 here.
+    /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
-    /// A Unix socket, as it was written.
+    /// A Unix socket, as the target address writes it.
     Unix(&'a UnixAddr),
 }
 
-/// Asked about each address a name resolved to, after resolution: a permitted name may point to a
-/// forbidden address.
+/// A rule that permits or denies destinations. A dial asks it about each resolved address, because
+/// a permitted name can resolve to a forbidden address.
 #[derive(Clone)]
 pub struct Allow(Rc<dyn Fn(Destination<'_>) -> bool>);
 
 impl Allow {
-    /// Permission by a rule over destinations.
+    /// Makes a permission from `rule`, which returns true for a permitted destination.
     pub fn new(rule: impl Fn(Destination<'_>) -> bool + 'static) -> Self {
         Self(Rc::new(rule))
     }
@@ -56,29 +58,29 @@ impl fmt::Debug for Allow {
     }
 }
 
-/// Why a target could not be connected.
+/// A target could not be connected.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The name does not resolve.
     #[error("{host} does not resolve: {source}")]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         source: io::Error,
     },
     /// None of the target's addresses is permitted.
     #[error("{0} is not an allowed target")]
     Denied(TargetAddr),
-    /// Every address failed; the error is that of the first one that could be asked at all.
+    /// Every address failed. The error is that of the first address that was tried.
     #[error("{target}: {source}")]
     Connect {
-        /// Where to.
+        /// The target.
         target: TargetAddr,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The descriptors that targets may take are used up.
+    /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
     /// The deadline passed.
@@ -87,7 +89,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// The reason as the far side is told.
+    /// The reset code that the far side receives.
     #[must_use]
     pub fn code(&self) -> ResetCode {
         match self {
@@ -99,10 +101,10 @@ impl DialError {
     }
 }
 
-/// A connection of which it is not yet known whether it is wanted. One that is dropped - it lost
-/// the race, or its visitor left meanwhile - was perhaps accepted already: its target is told by
-/// RST that nothing will come, where a clean end would be an empty request. (The service behind a
-/// Unix socket sees that clean end.)
+/// A connected socket before the caller decides to keep it. The dial drops the socket when another
+/// address wins the race, or when the visitor left meanwhile. The target may have accepted the
+/// connection already, so the drop sends RST: a clean end would look like an empty request. (A Unix
+/// socket has no RST; its service sees a clean end.)
 #[derive(Debug)]
 pub struct Dialled(Socket);
 
@@ -113,7 +115,7 @@ impl AsFd for Dialled {
 }
 
 impl Dialled {
-    /// It is wanted: from now on closing it is a clean end.
+    /// Keeps the connection: from now on closing the socket is a clean end.
     #[must_use]
     pub fn keep(self) -> Socket {
         self.0.end_on_close();
@@ -121,9 +123,9 @@ impl Dialled {
     }
 }
 
-/// Connects within `deadline`, resolution included, with a socket inside `room`. A slow answer of
-/// the resolver holds up nobody who wants another name. On a local runtime, which the resolver's
-/// task needs.
+/// Connects to `target` within `deadline`, which includes name resolution. The new socket must lie
+/// inside `room`. A slow answer of the resolver delays only dials of the same name. The caller must
+/// be on a local runtime, because the resolver's task is a local task.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,
@@ -144,7 +146,7 @@ pub async fn dial(
                 let addresses = interleave(addresses, ADDRESSES);
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
-                // The error told is that of the first address to fail.
+                // Of several errors the dial returns that of the first address to fail.
                 let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
@@ -177,7 +179,7 @@ fn within<T: AsFd>(room: Room, socket: T) -> io::Result<T> {
     if room.place(&socket) == Place::Inside { Ok(socket) } else { Err(Errno::MFILE.into()) }
 }
 
-/// The code for an error of connect(2) or of the resolver.
+/// The reset code for an error of connect(2) or of the resolver.
 fn code_of(error: &io::Error) -> ResetCode {
     match Errno::from_io_error(error) {
         Some(Errno::CONNREFUSED | Errno::CONNRESET) => ResetCode::Refused,
@@ -240,7 +242,7 @@ mod tests {
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
             let target = TargetAddr::Tcp { host: host.into(), port };
             let dialling = dial(&target, Some(&deny), 5 * SECOND, Room::default());
-            // Names are asked for in a task of their own.
+            // The lookup of a name runs in a local task, so the test needs a local runtime.
             let error = LocalSet::new().run_until(dialling).await.unwrap_err();
             assert_eq!(error.code(), ResetCode::Denied, "{host}");
         }

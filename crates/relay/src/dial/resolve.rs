@@ -1,6 +1,6 @@
-//! Names to addresses. Visitors who want the same name at the same time wait for one answer: the
-//! resolver blocks a thread, of which a worker has few, and a name server that does not answer
-//! shall hold up its own name and no other.
+//! Resolves names to addresses. Visitors that ask for the same name at the same time share one
+//! lookup. The resolver blocks a thread, and a worker has few threads for it. A name server that
+//! does not answer must therefore delay only its own name.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::DialError;
 
-/// What the resolver said, in a form that many can have.
+/// The result of a lookup in a form that can be cloned for each visitor.
 type Answer = Result<Vec<IpAddr>, Failure>;
 
 #[derive(Clone, Debug)]
@@ -23,12 +23,12 @@ struct Failure {
 }
 
 thread_local! {
-    /// The names that are being asked for, on this worker. Nothing is kept of an answer: the
-    /// resolver knows for how long it is true.
+    /// The lookups under way on this worker, by name. No answer is cached here, because only the
+    /// resolver knows how long an answer is valid.
     static ASKED: RefCell<HashMap<String, watch::Receiver<Option<Answer>>>> = RefCell::default();
 }
 
-/// The addresses of a host, at least one.
+/// Resolves `host` to at least one address.
 pub(super) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
@@ -44,8 +44,9 @@ pub(super) async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Di
     Ok(found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect())
 }
 
-/// The answer of a lookup that goes on, else of `look_up`. It is a task of its own, and ends with
-/// the resolver: that an asker has left frees no thread.
+/// Joins the lookup of `host` that is under way, or starts `look_up`. The lookup is a task of its
+/// own and ends with the resolver, because a visitor that leaves does not free the resolver's
+/// thread.
 async fn shared<F>(host: &str, look_up: F) -> io::Result<Vec<IpAddr>>
 where
     F: AsyncFnOnce(&str) -> io::Result<Vec<IpAddr>> + 'static,
@@ -64,7 +65,7 @@ where
     let (tell, answer) = watch::channel(None);
     ASKED.with_borrow_mut(|asked| asked.insert(host.clone(), answer.clone()));
     tokio::task::spawn_local(async move {
-        // Also when this task dies with its runtime, or panics.
+        // The guard also runs when this task panics or dies with its runtime.
         let _forget = Forget(&host);
         let found = look_up(&host).await;
         tell.send_replace(Some(found.map_err(Failure::new)));
@@ -76,7 +77,7 @@ struct Forget<'a>(&'a str);
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        // Gone with the thread's other locals, perhaps.
+        // The thread may have destroyed this thread-local already.
         let _ = ASKED.try_with(|asked| asked.borrow_mut().remove(self.0));
     }
 }
@@ -86,7 +87,7 @@ impl Failure {
         Self { errno: error.raw_os_error(), kind: error.kind(), text: error.to_string() }
     }
 
-    /// The error once more, with the number that tells what to do about it.
+    /// Rebuilds the error with its error number, from which the reset code is derived.
     fn again(self) -> io::Error {
         match self.errno {
             Some(errno) => io::Error::from_raw_os_error(errno),
@@ -124,7 +125,7 @@ mod tests {
         let begin = Instant::now();
         LocalSet::new()
             .run_until(async {
-                // Whoever has left leaves no second lookup behind.
+                // A visitor that has left causes no second lookup.
                 let impatient: Vec<_> = (0..40).map(|_| ask(Duration::from_secs(10))).collect();
                 for one in impatient {
                     assert!(one.await.unwrap().is_err());
@@ -134,7 +135,7 @@ mod tests {
                     assert_eq!(one.await.unwrap().unwrap().unwrap(), [HERE]);
                 }
                 assert_eq!((lookups.get(), begin.elapsed().as_secs()), (1, 60));
-                // Nothing is kept.
+                // No answer is cached: the next visitor starts a new lookup.
                 assert!(ask(Duration::MAX).await.unwrap().is_ok());
                 assert_eq!((lookups.get(), begin.elapsed().as_secs()), (2, 120));
             })

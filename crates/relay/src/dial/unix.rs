@@ -1,4 +1,4 @@
-//! Connecting to a Unix socket: nothing to resolve, nothing to race.
+//! Connects to a Unix socket, which needs no resolution and no race.
 
 use std::ffi::OsString;
 use std::io;
@@ -8,11 +8,12 @@ use proto::UnixAddr;
 use tokio::net::UnixStream;
 use tokio::time::sleep;
 
-/// A listener whose queue is full refuses with EAGAIN and wakes nobody when there is room again
-/// (connect(2)); TCP would retransmit. Short beside the time a busy service takes for a request.
+/// The pause before connecting again to a listener whose queue is full. The system refuses with
+/// EAGAIN and wakes nobody when the queue has room again (connect(2)); TCP would retransmit. The
+/// pause is short beside the time that a busy service takes for a request.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The caller has a deadline.
+/// Connects to `address`. The caller sets the deadline.
 pub(super) async fn connect(address: &UnixAddr) -> io::Result<UnixStream> {
     let path = match address.abstract_name() {
         Some(name) => OsString::from(format!("\0{name}")),

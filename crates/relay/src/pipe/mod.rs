@@ -1,9 +1,9 @@
-//! A stream's socket, in two halves that share it on one thread.
+//! The socket of a stream, in two halves that share the socket on one thread.
 //!
-//! [`Pipe`] is what the link sees: it takes bytes and tries to write them at once. [`Pump`] is the
-//! one task of the stream: it reads the socket, writes what the socket refused, and decides how
-//! the connection ends. Whatever the link says is noted in the pipe and acted upon by the pump, so
-//! the socket is shut down, reset and closed in one place only.
+//! [`Pipe`] is the half that the link calls: it takes bytes and tries to write them at once.
+//! [`Pump`] is the only task of the stream: it reads the socket, writes the bytes that the socket
+//! did not take, and decides how the connection ends. The pipe only notes the link's commands and
+//! the pump carries them out. So the socket is shut down, reset and closed in one place only.
 
 mod pump;
 mod queue;
@@ -25,28 +25,29 @@ use crate::{Settings, Socket};
 pub(crate) use pump::Pump;
 use queue::Queue;
 
-/// The socket side of a stream. Idle it holds no buffer: 120 bytes and the socket.
+/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 120 bytes and
+/// the socket.
 pub(crate) struct Pipe {
-    /// `None` while it is being dialled and after the end. Shared, because the watch for errors
-    /// borrows it for as long as it waits.
+    /// `None` during the dial and after the end. The socket is shared, because the watch for errors
+    /// borrows it while it waits.
     socket: RefCell<Option<Rc<Socket>>>,
     queue: RefCell<Queue>,
-    /// The task that looks after this stream: the dial, then the pump.
+    /// The task of this stream: first the dial, then the pump.
     waker: Cell<Option<Waker>>,
     settings: Rc<Settings>,
     reset: Cell<Option<ResetCode>>,
     finish: Cell<bool>,
     stop: Cell<bool>,
-    /// No byte will be written any more: what still arrives is thrown away.
+    /// Writing has ended: the pipe throws away all further bytes.
     deaf: Cell<bool>,
-    /// A byte moved since the watchdog last looked.
+    /// A byte moved since the watchdog last checked.
     active: Cell<bool>,
-    /// A byte came from the other side: it serves the stream.
+    /// A byte came from the far side, so the far side serves the stream.
     is_served: Cell<bool>,
 }
 
 impl Pipe {
-    /// A pipe whose socket is yet to be dialled: bytes queue until [`Pipe::connect`].
+    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`].
     pub(crate) fn new(settings: Rc<Settings>) -> Rc<Self> {
         settings.stats.enter();
         Rc::new(Self {
@@ -78,7 +79,7 @@ impl Pipe {
         self.reset.get().is_some()
     }
 
-    /// The task to wake from now on.
+    /// Sets the task that the pipe wakes.
     pub(crate) fn park(&self, waker: &Waker) {
         let mut mine = self.waker.take();
         match &mut mine {
@@ -88,8 +89,8 @@ impl Pipe {
         self.waker.set(mine);
     }
 
-    /// Closes the socket and lets everything go; the link may hold the pipe a little longer.
-    /// With `abort` the far end of a TCP socket sees RST, otherwise whatever close(2) sends.
+    /// Closes the socket and frees queue and waker; the link may hold the pipe a little longer.
+    /// With `abort` the far end of a TCP socket sees RST, otherwise the end that close(2) sends.
     pub(crate) fn close(&self, abort: bool) {
         self.deaf.set(true);
         self.waker.take();
@@ -101,10 +102,10 @@ impl Pipe {
         }
     }
 
-    /// The far side could not or would not serve the stream: counted, and told now and then.
+    /// Counts a stream that the far side refused, and logs refusals at most once per period.
     fn note_refusal(&self, code: ResetCode) {
         if self.is_served.get() {
-            // It ends for that reason, and was not refused.
+            // A stream that was served ends with this code and was not refused.
             return;
         }
         match code {
@@ -219,10 +220,10 @@ mod tests {
 
     #[test]
     fn an_idle_stream_is_small() {
-        // One idle visitor may cost 1 KiB of RSS in all: two state structs of the link, the
+        // One idle visitor may cost 1 KiB of RSS in all. The two state structs of the link, the
         // socket's registration in tokio (about 350 bytes) and the task's header take the rest.
         assert!(size_of::<Pipe>() <= 128, "{}", size_of::<Pipe>());
-        // 40 where nothing needs tokio's runtime of several threads, as the daemon does.
+        // The size is 40 in a build without tokio's multi-thread runtime, such as the daemon's.
         assert!(size_of::<Socket>() <= 48, "{}", size_of::<Socket>());
         assert!(size_of::<Pump>() <= 64, "{}", size_of::<Pump>());
     }

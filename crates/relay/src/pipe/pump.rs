@@ -1,5 +1,5 @@
-//! The one task of a stream, a hand-written future: as an `async fn` its parked state would be
-//! several times as large.
+//! The pump, the only task of a stream. It is a hand-written future, because the parked state of an
+//! `async fn` would be several times as large.
 //!
 //! ```text
 //!   reading:  Open ──EOF──────────────> Ended    inlet.finish
@@ -29,26 +29,27 @@ use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use crate::{Permit, Socket};
 
-/// Bytes moved per direction and poll before others have their turn: 256 KiB take some 50 µs, the
-/// time a neighbour may have to wait. tokio's own budget does not count these calls' bytes.
+/// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
+/// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
+/// bytes of these calls.
 const BUDGET: usize = 256 << 10;
 
-/// Reads per poll, for streams that bring few bytes each time.
+/// Reads per poll. The limit matters for a stream that brings few bytes per read.
 const FRAMES: usize = 64;
 
-/// How long a socket whose bytes nobody wants stays open after the last answer was written.
-/// Closing at once would send RST, which makes the system drop that answer where it is not yet
-/// acknowledged (RFC 9112 section 9.6). As long as nginx lingers.
+/// The time for which a socket stays open after the last answer was written, when the peer wants no
+/// more of its bytes. Closing at once would send RST, on which the client's system drops an answer
+/// that it has not acknowledged (RFC 9112 section 9.6). nginx lingers for the same time.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// How much is read and thrown away meanwhile, to see the end of a socket that ends soon. One that
-/// goes on sending is left to its full window: an aborted download costs no further work.
+/// Bytes that the pump reads and throws away meanwhile, to see the end of a socket that ends soon.
+/// A socket that sends more fills its window and stops: an aborted download costs no further work.
 const DISCARD: usize = 256 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reading {
     Open,
-    /// The peer wants no more; the socket may have more.
+    /// The peer wants no more bytes; the socket may have more.
     Stopped,
     Ended,
 }
@@ -56,32 +57,32 @@ enum Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writing {
     Open,
-    /// The socket takes no more.
+    /// The socket takes no more bytes.
     Broken,
-    /// FIN is on its way.
+    /// The system sends FIN.
     Ended,
 }
 
-/// Why reading paused.
+/// The reason why reading paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
-    /// Nothing there; the task is woken by the socket.
+    /// The socket has no bytes; the socket wakes the task.
     Empty,
-    /// No room in the link; the task is woken by it.
+    /// The link has no room; the link wakes the task.
     Stalled,
-    /// The budget is spent; others first.
+    /// The budget is spent; other tasks run first.
     Budget,
     /// The direction has ended.
     Ended,
 }
 
-/// Moves the bytes of one stream until both directions have ended. Dropped before that, it aborts
-/// both the socket and the stream.
+/// Moves the bytes of one stream until both directions have ended. A pump that is dropped earlier
+/// aborts both the socket and the stream.
 pub(crate) struct Pump {
     pipe: Rc<Pipe>,
     inlet: Box<dyn Inlet>,
-    /// Waits for an error of the socket. Asked only while the socket is not read; made by the first
-    /// stall and kept for the next one.
+    /// Waits for an error of the socket. The pump polls it only while it does not read the socket.
+    /// The first stall makes the future, and later stalls use it again.
     watch: Option<LocalFuture<'static, ()>>,
     watchdog: Option<Box<Watchdog>>,
     _permit: Option<Permit>,
@@ -92,7 +93,7 @@ pub(crate) struct Pump {
 }
 
 impl Pump {
-    /// A pump for a connected pipe; to be spawned on the thread of its link.
+    /// Makes the pump of a connected pipe. The caller spawns it on the thread of its link.
     pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
         Self {
             pipe,
@@ -107,8 +108,8 @@ impl Pump {
         }
     }
 
-    /// Writes what is queued, then the FIN that was asked for. Returns whether more is to be
-    /// written than the budget allows.
+    /// Writes the queued bytes, then the FIN that the link asked for. Returns true when the budget
+    /// ended before the queue was empty.
     fn write(&mut self, socket: &Socket, cx: &mut Context<'_>) -> bool {
         if self.writing != Writing::Open {
             return false;
@@ -146,7 +147,8 @@ impl Pump {
         !broken && left && written >= BUDGET
     }
 
-    /// Reads while there is room, bytes and budget. An error of the socket is `Err`.
+    /// Reads as long as the link has room, the socket has bytes and the budget lasts. `Err` is an
+    /// error of the socket.
     fn read(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Result<Pause, ()> {
         if self.reading == Reading::Open && self.pipe.stop.get() {
             self.reading = Reading::Stopped;
@@ -155,7 +157,7 @@ impl Pump {
         if self.reading != Reading::Open {
             return Ok(Pause::Ended);
         }
-        // Taken when there is something to read: an idle or stalled stream holds none.
+        // Only a read takes a buffer from the pool: an idle or stalled stream holds no buffer.
         let mut buffer = BytesMut::new();
         let pause = self.read_into(&mut buffer, socket, cx);
         pool::give(buffer);
@@ -189,7 +191,8 @@ impl Pump {
             buffer.resize(HEAD_ROOM, 0);
             let limit = room.min(wanted - HEAD_ROOM);
             match socket.read(buffer, limit) {
-                // Readiness was cleared: the next poll_read_ready waits for news.
+                // The empty read cleared the readiness: the next `poll_read_ready` waits for new
+                // bytes.
                 Ok(None) => buffer.clear(),
                 Ok(Some(0)) => {
                     self.reading = Reading::Ended;
@@ -210,9 +213,9 @@ impl Pump {
         }
     }
 
-    /// Ends both directions, a TCP socket by RST.
+    /// Aborts both directions. A TCP socket ends with RST.
     fn abort(&mut self, code: ResetCode) -> Poll<()> {
-        // All of this is a no-op for a direction that has ended already.
+        // A direction that has ended already is left alone.
         if self.reading == Reading::Open {
             self.inlet.reset(code);
         }
@@ -230,16 +233,16 @@ impl Pump {
         Poll::Ready(())
     }
 
-    /// A reset by the peer ends the connection, with one exception: when we told the peer to stop
-    /// because the socket takes no more, its reset is merely the answer, and what the socket still
-    /// has to say is to be read. A link that ends is no answer.
+    /// Whether a reset by the peer ends the connection. There is one exception: after the socket
+    /// broke, the pump told the peer to stop, and the peer's reset is the answer to that. The
+    /// socket is then still read to its end. The end of a link is never such an answer.
     fn aborted_by_peer(&self) -> bool {
         let of_link = |code| matches!(code, ResetCode::Shutdown | ResetCode::Internal);
         self.pipe.reset.get().is_some_and(|code| self.writing != Writing::Broken || of_link(code))
     }
 
-    /// Whether the socket failed while it is not read. One that takes no more bytes has failed
-    /// already and is only read to its end.
+    /// Whether the socket failed while the pump does not read it. A socket that takes no more bytes
+    /// has failed already, and the pump only reads it to its end.
     fn failed(&mut self, socket: &Rc<Socket>, cx: &mut Context<'_>) -> bool {
         if self.writing == Writing::Broken {
             self.watch = None;
@@ -252,7 +255,7 @@ impl Pump {
         watch.as_mut().poll(cx).is_ready()
     }
 
-    /// Whether nothing moved for as long as is allowed in the present state.
+    /// Whether no byte moved for the time-out of the present state.
     fn overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let timeouts = &self.pipe.settings.timeouts;
         let lingering = self.lingering();
@@ -277,7 +280,8 @@ impl Pump {
         self.reading == Reading::Stopped && self.writing == Writing::Ended
     }
 
-    /// Reads and throws away a bounded amount, to see the end of the socket.
+    /// Reads and throws away at most [`DISCARD`] bytes and one buffer, to see the end of the
+    /// socket.
     fn discard(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Pause {
         let mut buffer = BytesMut::new();
         let pause = loop {
@@ -295,7 +299,7 @@ impl Pump {
             buffer.clear();
             match socket.read(&mut buffer, DISCARD) {
                 Ok(Some(0)) | Err(_) => break Pause::Ended,
-                // The limit and one buffer more are far below the end of u32.
+                // The limit plus one buffer is far below `u32::MAX`.
                 Ok(n) => self.discarded += n.unwrap_or(0) as u32,
             }
         };
@@ -357,7 +361,7 @@ impl Future for Pump {
 
 impl Drop for Pump {
     fn drop(&mut self) {
-        // After the end there is nothing left to close.
+        // A pump that ended has closed the pipe already, and the second call changes nothing.
         self.watch = None;
         self.pipe.close(true);
     }

@@ -1,5 +1,6 @@
-//! Bytes of a stream that its socket did not take at once. Bounded by the credit that the link
-//! granted, in memory too: what the queue pins is at most a few times what it holds.
+//! The bytes of a stream that its socket did not take at once. The credit that the link granted
+//! bounds the queue, and its memory as well: the buffers that the queue pins are at most a few
+//! times the size of its bytes.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,16 +10,17 @@ use net::{gather, pool};
 
 use crate::Socket;
 
-/// A slice below this is copied out of the read buffer it was cut from. The buffers of a carrier
-/// that serves several streams are 64 KiB, so a slice that stays pins at most four times its size;
-/// 512 KiB buffers occur when one stream is alone, and then its slices are most of them. Copying
-/// 16 KiB takes about a microsecond, the write that follows several.
+/// Slices below this size are copied out of their read buffer. A carrier that serves several
+/// streams has buffers of 64 KiB, so a slice that is kept pins at most four times its size. Buffers
+/// of 512 KiB occur when one stream is alone, and then most of the buffer consists of slices of
+/// that stream. Copying 16 KiB takes about a microsecond; the write that follows takes several.
 const COPY_BELOW: usize = 16 << 10;
 
-/// Copied slices are joined up to this size: a flood of one-byte frames costs one byte each.
+/// Copied slices are joined up to this size, so in a flood of one-byte frames each frame costs one
+/// byte.
 const JOIN_UP_TO: usize = 64 << 10;
 
-/// First the chunks, then the tail of joined copies.
+/// The queue holds first the chunks, then the tail of joined copies.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     chunks: VecDeque<Bytes>,
@@ -42,7 +44,8 @@ impl Queue {
         }
     }
 
-    /// Writes what the socket takes in one call; `None` when it is full. The queue is not empty.
+    /// Writes the bytes that the socket takes in one call; `None` when the socket is full. The
+    /// queue must not be empty.
     pub(crate) fn write(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
         let mut slices = [IoSlice::new(&[]); gather::MOST];
         let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
@@ -53,7 +56,7 @@ impl Queue {
         Ok(written)
     }
 
-    /// Throws everything away and returns how many bytes that was.
+    /// Throws all bytes away and returns their number.
     pub(crate) fn clear(&mut self) -> usize {
         let bytes = self.tail.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
         *self = Self::default();

@@ -1,20 +1,22 @@
-//! How much to read at once: small streams stay small, a bulk stream alone reads 512 KiB.
+//! The size of the next read. Streams with little data use small buffers; a bulk stream that is
+//! alone reads 512 KiB at once.
 
-/// Whole buffers of `net::pool`, head room included.
+/// Sizes of the buffers of `net::pool`, head room included.
 const SIZES: [usize; 3] = [16 << 10, 64 << 10, 512 << 10];
 
-/// Grows while reads fill the buffer, shrinks when they leave most of it empty.
+/// The read size: it grows while reads fill the buffer, and shrinks when reads leave most of it
+/// empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadSize(u8);
 
 impl ReadSize {
-    /// Bytes of buffer for the next read when at most `room` bytes of payload may be sent. A room
-    /// of exactly a pooled size takes that size (and the frame gets shorter by its head).
+    /// The buffer size for the next read when at most `room` bytes of payload may be sent. A room
+    /// of exactly a pooled size takes a buffer of that size, and the frame is shorter by its head.
     pub(super) fn wanted(self, room: usize) -> usize {
         SIZES[usize::from(self.0)].min(room.max(SIZES[0]))
     }
 
-    /// Learns from a read of `read` bytes into `space`.
+    /// Adapts the size to a read of `read` bytes into `space` bytes.
     pub(super) fn adapt(&mut self, read: usize, space: usize) {
         if read >= space {
             self.0 = (self.0 + 1).min(SIZES.len() as u8 - 1);

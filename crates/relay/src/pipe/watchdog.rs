@@ -1,5 +1,5 @@
-//! Notices that a stream moved no byte for too long. Exists only while such a limit is in force,
-//! so an idle stream without one has no timer.
+//! Notices that a stream moved no byte for too long. A watchdog exists only while a time-out is in
+//! force, so an idle stream without a time-out has no timer.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The period is looked at in so many parts: bytes only set a flag, and the limit is kept to
-/// within a quarter. Reading the clock for every frame would cost more than it tells.
+/// The watchdog checks a flag this many times per period. A byte only sets the flag, because
+/// reading the clock for every frame would cost more than it gives. The time-out is exact to a
+/// quarter of the period.
 const PARTS: u32 = 4;
 
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl Watchdog {
         self.period
     }
 
-    /// Ready when `active` stayed false for the period; clears it at every look.
+    /// Ready when `active` stayed false for the period. Every check clears `active`.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, active: &Cell<bool>) -> Poll<()> {
         while self.sleep.as_mut().poll(cx).is_ready() {
             self.quiet = if active.take() { 0 } else { self.quiet + 1 };

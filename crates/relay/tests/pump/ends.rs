@@ -1,4 +1,4 @@
-//! How connections end: every kind of end on one side is the same kind on the other.
+//! The ends of connections: every kind of end on one side arrives as the same kind on the other.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
@@ -195,7 +195,7 @@ fn an_answer_survives_a_service_that_does_not_read_its_request() {
             socket.write_all(&[7; 1 << 20]).await.unwrap();
             socket.shutdown().await.unwrap();
             tokio::time::sleep(Duration::from_millis(300)).await;
-            // Closing with bytes unread sends RST.
+            // Closing a socket with unread bytes sends RST.
             Ended { received: Digest::default(), clean: true }
         })
         .unwrap();
@@ -241,8 +241,8 @@ fn a_service_whose_download_is_aborted_by_a_plain_close_does_not_send_on() {
         .await;
         rig.settled().await;
         assert!(!origin.wait_ended(1, DEADLINE).unwrap()[0].clean);
-        // What socket buffers, the window and the bounded discarding take; a loopback at full
-        // speed moves gigabytes while the socket lingers.
+        // The bound covers the socket buffers, the window and the bounded discarding. A loopback at
+        // full speed would move gigabytes while the socket lingers.
         assert!(sent.load(Ordering::Relaxed) < 100 * MB, "{sent:?}");
     });
 }

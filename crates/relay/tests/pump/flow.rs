@@ -1,4 +1,4 @@
-//! Flow: what one stream may hold, and what its neighbours feel of it.
+//! Flow control: how much memory one stream may hold, and how it affects other streams of the link.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -79,8 +79,8 @@ fn http_passes_with_keep_alive_and_chunks() {
     });
 }
 
-/// Fills a stream whose reader hardly reads, and shows that a neighbour on the same link gets a
-/// transfer through meanwhile.
+/// Fills a stream whose reader hardly reads, and shows that a transfer of another stream on the
+/// same link completes meanwhile.
 fn neighbour_of(stuck: Origin) {
     run(async move {
         let (window, frame) = (WINDOW, FRAME);
@@ -89,7 +89,7 @@ fn neighbour_of(stuck: Origin) {
         let other = Rig::with(good.address(), window, frame, Timeouts::default(), None);
         let stalled = tokio::task::spawn_local(visit(rig.address, |socket| {
             socket.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-            // Ends with the time-out: nobody takes so much.
+            // The call ends with the time-out, because the far end never takes this many bytes.
             let _ = send(&socket, 1 << 30);
             socket
         }));
@@ -100,7 +100,8 @@ fn neighbour_of(stuck: Origin) {
         assert!(rig.link.max_queued() <= window, "{}", rig.link.max_queued());
         assert_eq!(rig.visitors.stats.live(), 1);
         crate::rig::reset(socket);
-        // Noticed with no credit left, while nothing can be sent to the visitor.
+        // The visitor's pump has no credit left to read with, and no bytes to write. It must notice
+        // the reset all the same.
         until(|| rig.visitors.stats.live() == 0).await;
         rig.settled().await;
     });

@@ -1,4 +1,4 @@
-//! Time-outs and what ends while it begins.
+//! Time-outs, and streams that end while they begin.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr};
@@ -29,7 +29,7 @@ fn a_half_closed_stream_without_bytes_is_aborted_in_time() {
     });
 }
 
-/// Moves the clock until `condition` holds; it stands while a blocking task runs.
+/// Advances the clock until `condition` holds. The clock stands still while a blocking task runs.
 async fn advance_until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -45,7 +45,7 @@ fn a_reset_after_the_visitors_half_close_reaches_the_service() {
         let origin = Origin::start(|mut socket| async move {
             let mut all = Vec::new();
             socket.read_to_end(&mut all).await.unwrap();
-            // The answer nobody waits for: sent until somebody says so.
+            // The client wants no answer; the service sends it until the socket fails.
             while socket.write_all(&[0; 1000]).await.is_ok() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -1,5 +1,6 @@
-//! A link in memory: credit, frames and one ordered carrier, nothing else. Streams of both ends
-//! live on the thread of the test, and events travel one turn of the runtime later, as they would.
+//! A link in memory: credit, frames and one ordered carrier, nothing else. The streams of both ends
+//! live on the thread of the test. Events arrive one turn of the runtime later, as over a real
+//! link.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -52,7 +53,8 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// `window` bytes of credit per direction and frames up to `frame`.
+    /// Makes a link with `window` bytes of credit per direction and frames of at most `frame`
+    /// bytes.
     pub(crate) fn new(window: usize, frame: usize, accept: Accept) -> Rc<Self> {
         let link = Rc::new(Self {
             window,
@@ -68,12 +70,12 @@ impl Link {
         link
     }
 
-    /// The fullest that any outlet's queue has been.
+    /// The largest number of bytes that any outlet's queue has held.
     pub(crate) fn max_queued(&self) -> usize {
         self.max_queued.get()
     }
 
-    /// The link ends under its streams.
+    /// Ends the link while its streams live.
     pub(crate) fn kill(&self) {
         let streams: Vec<_> = self.streams.take().iter().filter_map(Weak::upgrade).collect();
         for stream in streams {

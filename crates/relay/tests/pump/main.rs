@@ -1,4 +1,4 @@
-//! Two pumps, a link in memory between them, and real sockets at both ends.
+//! Tests of two pumps with a link in memory between them, and real sockets at both ends.
 
 #![allow(
     clippy::unwrap_used,

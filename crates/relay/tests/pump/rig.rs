@@ -1,5 +1,5 @@
-//! What every test here stands on: a listener for visitors and a dialler of targets, joined by a
-//! link in memory, all on one thread with real sockets at both ends.
+//! The rig of the tests in this folder: a listener for visitors and a dialler of targets, joined by
+//! a link in memory, all on one thread with real sockets at both ends.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
@@ -16,10 +16,10 @@ use testkit::origins::{Digest, Pattern};
 
 use super::link::{Link, Opener};
 
-/// Far beyond what anything here takes, so that only a hang meets it.
+/// The deadline of a test, far longer than any test takes, so that only a hang reaches it.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Credit and frames of a link in everyday use.
+/// The usual credit and frame size of a link.
 pub(crate) const WINDOW: usize = 256 << 10;
 pub(crate) const FRAME: usize = 64 << 10;
 
@@ -28,7 +28,7 @@ pub(crate) struct Rig {
     pub(crate) link: Rc<Link>,
     pub(crate) visitors: Rc<Settings>,
     pub(crate) targets: Rc<Settings>,
-    /// For another listener that leads to the same target.
+    /// The handler for a further listener that leads to the same target.
     pub(crate) door: Rc<dyn Handler>,
     _listening: Listening,
 }
@@ -79,7 +79,7 @@ impl Rig {
         visit(self.address, f).await
     }
 
-    /// Waits until no stream is left on either side.
+    /// Waits until neither side has a stream left.
     pub(crate) async fn settled(&self) {
         until(|| self.visitors.stats.live() == 0 && self.targets.stats.live() == 0).await;
     }
@@ -110,12 +110,12 @@ impl Handler for Visitors {
     }
 }
 
-/// Runs a test on a worker's kind of runtime.
+/// Runs a test on the same kind of runtime as a worker's.
 pub(crate) fn run(test: impl Future<Output = ()>) {
     on_runtime(tokio::runtime::Builder::new_current_thread().enable_all(), test);
 }
 
-/// The same with a clock that jumps over every wait.
+/// Runs a test with a paused clock, which jumps over every wait.
 pub(crate) fn run_paused(test: impl Future<Output = ()>) {
     on_runtime(tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true), test);
 }
@@ -138,7 +138,7 @@ pub(crate) async fn visit<T: Send + 'static>(
     tokio::task::spawn_blocking(visit).await.unwrap()
 }
 
-/// Polls `condition` in real time, whatever the runtime's clock does.
+/// Polls `condition` in real time, also under a paused clock.
 pub(crate) async fn until(condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -159,7 +159,7 @@ pub(crate) fn send(mut socket: impl Write, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads to the end.
+/// Reads to the end of the socket.
 pub(crate) fn receive(mut socket: impl Read) -> io::Result<Digest> {
     let mut digest = Digest::default();
     let mut buffer = vec![0; 64 << 10];
@@ -171,7 +171,7 @@ pub(crate) fn receive(mut socket: impl Read) -> io::Result<Digest> {
     }
 }
 
-/// Sends and receives at the same time; half-closes after sending.
+/// Sends and receives at the same time; half-closes the socket after sending.
 pub(crate) fn exchange(socket: &std::net::TcpStream, length: u64) -> io::Result<Digest> {
     let sending = socket.try_clone()?;
     let sender = std::thread::spawn(move || {
@@ -183,7 +183,7 @@ pub(crate) fn exchange(socket: &std::net::TcpStream, length: u64) -> io::Result<
     Ok(received)
 }
 
-/// Closes by RST.
+/// Closes the socket with RST.
 pub(crate) fn reset(socket: std::net::TcpStream) {
     socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
 }

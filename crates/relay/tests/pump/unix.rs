@@ -1,4 +1,5 @@
-//! Unix sockets at either end: the same bytes, the same half-close, and what becomes of an abort.
+//! Unix sockets at either end: the same bytes, the same half-close, and the end that an abort
+//! causes.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -20,7 +21,7 @@ use crate::rig::{DEADLINE, FRAME, Rig, WINDOW, receive, run, run_paused, send, u
 
 const MB: u64 = 1_000_000;
 
-/// Where the sockets of one test lie.
+/// The folder of the sockets of one test.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -46,7 +47,7 @@ fn door(rig: &Rig, path: &Path) -> ListeningUnix {
     listen_unix(listener, "test", Rc::clone(&rig.door), Room::default()).unwrap()
 }
 
-/// A service for one visitor.
+/// Runs a service for one visitor.
 fn serve<T: Send + 'static>(
     listener: UnixListener,
     f: impl FnOnce(UnixStream) -> T + Send + 'static,
@@ -77,7 +78,7 @@ fn half_close_is_kept_both_ways_between_unix_sockets() {
     run(async {
         let place = Place::new();
         let (front, back) = (place.path("front"), place.path("back"));
-        // First the visitor ends and reads on, then the service.
+        // In the first round the visitor ends first and reads on, in the second the service.
         for visitor_first in [true, false] {
             let ends_first = |socket: UnixStream| -> Digest {
                 send(&socket, 10 * MB).unwrap();
@@ -229,8 +230,8 @@ fn a_name_without_a_file_is_reached_too() {
     });
 }
 
-/// A descriptor ends the read(2) that meets it, although more bytes wait behind it: a short read
-/// does not mean that nothing is left.
+/// A passed descriptor ends the read(2) that meets it, although more bytes follow. So a short read
+/// does not mean that the socket is empty.
 #[test]
 fn bytes_behind_a_passed_descriptor_arrive() {
     run(async {
@@ -243,7 +244,7 @@ fn bytes_behind_a_passed_descriptor_arrive() {
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(&fds)));
             sendmsg(&socket, &[IoSlice::new(b"one")], &mut ancillary, SendFlags::empty()).unwrap();
             socket.write_all(b"two").unwrap();
-            // Nothing more happens here that could wake the reader.
+            // No later event could wake the reader here.
             socket.read_exact(&mut [0]).unwrap();
         });
         let rig = rig(place.target("back"));
