@@ -1,7 +1,7 @@
-//! How fast and how dear one bulk stream over a carrier is: two threads over loopback.
+//! Measures throughput and CPU cost of one bulk stream over a carrier: two threads over loopback.
 //!
-//! `cargo run --profile bench -p transport-tcp --example tls_bulk [tls|tcp] [GB]` prints Gbit/s
-//! and CPU-seconds per GB of both ends together.
+//! `cargo run --profile bench -p transport-tcp --example tls_bulk [tls|tcp] [GB]` prints Gbit/s and
+//! CPU-seconds per GB of both ends together.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 
@@ -19,7 +19,7 @@ use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Dialer, Listener};
 use transport_tcp::{TcpDialer, TcpListener, TlsClient};
 
-/// One frame, as a stream that is alone sends it.
+/// The frame size of a stream that is alone.
 const FRAME: usize = 64 << 10;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -87,7 +87,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// CPU time of this process, user and system, in seconds (proc(5), 100 ticks a second).
+/// The CPU time of this process, user and system, in seconds (proc(5), 100 ticks per second).
 fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("stat")?.1;

@@ -1,4 +1,4 @@
-//! Dials carriers.
+//! The dialer of `tcp://` and `tls://` carriers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::proxy::Via;
 use crate::socket::Socket;
 use crate::tls::{self, Speech};
 
-/// How a dialer of `tls://` knows the server.
+/// The TLS settings of a dialer, with the name of the server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    /// From [`::tls::client_config`], with the ALPN of what is spoken inside.
+    /// The configuration, from [`::tls::client_config`], with the ALPN of the protocol inside TLS.
     pub config: Arc<ClientConfig>,
-    /// The name the certificate must be for and the SNI to send, from
-    /// [`::tls::server_name`]: the host of the URL, or `tls.sni`.
+    /// The name that the certificate must have, which is also the SNI. [`::tls::server_name`] makes
+    /// it from the host of the URL or from `tls.sni`.
     pub name: ServerName<'static>,
 }
 
-/// A dialer of `tcp://`, or of `tls://` when it knows the server.
+/// A dialer of `tls://` with a [`TlsClient`], and of `tcp://` without.
 #[derive(Clone, Debug)]
 pub struct TcpDialer {
     tls: Option<TlsClient>,
@@ -32,19 +32,20 @@ pub struct TcpDialer {
 }
 
 impl TcpDialer {
-    /// A dialer of `tls://` with `Some`, of `tcp://` with `None`.
+    /// Makes a dialer of `tls://` for `Some`, and of `tcp://` for `None`.
     #[must_use]
     pub const fn new(tls: Option<TlsClient>) -> Self {
         Self { tls, speech: Speech::Tunnel, via: None }
     }
 
-    /// With TLS, the server has to speak this inside; [`Speech::Tunnel`] where nothing is said.
+    /// Sets the protocol that the server must speak inside TLS. The default is [`Speech::Tunnel`].
     #[must_use]
     pub fn speaking(self, speech: Speech) -> Self {
         Self { speech, ..self }
     }
 
-    /// What is dialled is a proxy, which is asked for the server.
+    /// Sets the proxy at the dialled address. The dialer asks the proxy for a connection to the
+    /// server.
     #[must_use]
     pub fn through(self, via: Option<Via>) -> Self {
         Self { via, ..self }

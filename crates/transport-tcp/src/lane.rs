@@ -1,4 +1,4 @@
-//! The lane of `tcp://`: the socket itself. It holds no byte and no buffer.
+//! The lane of `tcp://`: the bare socket. The lane holds no byte and no buffer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -68,7 +68,7 @@ impl Lane for TcpLane {
     }
 }
 
-/// Pops empty frames at the front. Returns 0, what they amount to.
+/// Removes empty frames from the front. Returns 0, the number of bytes in them.
 fn drop_empty(frames: &mut VecDeque<Bytes>) -> usize {
     while frames.front().is_some_and(Bytes::is_empty) {
         frames.pop_front();

@@ -1,8 +1,8 @@
-//! The transports over TCP: `tls://` (TLS 1.3) and `tcp://` (none).
+//! The transports over TCP: `tls://` (TLS 1.3) and `tcp://` (no TLS).
 //!
-//! [`TcpListener`] and [`TcpDialer`] make carriers of one lane each; with a rustls configuration
-//! from [`::tls`] the lane is sealed, without it is the bare socket. The listener accepts
-//! and nothing else; shaking hands is the caller's task and deadline.
+//! [`TcpListener`] and [`TcpDialer`] make carriers of one lane each. With a rustls configuration
+//! from [`::tls`] the lane is encrypted, without one the lane is the bare socket. The listener only
+//! accepts; the caller runs the handshake in its own task with its own deadline.
 
 mod dialer;
 mod lane;

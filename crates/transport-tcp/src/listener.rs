@@ -1,4 +1,4 @@
-//! Accepts carriers.
+//! The listener of `tcp://` and `tls://` carriers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::lane::TcpLane;
 use crate::socket::Socket;
 use crate::tls::{self, Speech};
 
-/// A listener of `tcp://`, or of `tls://` when it has a configuration.
+/// A listener of `tls://` with a TLS configuration, and of `tcp://` without.
 #[derive(Debug)]
 pub struct TcpListener {
     inner: tokio::net::TcpListener,
@@ -24,8 +24,8 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Takes one non-blocking listener of [`net::listen_group`] into the runtime of this
-    /// thread.
+    /// Makes a listener in the runtime of this thread from a non-blocking listener of
+    /// [`net::listen_group`].
     pub fn new(
         listener: std::net::TcpListener,
         tls: Option<Current<ServerConfig>>,
@@ -35,7 +35,7 @@ impl TcpListener {
         Ok(Self { inner, local, tls, speech: Speech::Tunnel })
     }
 
-    /// With TLS, clients have to speak this inside; [`Speech::Tunnel`] where nothing is said.
+    /// Sets the protocol that clients must speak inside TLS. The default is [`Speech::Tunnel`].
     #[must_use]
     pub fn speaking(self, speech: Speech) -> Self {
         Self { speech, ..self }
@@ -47,7 +47,8 @@ impl Listener for TcpListener {
         let (stream, remote) = loop {
             match ready!(self.inner.poll_accept(cx)) {
                 Ok(accepted) => break accepted,
-                // Of a connection that died in the queue (accept(2)), not of the listener.
+                // The error belongs to a connection that died in the queue (accept(2)), not to the
+                // listener.
                 Err(error) if died_in_queue(&error) => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -93,7 +94,7 @@ impl Incoming for Accepted {
     }
 }
 
-/// The carrier of a socket without TLS.
+/// Makes the carrier of a socket without TLS.
 pub(crate) fn bare(socket: Socket, address: SocketAddr) -> Carrier {
     let transport = crate::TCP;
     let connection = socket.connection();

@@ -1,6 +1,6 @@
 //! Outgoing proxies: CONNECT of HTTP/1.1 (RFC 9110 section 9.3.6) and SOCKS 5 (RFC 1928, user and
-//! password by RFC 1929). Behind their answer the connection is the server's, whose first byte may
-//! follow at once: not one is read too many.
+//! password by RFC 1929). The bytes after the proxy's answer belong to the server and may follow at
+//! once. So the code reads no byte beyond the answer.
 
 use std::fmt;
 use std::io;
@@ -13,31 +13,31 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use transport::CarrierError;
 
-/// Longest head of an HTTP proxy's answer, bytes.
+/// The longest head of an HTTP proxy's answer, in bytes.
 const HEAD: usize = 8 << 10;
 
-/// Most header fields in it.
+/// The largest number of header fields in the head.
 const FIELDS: usize = 64;
 
-/// What a proxy speaks.
+/// The protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// CONNECT.
+    /// CONNECT of HTTP/1.1.
     Http,
     /// SOCKS version 5.
     Socks5,
 }
 
-/// A server behind a proxy. The name is resolved there.
+/// A server behind a proxy. The proxy resolves the server's name.
 #[derive(Clone)]
 pub struct Via {
-    /// How the proxy is asked.
+    /// The protocol of the proxy.
     pub kind: ProxyKind,
     /// The server's name, or its address without brackets.
     pub host: String,
-    /// Its port.
+    /// The server's port.
     pub port: u16,
-    /// User and password for the proxy, at most 255 bytes each.
+    /// User and password for the proxy, each of at most 255 bytes.
     pub credentials: Option<(String, String)>,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for Via {
 }
 
 impl Via {
-    /// Asks the proxy at the other end of `stream` for the server.
+    /// Asks the proxy at the other end of `stream` for a connection to the server.
     pub(crate) async fn open(&self, stream: &mut TcpStream) -> Result<(), CarrierError> {
         match self.kind {
             ProxyKind::Http => self.connect(stream).await,
@@ -77,7 +77,7 @@ impl Via {
                 return Err(wrong("the proxy's answer is longer than 8 KiB"));
             }
             head.push(byte(stream).await?);
-            // What is no HTTP need not go on until it is 8 KiB.
+            // An answer that is not HTTP fails at once; the code need not read 8 KiB of it.
             if !b"HTTP/1.".starts_with(&head[..head.len().min(7)]) {
                 return Err(wrong("the proxy does not speak HTTP; is it socks5://?"));
             }
@@ -90,12 +90,12 @@ impl Via {
         }
         match response.code.unwrap_or_default() {
             200..=299 => Ok(()),
-            // tinyproxy says 401 where the password is wrong.
+            // tinyproxy answers 401 to a wrong password.
             code @ (401 | 407) => Err(wrong(format!(
                 "the proxy wants other credentials ({code}): http://user:password@…"
             ))),
             403 | 405 => Err(wrong("the proxy does not allow this server or port (403)")),
-            // tinyproxy says 500 where it cannot connect.
+            // tinyproxy answers 500 when it cannot connect.
             code @ (404 | 408 | 500..=599) => Err(network(
                 io::ErrorKind::HostUnreachable,
                 format!("the proxy does not reach {place} ({code})"),
@@ -105,7 +105,7 @@ impl Via {
     }
 
     async fn socks(&self, stream: &mut TcpStream) -> Result<(), CarrierError> {
-        // No credentials, or a user and a password.
+        // The methods offered: no authentication, and with credentials also user and password.
         let hello: &[u8] = if self.credentials.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] };
         stream.write_all(hello).await?;
         if byte(stream).await? != 5 {
@@ -140,7 +140,7 @@ impl Via {
         if reply != 0 {
             return Err(self.refused(reply));
         }
-        // Where it connected from, which is of no use.
+        // The rest of the answer is the proxy's own address, which is not used.
         let length = match kind {
             1 => 4,
             4 => 16,
@@ -165,7 +165,7 @@ impl Via {
         }
     }
 
-    /// RFC 1928 section 6.
+    /// The error for a reply code (RFC 1928 section 6).
     fn refused(&self, reply: u8) -> CarrierError {
         let place = format!("{}:{}", self.host, self.port);
         let (kind, why) = match reply {
@@ -188,7 +188,7 @@ fn network(kind: io::ErrorKind, text: String) -> CarrierError {
     io::Error::new(kind, text).into()
 }
 
-/// A text behind its length.
+/// Appends the length of `text` in one byte, then `text`.
 fn put(request: &mut Vec<u8>, text: &str) -> Result<(), CarrierError> {
     let length = u8::try_from(text.len())
         .map_err(|_| CarrierError::Config("longer than 255 bytes: SOCKS has no room".into()))?;

@@ -1,4 +1,4 @@
-//! A TCP socket that can leave one runtime and join another, and its settings as a carrier.
+//! A TCP socket of a carrier: its options, and its moves from one runtime to another.
 
 use std::cell::Cell;
 use std::io;
@@ -11,30 +11,31 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use transport::Connection;
 
-/// The link pings after 15 s of silence and notices death itself; the kernel's probes are for a
-/// carrier whose greeting never came and for state tables on the way.
+/// The silence after which the kernel sends keepalive probes. The link pings after 15 s of silence
+/// and notices a dead carrier itself. The probes serve carriers whose greeting never came, and keep
+/// state tables on the path alive.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Unacknowledged this long, the connection is dead to the kernel: above the link's own 5 s, far
-/// below the quarter of an hour that is the default.
+/// The kernel drops a connection whose bytes stay unacknowledged for this time. It is above the
+/// link's own 5 s, and far below the kernel's default of a quarter of an hour.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Unsent bytes in the kernel until the link says otherwise.
+/// The limit of unsent bytes in the kernel until the link sets another limit.
 const SEND_LIMIT: u32 = 128 << 10;
 
-/// On a runtime, or between two.
+/// The socket belongs to a runtime, or moves between two runtimes.
 #[derive(Debug)]
 enum Place {
     Attached(TcpStream),
     Detached(StdStream),
-    /// Moving between them failed; the socket is closed.
+    /// The move failed, and the socket is closed.
     Lost,
 }
 
 #[derive(Debug)]
 pub(crate) struct Socket {
     place: Place,
-    /// The kernel tells of a reset once and then of a clean end; here it stays what it was.
+    /// The kernel reports a reset once and a clean end afterwards. This field keeps the reset.
     fault: Cell<Option<io::ErrorKind>>,
 }
 
@@ -49,7 +50,7 @@ impl Socket {
         Ok(Self { place: Place::Attached(stream), fault: Cell::new(None) })
     }
 
-    /// One read of at most `limit` bytes into the spare capacity of `buf`.
+    /// Reads at most `limit` bytes into the spare capacity of `buf`, in one call.
     pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
@@ -66,7 +67,7 @@ impl Socket {
         }
     }
 
-    /// One gathered write of `total` bytes.
+    /// Writes `total` bytes from several slices, in one call.
     pub(crate) fn poll_write(
         &self,
         cx: &mut Context<'_>,
@@ -84,12 +85,12 @@ impl Socket {
         }
     }
 
-    /// Writes what the socket takes right now.
+    /// Writes the bytes that the socket takes at once.
     pub(crate) fn try_write(&self, data: &[u8]) -> io::Result<Option<usize>> {
         net::socket::write(self.stream()?, &[io::IoSlice::new(data)], data.len())
     }
 
-    /// Both of its ends; `None` when it is closed already.
+    /// The addresses of both ends; `None` when the socket is closed.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let stream = self.stream().ok()?;
         Some(Connection { local: stream.local_addr().ok()?, remote: stream.peer_addr().ok()? })

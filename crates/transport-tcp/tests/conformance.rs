@@ -1,4 +1,4 @@
-//! `tcp://` and `tls://` pass the suite of all transports.
+//! `tcp://` and `tls://` pass the conformance suite of all transports.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -26,7 +26,7 @@ impl Fixture for Tcp {
     }
 
     fn silent(&self, address: SocketAddr) -> Option<TcpStream> {
-        // Over plain TCP nobody shakes hands, so nobody is silent.
+        // Plain TCP has no handshake, so no peer can be silent in it.
         self.0.as_ref().map(|_| TcpStream::connect(address).unwrap())
     }
 

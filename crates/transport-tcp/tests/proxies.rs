@@ -1,5 +1,5 @@
-//! Dialling through proxies that are played by hand: what is asked, what is understood, and that no
-//! byte behind the answer is lost.
+//! Tests of dialling through scripted proxies: the requests, the answers, and that no byte after
+//! the answer is lost.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -10,10 +10,11 @@ use std::thread::{self, JoinHandle};
 use transport::{CarrierError, Dialer as _};
 use transport_tcp::{ProxyKind, TcpDialer, Via};
 
-/// One turn of a proxy: what it must hear, what it answers.
+/// One turn of a proxy: the request that it must receive, and its answer.
 type Turn = (Vec<u8>, Vec<u8>);
 
-/// A proxy for one connection, which says `greeting` as the server behind it at once.
+/// A proxy for one connection. After the last answer it sends `greeting` at once, as the server
+/// behind it.
 fn proxy(turns: Vec<Turn>, greeting: &'static [u8]) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -24,7 +25,7 @@ fn proxy(turns: Vec<Turn>, greeting: &'static [u8]) -> (SocketAddr, JoinHandle<(
             let mut heard = vec![0; wanted.len()];
             stream.read_exact(&mut heard).unwrap();
             assert_eq!(String::from_utf8_lossy(&heard), String::from_utf8_lossy(&wanted));
-            // In one piece with what follows.
+            // The answer and the bytes after it arrive in one piece.
             let said = if index == last { [&answer[..], greeting].concat() } else { answer };
             stream.write_all(&said).unwrap();
         }
@@ -98,7 +99,7 @@ async fn a_refusal_says_whether_it_is_the_weather_or_the_settings() {
     ];
     for (answer, is_network, wanted) in cases {
         let via = via(ProxyKind::Http, "a.example", None);
-        // What follows is of no server.
+        // No server is behind the proxy in this case, so no greeting follows.
         let (address, played) = proxy(vec![turn(asked, answer)], b"");
         let error = TcpDialer::new(None).through(Some(via)).dial(address).await.unwrap_err();
         played.join().unwrap();

@@ -1,4 +1,4 @@
-//! Each way a TLS handshake fails is told in one exact line.
+//! Each way in which a TLS handshake fails has one exact line of text.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -26,7 +26,8 @@ fn trusting(material: &Material, ca: &Authority) -> Arc<ClientConfig> {
     client_config(&trust, None, &[ALPN]).unwrap()
 }
 
-/// What the client says of a server that shows `leaf` of the right authority as `a.example`.
+/// The client's error for a server that shows `leaf`, issued by the right authority, as
+/// `a.example`.
 async fn said_of(leaf: impl Fn(&Authority) -> Leaf) -> String {
     let (material, ca) = (Material::new(), Authority::new("Test CA").unwrap());
     let server = server(&material, &leaf(&ca));

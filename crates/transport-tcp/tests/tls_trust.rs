@@ -1,4 +1,4 @@
-//! Whom the two sides trust, what they learn of each other, and which files they take.
+//! Which peers the two sides trust, what they learn about each other, and which files they accept.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -53,7 +53,7 @@ async fn one_of_several_pins_is_enough() {
     }
 }
 
-/// A server that asks for certificates of its clients.
+/// A server that asks its clients for certificates.
 fn asking(material: &Material, ca: &Authority) -> (Arc<ServerConfig>, Trust) {
     let own = material.own("own");
     let clients = ca.save(material.folder()).unwrap();
@@ -68,7 +68,8 @@ async fn a_client_certificate_gives_its_first_dns_name_else_its_common_name() {
     let cases = [
         (&["10.0.0.1", "home.example", "b"][..], "cn", "home.example"),
         (&[], "cn", "cn"),
-        // Of nobody; it is not as good as none.
+        // A certificate without a name is the certificate of no client, which differs from no
+        // certificate.
         (&[], "", ""),
     ];
     for (names, common_name, wanted) in cases {
@@ -172,7 +173,7 @@ fn files_are_told_by_name_and_fault() {
     fs::write(&empty, "nothing here\n").unwrap();
     let missing = material.folder().join("missing.pem");
 
-    // Dates are the peer's to judge: a machine whose clock is wrong comes up all the same.
+    // The peer judges the dates: a machine whose clock is wrong starts all the same.
     for (crt, key, told) in [
         (&crt, &key, None),
         (&late, &late_key, Some("the certificate expired on 2019-12-31; renew it")),

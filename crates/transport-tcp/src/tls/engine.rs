@@ -1,4 +1,5 @@
-//! Records in, plaintext out, and back: rustls between two byte buffers, no I/O.
+//! rustls between two byte buffers: ciphertext in and plaintext out, and the reverse. The engine
+//! does no I/O.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,27 +12,28 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 
 use super::session::Session;
 
-/// Plaintext of a full record (RFC 8446 section 5.1).
+/// The plaintext of a full record (RFC 8446 section 5.1).
 pub(super) const RECORD: usize = 16 << 10;
 
-/// A record on the wire: 5 bytes of head, at most 256 of expansion (RFC 8446 section 5.2).
+/// The size of a record on the wire: 5 bytes of head and at most 256 bytes of expansion (RFC 8446
+/// section 5.2).
 pub(super) const WIRE_RECORD: usize = RECORD + 5 + 256;
 
-/// What our ciphers add to a record: head, content type, tag.
+/// The bytes that our ciphers add to a record: head, content type, tag.
 const OVERHEAD: usize = 5 + 1 + 16;
 
-/// Room for a key update that rustls puts in front of a record by itself.
+/// Room for a key update, which rustls may put in front of a record by itself.
 const KEY_UPDATE: usize = 64;
 
 thread_local! {
-    /// Where small frames are gathered into one record.
+    /// The buffer in which small frames are gathered into one record.
     static GATHER: RefCell<BytesMut> = RefCell::new(BytesMut::with_capacity(RECORD));
 }
 
-/// Where a session stands when it can do no more with what it has.
+/// The state of a session after it processed all complete input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The handshake needs more from the peer.
+    /// The handshake needs more bytes from the peer.
     Handshaking,
     /// Application data may be sent.
     Open,
@@ -39,12 +41,12 @@ pub(super) enum Standing {
 
 pub(super) struct Engine<S> {
     session: S,
-    /// Ciphertext read and not yet processed: between calls at most a part of one record (or of
-    /// one handshake message of at most 64 KiB).
+    /// Ciphertext that was read and not yet processed. Between calls it is at most a part of one
+    /// record, or of one handshake message of at most 64 KiB.
     incoming: BytesMut,
-    /// Plaintext that found no room in the reader's buffer, at most two records.
+    /// Plaintext that did not fit the reader's buffer, at most two records.
     surplus: BytesMut,
-    /// Ciphertext to be sent.
+    /// Ciphertext to send.
     outgoing: BytesMut,
     peer_closed: bool,
 }
@@ -59,12 +61,12 @@ impl<S: Session> Engine<S> {
         &self.session
     }
 
-    /// The buffer to read ciphertext into, with room for `wanted` bytes.
+    /// The buffer for the next ciphertext, with room for `wanted` bytes.
     pub(super) fn incoming(&mut self, wanted: usize) -> &mut BytesMut {
         if self.incoming.is_empty() && self.incoming.capacity() < wanted {
             self.incoming = pool::take(wanted);
         }
-        // A part of a record is moved to the front, or into a new buffer.
+        // The call moves an incomplete record to the front, or into a new buffer.
         self.incoming.reserve(wanted);
         &mut self.incoming
     }
@@ -73,18 +75,18 @@ impl<S: Session> Engine<S> {
         &mut self.outgoing
     }
 
-    /// Bytes of buffers that are held right now.
+    /// The capacity of all buffers that the engine holds now, in bytes.
     pub(super) fn held(&self) -> usize {
         self.incoming.capacity() + self.surplus.capacity() + self.outgoing.capacity()
     }
 
-    /// Whether the peer sent `close_notify`: no plaintext comes after it.
+    /// Whether the peer sent `close_notify`, after which no plaintext follows.
     pub(super) const fn peer_closed(&self) -> bool {
         self.peer_closed
     }
 
-    /// Nothing more is there for now: an empty buffer goes back to the pool, a large one that
-    /// holds a part of a record is exchanged for one of that size.
+    /// Shrinks the buffers when no input is left for now. An empty buffer returns to the pool. A
+    /// large buffer that holds an incomplete record is replaced by a buffer of the record's size.
     pub(super) fn rest(&mut self) {
         if self.incoming.is_empty() {
             pool::give(std::mem::take(&mut self.incoming));
@@ -94,7 +96,7 @@ impl<S: Session> Engine<S> {
         }
     }
 
-    /// Moves plaintext left from the last call.
+    /// Moves plaintext that is left from the last call into `sink`.
     pub(super) fn take_surplus(&mut self, sink: &mut BytesMut) -> usize {
         let n = self.surplus.len().min(room(sink));
         sink.extend_from_slice(&self.surplus[..n]);
@@ -105,7 +107,7 @@ impl<S: Session> Engine<S> {
         n
     }
 
-    /// Processes everything complete in `incoming`; plaintext goes to `sink`, never beyond its
+    /// Processes all complete records in `incoming`. Plaintext goes to `sink`, never beyond its
     /// capacity. After an error `outgoing` may hold the alert for the peer.
     pub(super) fn process(&mut self, sink: &mut BytesMut) -> Result<Standing, Error> {
         let outcome = self.run(sink);
@@ -138,7 +140,7 @@ impl<S: Session> Engine<S> {
                     encode(&mut self.outgoing, &mut data)?;
                     None
                 }
-                // Whatever is in `outgoing` leaves before anything sealed later.
+                // The bytes in `outgoing` leave before any record that is sealed later.
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     data.done();
                     None
@@ -151,13 +153,15 @@ impl<S: Session> Engine<S> {
                     Some(Ok(Standing::Open))
                 }
                 Ok(ConnectionState::BlockedHandshake) => Some(Ok(Standing::Handshaking)),
-                // Early data is off, and the enum is open.
+                // Early data is off. The enum is non-exhaustive, so later variants end here as
+                // well.
                 Ok(ConnectionState::ReadEarlyData(_) | _) => {
                     Some(Err(Error::General("unexpected early data".into())))
                 }
                 Err(error) => Some(Err(error)),
             };
-            // After an error, too: rustls counts on it, and panics where the buffer is another.
+            // The bytes are discarded after an error, too. rustls relies on that, and panics when
+            // it later gets a different buffer.
             self.incoming.advance(discard);
             if let Some(standing) = standing {
                 return standing;
@@ -165,8 +169,8 @@ impl<S: Session> Engine<S> {
         }
     }
 
-    /// Collects what rustls has queued for a session that failed: the alert, and what it had to
-    /// say before.
+    /// Collects the bytes that rustls has queued for a failed session: earlier messages and the
+    /// alert.
     fn alert(&mut self) {
         while self.session.state().wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) =
@@ -180,7 +184,8 @@ impl<S: Session> Engine<S> {
         }
     }
 
-    /// Seals at most `limit` bytes from the front of `frames` into full records; returns how many.
+    /// Seals at most `limit` bytes from the front of `frames` into full records; returns the number
+    /// of bytes.
     pub(super) fn seal(
         &mut self,
         frames: &mut VecDeque<Bytes>,
@@ -192,8 +197,9 @@ impl<S: Session> Engine<S> {
             let records = wanted.div_ceil(RECORD);
             self.outgoing = pool::take(wanted + records * OVERHEAD + KEY_UPDATE);
         }
-        // Answers that rustls has queued go first. `incoming` holds nothing complete, but is shown
-        // all the same: rustls remembers parts of a handshake message by their place in it.
+        // Answers that rustls has queued leave first. `incoming` holds no complete record, but the
+        // call must pass it: rustls remembers the parts of a handshake message by their position in
+        // it.
         self.run(&mut BytesMut::new())?;
         let ConnectionState::WriteTraffic(mut traffic) =
             self.session.process(&mut self.incoming).state?
@@ -231,7 +237,8 @@ impl<S> fmt::Debug for Engine<S> {
     }
 }
 
-/// Seals one record: of the front frame alone when that fills it, else of as many as fit.
+/// Seals one record. A front frame that fills a record is sealed alone; otherwise the record holds
+/// the frames that fit.
 fn seal_record<D>(
     traffic: &mut WriteTraffic<'_, D>,
     frames: &mut VecDeque<Bytes>,
@@ -285,7 +292,8 @@ fn encode<D>(out: &mut BytesMut, data: &mut EncodeTlsData<'_, D>) -> Result<(), 
     })
 }
 
-/// Appends what `encode` writes; it is asked again with as much room as it says it needs.
+/// Appends the bytes that `encode` writes. The call is repeated with the room that `encode` asked
+/// for.
 fn append(
     out: &mut BytesMut,
     mut encode: impl FnMut(&mut [u8]) -> Result<usize, Option<usize>>,

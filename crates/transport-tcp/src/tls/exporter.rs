@@ -1,8 +1,8 @@
-//! The keying material of a session (RFC 8446 section 7.5).
+//! The exported keying material of a session (RFC 8446 section 7.5).
 //!
-//! rustls exports it from its buffered connections only. The unbuffered ones hand the exporter
-//! secret to the key log, so each handshake gets a key log of its own that keeps that one secret
-//! until the material is derived; a test compares the result with rustls' own.
+//! rustls exports keying material only from its buffered connections. An unbuffered connection
+//! passes the exporter secret to the key log. So each handshake has its own key log, which keeps
+//! that secret until the material is derived. A test compares the result with rustls' own export.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,12 +10,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::crypto::tls13::{Hkdf, HkdfExpander, OkmBlock};
 use rustls::{KeyLog, SupportedCipherSuite};
 
-/// Catches the exporter secret of one handshake.
+/// The key log that catches the exporter secret of one handshake.
 #[derive(Default)]
 pub(super) struct Secret(Mutex<Option<OkmBlock>>);
 
 impl Secret {
-    /// 32 bytes of the exporter for `label` with an empty context. The secret is gone then.
+    /// Derives 32 bytes of keying material for `label` with an empty context, and erases the
+    /// secret.
     pub(super) fn export(&self, suite: SupportedCipherSuite, label: &[u8]) -> Option<[u8; 32]> {
         let secret = self.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let suite = suite.tls13()?;
@@ -50,7 +51,7 @@ pub(super) fn key_log() -> Arc<Secret> {
     Arc::default()
 }
 
-/// HKDF-Expand-Label to the length of the hash.
+/// HKDF-Expand-Label with the length of the hash.
 fn expand(hkdf: &dyn Hkdf, secret: &OkmBlock, label: &[u8], context: &[u8]) -> Option<OkmBlock> {
     let expander = hkdf.expander_for_okm(secret);
     let mut block = [0; OkmBlock::MAX_LEN];

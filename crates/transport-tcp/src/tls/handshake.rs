@@ -1,4 +1,4 @@
-//! The handshake, on the machinery of the lane.
+//! The TLS handshake of both sides, which runs on the engine and ends in a lane.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -18,11 +18,11 @@ use super::session::{Client, Server, Session};
 use crate::dialer::TlsClient;
 use crate::socket::Socket;
 
-/// Bytes read from a peer until its handshake is done: certificate chains are a few KiB, rustls
-/// itself refuses a message of 64 KiB.
+/// The limit of bytes read from a peer during its handshake. Certificate chains take a few KiB, and
+/// rustls refuses messages above 64 KiB.
 const INPUT: usize = 96 << 10;
 
-/// Shakes hands with a server.
+/// Runs the handshake with a server.
 pub(crate) async fn connect(
     socket: Socket,
     address: SocketAddr,
@@ -34,7 +34,7 @@ pub(crate) async fn connect(
     shake(socket, address, Engine::new(client), &secret, speech).await
 }
 
-/// Shakes hands with a client.
+/// Runs the handshake with a client.
 pub(crate) async fn accept(
     socket: Socket,
     address: SocketAddr,
@@ -54,7 +54,7 @@ async fn shake<S: Session>(
     speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let mut heard = 0;
-    // Plaintext that came in the same read as the end of the handshake stays in the engine.
+    // Plaintext that arrives in the same read as the end of the handshake stays in the engine.
     let mut nowhere = BytesMut::new();
     loop {
         let outcome = engine.process(&mut nowhere);
@@ -66,7 +66,8 @@ async fn shake<S: Session>(
         }
         let before = heard;
         heard += receive::<S>(&socket, &mut engine).await?;
-        // rustls would say so too, but only after a whole record by a length that is none.
+        // rustls would fail as well, but it first waits for a whole record by a length that means
+        // nothing.
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
             return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
@@ -89,7 +90,8 @@ async fn shake<S: Session>(
     }
     let certificate_name = match S::SIDE {
         Side::Client => None,
-        // A certificate without a name is for nobody; it is not as good as none.
+        // A certificate without a name gives an empty name, which is the name of no client. `None`
+        // would mean that the client showed no certificate.
         Side::Server => (state.peer_certificates().and_then(<[_]>::first))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
@@ -124,8 +126,8 @@ fn looks_like_tls(start: &[u8]) -> bool {
     typed && start.get(1).is_none_or(|&major| major == 3)
 }
 
-/// First bytes of every greeting (SPEC.md, "Greeting"). Here they are a peer that was told
-/// `tcp://`.
+/// The first bytes of every greeting (SPEC.md, "Greeting"). A peer that starts with them was
+/// configured for `tcp://`.
 const GREETING: &[u8] = b"TNL1";
 
 fn not_tls(side: Side, start: &[u8]) -> CarrierError {

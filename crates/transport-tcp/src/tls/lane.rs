@@ -14,11 +14,11 @@ use super::engine::{Engine, RECORD, WIRE_RECORD};
 use super::session::Session;
 use crate::socket::Socket;
 
-/// Ciphertext per read at most, even if the caller has more room: it should stay in the core's
-/// second-level cache until it is decrypted.
+/// The limit of ciphertext per read, even when the caller has more room. The ciphertext should stay
+/// in the core's second-level cache until it is decrypted.
 const READ: usize = 256 << 10;
 
-/// Plaintext sealed per call at most and until the link says otherwise.
+/// The limit of plaintext sealed per call, until the link sets another limit.
 const BATCH: usize = 128 << 10;
 
 #[derive(Debug)]
@@ -43,14 +43,14 @@ impl<S: Session> TlsLane<S> {
         }
     }
 
-    /// A TLS failure: the alert is sent if the socket takes it at once.
+    /// Ends the lane after a TLS failure. The alert is sent if the socket takes it at once.
     fn fail<T>(&mut self, error: &Error) -> Poll<io::Result<T>> {
-        // Not polled: the reader must not take the place of the writer's waker.
+        // The write does not poll, because the reader must not replace the writer's waker.
         let _ = self.socket.try_write(self.engine.outgoing());
         self.death.by(io_error(error, S::SIDE))
     }
 
-    /// Writes `outgoing` until it is empty and its buffer given back.
+    /// Writes `outgoing` until it is empty, then returns its buffer to the pool.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let outgoing = self.engine.outgoing();
         while !outgoing.is_empty() {
@@ -76,7 +76,7 @@ impl<S: Session> Lane for TlsLane<S> {
                 return Poll::Ready(Ok(0));
             }
             self.death.check()?;
-            // Never more than fits the caller's room, but for the last record.
+            // The read takes at most the caller's room, except for the last record.
             let limit = (buf.capacity() - buf.len()).clamp(WIRE_RECORD, READ);
             let incoming = self.engine.incoming(limit);
             let n = match self.socket.poll_read(cx, incoming, limit) {

@@ -1,4 +1,4 @@
-//! A rustls session of either side, without its own buffers.
+//! A rustls session of either side, without rustls' own buffers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use transport::Side;
 
 use super::exporter::{Secret, key_log};
 
-/// What the two sides of rustls' unbuffered connections have in common.
+/// The interface that the two sides of rustls' unbuffered connections share.
 pub(super) trait Session: fmt::Debug + Send + 'static {
     type Data;
     const SIDE: Side;
@@ -26,9 +26,9 @@ pub(super) trait Session: fmt::Debug + Send + 'static {
 
     fn state(&self) -> &CommonState;
 
-    /// Whether the peer has said that it accepts us. In TLS 1.3 a client is through with the
-    /// handshake before the server has looked at its certificate; the server's ticket, of which
-    /// ours always sends one, comes after.
+    /// Whether the peer has accepted this side. In TLS 1.3 a client completes the handshake before
+    /// the server has checked the client's certificate. The server's ticket comes after that check,
+    /// and our servers always send one ticket.
     fn accepted(&self) -> bool;
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Client {
     certificate: Arc<Asked>,
 }
 
-/// Our certificate, and whether the server asked for one.
+/// Our certificate, and a flag that the server asked for it.
 #[derive(Debug)]
 struct Asked {
     ours: Arc<dyn ResolvesClientCert>,

@@ -1,4 +1,4 @@
-//! The engine against itself and against rustls' buffered connections, without a socket.
+//! Tests of the engine against itself and against rustls' buffered connections, without a socket.
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
@@ -19,7 +19,7 @@ fn configs() -> (Arc<ServerConfig>, Arc<ClientConfig>) {
     (server_config(&own, None, &[ALPN]).unwrap(), client)
 }
 
-/// Carries everything from one engine to the other, `step` bytes at a time; returns the plaintext.
+/// Carries all bytes from one engine to the other, `step` bytes at a time; returns the plaintext.
 fn carry<A: Session, B: Session>(from: &mut Engine<A>, to: &mut Engine<B>, step: usize) -> Bytes {
     let wire = std::mem::take(from.outgoing());
     let mut plain = BytesMut::new();
@@ -83,14 +83,15 @@ fn small_frames_share_a_record() {
     assert_eq!(a.outgoing().len(), 10_000 + 22);
 }
 
-/// Our client against rustls' buffered server.
+/// Our client and rustls' buffered server.
 struct Mixed {
     client: Engine<Client>,
     server: ServerConnection,
 }
 
 impl Mixed {
-    /// Carries until nobody has anything to say; returns what the client read.
+    /// Carries bytes until neither side has bytes to send; returns the plaintext that the client
+    /// read.
     fn settle(&mut self) -> Vec<u8> {
         let mut got = BytesMut::with_capacity(1 << 20);
         loop {

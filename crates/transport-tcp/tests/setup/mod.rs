@@ -33,34 +33,35 @@ impl Material {
         Identity::load(&certificate, &key).unwrap()
     }
 
-    /// Even if its dates are wrong: a self-signed folder is not looked at for dates.
+    /// Loads an identity even if its dates are wrong: the files of a self-signed folder are loaded
+    /// without a check of dates.
     pub(crate) fn flawed(&self, leaf: &Leaf) -> Identity {
         std::fs::write(self.folder().join("cert.pem"), &leaf.certificate).unwrap();
         std::fs::write(self.folder().join("key.pem"), &leaf.key).unwrap();
         self_signed(self.folder(), &[]).unwrap()
     }
 
-    /// A self-signed identity of its own folder.
+    /// Makes a self-signed identity in a folder of its own.
     pub(crate) fn own(&self, name: &str) -> Identity {
         let folder = self.folder().join(name);
         std::fs::create_dir(&folder).unwrap();
         self_signed(&folder, &["a.example".into()]).unwrap()
     }
 
-    /// A client that will trust nobody it meets.
+    /// The configuration of a client that trusts none of the servers in these tests.
     pub(crate) fn any_client(&self) -> Arc<ClientConfig> {
         let pin = self.own("nobody").pin();
         client_config(&Trust::Pins(vec![pin]), None, &[ALPN]).unwrap()
     }
 }
 
-/// How a handshake went on both sides.
+/// The outcome of a handshake on both sides.
 pub(crate) struct Ends {
     pub(crate) dialled: Result<Carrier, CarrierError>,
     pub(crate) accepted: Result<Carrier, CarrierError>,
 }
 
-/// Shakes hands over loopback.
+/// Runs a handshake over loopback.
 pub(crate) async fn ends(server: Arc<ServerConfig>, client: Arc<ClientConfig>, name: &str) -> Ends {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let mut listener = TcpListener::new(socket, Some(server.into())).unwrap();
