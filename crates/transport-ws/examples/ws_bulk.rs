@@ -1,7 +1,7 @@
-//! How fast and how dear one bulk stream over a WebSocket is: two threads over loopback.
+//! Measures throughput and CPU cost of one bulk stream over a WebSocket: two threads over loopback.
 //!
 //! `cargo run --profile bench -p transport-ws --example ws_bulk [up|down] [GB]` prints Gbit/s and
-//! CPU-seconds per GB of both ends together; up is from the client, who masks.
+//! CPU-seconds per GB of both ends together. `up` is the direction from the client, which masks.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 
@@ -20,7 +20,7 @@ use transport::{Dialer, Lane, Listener};
 use transport_tcp::{TcpDialer, TcpListener};
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 
-/// One frame, as a stream that is alone sends it.
+/// The frame size of a stream that is alone.
 const FRAME: usize = 64 << 10;
 
 const STILL: Duration = Duration::from_secs(25);
@@ -88,7 +88,7 @@ async fn receive(lane: &mut dyn Lane) -> io::Result<()> {
     }
 }
 
-/// CPU time of this process, user and system, in seconds (proc(5), 100 ticks a second).
+/// The CPU time of this process, user and system, in seconds (proc(5), 100 ticks per second).
 fn cpu_seconds() -> io::Result<f64> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

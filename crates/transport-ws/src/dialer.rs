@@ -1,4 +1,4 @@
-//! Dials carriers.
+//! The dialer of `ws://` and `wss://` carriers.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::handshake;
 use crate::lane::WsLane;
 use crate::listener::over;
 
-/// Fields that belong to the handshake and to nobody else.
+/// Header fields that only the handshake itself sets.
 const OURS: &[&str] = &[
     "upgrade",
     "connection",
@@ -24,21 +24,21 @@ const OURS: &[&str] = &[
     "sec-websocket-extensions",
 ];
 
-/// A header field that cannot be sent.
+/// A header field cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadField {
-    /// Not a token of RFC 9110 section 5.6.2.
+    /// The name is no token of RFC 9110 section 5.6.2.
     #[error("`{0}` is not the name of an HTTP header field")]
     Name(String),
-    /// A control character, which would end the line or the head.
+    /// The value contains a control character, which would end the line or the head.
     #[error("the value of `{0}` has a character that HTTP does not allow")]
     Value(String),
-    /// One that the handshake sets.
+    /// The handshake itself sets this field.
     #[error("`{0}` is set by the WebSocket handshake")]
     Ours(String),
 }
 
-/// What is asked for in the opening handshake.
+/// The request of the opening handshake.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Request {
     path: String,
@@ -46,9 +46,9 @@ pub struct Request {
 }
 
 impl Request {
-    /// Asks for `path` (with a leading slash, perhaps a query) of `host` (with its port, unless it
-    /// is the scheme's own). `extra` are further fields; a `Host` or `User-Agent` among them is
-    /// sent in place of ours.
+    /// Makes a request for `path` of `host`. `path` has a leading slash and may have a query.
+    /// `host` includes the port, unless it is the default port of the scheme. `extra` are further
+    /// header fields; a `Host` or `User-Agent` among them replaces ours.
     pub fn new(path: &str, host: &str, extra: &[(String, String)]) -> Result<Self, BadField> {
         let mut fields = vec![
             ("Host".to_owned(), host.to_owned()),
@@ -77,7 +77,7 @@ impl Request {
 }
 
 impl fmt::Debug for Request {
-    /// Names without values: one may be a credential.
+    /// Prints the names without the values, because a value may be a credential.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.fields.iter().map(|(name, _)| name).collect::<Vec<_>>();
         f.debug_struct("Request").field("path", &self.path).field("fields", &names).finish()
@@ -98,7 +98,7 @@ fn check(name: &str, value: &str) -> Result<(), BadField> {
     Ok(())
 }
 
-/// A dialer of `ws://`, or of `wss://` when the dialer below has TLS.
+/// A dialer of `wss://` if the dialer below has TLS, otherwise of `ws://`.
 #[derive(Clone, Debug)]
 pub struct WsDialer {
     inner: TcpDialer,
@@ -107,7 +107,8 @@ pub struct WsDialer {
 }
 
 impl WsDialer {
-    /// Upgrades what `inner` dials. A carrier that sends nothing for `ping_after` pings.
+    /// Makes a dialer that upgrades the carriers of `inner`. A carrier that has sent nothing for
+    /// `ping_after` sends a ping.
     #[must_use]
     pub fn new(inner: TcpDialer, request: Request, ping_after: Duration) -> Self {
         Self { inner, request: Arc::new(request), ping_after }

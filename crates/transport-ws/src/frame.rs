@@ -1,9 +1,10 @@
-//! Heads of WebSocket frames (RFC 6455 section 5.2) and codes of Close (section 7.4).
+//! The heads of WebSocket frames (RFC 6455 section 5.2) and the status codes of Close (section
+//! 7.4).
 
-/// Longest head: two bytes, 64 bits of length, the masking key.
+/// The longest head: two bytes, 64 bits of length, the masking key.
 pub(crate) const HEAD_MAX: usize = 14;
 
-/// Longest payload of a control frame (section 5.5).
+/// The longest payload of a control frame (section 5.5).
 pub(crate) const CONTROL_MAX: usize = 125;
 
 const FIN: u8 = 0x80;
@@ -14,7 +15,7 @@ const LENGTH: u8 = 0x7f;
 const LENGTH_16: u8 = 126;
 const LENGTH_64: u8 = 127;
 
-/// What a frame is.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opcode {
     Continuation,
@@ -49,29 +50,29 @@ impl Opcode {
         }
     }
 
-    /// Whether it may stand between the fragments of a message.
+    /// Whether a frame of this type may stand between the fragments of a message.
     pub(crate) const fn is_control(self) -> bool {
         matches!(self, Self::Close | Self::Ping | Self::Pong)
     }
 }
 
-/// A status code that we send in a Close.
+/// A status code that this end sends in a Close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
-    /// The purpose is fulfilled.
+    /// The connection has served its purpose.
     Normal,
-    /// A rule of RFC 6455 is broken.
+    /// The peer broke a rule of RFC 6455.
     Protocol,
-    /// A type of message that is not accepted: text.
+    /// The peer sent a type of message that this end does not accept: text.
     Unsupported,
-    /// A reason that is not UTF-8.
+    /// The reason of a Close is not UTF-8.
     Invalid,
-    /// A message above the limit.
+    /// A message is longer than the limit.
     TooBig,
 }
 
 impl Code {
-    /// Its number (section 7.4.1).
+    /// The number of the code (section 7.4.1).
     pub(crate) const fn number(self) -> u16 {
         match self {
             Self::Normal => 1000,
@@ -91,27 +92,27 @@ pub(crate) const fn may_be_sent(code: u16) -> bool {
 /// The head of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// The last frame of its message.
+    /// The frame is the last of its message.
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
-    /// Of the payload, bytes.
+    /// The length of the payload, in bytes.
     pub(crate) length: u64,
     /// The masking key.
     pub(crate) mask: Option<[u8; 4]>,
 }
 
-/// Why a head is none.
+/// The bytes are no valid head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     /// A reserved bit is set, and no extension was agreed on.
     Reserved,
     Opcode(u8),
-    /// Not the shortest form, or the highest bit of 64.
+    /// The length is not in its shortest form, or its highest bit of 64 is set.
     Length,
 }
 
 impl Head {
-    /// How long the head is that begins with these bytes; at least 2 until the second is known.
+    /// The length of the head that begins with `start`; at least 2 until the second byte is known.
     pub(crate) fn size(start: &[u8]) -> usize {
         let Some(&second) = start.get(1) else { return 2 };
         let length = match second & LENGTH {
@@ -122,7 +123,7 @@ impl Head {
         2 + length + if second & MASKED == 0 { 0 } else { 4 }
     }
 
-    /// Reads a head of [`Head::size`] bytes.
+    /// Decodes a head of [`Head::size`] bytes.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let [first, second, rest @ ..] = bytes else { return Err(Malformed::Length) };
         if first & RESERVED != 0 {
@@ -149,7 +150,7 @@ impl Head {
         Ok(Self { fin: first & FIN != 0, opcode, length, mask })
     }
 
-    /// Writes it; returns the bytes and how many of them count.
+    /// Encodes the head; returns a buffer and the number of bytes used in it.
     pub(crate) fn encode(&self) -> ([u8; HEAD_MAX], usize) {
         let mut bytes = [0; HEAD_MAX];
         let masked = if self.mask.is_some() { MASKED } else { 0 };
@@ -213,7 +214,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc() {
-        // Section 5.7: a single-frame masked text, an unmasked ping, 256 and 64 KiB of binary.
+        // Cases of section 5.7: a single-frame masked text, an unmasked ping, 256 bytes and 64 KiB
+        // of binary data.
         let cases: [(&[u8], Opcode, u64, bool); 4] = [
             (&[0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d], Opcode::Text, 5, true),
             (&[0x89, 0x05], Opcode::Ping, 5, false),

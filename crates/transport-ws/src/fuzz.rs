@@ -1,4 +1,4 @@
-//! Harnesses of the fuzz targets and of the replay of their corpora.
+//! The harnesses of the fuzz targets, which the replay of their corpora uses as well.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::handshake;
 use crate::receive::{Closed, Fault, Notes, Receive};
 use crate::send::Send;
 
-/// All that came out of a connection.
+/// The output of the incoming half of a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Heard {
     payload: Vec<u8>,
@@ -17,8 +17,8 @@ struct Heard {
     closed: Option<Closed>,
 }
 
-/// Frames of a peer: cut into pieces anyhow they mean the same. The first byte chooses the side and
-/// the cuts.
+/// Frames of a peer must mean the same however they are cut into pieces. The first byte of `data`
+/// chooses the side and the size of the pieces.
 pub fn frames(data: &[u8]) {
     let Some((&first, bytes)) = data.split_first() else { return };
     let side = if first & 1 == 0 { Side::Server } else { Side::Client };
@@ -28,7 +28,7 @@ pub fn frames(data: &[u8]) {
         (Ok(whole), Ok(pieces)) => assert_eq!(whole, pieces),
         (whole, pieces) => assert_eq!(whole.err(), pieces.err()),
     }
-    // What this end says of it reaches the other end unchanged.
+    // The bytes that this end sends must reach the other end unchanged.
     let mut send = Send::new(side);
     let mut said: VecDeque<Bytes> =
         bytes.chunks(usize::from(first) * 8 + 1).map(Bytes::copy_from_slice).collect();
@@ -57,7 +57,7 @@ fn hear<'a>(side: Side, pieces: impl Iterator<Item = &'a [u8]>) -> Result<Heard,
     Ok(heard)
 }
 
-/// The head of a request or of an answer.
+/// Reads `data` as the head of a request and of an answer.
 pub fn heads(data: &[u8]) {
     handshake::fuzz(data);
 }

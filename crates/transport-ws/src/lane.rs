@@ -1,13 +1,13 @@
 //! The lane of `wss://` and `ws://`: WebSocket frames around the bytes of the lane below, which is
-//! that of `tls://` or `tcp://`.
+//! the lane of `tls://` or `tcp://`.
 //!
-//! | what happens | what it means here |
+//! | event | effect on the lane |
 //! |---|---|
-//! | we close our direction | a Close with 1000; no FIN, a proxy would take it for the end of both |
-//! | a Close with 1000, 1001 or no code comes | the clean end of the peer's direction; ours is answered when it ends |
-//! | a Close with another code comes | death: the code and the reason are the error |
-//! | the connection ends without a Close | death |
-//! | the peer breaks a rule | a Close with the code of the rule, death |
+//! | we close our direction | we send a Close with 1000 and no FIN, which a proxy would take for the end of both directions |
+//! | a Close with 1000, 1001 or no code arrives | the peer's direction ends cleanly; our Close follows when our direction ends |
+//! | a Close with another code arrives | the lane dies; the code and the reason are the error |
+//! | the connection ends without a Close | the lane dies |
+//! | the peer breaks a rule | we send a Close with the code of the rule, and the lane dies |
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,12 +24,12 @@ use crate::frame::{Code, Opcode};
 use crate::receive::{Control, Notes, Receive};
 use crate::send::{MESSAGE, NoRandom, Send};
 
-/// Payload packed per call at most, until the link says otherwise.
+/// The limit of payload packed per call, until the link sets another limit.
 const BATCH: usize = 2 * MESSAGE;
 
-/// The most of it. A client copies what it masks, and that should stay in the core's cache until it
-/// is written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB, with two messages 0.46). A server copies
-/// nothing.
+/// The largest limit that the link can set. A client copies the payload to mask it, and the copy
+/// should stay in the core's cache until it is written (`examples/ws_bulk.rs`: 0.43 CPU-s per GB,
+/// and 0.46 with two messages). A server copies nothing.
 const fn batch_max(side: Side) -> usize {
     match side {
         Side::Client => 4 * MESSAGE,
@@ -43,18 +43,17 @@ pub(crate) struct WsLane {
     side: Side,
     receive: Receive,
     send: Send,
-    /// Read with the end of the HTTP head.
+    /// The bytes that were read together with the end of the HTTP head.
     leftover: BytesMut,
     batch: usize,
-    /// A ping that has no answer yet. A newer one takes its place.
+    /// The latest ping that has no answer yet. A newer ping replaces it.
     pong: Option<Control>,
-    /// Whether the writer's waker is the one that the lane below keeps: the reader must not take
-    /// its place.
+    /// Whether the lane below keeps the writer's waker. The reader must not replace it.
     writer_waits: bool,
     pinger: Pinger,
     /// Our Close is queued or sent.
     closing: bool,
-    /// The peer's Close has come.
+    /// The peer's Close has arrived.
     peer_closed: bool,
     death: Death,
 }
@@ -82,22 +81,24 @@ impl WsLane {
         }
     }
 
-    /// Dies, and tells the peer why if the socket takes it at once.
+    /// Ends the lane with an error. The peer gets the reason in a Close if the socket takes it at
+    /// once.
     fn complain<T>(&mut self, code: Code, text: &str) -> Poll<io::Result<T>> {
         self.say_close(code, text);
         let text = format!("the peer broke the rules of WebSocket: {text} ({})", code.number());
         self.death.by(io::Error::new(io::ErrorKind::InvalidData, text))
     }
 
-    /// Sends a Close without waiting for anything.
+    /// Sends a Close without waiting.
     fn say_close(&mut self, code: Code, reason: &str) {
         if !std::mem::replace(&mut self.closing, true) && self.send.close(code, reason).is_ok() {
-            // Whoever waits to write is told of the death by the reader's end.
+            // The reader reports the death, which wakes a waiting writer.
             let _ = self.poll_drain(&mut Context::from_waker(Waker::noop()));
         }
     }
 
-    /// Writes all that is queued, then the answer to a ping, and a ping of ours that is due.
+    /// Writes all queued frames, then the answer to the latest ping, and a ping of ours that is
+    /// due.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.send.is_empty() {
@@ -105,7 +106,7 @@ impl WsLane {
                 self.pinger.has_sent = true;
             }
             self.send.written();
-            // After a Close nothing may be said (section 5.5.1).
+            // No frame may follow a Close (section 5.5.1).
             match self.pong.take() {
                 Some(pong) if !self.closing => self.send.control(Opcode::Pong, pong.bytes())?,
                 _ => return self.inner.poll_flush(cx),
@@ -120,7 +121,7 @@ impl WsLane {
         drained
     }
 
-    /// The reader's part of writing: answers to pings, and pings.
+    /// The reader's share of writing: answers to pings, and our own pings.
     fn answer(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.writer_waits {
             return Ok(());
@@ -131,10 +132,10 @@ impl WsLane {
         }
     }
 
-    /// Nothing has come: pings if it is time, and waits.
+    /// Waits for input after the lane below had none. Queues a ping when a ping is due.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         while self.pinger.poll(cx).is_ready() {
-            // What waits to be sent is as good as a ping.
+            // A frame that waits to be sent serves as the ping.
             if self.closing || !self.send.is_empty() {
                 continue;
             }
@@ -148,7 +149,7 @@ impl WsLane {
         }
     }
 
-    /// Hands on what was read behind the HTTP head.
+    /// Moves the bytes that were read with the HTTP head into `buf`.
     fn take_leftover(&mut self, buf: &mut BytesMut) -> usize {
         if self.leftover.capacity() == 0 {
             return 0;
@@ -162,7 +163,7 @@ impl WsLane {
         size
     }
 
-    /// Looks at what came beside payload.
+    /// Handles the control frames that arrived with the payload.
     fn note(&mut self, notes: Notes) -> io::Result<()> {
         if notes.ping.is_some() {
             self.pong = notes.ping;
@@ -173,7 +174,8 @@ impl WsLane {
             return Ok(());
         }
         let code = closed.code.unwrap_or_default();
-        // A peer's words, so in quotes and without what would break a line.
+        // The reason is text of the peer, so it is quoted, and characters that break a line are
+        // escaped.
         let text = format!("the peer closed the WebSocket with {code} {:?}", closed.reason);
         Err(io::Error::new(io::ErrorKind::ConnectionAborted, text))
     }
@@ -226,8 +228,8 @@ impl Lane for WsLane {
                 return Poll::Ready(Ok(kept));
             }
             if !self.peer_closed {
-                // Nothing but control frames and heads: whoever floods with these has no turn
-                // longer than one read.
+                // The read held only control frames and heads. Yielding here limits the turn of a
+                // peer that floods with them to one read.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -272,7 +274,7 @@ impl Lane for WsLane {
             return self.death.by(error.into());
         }
         ready!(self.poll_flush(cx))?;
-        // Both have said it: now the connection may end.
+        // Both ends have sent a Close, so the connection may end.
         if self.peer_closed { self.inner.poll_close(cx) } else { Poll::Ready(Ok(())) }
     }
 
@@ -297,18 +299,18 @@ impl Lane for WsLane {
 
 impl Drop for WsLane {
     fn drop(&mut self) {
-        // Section 5.5.1: a Close is answered. Ours may not have come to its end before.
+        // Section 5.5.1: a Close must be answered, and our direction may not have ended before.
         if self.peer_closed && self.death.check().is_ok() {
             self.say_close(Code::Normal, "");
         }
     }
 }
 
-/// Says when a ping is due: in any time of `after` in which nothing was sent.
+/// Tells when a ping is due: after each period of `after` in which this end sent nothing.
 #[derive(Debug)]
 struct Pinger {
     after: Duration,
-    /// Of the runtime of this thread; `None` until the reader first waits.
+    /// A timer of this thread's runtime; `None` until the reader first waits.
     timer: Option<Pin<Box<Sleep>>>,
     has_sent: bool,
 }

@@ -1,15 +1,15 @@
 //! The transports over WebSocket (RFC 6455): `wss://` (TLS at our own end) and `ws://` (none, or
 //! TLS at a reverse proxy in front).
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `handshake` | the HTTP request and its answer, whom a proxy speaks for |
+//! | `handshake` | the HTTP request and its answer, and the client's address behind a proxy |
 //! | `frame`, `mask` | heads of frames, masking |
 //! | `receive`, `send` | the two halves of a connection as plain values, without I/O |
-//! | `lane` | both around the lane of `transport-tcp` |
-//! | `listener`, `dialer` | carriers |
+//! | `lane` | the two halves around the lane of `transport-tcp` |
+//! | `listener`, `dialer` | the listener and the dialer of carriers |
 //!
-//! permessage-deflate is never offered nor agreed to: what is encrypted does not shrink.
+//! permessage-deflate is neither offered nor accepted, because encrypted data does not shrink.
 
 mod dialer;
 mod frame;
@@ -28,5 +28,5 @@ pub use listener::{Proxies, Terms, WsListener};
 /// `wss://`: WebSocket over TLS.
 pub const WSS: transport::Transport = transport::Transport::new("wss");
 
-/// `ws://`: WebSocket without TLS of ours; a reverse proxy may have it.
+/// `ws://`: WebSocket without TLS of ours; a reverse proxy may add TLS.
 pub const WS: transport::Transport = transport::Transport::new("ws");

@@ -1,4 +1,4 @@
-//! Accepts carriers.
+//! The listener of `ws://` and `wss://` carriers.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,13 @@ use transport_tcp::TcpListener;
 use crate::handshake;
 use crate::lane::WsLane;
 
-/// The reverse proxies that are believed when they say for whom they speak.
+/// The reverse proxies whose statements about the client's address are believed.
 #[derive(Clone)]
 pub struct Proxies(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
 
 impl Proxies {
-    /// Those of whose address (canonical: no IPv4 in IPv6) the function says so.
+    /// Makes the set of the addresses for which `include` returns true. `include` gets canonical
+    /// addresses (no IPv4-mapped IPv6).
     pub fn new(include: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(include))
     }
@@ -35,7 +36,7 @@ impl fmt::Debug for Proxies {
     }
 }
 
-/// A listener of `ws://`, or of `wss://` when the listener below has TLS.
+/// A listener of `wss://` if the listener below has TLS, otherwise of `ws://`.
 #[derive(Debug)]
 pub struct WsListener {
     inner: TcpListener,
@@ -43,17 +44,17 @@ pub struct WsListener {
     terms: Current<Terms>,
 }
 
-/// What counts for a carrier that is accepted.
+/// The settings of an accepted carrier.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Who is believed.
+    /// The reverse proxies that are believed.
     pub proxies: Proxies,
-    /// A carrier that has sent nothing for so long pings.
+    /// The time after which a carrier that has sent nothing sends a ping.
     pub ping_after: Duration,
 }
 
 impl Terms {
-    /// Nobody is believed.
+    /// Makes settings that believe no proxy.
     #[must_use]
     pub fn without_proxies(ping_after: Duration) -> Self {
         Self { proxies: Proxies::new(|_| false), ping_after }
@@ -61,15 +62,15 @@ impl Terms {
 }
 
 impl WsListener {
-    /// Upgrades what `inner` accepts at `path`, or at any path with `None` (a reverse proxy may cut
-    /// it off).
+    /// Makes a listener that upgrades the connections of `inner`. The request must be for `path`.
+    /// With `None` any path is accepted, because a reverse proxy may cut the path off.
     #[must_use]
     pub fn new(inner: TcpListener, path: Option<&str>, terms: impl Into<Current<Terms>>) -> Self {
         Self { inner, path: path.map(Arc::from), terms: terms.into() }
     }
 }
 
-/// The same over WebSocket.
+/// The WebSocket transport over the transport `below`.
 pub(crate) fn over(below: Transport) -> Transport {
     if below == transport_tcp::TLS { crate::WSS } else { crate::WS }
 }
@@ -115,7 +116,8 @@ impl Incoming for Accepted {
                 address: client.unwrap_or(peer.address),
                 transport: over(peer.transport),
                 connection: peer.connection,
-                // A proxy may end TLS in between, and the client cannot know.
+                // A proxy may end TLS in between, which the client cannot know, so no keying
+                // material is exported.
                 exporter: None,
                 certificate_name: peer.certificate_name,
                 watch: peer.watch,

@@ -1,17 +1,19 @@
-//! Masking (RFC 6455 section 5.3): payload XOR a key of four bytes, over and over.
+//! Masking (RFC 6455 section 5.3): payload XOR a key of four bytes, which repeats.
 
 use bytes::BytesMut;
 
-/// Bytes that are copied and masked at a time: both passes happen in the first-level cache.
+/// The number of bytes that are copied and masked at a time, so that both passes stay in the
+/// first-level cache.
 const BLOCK: usize = 8 << 10;
 
-/// Masked together: enough for the compiler to use the vector registers of any processor.
+/// The number of bytes masked together, enough for the compiler to use the vector registers of any
+/// processor.
 const WIDE: usize = 64;
 
-/// A key, and how far into the payload it is.
+/// A masking key, rotated to a position in the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
-    /// Turned so that its first byte is the next one's.
+    /// The first byte of the key belongs to the next byte of the payload.
     key: [u8; 4],
 }
 
@@ -20,7 +22,7 @@ impl Mask {
         Self { key }
     }
 
-    /// Masks, or unmasks, the next bytes of the payload where they are.
+    /// Masks or unmasks the next bytes of the payload in place.
     pub(crate) fn apply(&mut self, bytes: &mut [u8]) {
         let mut wide = [0; WIDE];
         for part in wide.chunks_exact_mut(4) {

@@ -1,7 +1,8 @@
-//! Frames in, payload out (RFC 6455 section 5): a plain value, no I/O.
+//! The incoming half of a WebSocket: frames in, payload out (RFC 6455 section 5). It is a plain
+//! value without I/O.
 //!
-//! A lane is a pipe of bytes, so payload is handed on as it comes, wherever messages and fragments
-//! are cut; nothing is gathered, and no claim of a length allocates anything.
+//! A lane is a pipe of bytes, so payload is passed on as it arrives, regardless of the limits of
+//! messages and fragments. Nothing is collected, and a claimed length allocates no memory.
 //!
 //! ```text
 //!   Head --binary, continuation--> Payload --its last byte--> Head
@@ -14,10 +15,11 @@ use transport::Side;
 use crate::frame::{CONTROL_MAX, Code, HEAD_MAX, Head, Malformed, Opcode, may_be_sent};
 use crate::mask::Mask;
 
-/// Longest message. Ours have 64 KiB; a peer that says more is none of ours.
+/// The longest accepted message. Our messages have 64 KiB, so a longer message comes from a foreign
+/// peer.
 pub(crate) const MESSAGE_MAX: u64 = 16 << 20;
 
-/// A rule that the peer broke: the code for its Close, and words for our log.
+/// A rule that the peer broke: the code for the Close to the peer, and a text for our log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) code: Code,
@@ -42,7 +44,8 @@ impl Control {
         &self.bytes[..self.length]
     }
 
-    /// Appends from the front of `bytes` until there are `wanted`; returns how many it took.
+    /// Appends bytes from the front of `bytes` until `wanted` bytes are there; returns the number
+    /// of bytes used.
     fn fill(&mut self, bytes: &[u8], wanted: usize) -> usize {
         let size = (wanted - self.length).min(bytes.len());
         self.bytes[self.length..self.length + size].copy_from_slice(&bytes[..size]);
@@ -51,25 +54,25 @@ impl Control {
     }
 }
 
-/// How the peer ended its direction.
+/// The end of the peer's direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Closed {
-    /// `None`: a Close without one (1005 in the RFC's words).
+    /// `None` for a Close without a code (1005 in the RFC).
     pub(crate) code: Option<u16>,
     pub(crate) reason: String,
 }
 
 impl Closed {
-    /// Whether it is an end on purpose and not a complaint.
+    /// Whether the Close is a normal end and no complaint.
     pub(crate) fn is_clean(&self) -> bool {
         self.code.is_none_or(|code| matches!(code, 1000 | 1001))
     }
 }
 
-/// What came beside payload.
+/// The control frames that arrived with the payload.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// The last ping: only that has to be answered (section 5.5.3).
+    /// The latest ping; only the latest must be answered (section 5.5.3).
     pub(crate) ping: Option<Control>,
     pub(crate) closed: Option<Closed>,
 }
@@ -88,10 +91,10 @@ pub(crate) struct Receive {
     side: Side,
     state: State,
     head: [u8; HEAD_MAX],
-    /// Bytes of `head` that are known.
+    /// The number of known bytes of `head`.
     known: usize,
     control: Control,
-    /// Length so far of a message whose last frame has not come.
+    /// The length so far of a message whose last frame has not arrived.
     message: Option<u64>,
 }
 
@@ -107,8 +110,8 @@ impl Receive {
         }
     }
 
-    /// Takes all of `bytes`, the next ones of the connection; the payload in them is moved to their
-    /// front, unmasked. Returns how much that is.
+    /// Processes `bytes`, the next bytes of the connection, completely. The payload in them is
+    /// unmasked and moved to their front. Returns the length of the payload.
     pub(crate) fn decode(&mut self, bytes: &mut [u8], notes: &mut Notes) -> Result<usize, Fault> {
         let (mut at, mut kept) = (0, 0);
         while at < bytes.len() {
@@ -142,14 +145,14 @@ impl Receive {
                     at += self.control.fill(&bytes[at..], *length);
                     self.end_control(notes)?;
                 }
-                // Section 5.5.1: nothing after a Close counts.
+                // Bytes after a Close have no meaning (section 5.5.1).
                 State::Closed => break,
             }
         }
         Ok(kept)
     }
 
-    /// A head is complete.
+    /// Acts on a complete head.
     fn begin(&mut self, notes: &mut Notes) -> Result<(), Fault> {
         let head = Head::decode(&self.head[..self.known]).map_err(|malformed| match malformed {
             Malformed::Reserved => protocol("a reserved bit is set"),
@@ -192,7 +195,7 @@ impl Receive {
         Ok(())
     }
 
-    /// Looks at a control frame if all of it is there.
+    /// Acts on a control frame if its payload is complete.
     fn end_control(&mut self, notes: &mut Notes) -> Result<(), Fault> {
         let State::Control { opcode, length, mask } = &mut self.state else { return Ok(()) };
         if self.control.length < *length {
@@ -213,7 +216,7 @@ impl Receive {
     }
 }
 
-/// The body of a Close (section 5.5.1).
+/// Decodes the body of a Close (section 5.5.1).
 fn closed(body: &[u8]) -> Result<Closed, Fault> {
     let Some((code, reason)) = body.split_first_chunk() else {
         return if body.is_empty() {

@@ -1,8 +1,8 @@
-//! Bytes in, frames out: what is to be written, no I/O.
+//! The outgoing half of a WebSocket: bytes in, frames out. It is a plain value without I/O.
 //!
-//! A server's frames go out as they are, a head before each message, nothing copied. A client has
-//! to mask; the bytes are shared with the copies kept for replay, so they are masked while they are
-//! copied into a buffer of the pool.
+//! A server sends frames as they are, with a head before each message, and copies nothing. A client
+//! must mask. Its bytes are shared with the copies that are kept for replay, so they are masked
+//! while they are copied into a buffer of the pool.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,20 +14,22 @@ use transport::Side;
 use crate::frame::{CONTROL_MAX, Code, Head, Opcode};
 use crate::mask::Mask;
 
-/// Payload of a message, at most: what a reverse proxy passes on without much memory of its own,
-/// and with its head 64 KiB, so that some of them fill a buffer of the pool.
+/// The largest payload of a message. A reverse proxy passes a message of this size on without much
+/// memory. With its head a message has 64 KiB, so that several messages fill a buffer of the pool.
 pub(crate) const MESSAGE: usize = (64 << 10) - 8;
 
-/// Head of a message of that size or less, masked: two bytes, 16 bits of length, the key.
+/// The size of a masked head for a message of at most [`MESSAGE`] bytes: two bytes, 16 bits of
+/// length, the key.
 const MASKED_HEAD: usize = 8;
 
-/// Heads are cut from a buffer of this size, which is there again when all of them have left.
+/// The size of the buffer from which heads are cut. The buffer is used again when all its heads
+/// have been sent.
 const HEADS: usize = 512;
 
-/// Random bytes fetched at a time.
+/// The number of random bytes fetched at a time.
 const KEYS: usize = 128;
 
-/// Masking keys of a client. Section 5.3 asks for a strong source.
+/// The masking keys of a client. Section 5.3 asks for a strong source of randomness.
 struct Keys {
     bytes: [u8; KEYS],
     used: usize,
@@ -54,10 +56,11 @@ impl Keys {
 /// The outgoing half of a WebSocket.
 pub(crate) struct Send {
     keys: Option<Keys>,
-    /// Whole frames, the first perhaps sent in part.
+    /// Whole frames; a part of the first frame may have been sent.
     queue: VecDeque<Bytes>,
     heads: BytesMut,
-    /// The rest of the buffer whose front is in `queue`, masked, and the size of both.
+    /// The rest of the buffer of masked bytes whose front is in `queue`, and the capacity of the
+    /// whole buffer.
     masked: (BytesMut, usize),
 }
 
@@ -70,7 +73,7 @@ impl Send {
         Self { keys, queue: VecDeque::new(), heads: BytesMut::new(), masked: (BytesMut::new(), 0) }
     }
 
-    /// What is to be written.
+    /// The frames to write.
     pub(crate) const fn queue(&mut self) -> &mut VecDeque<Bytes> {
         &mut self.queue
     }
@@ -79,7 +82,7 @@ impl Send {
         self.queue.is_empty()
     }
 
-    /// Everything was written: the buffer is given back.
+    /// Returns the buffer to the pool after all frames were written.
     pub(crate) fn written(&mut self) {
         let (buffer, size) = std::mem::take(&mut self.masked);
         if size > 0 {
@@ -87,13 +90,13 @@ impl Send {
         }
     }
 
-    /// Bytes of buffers that are held right now.
+    /// The capacity of all buffers held now, in bytes.
     pub(crate) fn held(&self) -> usize {
         self.heads.capacity() + self.masked.1
     }
 
-    /// Packs at most `limit` bytes from the front of `frames` into messages; returns how many. To
-    /// be called when everything before was written.
+    /// Packs at most `limit` bytes from the front of `frames` into messages; returns the number of
+    /// bytes. All earlier frames must have been written before the call.
     pub(crate) fn pack(
         &mut self,
         frames: &mut VecDeque<Bytes>,
@@ -120,7 +123,7 @@ impl Send {
                 packed += size;
             }
         }
-        // Empty ones take no part.
+        // Empty frames are removed without a message.
         while frames.front().is_some_and(Bytes::is_empty) {
             frames.pop_front();
         }
@@ -150,7 +153,7 @@ impl Send {
         self.control(Opcode::Close, &body)
     }
 
-    /// One masked message of the next `size` bytes.
+    /// Appends one masked message of the next `size` bytes to `out`.
     fn mask(
         &mut self,
         frames: &mut VecDeque<Bytes>,

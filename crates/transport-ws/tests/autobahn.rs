@@ -1,8 +1,8 @@
-//! The cases of the Autobahn test suite (its groups 1 to 10; 12 and 13 are about compression, which
-//! is never agreed to), against the server's end of `ws://`. Differences, all of them by design:
-//! there is no echo, so payload is compared where it comes out; text is refused with 1003, so its
-//! cases are run with binary messages; of pings that came together the last is answered (RFC 6455
-//! section 5.5.3).
+//! The cases of the Autobahn test suite, groups 1 to 10, against the server's end of `ws://`.
+//! Groups 12 and 13 test compression, which our ends never negotiate. The differences to the suite
+//! are intended. There is no echo, so the payload is compared where it leaves the lane. Text is
+//! refused with 1003, so the cases for text run with binary messages. Of several pings that arrive
+//! together, only the last is answered (RFC 6455 section 5.5.3).
 //!
 //! Each case is sent whole and in pieces.
 
@@ -16,12 +16,12 @@ use raw::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// What a case must lead to.
+/// The expected outcome of a case.
 struct Wanted {
     payload: Vec<u8>,
-    /// The last pong that came back, if any.
+    /// The last pong that the server sent, if any.
     pong: Option<Vec<u8>>,
-    /// The code of the Close that came back.
+    /// The code of the Close that the server sent.
     code: u16,
     /// Whether the lane ended cleanly.
     is_clean: bool,
@@ -51,7 +51,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|i| u8::try_from(i % 251).unwrap()).collect()
 }
 
-/// Fragments of `size` bytes.
+/// Cuts `payload` into fragments of `size` bytes.
 fn fragments(payload: &[u8], size: usize) -> Vec<u8> {
     let parts: Vec<&[u8]> = payload.chunks(size).collect();
     let last = parts.len() - 1;
@@ -62,7 +62,7 @@ fn fragments(payload: &[u8], size: usize) -> Vec<u8> {
     parts.iter().enumerate().flat_map(part).collect()
 }
 
-/// Sends `sent` at once and in pieces of these sizes.
+/// Sends `sent` at once, and then in pieces of each size.
 async fn case(name: &str, sent: &[u8], wanted: &Wanted, pieces: &[usize]) {
     for &size in [usize::MAX].iter().chain(pieces) {
         let request = format!("{REQUEST}\r\n");
@@ -72,7 +72,7 @@ async fn case(name: &str, sent: &[u8], wanted: &Wanted, pieces: &[usize]) {
         let (mut from, mut to) = peer.split();
         let talk = async {
             for piece in sent.chunks(size) {
-                // The other end may have had enough.
+                // The server may have ended the connection already.
                 if to.write_all(piece).await.is_err() {
                     break;
                 }
@@ -256,7 +256,7 @@ fn group_7_closes() {
             .await;
 
         case("7.7, 1001", &close(1001, b""), &good(b""), &[1]).await;
-        // Complaints: answered, and told as what they are.
+        // These codes are complaints: the server answers them and reports them as errors.
         for code in [1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014] {
             case(&format!("7.7, {code}"), &close(code, b"why"), &bad(1000), &[1]).await;
         }

@@ -1,4 +1,5 @@
-//! The client's end against a server made by hand: what it asks, and what it does not put up with.
+//! The client's end against a scripted server: the client's request, and the answers and frames
+//! that the client refuses.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(dead_code, reason = "the other tests use the rest of the raw peer")]
@@ -17,7 +18,8 @@ use transport::{Carrier, CarrierError, Dialer as _};
 use transport_tcp::TcpDialer;
 use transport_ws::{Request, WsDialer};
 
-/// The client's handshake with a server that answers as `answer` says, by the key; and the request.
+/// Runs the client's handshake with a server that sends `answer(key)`; returns the outcome and the
+/// request.
 async fn dial(
     fields: &[(&str, &str)],
     ping_after: Duration,
@@ -44,7 +46,7 @@ async fn dial(
     (carrier, peer, head)
 }
 
-/// RFC 6455 section 1.3.
+/// The right answer to `key` (RFC 6455 section 1.3).
 fn good(key: &str) -> String {
     let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     let accept = STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()));
@@ -93,8 +95,8 @@ async fn each_key_is_new_and_only_its_own_answer_is_good() {
     assert!(dial(&[], NEVER, twice).await.0.unwrap_err().to_string().contains("subprotocol"));
 }
 
-/// What a server may not send, and the code of the client's Close. The other way round it is
-/// `autobahn.rs`.
+/// Frames that a server must not send, each with the code of the client's Close. `autobahn.rs`
+/// tests the other direction.
 #[tokio::test]
 async fn a_server_that_breaks_the_rules_is_refused_with_the_right_code() {
     let fragment = |opcode| bare(opcode, b"part");
@@ -125,7 +127,7 @@ async fn a_server_that_breaks_the_rules_is_refused_with_the_right_code() {
         drop(lane);
         let mut answer = Vec::new();
         let read = peer.read_to_end(&mut answer);
-        // Reset behind it, where bytes were left unread.
+        // When bytes were left unread, a reset follows the Close.
         let _ = tokio::time::timeout(DEADLINE, read).await.expect(name);
         let [first, second, mask @ .., high, low] = &answer[..8] else {
             panic!("{name}: {answer:?}")

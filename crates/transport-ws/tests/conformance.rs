@@ -1,4 +1,4 @@
-//! `ws://` and `wss://` pass the suite of all transports.
+//! `ws://` and `wss://` pass the conformance suite of all transports.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -50,7 +50,7 @@ fn ws_conforms() {
     check(&Ws { tls: None, ping_after: Duration::from_secs(25) });
 }
 
-/// Pings between all other frames, all the time.
+/// The lane sends pings between all other frames.
 #[test]
 fn ws_conforms_while_it_pings() {
     check(&Ws { tls: None, ping_after: Duration::from_millis(1) });

@@ -1,4 +1,4 @@
-//! No kept input of a fuzz target breaks its decoder.
+//! Replays the kept inputs of the fuzz targets: no input may break its decoder.
 
 use testkit::corpus::replay;
 

@@ -1,4 +1,4 @@
-//! The opening handshake against requests made by hand.
+//! The opening handshake against scripted requests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(dead_code, reason = "the other test uses the rest of the raw peer")]
@@ -7,7 +7,7 @@ mod raw;
 
 use raw::{REQUEST, shake};
 
-/// The request with one text replaced by another.
+/// The valid request with one text replaced by another.
 fn with(from: &str, to: &str) -> String {
     assert!(REQUEST.contains(from), "{from}");
     format!("{}\r\n", REQUEST.replace(from, to))
@@ -103,8 +103,8 @@ async fn a_proxy_tells_the_address_of_its_client() {
     assert_eq!(carrier.unwrap().peer.address, peer.local_addr().unwrap());
 }
 
-/// One byte at a time, until the limit or the end: no request is looked at twice as often as it has
-/// lines, and none costs more memory than its limit.
+/// The request arrives one byte at a time, up to the limit or the end. A request is parsed at most
+/// once per line, and takes no more memory than its limit.
 #[tokio::test]
 async fn a_request_may_come_byte_by_byte() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

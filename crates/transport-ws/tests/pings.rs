@@ -1,4 +1,4 @@
-//! Both ends ping when they are still, and a flood of pings keeps nobody else from his turn.
+//! Both ends send pings when they are idle, and a flood of pings does not block other tasks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(dead_code, reason = "the other tests use the rest of the raw peer")]
@@ -17,7 +17,7 @@ use transport::{Carrier, Dialer as _, Listener as _};
 use transport_tcp::TcpDialer;
 use transport_ws::{Request, Terms, WsDialer, WsListener};
 
-/// Reads for as long as it is polled, and passes nothing on.
+/// Reads as long as it is polled, and discards the payload.
 async fn wait(mut carrier: Carrier) {
     let mut buf = BytesMut::with_capacity(1024);
     let _ = poll_fn(|cx| carrier.lane.poll_read(cx, &mut buf)).await;
@@ -26,7 +26,7 @@ async fn wait(mut carrier: Carrier) {
 #[tokio::test]
 async fn both_ends_ping_when_nothing_else_is_sent() {
     let still = Duration::from_millis(50);
-    // Real ends, and a tap between them.
+    // The ends are real, and a tap between them records the frames.
     let tap = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     socket.set_nonblocking(true).unwrap();
@@ -65,7 +65,7 @@ async fn both_ends_ping_when_nothing_else_is_sent() {
         ((), ()) = async { tokio::join!(serve, client) } => panic!("an end gave up"),
         () = tokio::time::sleep(DEADLINE) => panic!("no ping"),
     };
-    // RFC 6455 section 5.1: masked by the client, and by nobody else.
+    // RFC 6455 section 5.1: the client masks its frames, and the server does not.
     assert_eq!(pings, ([FIN | PING, 0x80], [FIN | PING, 0]));
 }
 
@@ -78,7 +78,7 @@ async fn a_flood_of_pings_gives_up_its_turn_at_every_read() {
     let room = 4096;
     let (mut from, mut to) = peer.split();
     let send = async { to.write_all(&flood).await.unwrap() };
-    // The answers go somewhere.
+    // A task reads the answers, so that they do not block.
     let drain = async {
         let mut sink = [0; 4096];
         while from.read(&mut sink).await.is_ok_and(|n| n > 0) {}

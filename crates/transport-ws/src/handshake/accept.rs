@@ -16,26 +16,27 @@ use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::{SUBPROTOCOL, accept_key, forwarded};
 use crate::Proxies;
 
-/// What a visitor of the wrong place sees; nothing tells it from any small web server.
+/// The page for a request to another path, which looks like that of any small web server.
 const NOT_FOUND: &str = "<html><head><title>404 Not Found</title></head>\
     <body><h1>404 Not Found</h1></body></html>\n";
 
-/// Characters of somebody's path that go into a line of the log.
+/// The largest number of characters of a refused path in a log line.
 const PLACE: usize = 100;
 
-/// Bytes of somebody who was sent away that are still read, so that the answer reaches him.
+/// The largest number of bytes that the server still reads from a refused client, so that the
+/// answer reaches the client.
 const DISCARD: usize = 64 << 10;
 
-/// How long for.
+/// The time limit for answering a refused client.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Why a request is not upgraded, as a status of HTTP.
+/// The reason why a request is not upgraded, as a status of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refused {
     Malformed,
-    /// Another path, or no WebSocket at all: there is nothing here.
+    /// The request is for another path, or is no WebSocket request.
     NotFound,
-    /// Another version than 13 (section 4.4).
+    /// The version of the WebSocket protocol is not 13 (section 4.4).
     Version,
     TooLarge,
 }
@@ -50,7 +51,7 @@ impl Refused {
         }
     }
 
-    /// To HEAD as to GET, without the body (RFC 9110 section 9.3.2).
+    /// The whole answer. HEAD gets the answer of GET without the body (RFC 9110 section 9.3.2).
     fn answer(self, is_head: bool) -> String {
         let (status, body) = (self.status(), if self == Self::NotFound { NOT_FOUND } else { "" });
         let (version, connection) = if self == Self::Version {
@@ -67,14 +68,14 @@ impl Refused {
     }
 }
 
-/// A good request.
+/// A valid request.
 struct Asked {
     key: String,
     has_subprotocol: bool,
 }
 
-/// Answers the request that comes over `lane`. Returns what was read behind it, and the address of
-/// the client if a proxy, which `proxies` names, tells it.
+/// Answers the request that arrives over `lane`. Returns the bytes that were read after the
+/// request. It also returns the address of the client, when a proxy that `proxies` names tells it.
 pub(crate) async fn accept(
     lane: &mut dyn Lane,
     remote: SocketAddr,
@@ -106,7 +107,7 @@ pub(crate) async fn accept(
             Ok((buf, client))
         }
         Err(refused) => {
-            // Dropped early by a deadline of the caller, it is a connection that ends.
+            // When a deadline of the caller drops this future early, the connection simply ends.
             let _ = timeout(FAREWELL, send_away(lane, refused.answer(is_head))).await;
             let text = match refused {
                 Refused::NotFound => format!(
@@ -129,13 +130,13 @@ pub(crate) async fn accept(
     }
 }
 
-/// A whole request.
+/// A complete request.
 pub(super) struct Looked {
     asked: Result<Asked, Refused>,
-    /// The path that it is for.
+    /// The path of the request.
     place: String,
     is_head: bool,
-    /// Whom a proxy speaks for.
+    /// The client's address as a proxy tells it.
     client: Option<SocketAddr>,
 }
 
@@ -145,7 +146,7 @@ impl Looked {
     }
 }
 
-/// Whether there is a whole head, and what it says.
+/// Looks for a complete head at the front of `bytes`, and decodes it.
 pub(super) fn look(
     bytes: &[u8],
     path: Option<&str>,
@@ -164,7 +165,7 @@ pub(super) fn look(
     Ok(Status::Complete((looked, size)))
 }
 
-/// Section 4.2.1.
+/// Checks the request against section 4.2.1.
 fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refused> {
     let fields = &*request.headers;
     let target = request.path.unwrap_or_default();
@@ -185,14 +186,14 @@ fn examine(request: &Request<'_, '_>, path: Option<&str>) -> Result<Asked, Refus
     let offers = values(fields, "sec-websocket-protocol").next().is_some();
     let has_subprotocol = has(fields, "sec-websocket-protocol", SUBPROTOCOL);
     if offers && !has_subprotocol {
-        // It wants to speak something else here.
+        // The client wants another protocol than ours on this path.
         return Err(Refused::NotFound);
     }
     Ok(Asked { key: key.to_owned(), has_subprotocol })
 }
 
-/// Answers, ends our direction and waits for the other end to do so. With bytes unread a close is a
-/// reset, which takes the answer with it.
+/// Sends the answer, ends our direction, and waits until the client ends its own. Closing the
+/// socket with unread bytes would send a reset, and the reset could destroy the answer.
 async fn send_away(lane: &mut dyn Lane, answer: String) -> Result<(), CarrierError> {
     head::write(lane, answer).await?;
     poll_fn(|cx| lane.poll_close(cx)).await?;

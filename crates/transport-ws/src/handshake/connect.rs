@@ -14,10 +14,11 @@ use super::head::{self, FIELDS, HEAD, NoHead, has, only, values};
 use super::{SUBPROTOCOL, accept_key};
 use crate::Request;
 
-/// How much of a server's words goes into a line for a person.
+/// The largest number of a server's characters in an error text.
 const QUOTED: usize = 200;
 
-/// Asks for the upgrade over `lane` and looks at the answer. Returns what was read behind it.
+/// Asks for the upgrade over `lane` and checks the answer. Returns the bytes that were read after
+/// the answer.
 pub(crate) async fn connect(
     lane: &mut dyn Lane,
     request: &Request,
@@ -45,9 +46,9 @@ pub(crate) async fn connect(
 
 fn text(request: &Request, key: &str) -> String {
     let mut text = format!("GET {} HTTP/1.1\r\n", request.path());
-    // `Host` is the first of them, as RFC 9110 section 7.2 wants it.
+    // `Host` is the first field, as RFC 9110 section 7.2 demands.
     for (name, value) in request.fields() {
-        // Writing to a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(text, "{name}: {value}\r\n");
     }
     text + &format!(
@@ -56,7 +57,7 @@ fn text(request: &Request, key: &str) -> String {
     )
 }
 
-/// Whether there is a whole head, and whether it is the answer that is wanted.
+/// Looks for a complete head at the front of `bytes`, and checks it.
 pub(super) fn look(
     bytes: &[u8],
     accept: &str,
@@ -69,7 +70,7 @@ pub(super) fn look(
     })
 }
 
-/// Section 4.1: what the answer must be.
+/// Checks the answer against section 4.1.
 fn examine(response: &Response<'_, '_>, accept: &str) -> Result<(), CarrierError> {
     let fields = &*response.headers;
     let code = response.code.unwrap_or_default();
@@ -95,7 +96,7 @@ fn examine(response: &Response<'_, '_>, accept: &str) -> Result<(), CarrierError
     Ok(())
 }
 
-/// What an answer other than 101 means, and what to do about it.
+/// The error for an answer other than 101, with the cause and the remedy.
 fn refused(code: u16, location: Option<&[u8]>) -> CarrierError {
     let text = match code {
         200..=299 => {
@@ -117,8 +118,8 @@ fn refused(code: u16, location: Option<&[u8]>) -> CarrierError {
                 without a proxy, of the server's `listen`"
                 .to_owned()
         }
-        // The weather: nginx is up, what is behind it is not yet; 520 and more is how a CDN says
-        // so.
+        // A temporary failure: nginx answers 502 to 504 while the server behind it is down. CDNs
+        // use 520 and above for that.
         502..=504 | 520..=530 => {
             let text = format!("HTTP {code}: the proxy in front does not reach the tunnel server");
             return io::Error::new(io::ErrorKind::ConnectionRefused, text).into();

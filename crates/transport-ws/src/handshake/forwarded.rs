@@ -1,9 +1,10 @@
-//! Whom a reverse proxy speaks for: `X-Forwarded-For`, `Forwarded` (RFC 7239) and `X-Real-IP`.
+//! The address of the client behind a reverse proxy, from `X-Forwarded-For`, `Forwarded` (RFC 7239)
+//! and `X-Real-IP`.
 //!
-//! A field that the proxy does not set comes from the client as it is. So an address is believed
-//! only when all the fields that are there name it: a client that adds another field to those of
-//! the proxy reaches nothing but that the proxy's own address is shown. A proxy that sets none of
-//! them must not be trusted, as whatever the client says is all there is.
+//! A field that the proxy does not set reaches us as the client sent it. So an address is believed
+//! only when all present fields name the same address. A client that adds another field thereby
+//! only causes the proxy's own address to be shown. A proxy that sets none of these fields must not
+//! be trusted, because then the fields hold nothing but the client's own claims.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,14 +13,15 @@ use httparse::Header;
 use super::head::values;
 use crate::Proxies;
 
-/// The client's address as the proxy tells it; `None` where it tells none that can be believed. The
-/// port is 0 where it is not told.
+/// The client's address as the proxy tells it; `None` when no credible address is told. The port is
+/// 0 when the proxy does not tell it.
 pub(super) fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketAddr> {
     let listed = |name| last_stranger(&list(fields, name), proxies);
     let told = [
         listed("x-forwarded-for"),
         last_stranger(&elements(fields), proxies),
-        // What the last proxy saw may be the one before it: that says nothing.
+        // `X-Real-IP` may name a proxy of ours that came before the last proxy, which tells
+        // nothing.
         listed("x-real-ip"),
     ];
     let mut told = told.into_iter().flatten();
@@ -27,12 +29,12 @@ pub(super) fn client(fields: &[Header<'_>], proxies: &Proxies) -> Option<SocketA
     told.all(|other| other.is_ok_and(|other| other.ip() == first.ip())).then_some(first)
 }
 
-/// A word where an address should be.
+/// A word in place of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unknown;
 
-/// Each proxy appends whom it got the request from: the last that is none of ours is the client.
-/// `None` where there is nobody but our proxies.
+/// The client's address. Each proxy appends the address that it got the request from, so the client
+/// is the last address that is no proxy of ours. `None` when all addresses are proxies of ours.
 fn last_stranger(
     addresses: &[Result<SocketAddr, Unknown>],
     proxies: &Proxies,
@@ -48,7 +50,7 @@ fn list(fields: &[Header<'_>], name: &str) -> Vec<Result<SocketAddr, Unknown>> {
     items.map(address).collect()
 }
 
-/// The `for` of each element; one without tells nothing.
+/// The `for` value of each element. An element without `for` gives [`Unknown`].
 fn elements(fields: &[Header<'_>]) -> Vec<Result<SocketAddr, Unknown>> {
     let elements = values(fields, "forwarded").flat_map(|value| value.split(|&b| b == b','));
     let of = |element: &[u8]| {
@@ -62,7 +64,7 @@ fn elements(fields: &[Header<'_>]) -> Vec<Result<SocketAddr, Unknown>> {
     elements.map(of).collect()
 }
 
-/// `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1`, `"[2001:db8::1]:443"`.
+/// Parses the forms `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1` and `"[2001:db8::1]:443"`.
 fn address(text: &[u8]) -> Result<SocketAddr, Unknown> {
     let text = str::from_utf8(text.trim_ascii()).map_err(|_| Unknown)?;
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
@@ -78,7 +80,7 @@ fn address(text: &[u8]) -> Result<SocketAddr, Unknown> {
 mod tests {
     use super::*;
 
-    /// Our proxies are 10.0.0.0/8 and ::1.
+    /// The address that `client` finds when our proxies are 10.0.0.0/8 and ::1.
     fn told(fields: &[(&str, &str)]) -> Option<String> {
         let proxies = Proxies::new(|ip| match ip {
             IpAddr::V4(ip) => ip.octets()[0] == 10,

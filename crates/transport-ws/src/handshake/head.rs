@@ -1,4 +1,5 @@
-//! The head of an HTTP/1.1 message: written, and read within bounds, looked at by httparse.
+//! Writes and reads the head of an HTTP/1.1 message. The length is bounded, and httparse parses the
+//! head.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -8,10 +9,10 @@ use bytes::{Buf, Bytes, BytesMut};
 use httparse::{Header, Status};
 use transport::Lane;
 
-/// Longest head, bytes; what nginx allows by default is half of it.
+/// The longest head, in bytes; nginx allows half of it by default.
 pub(super) const HEAD: usize = 16 << 10;
 
-/// Most header fields.
+/// The largest number of header fields.
 pub(super) const FIELDS: usize = 64;
 
 /// Writes all of `text`.
@@ -23,18 +24,18 @@ pub(super) async fn write(lane: &mut dyn Lane, text: String) -> io::Result<()> {
     poll_fn(|cx| lane.poll_flush(cx)).await
 }
 
-/// Why there is no head.
+/// The reason why no head could be read.
 #[derive(Debug)]
 pub(super) enum NoHead {
     Io(io::Error),
-    /// It is longer than [`HEAD`] or has more than [`FIELDS`] fields.
+    /// The head is longer than [`HEAD`] or has more than [`FIELDS`] fields.
     TooLarge,
-    /// Not HTTP/1.1.
+    /// The bytes are no HTTP/1.1.
     Malformed,
 }
 
-/// Reads until `look` finds a whole head at the front of `buf`, and takes it out: what `look` made
-/// of it is returned, what came behind it stays in `buf`.
+/// Reads until `look` finds a complete head at the front of `buf`, and removes the head. Returns
+/// the result of `look`; the bytes after the head stay in `buf`.
 pub(super) async fn read<T>(
     lane: &mut dyn Lane,
     buf: &mut BytesMut,
@@ -48,7 +49,8 @@ pub(super) async fn read<T>(
             let text = "the connection ended before the HTTP head did";
             return Err(NoHead::Io(io::Error::new(io::ErrorKind::UnexpectedEof, text)));
         }
-        // Each line is looked at once more per line, not per byte.
+        // Parsing only at line ends keeps the cost of a slow sender at one pass per line, not one
+        // per byte.
         if buf[before..].contains(&b'\n') {
             match look(buf) {
                 Ok(Status::Complete((found, size))) => {
@@ -66,7 +68,7 @@ pub(super) async fn read<T>(
     }
 }
 
-/// The values of a field, as many as there are.
+/// All values of the field `name`.
 pub(super) fn values<'a>(
     fields: &'a [Header<'_>],
     name: &'a str,
@@ -75,13 +77,13 @@ pub(super) fn values<'a>(
     named.map(|field| field.value.trim_ascii())
 }
 
-/// The value of a field that there may be only once.
+/// The value of the field `name`; `None` unless the field occurs exactly once.
 pub(super) fn only<'a>(fields: &'a [Header<'_>], name: &'a str) -> Option<&'a [u8]> {
     let mut values = values(fields, name);
     values.next().filter(|_| values.next().is_none())
 }
 
-/// Whether a list field (RFC 9110 section 5.6.1) has this word, in any case.
+/// Whether a list field (RFC 9110 section 5.6.1) contains `word`, in upper or lower case.
 pub(super) fn has(fields: &[Header<'_>], name: &str, word: &str) -> bool {
     values(fields, name)
         .flat_map(|value| value.split(|&byte| byte == b','))

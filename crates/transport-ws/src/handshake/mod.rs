@@ -12,13 +12,13 @@ use base64::engine::general_purpose::STANDARD;
 pub(crate) use accept::accept;
 pub(crate) use connect::connect;
 
-/// The subprotocol that our ends agree on.
+/// The subprotocol that both of our ends agree on.
 pub(crate) const SUBPROTOCOL: &str = "tunnel.1";
 
-/// Of section 1.3: joined to the client's key before it is hashed.
+/// The constant of section 1.3, which is appended to the client's key before the hash.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What the server has to answer to this key, `Sec-WebSocket-Accept`.
+/// The value of `Sec-WebSocket-Accept` for the client's key.
 fn accept_key(key: &[u8]) -> String {
     let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     hash.update(key);
@@ -26,7 +26,7 @@ fn accept_key(key: &[u8]) -> String {
     STANDARD.encode(hash.finish())
 }
 
-/// Looks at a head as either side does. Never panics.
+/// Parses `bytes` as both sides parse a head. The function never panics.
 pub(crate) fn fuzz(bytes: &[u8]) {
     accept::look(bytes, Some("/a"), true, &crate::Proxies::new(|ip| ip.is_loopback())).ok();
     connect::look(bytes, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=").ok();
@@ -36,7 +36,7 @@ pub(crate) fn fuzz(bytes: &[u8]) {
 mod tests {
     #[test]
     fn the_example_of_the_rfc() {
-        // Section 1.3.
+        // The example of section 1.3.
         let answer = super::accept_key(b"dGhlIHNhbXBsZSBub25jZQ==");
         assert_eq!(answer, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }

@@ -1,4 +1,4 @@
-//! A peer that speaks WebSocket by hand, and may break every rule.
+//! A scripted WebSocket peer, which can break every rule.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use transport::{Carrier, CarrierError, Lane, Listener as _};
 use transport_tcp::TcpListener;
 use transport_ws::{Proxies, Terms, WsListener};
 
-/// Five times what the slowest needs.
+/// The deadline of a step, five times the duration of the slowest step.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The key of every mask.
+/// The key of all masks.
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
 pub(crate) const CONTINUATION: u8 = 0;
@@ -25,10 +25,10 @@ pub(crate) const CLOSE: u8 = 8;
 pub(crate) const PING: u8 = 9;
 pub(crate) const PONG: u8 = 10;
 
-/// `FIN` of the first byte of a frame.
+/// The bit `FIN` in the first byte of a frame.
 pub(crate) const FIN: u8 = 0x80;
 
-/// A masked frame whose first byte is `first`.
+/// Makes a masked frame with the first byte `first`.
 pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = head(first, payload.len(), 0x80);
     bytes.extend_from_slice(&MASK);
@@ -36,7 +36,7 @@ pub(crate) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A frame without a mask.
+/// Makes an unmasked frame with the first byte `first`.
 pub(crate) fn bare(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = head(first, payload.len(), 0);
     bytes.extend_from_slice(payload);
@@ -59,12 +59,12 @@ fn head(first: u8, length: usize, masked: u8) -> Vec<u8> {
     bytes
 }
 
-/// A request that is good.
+/// A valid request.
 pub(crate) const REQUEST: &str = "GET /tunnel HTTP/1.1\r\nHost: a.example\r\nUpgrade: websocket\r\n\
     Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
     Sec-WebSocket-Version: 13\r\n";
 
-/// A listener of `ws://` at `/tunnel`; loopback is a proxy that is believed.
+/// A listener of `ws://` at `/tunnel`, which believes a proxy on loopback.
 pub(crate) fn listener() -> WsListener {
     let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
     let inner = TcpListener::new(socket, None).unwrap();
@@ -73,8 +73,8 @@ pub(crate) fn listener() -> WsListener {
     WsListener::new(inner, Some("/tunnel"), terms)
 }
 
-/// The server's handshake with a peer that sends `request`, and what the peer reads of the answer's
-/// head.
+/// Runs the server's handshake with a peer that sends `request`; returns the outcome, the peer's
+/// socket and the head of the answer.
 pub(crate) async fn shake(request: &[u8]) -> (Result<Carrier, CarrierError>, TcpStream, String) {
     let mut listener = listener();
     let mut peer = TcpStream::connect(listener.local_addr()).await.unwrap();
@@ -88,7 +88,7 @@ pub(crate) async fn shake(request: &[u8]) -> (Result<Carrier, CarrierError>, Tcp
                 Err(_) => break,
             }
         }
-        // Somebody who was sent away hangs up.
+        // A refused peer closes the connection.
         if !answer.starts_with(b"HTTP/1.1 101") {
             peer.shutdown().await.unwrap();
         }
@@ -99,15 +99,15 @@ pub(crate) async fn shake(request: &[u8]) -> (Result<Carrier, CarrierError>, Tcp
     (carrier, peer, answer)
 }
 
-/// What a lane gave until its end.
+/// The output of a lane up to its end.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Heard {
     pub(crate) payload: Vec<u8>,
-    /// A clean end, or the error's text.
+    /// A clean end, or the text of the error.
     pub(crate) end: Result<(), String>,
 }
 
-/// Reads to the end; after a clean one our direction is ended, too.
+/// Reads the lane to its end, and ends our direction after a clean end.
 pub(crate) async fn hear(lane: &mut dyn Lane) -> Heard {
     let mut payload = Vec::new();
     loop {
@@ -123,7 +123,8 @@ pub(crate) async fn hear(lane: &mut dyn Lane) -> Heard {
     }
 }
 
-/// The frames of a server in `bytes`: opcode and payload. Each must be whole, final and unmasked.
+/// The frames of a server in `bytes`, each with opcode and payload. Each frame must be whole, final
+/// and unmasked.
 pub(crate) fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut frames = Vec::new();
     while let [first, second, rest @ ..] = bytes {
