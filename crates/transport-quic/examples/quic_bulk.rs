@@ -1,16 +1,17 @@
-//! How fast and how dear one bulk stream over a QUIC lane is: two threads over loopback, each with
-//! its own runtime, as two daemons of one worker each.
+//! Measures throughput and CPU cost of one bulk stream over a QUIC lane: two threads over loopback,
+//! each with a runtime of its own, like two daemons of one worker each.
 //!
 //! `cargo run --profile bench -p transport-quic --example quic_bulk [GB] [mtu] [cubic|bbr]` prints
 //! Gbit/s and CPU-seconds per GB of both ends together.
 //!
-//! On two shared cores, code of the dev profile with quinn at `opt-level = 3`, default socket
-//! buffers, CPU-s/GB: payloads of 1,452 bytes 4.5 with cubic and 4.9 with bbr, of 8,952 bytes
-//! 1.5-1.6 and 2.1, of 65,000 bytes 1.8 and 2.0. On a later day, cubic, thin LTO, medians of nine:
-//! 8,952 bytes 1.63, 16,300 1.50, 21,800 1.61; of three: 32,700 1.96. At 1,452 bytes by segments
-//! per call: two 7.7, five 5.0, ten (the most that quinn puts into one) 4.5. Fewer acknowledgements
-//! (draft-ietf-quic-ack-frequency) gain nothing and with every twentieth some transfers fell to 0.5
-//! Gbit/s, so quinn's default stays.
+//! Measured on two shared cores, code of the dev profile with quinn at `opt-level = 3`, default
+//! socket buffers. CPU-s/GB: payloads of 1,452 bytes take 4.5 with cubic and 4.9 with bbr, of 8,952
+//! bytes 1.5-1.6 and 2.1, of 65,000 bytes 1.8 and 2.0. Measured on a later day with cubic and thin
+//! LTO, medians of nine runs: 8,952 bytes take 1.63, 16,300 bytes 1.50, 21,800 bytes 1.61; median
+//! of three runs: 32,700 bytes take 1.96. Payloads of 1,452 bytes, by segments per call: two take
+//! 7.7, five 5.0, ten (the most that quinn puts into a call) 4.5. Fewer acknowledgements
+//! (draft-ietf-quic-ack-frequency) gain nothing. With an acknowledgement of every twentieth packet
+//! some transfers fell to 0.5 Gbit/s, so quinn's default stays.
 
 #![allow(clippy::print_stdout, reason = "its purpose")]
 
@@ -32,10 +33,10 @@ use transport_quic::{
     Congestion, Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient,
 };
 
-/// One frame, as a stream that is alone sends it.
+/// The frame size of a stream that is alone.
 const FRAME: usize = 64 << 10;
 
-/// Unread bytes that the reader allows, as a link does.
+/// The unread bytes that the reader allows, as many as a link allows.
 const WINDOW: u64 = 16 << 20;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -88,7 +89,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lanes of a carrier, which QUIC has.
+/// The lanes of a carrier; every QUIC carrier has them.
 fn lanes(carrier: &mut Carrier) -> Result<Box<dyn Lanes>, Failure> {
     let mut lanes = carrier.lanes.take().ok_or("no lanes")?;
     lanes.welcome(WINDOW);
@@ -108,7 +109,7 @@ async fn receive(mut carrier: Carrier) -> Result<usize, Failure> {
         }
         got += n;
     }
-    // The sender leaves as soon as it sees this.
+    // The sender ends as soon as it sees the close.
     let _ = poll_fn(|cx| carrier.lane.poll_close(cx)).await;
     Ok(got)
 }
@@ -126,16 +127,16 @@ async fn send(mut carrier: Carrier, total: usize) -> Result<(), Failure> {
         sent += poll_fn(|cx| lane.poll_write(cx, &mut frames)).await?;
     }
     lane.finish();
-    // The reader ends its first lane when it has all.
+    // The reader ends its first lane after it has read all bytes.
     let mut buf = pool::take(16);
     poll_fn(|cx| carrier.lane.poll_read(cx, &mut buf)).await?;
     drop(carrier);
-    // The goodbye leaves with the connection's own task.
+    // The connection's own task sends CONNECTION_CLOSE, which takes a moment.
     tokio::time::sleep(Duration::from_millis(50)).await;
     Ok(())
 }
 
-/// CPU time of this process, user and system, in seconds (proc(5), 100 ticks a second).
+/// The CPU time of this process, user and system, in seconds (proc(5), 100 ticks per second).
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let fields = stat.rsplit_once(')').ok_or("stat")?.1;

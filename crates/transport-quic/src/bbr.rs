@@ -1,4 +1,4 @@
-//! [`Bbr`] as quinn's congestion controller.
+//! Adapts [`Bbr`] to quinn's congestion controller trait.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use congestion::Bbr;
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
-/// Packets that quinn makes at once at most, before it tells the controller of them.
+/// The largest number of packets that quinn makes before it reports them to the controller.
 const BATCH: u64 = 10;
-/// A window that quinn does not pace.
+/// A window so large that quinn does not pace.
 const UNPACED: u64 = 1 << 33;
 
 /// Makes a [`Bbr`] for each path.
@@ -67,7 +67,8 @@ impl Controller for Paced {
     }
 
     fn window(&self) -> u64 {
-        // quinn asks for each packet of a batch and tells of them when the batch is full.
+        // quinn asks for each packet of a batch, but reports the packets only when the batch is
+        // full.
         if self.0.is_in_arrears(BATCH) { UNPACED } else { self.0.window() }
     }
 

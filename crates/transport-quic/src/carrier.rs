@@ -1,4 +1,5 @@
-//! From a connection whose handshake is done to a carrier: who the peer is, and the first lane.
+//! Makes a carrier from a connection after its handshake: the identity of the peer, and the first
+//! lane.
 
 use std::sync::Arc;
 
@@ -16,8 +17,9 @@ use crate::lanes::QuicLanes;
 use crate::peers::Noted;
 use crate::watched::Watched;
 
-/// The client's end: opens the first lane. When the server asked for a certificate, waits until it
-/// says that it took it: in TLS 1.3 a client is through with the handshake before that.
+/// Makes the client's carrier: opens the first lane. When the server asked for a certificate, the
+/// function waits until the server has accepted the certificate. In TLS 1.3 a client completes the
+/// handshake before that.
 pub(crate) async fn dialled(hold: Hold, asked: bool) -> Result<Carrier, CarrierError> {
     let peer = peer(&hold.connection, Side::Client)?;
     let late = |error: ConnectionError| handshake(&error, Side::Client, None);
@@ -29,7 +31,7 @@ pub(crate) async fn dialled(hold: Hold, asked: bool) -> Result<Carrier, CarrierE
     Ok(carrier(hold, peer, (send, recv), asked, None))
 }
 
-/// The client's end before the handshake is done: says something on the first lane.
+/// Opens the first lane before the client's handshake is done, and sends `said` as early data.
 pub(crate) async fn say(
     hold: &Hold,
     said: Bytes,
@@ -42,13 +44,13 @@ pub(crate) async fn say(
     Ok((send, recv))
 }
 
-/// The client's end after the handshake, where what was said early was taken.
+/// Makes the client's carrier after the handshake, when the server accepted the early data.
 pub(crate) fn taken(hold: Hold, lane: (SendStream, RecvStream)) -> Result<Carrier, CarrierError> {
     let peer = peer(&hold.connection, Side::Client)?;
     Ok(carrier(hold, peer, lane, false, None))
 }
 
-/// The server's end: waits for the first lane. Of `peer` not all may be known yet.
+/// Makes the server's carrier: waits for the first lane. Parts of `peer` may be unknown yet.
 pub(crate) async fn accepted(
     hold: Hold,
     peer: Peer,
@@ -82,7 +84,7 @@ async fn read_mark(
     if is_mark(&first) { Ok(()) } else { Err(CarrierError::Tls(foreign().to_string())) }
 }
 
-/// Why a stream failed that had begun.
+/// The reason why a stream failed after it had begun.
 fn late(connection: &Connection, side: Side) -> CarrierError {
     match connection.close_reason() {
         Some(error) => handshake(&error, side, None),
@@ -90,7 +92,7 @@ fn late(connection: &Connection, side: Side) -> CarrierError {
     }
 }
 
-/// What is known of a client before the handshake is done.
+/// The peer as the server knows it before the client's handshake is done.
 pub(crate) fn unknown(connection: &Connection) -> Peer {
     Peer {
         address: connection.remote_address(),
@@ -116,7 +118,8 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
         .and_then(|shown| shown.downcast::<Vec<CertificateDer<'static>>>().ok());
     let certificate_name = match side {
         Side::Client => None,
-        // A certificate without a name is for nobody; it is not as good as none.
+        // A certificate without a name gives an empty name, which is the name of no client. `None`
+        // would mean that the client showed no certificate.
         Side::Server => (shown.as_deref().and_then(|shown| shown.first()))
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };

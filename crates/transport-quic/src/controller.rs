@@ -1,12 +1,13 @@
-//! The controller of a connection: forwards to BBR or CUBIC, counts what was acknowledged, and
-//! takes CUBIC with a bounded window on a path that does not leave the machine.
+//! The congestion controller of a connection. It forwards to BBR or CUBIC and counts acknowledged
+//! bytes. On a path that does not leave the machine it switches to CUBIC with a bounded window.
 //!
-//! quinn does not tell how much of the acknowledged bytes the path limited, so they are counted
-//! here.
+//! quinn does not report how many of the acknowledged bytes were limited by the path, so the
+//! controller counts them.
 //!
-//! Nothing is lost on such a path before a socket's buffer is full, so CUBIC alone keeps megabytes
-//! in it, and the bytes of another stream wait behind them: a byte beside a bulk stream took 16 ms
-//! (p99) instead of 3 ms, for 5 % more bulk throughput (`benches/README.md`).
+//! A path inside the machine loses no packet before a socket's buffer is full. CUBIC alone
+//! therefore keeps megabytes in that buffer, and the bytes of other streams wait behind them. The
+//! bounded window costs 5 % of bulk throughput: with it a byte beside a bulk stream takes 3 ms
+//! (p99), and without it 16 ms (`benches/README.md`).
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use std::time::{Duration, Instant};
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics, CubicConfig};
 use quinn_proto::RttEstimator;
 
-/// Bytes in flight at most on a short path. 256 KiB cost a fifth of the rate; with 768 KiB the byte
-/// beside a bulk stream takes 6 ms.
+/// The largest number of bytes in flight on a short path. A bound of 256 KiB costs a fifth of the
+/// rate. With 768 KiB a byte beside a bulk stream takes 6 ms.
 const MOST: u64 = 384 << 10;
 
 /// A path with a round trip below this is short. A longer path to a loopback address ends at a
-/// relay on this machine that carries packets elsewhere; at this round trip [`MOST`] still is 3
+/// relay on this machine that carries packets elsewhere. At this round trip [`MOST`] still allows 3
 /// Gbit/s.
 const NEAR: Duration = Duration::from_millis(1);
 
@@ -43,14 +44,15 @@ impl ControllerFactory for PathConfig {
 /// The controller of one connection.
 pub(crate) struct PathController {
     controller: Box<dyn Controller>,
-    /// Takes over as soon as the path is found to be short.
+    /// Replaces the controller as soon as the path is known to be short.
     near: Option<Factory>,
-    /// Limit of the window, bytes.
+    /// The limit of the window, in bytes.
     most: u64,
     mtu: u16,
-    /// Acknowledged bytes.
+    /// The number of acknowledged bytes.
     pub(crate) acked: u64,
-    /// Acknowledged bytes of packets that were sent while more data waited than the window allowed.
+    /// The number of acknowledged bytes in packets that were sent while the window blocked further
+    /// data.
     pub(crate) limited: u64,
 }
 
@@ -66,13 +68,13 @@ impl PathController {
         }
     }
 
-    /// A packet was acknowledged after this time.
+    /// A packet was acknowledged after `round_trip`.
     fn measured(&mut self, now: Instant, round_trip: Duration) {
         if let Some(near) = self.near.take_if(|_| round_trip < NEAR) {
             self.most = MOST;
             self.controller = near.build(now, self.mtu);
-            // A window smaller than a packet would let nothing leave, and then nothing makes it
-            // grow.
+            // In a window smaller than a packet no packet could leave, and then no acknowledgement
+            // could make the window grow.
             self.controller.on_mtu_update(self.mtu);
         }
     }
@@ -94,7 +96,7 @@ impl Controller for PathController {
         self.acked += bytes;
         self.limited += if app_limited { 0 } else { bytes };
         self.measured(now, now.saturating_duration_since(sent));
-        // A window beyond the limit would not shrink below it after a loss.
+        // A window that grew beyond the limit would stay above the limit after a loss.
         if self.controller.window() < self.most {
             self.controller.on_ack(now, sent, bytes, app_limited, rtt);
         }

@@ -1,4 +1,4 @@
-//! Datagrams: DATAGRAM frames (RFC 9221). How many wait is in `settings.rs`.
+//! Datagrams: DATAGRAM frames (RFC 9221). `settings.rs` limits the number of waiting datagrams.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use transport::Datagrams;
 use crate::error::of_connection;
 use crate::waiting::Waiting;
 
-/// Of both ends.
+/// The datagrams of a carrier, the same on both ends.
 pub(crate) struct QuicDatagrams {
     connection: Connection,
     receiving: Waiting<Result<Bytes, ConnectionError>>,

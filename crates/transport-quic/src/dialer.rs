@@ -1,4 +1,4 @@
-//! Dials carriers.
+//! The dialer of `quic://` carriers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -18,38 +18,39 @@ use crate::settings::QuicSettings;
 use crate::socket::Receiving;
 use crate::{carrier, endpoint, error};
 
-/// Who wants a smaller receive buffer in the kernel, bytes, is to need less memory here as well,
-/// 0.3 MB instead of 2.3 for each connection: then datagrams are not joined on their way in.
+/// The smallest kernel receive buffer, in bytes, with which a client joins arriving datagrams. A
+/// smaller buffer means that memory must be saved. Without joining a connection takes 0.3 MB
+/// instead of 2.3 MB.
 const JOINED_FROM: usize = 256 << 10;
 
-/// How a dialer knows the server.
+/// The TLS settings of a dialer, with the name of the server.
 #[derive(Clone, Debug)]
 pub struct TlsClient {
-    /// From [`tls::client_config`], with the ALPN of carriers.
+    /// The configuration, from [`tls::client_config`], with the ALPN of carriers.
     pub config: Arc<rustls::ClientConfig>,
-    /// The name the certificate must be for and the SNI to send, from
-    /// [`tls::server_name`]: the host of the URL, or `sni`.
+    /// The name that the certificate must have, which is also the SNI. [`tls::server_name`] makes
+    /// it from the host of the URL or from `sni`.
     pub name: ServerName<'static>,
 }
 
-/// A dialer of `quic://`. Its clones share the tickets of their sessions.
+/// A dialer of `quic://`. The clones of a dialer share the session tickets.
 #[derive(Clone, Debug)]
 pub struct QuicDialer {
     clients: Clients,
     name: ServerName<'static>,
     settings: QuicSettings,
     buffers: Buffers,
-    /// See [`first_id_to`].
+    /// The first byte of the first connection id; see [`first_id_to`].
     steer: Option<u8>,
 }
 
 impl QuicDialer {
-    /// Each connection has a socket of its own, with these buffers as far as they are granted,
-    /// which is not bound to an address: when the route changes its packets leave from another one
-    /// and the connection goes on.
+    /// Makes a dialer. Each connection has a socket of its own with buffers of the given size, as
+    /// far as the kernel grants it. The socket is not bound to an address: when the route changes,
+    /// packets leave from another address and the connection goes on.
     ///
     /// # Errors
-    /// `tls` lacks the suite that QUIC begins with.
+    /// `tls` lacks the cipher suite of QUIC's Initial packets.
     pub fn new(
         tls: &TlsClient,
         settings: QuicSettings,
@@ -59,7 +60,7 @@ impl QuicDialer {
         Ok(Self { clients, name, settings, buffers, steer: None })
     }
 
-    /// For the connections of one link; see [`first_id_to`].
+    /// Sets the byte that steers the connections of one link to one worker; see [`first_id_to`].
     #[must_use]
     pub fn steered(self, byte: u8) -> Self {
         Self { steer: Some(byte), ..self }
@@ -101,7 +102,7 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
         config.initial_dst_cid_provider(Arc::new(move || first_id_to(byte)));
     }
 
-    // The endpoint goes on without this handle for as long as it has a connection.
+    // The endpoint lives without this handle as long as it has a connection.
     let socket = UdpSocket::bind(unspecified(address))?;
     raise(&socket, buffers)?;
     let endpoint = endpoint::client(socket, &settings, receiving)?;
@@ -123,14 +124,15 @@ async fn dial(dialer: QuicDialer, address: SocketAddr, say: Option<Say>) -> Dial
     if let Some((lane, binding)) = lane {
         return Ok((carrier::taken(hold, lane)?, Some(binding)));
     }
-    // Another dial of the same moment may have been asked instead, which costs this one a wait.
+    // The server may have asked another dial of the same moment. This dial then waits once without
+    // need.
     Ok((carrier::dialled(hold, clients.asked() > asked).await?, None))
 }
 
-/// The first lane when what was said early on it was taken.
+/// The first lane, when the server accepted the early data on it.
 type Taken = Option<((SendStream, RecvStream), EarlyBinding)>;
 
-/// Shakes hands, and says something at once if there is a ticket for it.
+/// Runs the handshake, and sends early data when a ticket allows it.
 async fn shake_early(
     connecting: Connecting,
     buffers: usize,
@@ -144,7 +146,7 @@ async fn shake_early(
     let hold = Hold::alone(connection, buffers);
     let said = secrets.client().and_then(|client| say(&client));
     let lane = match said {
-        // A failure is of the connection, and told below.
+        // A failure here is a failure of the connection, which is reported below.
         Some(said) => carrier::say(&hold, said).await.ok(),
         None => None,
     };

@@ -1,8 +1,9 @@
-//! What ties early data to its connection: MACs under two secrets of TLS.
+//! Ties early data to its connection by MACs under two secrets of TLS.
 //!
-//! rustls exports nothing before a handshake is done, but tells its key log these secrets when it
-//! makes them: of the ClientHello, and of all up to the server's Finished (RFC 8446 section 7.1).
-//! Each connection has a key log of its own, which keeps no secret, only the MACs.
+//! rustls exports no keying material before a handshake is done. But it passes two secrets to its
+//! key log when it derives them: the secret of the ClientHello, and the secret of all messages up
+//! to the server's Finished (RFC 8446 section 7.1). Each connection has a key log of its own, which
+//! keeps only the MACs and no secret.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use proto::greeting::EarlyBinding;
 use rustls::KeyLog;
 use tokio::sync::Notify;
 
-/// Labels of the key log, and what is MACed under their secrets.
+/// The labels of the key log, each with the text that is MACed under its secret.
 const CLIENT: (&str, &[u8]) = ("CLIENT_EARLY_TRAFFIC_SECRET", b"tunnel early client");
 const SERVER: (&str, &[u8]) = ("EXPORTER_SECRET", b"tunnel early server");
 
@@ -27,7 +28,7 @@ pub(crate) struct EarlySecrets {
 struct Known {
     client: Option<[u8; 32]>,
     server: Option<[u8; 32]>,
-    /// Of a server: whether it takes early data.
+    /// Whether the server accepts early data; unset on a client.
     takes: Option<bool>,
 }
 
@@ -42,17 +43,17 @@ impl EarlySecrets {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Of the ClientHello; `None` when it offered no early data.
+    /// The MAC of the ClientHello; `None` when the ClientHello offered no early data.
     pub(crate) fn client(&self) -> Option<[u8; 32]> {
         self.known().client
     }
 
-    /// Of the handshake, when that was done with early data.
+    /// The binding of the handshake, when the handshake offered early data.
     pub(crate) fn binding(&self) -> Option<EarlyBinding> {
         self.known().binding()
     }
 
-    /// TLS of a server has read something of the client's.
+    /// Notes that a server's TLS has read bytes of the client, and whether it accepts early data.
     pub(crate) fn read(&self, takes_early_data: bool) {
         let mut known = self.known();
         if known.server.is_some() && known.takes.is_none() {
@@ -61,7 +62,7 @@ impl EarlySecrets {
         }
     }
 
-    /// Ready when a server has answered the ClientHello; `None` if it takes no early data.
+    /// Ready when the server has answered the ClientHello; `None` if it accepts no early data.
     pub(crate) async fn settled(&self) -> Option<EarlyBinding> {
         loop {
             let known = *self.known();

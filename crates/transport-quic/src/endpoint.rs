@@ -1,4 +1,5 @@
-//! An endpoint of quinn over one socket: what belongs to a socket rather than to a connection.
+//! Makes a quinn endpoint over one socket, with the settings that belong to the socket and not to a
+//! connection.
 
 use std::io;
 use std::net::UdpSocket;
@@ -14,14 +15,14 @@ use crate::settings::QuicSettings;
 use crate::socket::{Receiving, Socket};
 use crate::timer::EarlyRuntime;
 
-/// QUIC version 1 (RFC 9000), the only one.
+/// QUIC version 1 (RFC 9000), the only supported version.
 pub(crate) const VERSION: u32 = 1;
 
-/// Of stateless resets. quinn's 20 ms would be fifty clients a second that hear of a restart; one
-/// costs less than the packet that asked for it.
+/// The minimum interval of stateless resets. With quinn's 20 ms only fifty clients per second would
+/// learn of a restart. A reset costs less than the packet that caused it.
 const RESETS: Duration = Duration::from_micros(100);
 
-/// Takes the socket of a client into the runtime of this thread.
+/// Makes a client's endpoint in the runtime of this thread.
 pub(crate) fn client(
     socket: UdpSocket,
     settings: &QuicSettings,
@@ -29,13 +30,13 @@ pub(crate) fn client(
 ) -> io::Result<Endpoint> {
     let socket = take(socket, settings, receiving)?;
     let mut config = EndpointConfig::default();
-    // The socket has one connection, which needs no id to be told from others (RFC 9000 section
-    // 5.1): eight bytes more for the user in every packet that comes in.
+    // The socket has one connection, so the connection needs no id (RFC 9000 section 5.1). Every
+    // incoming packet has room for eight more bytes of payload.
     config.cid_generator(|| Box::new(RandomConnectionIdGenerator::new(0)));
     open(config, socket, None, settings)
 }
 
-/// Takes the socket of a worker of a server into the runtime of this thread.
+/// Makes the endpoint of a server's worker in the runtime of this thread.
 pub(crate) fn server(
     socket: UdpSocket,
     server: ServerConfig,

@@ -1,4 +1,4 @@
-//! What a failed handshake and a dead connection say.
+//! The errors of failed handshakes and dead connections.
 
 use std::io;
 
@@ -7,19 +7,20 @@ use rustls::{AlertDescription, Error};
 use tls::explain;
 use transport::{CarrierError, Side};
 
-/// Codes of ours in CONNECTION_CLOSE: both directions of the first lane had ended, or not.
+/// Our codes in CONNECTION_CLOSE: `CLEAN` when both directions of the first lane had ended,
+/// otherwise `ABANDONED`.
 pub(crate) const CLEAN: VarInt = VarInt::from_u32(0);
 pub(crate) const ABANDONED: VarInt = VarInt::from_u32(1);
 
-/// TLS alerts among the codes of QUIC (RFC 9001 section 4.8).
+/// The range of QUIC's codes that stands for TLS alerts (RFC 9001 section 4.8).
 const ALERTS: std::ops::Range<u64> = 0x100..0x200;
 
-/// Whether the peer closed after it had heard our end and we had acknowledged its own.
+/// Whether the peer closed after it had received our end and we had acknowledged its end.
 pub(crate) fn is_clean(error: &ConnectionError) -> bool {
     matches!(error, ConnectionError::ApplicationClosed(close) if close.error_code == CLEAN)
 }
 
-/// Of a handshake. `fault` is what TLS on this side had against it.
+/// The error of a failed handshake. `fault` is the error of TLS on this side.
 pub(crate) fn handshake(
     error: &ConnectionError,
     side: Side,
@@ -54,7 +55,8 @@ pub(crate) fn handshake(
     }
 }
 
-/// Of TLS. What is spoken inside is told in words of QUIC; the rest is as over TCP.
+/// The error of a TLS failure. A wrong ALPN has a text of its own for QUIC; all other texts are
+/// the texts of TLS over TCP.
 fn tls(error: &Error, side: Side) -> CarrierError {
     let alert = Error::AlertReceived(AlertDescription::NoApplicationProtocol);
     if *error == Error::NoApplicationProtocol || *error == alert {
@@ -63,7 +65,7 @@ fn tls(error: &Error, side: Side) -> CarrierError {
     explain(error, side, true)
 }
 
-/// ALPN (RFC 7301) found nothing in common.
+/// The error when ALPN (RFC 7301) found no common protocol.
 pub(crate) fn other_protocol(side: Side) -> CarrierError {
     CarrierError::Tls(format!(
         "{} does not speak tunnel/1 over QUIC on this port (ALPN); is it for HTTP/3?",
@@ -71,7 +73,8 @@ pub(crate) fn other_protocol(side: Side) -> CarrierError {
     ))
 }
 
-/// Of a connection that was open. Never [`io::ErrorKind::BrokenPipe`], which is of a single lane.
+/// The error of a connection that was open. It is never [`io::ErrorKind::BrokenPipe`], which stands
+/// for a single lane.
 pub(crate) fn of_connection(error: &ConnectionError) -> io::Error {
     let (kind, text) = match error {
         ConnectionError::TimedOut => {

@@ -1,10 +1,10 @@
-//! Connection ids of a server: the first byte says which worker has the connection, and
-//! `net::udp` steers by it.
+//! The connection ids of a server: the first byte names the worker of the connection, and
+//! `net::udp` steers packets by that byte.
 //!
-//! quinn's own generator drops ids that it did not make before it thinks of a stateless reset, so a
-//! server that was restarted would leave its clients in the dark. This one takes all ids for its
-//! own, but those that name another worker: that one knows whether the connection lives, and a
-//! reset from here, which the client would believe, could end it.
+//! quinn's own generator rejects foreign ids before quinn considers a stateless reset. After a
+//! restart the server would leave its clients without an answer. So this generator accepts all ids,
+//! except ids that name another worker. Only that worker knows whether the connection lives, and
+//! the client would believe a reset from this worker and end a live connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quinn::{ConnectionId, ConnectionIdGenerator};
 use quinn_proto::{InvalidCid, RandomConnectionIdGenerator};
 
-/// One byte for the worker, seven that nobody guesses. quinn takes another one if a worker makes
-/// the same twice; it gives a connection up to eight.
+/// The length of an id: one byte for the worker and seven random bytes. quinn makes another id if a
+/// worker makes the same id twice; a connection has up to eight ids.
 pub(crate) const LENGTH: usize = 8;
 
-/// Of the first id of a connection, which the client chooses (RFC 9000 section 7.2: at least 8); as
-/// long as quinn has it.
+/// The length of the first id of a connection, which the client chooses (RFC 9000 section 7.2: at
+/// least 8). It equals quinn's own length.
 const FIRST_LENGTH: usize = 20;
 
-/// Makes the ids of one worker. Clones share what [`SteeringIds::last`] says.
+/// Generates the connection ids of one worker. Clones share the id that [`SteeringIds::last`]
+/// returns.
 #[derive(Clone)]
 pub struct SteeringIds {
     worker: u8,
@@ -30,15 +31,15 @@ pub struct SteeringIds {
 }
 
 impl SteeringIds {
-    /// Of the worker that has socket number `worker` of a group of `workers`.
+    /// Makes the generator of the worker with socket number `worker` in a group of `workers`.
     #[must_use]
     pub fn new(worker: u8, workers: usize) -> Self {
         Self { worker, workers, last: Arc::default() }
     }
 
-    /// The id made last. quinn makes the one of the handshake within `Incoming::accept`, and it
-    /// makes no other there: asked right after that on the same thread, this is the one which the
-    /// client will use.
+    /// The id that was generated last. Within `Incoming::accept` quinn generates only the id of the
+    /// handshake. Right after that call, on the same thread, this is the id that the client will
+    /// use.
     #[must_use]
     pub fn last(&self) -> Option<ConnectionId> {
         match self.last.load(Ordering::Relaxed) {
@@ -83,9 +84,9 @@ impl fmt::Debug for SteeringIds {
 }
 
 /// The first id of a connection, for `quinn::ClientConfig::initial_dst_cid_provider`. A server
-/// steers it by `byte` modulo its workers: a client that has several links gives them consecutive
-/// bytes, so that they are spread, and each link one and the same for good, so that a new carrier
-/// of it comes to the worker that has the link.
+/// steers the connection by `byte` modulo its number of workers. A client with several links gives
+/// them consecutive bytes, so that the links are spread over the workers. Each link keeps its byte,
+/// so that a new carrier reaches the worker that has the link.
 #[must_use]
 pub fn first_id_to(byte: u8) -> ConnectionId {
     let mut id = [0; FIRST_LENGTH];

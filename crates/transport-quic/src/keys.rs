@@ -1,7 +1,7 @@
-//! The keys that a server has to have again after a restart, so that its clients are not stranded:
-//! what a stateless reset is proved by, what Retry tokens and session tickets are sealed with.
+//! The keys that a server must have again after a restart, so that its clients can reconnect at
+//! once. They prove stateless resets, and seal Retry tokens and session tickets.
 //!
-//! All come from one secret, kept in `state_dir` as `quic.keys`:
+//! All keys are derived from one secret, which is kept in `state_dir` as `quic.keys`:
 //!
 //! ```text
 //! tunnel quic keys 1
@@ -22,7 +22,7 @@ const FILE: &str = "quic.keys";
 const VERSION: &str = "tunnel quic keys 1";
 const SECRET: usize = 32;
 
-/// The keys of one server process and of the next one with the same `state_dir`.
+/// The keys of a server process and of its successor with the same `state_dir`.
 #[derive(Clone)]
 pub struct Keys {
     pub(crate) reset: hmac::Key,
@@ -30,37 +30,38 @@ pub struct Keys {
     pub(crate) tickets: Arc<hkdf::Prk>,
 }
 
-/// Why there are no keys.
+/// The keys could not be loaded or made.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The file, or its folder, cannot be read or written.
+    /// The file or its folder cannot be read or written.
     #[error("{}: {cause}", path.display())]
     Io {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// What is there is no such file. It stays as it is.
+    /// The file is no file of keys. It stays unchanged.
     #[error(
         "{}: these are no keys for QUIC that this version can read; a newer version may have made \
          them. Without the file new ones are made, and clients that are connected find the server \
          only after a time-out", .0.display()
     )]
     Unknown(PathBuf),
-    /// The system gives no random numbers.
+    /// The system gave no random numbers.
     #[error("the system gives no random numbers")]
     Random,
 }
 
 impl Keys {
-    /// Those of `folder`, made if there are none. The folder must exist and must not be shared by
-    /// two instances.
+    /// Loads the keys of `folder`, or makes them if the file is missing. The folder must exist, and
+    /// two instances must not share it.
     pub fn of(folder: &Path) -> Result<Self, KeysError> {
         let path = folder.join(FILE);
         let failed = |cause| KeysError::Io { path: path.clone(), cause };
         let mut text = Vec::new();
-        // A few bytes more than it may have are enough to know that it has too many.
+        // The limit is only a little above the length of a valid file, which suffices to detect a
+        // longer file.
         match File::open(&path).and_then(|file| file.take(1024).read_to_end(&mut text)) {
             Ok(_) => {
                 let secret = parse(&text).ok_or_else(|| KeysError::Unknown(path.clone()))?;
@@ -75,25 +76,26 @@ impl Keys {
         }
     }
 
-    /// Keys that nobody has again: for a server without a place for its state, and for tests.
+    /// Makes keys that are not stored, for a server without a `state_dir` and for tests.
     pub fn fleeting() -> Result<Self, KeysError> {
         Ok(Self::derive(&random()?))
     }
 
-    /// What proves a stateless reset (RFC 9000 section 10.3), for `quinn::EndpointConfig::new`.
+    /// The key that proves a stateless reset (RFC 9000 section 10.3), for
+    /// `quinn::EndpointConfig::new`.
     #[must_use]
     pub fn reset_key(&self) -> Arc<dyn HmacKey> {
         Arc::new(self.reset.clone())
     }
 
-    /// What seals the tokens of Retry (RFC 9000 section 8.1), for `quinn::ServerConfig::new`.
+    /// The key that seals Retry tokens (RFC 9000 section 8.1), for `quinn::ServerConfig::new`.
     #[must_use]
     pub fn token_key(&self) -> Arc<dyn HandshakeTokenKey> {
         Arc::clone(&self.token) as _
     }
 
-    /// A key per purpose, each HMAC-SHA-256 of what it is for: as good as random to whoever knows
-    /// the others.
+    /// Derives a key per purpose, each the HMAC-SHA-256 of the purpose. A key reveals nothing about
+    /// the other keys.
     fn derive(secret: &[u8; SECRET]) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
         let derived =
@@ -138,7 +140,7 @@ fn parse(text: &[u8]) -> Option<[u8; SECRET]> {
     Some(secret)
 }
 
-/// In one piece: after a crash it is there, whole, or not at all.
+/// Writes the file atomically: after a crash the file is complete or missing.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("keys.new");
     let mut file =

@@ -1,4 +1,4 @@
-//! The first lane: one bidirectional stream, and with it the connection.
+//! The first lane, which is one bidirectional stream. It owns the connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,15 +13,17 @@ use crate::error::{ABANDONED, CLEAN, is_clean, of_connection};
 use crate::pipe;
 use crate::waiting::Waiting;
 
-/// The first byte of each direction, which makes the stream known to the peer: the version of how
-/// lanes lie on streams. Of a server it says as well that the client's certificate was accepted.
+/// The first byte of each direction, which makes the stream known to the peer. It is the version of
+/// the mapping of lanes to streams. The server's byte also means that it accepted the client's
+/// certificate.
 pub(crate) const MARK: u8 = 1;
 
-/// Bytes of this lane leave before those of all others; see `lanes.rs` for theirs.
+/// The priority of the first lane. Its bytes leave before the bytes of all other lanes; `lanes.rs`
+/// has their priorities.
 pub(crate) const PRIORITY: i32 = 3;
 
-/// What an idle connection costs: keys, tables, the TLS session, its task. (64 of a server more,
-/// one worker: 97 KiB each.)
+/// The memory of an idle connection: keys, tables, the TLS session, the task. (Measured with 64
+/// connections more on a server of one worker: 97 KiB each.)
 const MEMORY: usize = 96 << 10;
 
 /// Closes the connection when it is dropped.
@@ -36,7 +38,8 @@ impl Hold {
         Self { connection, code: ABANDONED, memory: MEMORY }
     }
 
-    /// With an endpoint of its own, whose receive buffers take so many bytes.
+    /// Makes the hold of a connection with an endpoint of its own, whose receive buffers take
+    /// `buffers` bytes.
     pub(crate) const fn alone(connection: Connection, buffers: usize) -> Self {
         Self { connection, code: ABANDONED, memory: MEMORY + buffers }
     }
@@ -48,7 +51,7 @@ impl Drop for Hold {
     }
 }
 
-/// Of both ends.
+/// The first lane, the same on both ends.
 pub(crate) struct QuicLane {
     hold: Hold,
     send: SendStream,
@@ -56,7 +59,7 @@ pub(crate) struct QuicLane {
     /// Whether the peer's [`MARK`] was read.
     marked: bool,
     acknowledged: Waiting<Result<Option<VarInt>, StoppedError>>,
-    /// Our direction: its end was written; the peer has all of it.
+    /// The state of our direction: its end was written, and the peer has acknowledged all bytes.
     finished: bool,
     closed: bool,
     /// The peer's direction has ended.
@@ -79,14 +82,14 @@ impl QuicLane {
         }
     }
 
-    /// With both directions ended the peer misses nothing.
+    /// When both directions have ended, a close loses no byte.
     fn note_end(&mut self) {
         if self.closed && self.ended {
             self.hold.code = CLEAN;
         }
     }
 
-    /// Reads the peer's [`MARK`] unless that was done.
+    /// Reads the peer's [`MARK`] unless it was read before.
     fn poll_mark(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.marked {
             return Poll::Ready(Ok(()));
@@ -103,12 +106,12 @@ impl QuicLane {
     }
 }
 
-/// Whether this is what comes first.
+/// Whether `first` is the mark.
 pub(crate) fn is_mark(first: &[u8]) -> bool {
     first == [MARK]
 }
 
-/// Something else came first.
+/// The error when another byte than the mark arrived first.
 pub(crate) fn foreign() -> io::Error {
     let text = "the peer lays lanes on QUIC streams in another way; is it of another version?";
     io::Error::new(io::ErrorKind::InvalidData, text)
@@ -145,26 +148,28 @@ impl Lane for QuicLane {
         }
     }
 
-    /// quinn hands packets to the system as congestion control allows; nothing waits for this call.
+    /// Nothing to do: quinn sends packets by itself, as congestion control allows.
     fn poll_flush(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(self.death.check())
     }
 
-    /// Ready when the peer has acknowledged all: what is dropped after that is lost to nobody.
+    /// Ready when the peer has acknowledged all bytes, so that dropping the connection loses none
+    /// of them.
     fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.death.check()?;
         if self.closed {
             return Poll::Ready(Ok(()));
         }
         if !self.finished {
-            // Fails on a stream that the peer stopped, which the wait finds out.
+            // The call fails on a stream that the peer stopped, and the wait below returns that
+            // error.
             let _ = self.send.finish();
             self.finished = true;
         }
         let send = &self.send;
         match ready!(self.acknowledged.poll(cx, || send.stopped())) {
             Ok(None) => {}
-            // It closed because it had heard our end, and its acknowledgement got lost.
+            // The peer closed because it had received our end, and its acknowledgement was lost.
             Err(StoppedError::ConnectionLost(error)) if is_clean(&error) => {}
             Err(StoppedError::ConnectionLost(error)) => {
                 return self.death.by(of_connection(&error));
@@ -180,7 +185,8 @@ impl Lane for QuicLane {
         self.hold.memory
     }
 
-    /// The handles work from any thread, and the connection is driven where it was made.
+    /// Nothing to do: the handles work from any thread, and the runtime that made the connection
+    /// drives it.
     fn detach(&mut self) -> io::Result<()> {
         Ok(())
     }

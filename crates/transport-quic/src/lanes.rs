@@ -1,5 +1,5 @@
-//! Lanes of single streams: unidirectional streams of quinn, which lose their packets each for
-//! itself.
+//! Lanes of single streams. Each lane is a unidirectional stream of quinn, so a lost packet delays
+//! only its own lane.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::pipe;
 use crate::settings::{LANES, LANES_MOST};
 use crate::waiting::Waiting;
 
-/// Of every RESET_STREAM and STOP_SENDING: the reason is told elsewhere.
+/// The code of every RESET_STREAM and STOP_SENDING. The frames of `proto` carry the reason.
 const GIVEN_UP: VarInt = VarInt::from_u32(0);
 
 const fn priority(class: Priority) -> i32 {
@@ -32,10 +32,10 @@ const fn priority(class: Priority) -> i32 {
     }
 }
 
-/// What the lanes of a connection share.
+/// The state that the lanes of a connection share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// [`QuicLanes`] was dropped.
+    /// Set when [`QuicLanes`] is dropped.
     gone: AtomicBool,
 }
 
@@ -48,14 +48,14 @@ impl Shared {
     }
 }
 
-/// Of both ends.
+/// The lanes of a carrier, the same on both ends.
 pub(crate) struct QuicLanes {
     connection: Connection,
     accepting: Waiting<Result<quinn::RecvStream, ConnectionError>>,
     shared: Arc<Shared>,
-    /// How many the peer may have open.
+    /// The number of lanes that the peer may have open.
     allowed: u32,
-    /// Of a server that writes down its connections.
+    /// The note of this connection, on a server that records its connections.
     noted: Option<Noted>,
 }
 
@@ -68,7 +68,7 @@ impl QuicLanes {
 
 impl Lanes for QuicLanes {
     fn open(&mut self, class: Priority) -> io::Result<Option<Box<dyn SendLane>>> {
-        // Asked once: who does not get one now uses the first lane.
+        // The future is polled once: a stream that gets no lane now uses the first lane.
         let polled = pin!(self.connection.open_uni()).poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(opened) = polled else { return Ok(None) };
         let stream = opened.map_err(|error| of_connection(&error))?;
@@ -100,11 +100,12 @@ impl Lanes for QuicLanes {
         self.connection.set_receive_window(VarInt::from_u64(bytes).unwrap_or(VarInt::MAX));
     }
 
-    /// quinn makes an entry of a table for each.
+    /// quinn makes a table entry for each allowed lane, so the number follows the number of
+    /// streams.
     fn allow(&mut self, streams: usize) {
         let wanted = u32::try_from(streams.saturating_mul(2)).unwrap_or(LANES_MOST);
         let wanted = wanted.clamp(LANES, LANES_MOST).next_power_of_two();
-        // A quarter, so that few streams more or less change nothing.
+        // The number shrinks only below a quarter, so that small changes have no effect.
         if wanted > self.allowed || wanted <= self.allowed / 4 {
             self.allowed = wanted;
             self.connection.set_max_concurrent_uni_streams(wanted.into());
@@ -115,7 +116,7 @@ impl Lanes for QuicLanes {
 impl Drop for QuicLanes {
     fn drop(&mut self) {
         self.shared.gone.store(true, Ordering::Relaxed);
-        // Nobody will read what the peer opens from now on.
+        // Nothing reads the peer's lanes from now on.
         self.connection.set_max_concurrent_uni_streams(0u32.into());
     }
 }
@@ -149,7 +150,7 @@ impl SendLane for QuicSendLane {
     }
 
     fn finish(&mut self) {
-        // Fails on a stream that the peer stopped, of which nothing is to be delivered.
+        // The call fails on a stream that the peer stopped; then no byte is left to deliver.
         self.finished = self.stream.finish().is_ok();
     }
 }
@@ -197,7 +198,7 @@ impl RecvLane for QuicRecvLane {
 
 impl Drop for QuicRecvLane {
     fn drop(&mut self) {
-        // Fails on one that has ended, of which there is nothing to stop.
+        // The call fails on a stream that has ended; then no byte is left to stop.
         let _ = self.stream.stop(GIVEN_UP);
     }
 }

@@ -2,9 +2,9 @@
 //! datagrams.
 //!
 //! [`QuicListener`] and [`QuicDialer`] make carriers on quinn. The first lane is one bidirectional
-//! stream that the client opens; lanes of single streams are unidirectional ones; datagrams are
-//! DATAGRAM frames (RFC 9221). A stream exists for the peer when the first byte of it arrives, so
-//! each end says a mark (`lane.rs`) before all else on the first lane.
+//! stream that the client opens. The lanes of single streams are unidirectional streams. Datagrams
+//! are DATAGRAM frames (RFC 9221). A stream exists for the peer only after its first byte has
+//! arrived, so each end first sends a mark (`lane.rs`) on the first lane.
 //!
 //! | question | file |
 //! |---|---|
@@ -13,12 +13,12 @@
 //! | what ties 0-RTT data to its connection | `early.rs` |
 //! | what a failed handshake says | `error.rs`, from what `session.rs` keeps |
 //! | how bytes go through | `lane.rs`, `lanes.rs`, `pipe.rs`, `datagrams.rs` |
-//! | what the socket is told | `socket.rs` |
+//! | which limits the socket has | `socket.rs` |
 //! | how a datagram finds its worker | `ids.rs`, `net::udp` |
 //! | what a restarted server still knows | `keys.rs`, `tickets/`, `peers/`, `reset.rs` |
 //!
-//! quinn drives an endpoint and each connection in tasks of the runtime that made them; the handles
-//! here work from any thread, so a lane that moves leaves its driver where it was.
+//! quinn drives an endpoint and each connection in tasks of the runtime that made them. The handles
+//! work from any thread, so a lane that moves to another thread leaves its driver behind.
 
 mod bbr;
 mod carrier;

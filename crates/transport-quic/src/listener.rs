@@ -1,4 +1,4 @@
-//! Accepts carriers.
+//! The listener of `quic://` carriers.
 
 use std::cell::Cell;
 use std::fmt;
@@ -24,15 +24,16 @@ use crate::settings::QuicSettings;
 use crate::waiting::Waiting;
 use crate::{carrier, endpoint, error};
 
-/// Connections that arrived and were not accepted yet; further ones are passed over, and their
-/// clients ask again after a second.
+/// The largest number of connections that have arrived and are not accepted yet. Further
+/// connections are ignored, and their clients ask again after a second.
 const INCOMING: usize = 1_024;
 
-/// What such a connection may send beyond its first packet until it is accepted, and all together.
+/// The bytes that a connection may send beyond its first packet before it is accepted, and the
+/// limit for all such connections together.
 const INCOMING_BYTES: u64 = 64 << 10;
 const INCOMING_BYTES_ALL: u64 = 4 << 20;
 
-/// Clients that are sent away to prove their address before others of this thread have their turn.
+/// The number of clients that get a Retry before other tasks of this thread run.
 const RETRIES: usize = 64;
 
 /// A listener of `quic://`.
@@ -46,8 +47,8 @@ pub struct QuicListener {
 }
 
 impl QuicListener {
-    /// Takes a bound UDP socket into the runtime of this thread: that of `worker`, of a group of
-    /// `workers` (see [`net::udp::udp_group`]).
+    /// Makes a listener from a bound UDP socket in the runtime of this thread. The thread is that
+    /// of `worker` in a group of `workers` (see [`net::udp::udp_group`]).
     pub fn new(
         socket: UdpSocket,
         worker: usize,
@@ -70,7 +71,7 @@ impl QuicListener {
             let endpoint = endpoint.clone();
             async move { endpoint.accept().await }
         }));
-        // Only when its driver is gone, with the runtime or the socket.
+        // The endpoint ends only when its driver is gone, with the runtime or with the socket.
         Poll::Ready(incoming.ok_or_else(|| io::Error::other("the QUIC endpoint has ended")))
     }
 }
@@ -82,7 +83,8 @@ impl Listener for QuicListener {
             let most = self.server.settings.get().handshakes;
             if self.handshakes.under_way() >= most && !incoming.remote_address_validated() {
                 tracing::debug!("a new client has to prove its address");
-                // Fails only for who comes back from one, and that one is validated.
+                // The call fails only for a client that returns after a Retry, and such a client is
+                // validated.
                 let _ = incoming.retry();
                 continue;
             }
@@ -131,7 +133,7 @@ impl Handshakes {
     }
 }
 
-/// One of them.
+/// One handshake that is counted.
 #[derive(Debug)]
 struct Turn(Rc<Cell<usize>>);
 
@@ -141,8 +143,8 @@ impl Drop for Turn {
     }
 }
 
-/// What a connection with `peer` is to be like, what keeps what TLS has against its handshake, and
-/// what ties early data to it.
+/// The configuration of a connection with `peer`, the keeper of the TLS error of its handshake, and
+/// the secrets that tie early data to it.
 fn config(
     server: &QuicServer,
     peer: SocketAddr,
@@ -185,16 +187,16 @@ struct Shaking {
 impl Accepted {
     async fn begin(self) -> Result<Shaking, CarrierError> {
         let Self { incoming, server, ids, port, turn } = self;
-        // One of its own, as it was configured last.
+        // Each connection has a configuration of its own, made from the latest settings.
         let (config, fault, secrets) = config(&server, incoming.remote_address())
             .map_err(|error| explain(&error, Side::Server, false))?;
         let refused = move |error| error::handshake(&error, Side::Server, fault.take().as_ref());
         let connecting = incoming.accept_with(Arc::new(config)).map_err(&refused)?;
-        // Made within that call.
+        // The call above generated this id.
         let id = ids.last();
         let (connection, done) = match connecting.into_0rtt() {
             Ok((connection, done)) => (connection, Some(done)),
-            // Of a server it always is possible.
+            // For a server `into_0rtt` always succeeds.
             Err(connecting) => (connecting.await.map_err(&refused)?, None),
         };
         let noted = server.peers.zip(id).map(|(peers, id)| {

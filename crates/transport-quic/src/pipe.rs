@@ -1,4 +1,4 @@
-//! Bytes into and out of a stream of quinn, for the lanes of both kinds.
+//! Moves bytes into and out of a stream of quinn, for the lanes of both kinds.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,15 +11,15 @@ use net::gather;
 use quinn::{ReadError, RecvStream, SendStream, WriteError};
 use tokio::io::AsyncReadExt;
 
-/// Frames below this size are joined with their neighbours. quinn finds the bytes of each packet by
-/// walking over all buffers that are not acknowledged, so a megabyte of tiny ones would cost it ten
-/// thousand steps per packet.
+/// Frames below this size are joined with their neighbours. For each packet quinn walks over all
+/// unacknowledged buffers. A megabyte of tiny buffers would cost ten thousand steps per packet.
 const SMALL: usize = 512;
 
-/// Bytes of such a joined buffer.
+/// The size of a joined buffer, in bytes.
 const JOINED: usize = 4 << 10;
 
-/// Takes from the front of `frames` what the windows allow, without a copy unless they are small.
+/// Writes bytes from the front of `frames`, as many as the windows allow. Only small frames are
+/// copied.
 pub(crate) fn write(
     stream: &mut SendStream,
     cx: &mut Context<'_>,
@@ -36,7 +36,7 @@ pub(crate) fn write(
     Poll::Ready(Ok(written.bytes))
 }
 
-/// Fills `chunks` from the front of `frames`; returns how many.
+/// Fills `chunks` from the front of `frames`; returns the number of chunks.
 fn pack(frames: &VecDeque<Bytes>, chunks: &mut [Bytes]) -> usize {
     let mut frames = frames.iter().peekable();
     let mut filled = 0;
@@ -61,7 +61,8 @@ fn pack(frames: &VecDeque<Bytes>, chunks: &mut [Bytes]) -> usize {
     filled
 }
 
-/// Appends what is there in order to `buf`, at most its spare capacity. `Ok(0)` is the end.
+/// Appends the bytes that have arrived in order to `buf`, within its spare capacity. `Ok(0)` is the
+/// end.
 pub(crate) fn read(
     stream: &mut RecvStream,
     cx: &mut Context<'_>,
@@ -73,7 +74,7 @@ pub(crate) fn read(
     Poll::Ready(done.map_err(|error| of_tokio(&error)))
 }
 
-/// quinn's error comes through Tokio's trait wrapped.
+/// Unwraps quinn's error, which Tokio's trait returns inside an [`io::Error`].
 fn of_tokio(error: &io::Error) -> ReadError {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
     inner.cloned().unwrap_or(ReadError::ClosedStream)

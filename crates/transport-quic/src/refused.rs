@@ -1,9 +1,9 @@
-//! Learns that nobody listens on a port, at once instead of after a time-out.
+//! Learns at once, and not after a time-out, that no process listens on a port.
 //!
-//! The kernel tells of ICMP "port unreachable" (RFC 792) on connected sockets only, and the socket
-//! of a QUIC client is not connected: it would keep the source address of the moment, and a client
-//! whose address changes would be cut off. So a socket beside it sends one empty datagram, which
-//! every QUIC server passes over, and waits for the refusal.
+//! The kernel reports ICMP "port unreachable" (RFC 792) only on connected sockets. The socket of a
+//! QUIC client is not connected: a connected socket keeps its source address, and a client whose
+//! address changes would be cut off. So a second socket sends one empty datagram, which every QUIC
+//! server ignores, and waits for the refusal.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use tokio::net::UdpSocket;
 
 use net::udp::unspecified;
 
-/// Returns when the port is refused, and never else.
+/// Returns when the port is refused, and otherwise never.
 pub(crate) async fn refused(address: SocketAddr) -> io::Error {
     match ask(address).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             io::Error::new(error.kind(), "nobody listens on this UDP port (connection refused)")
         }
-        // No socket to spare, no route: the attempt itself finds out.
+        // No free descriptor or no route: the connection attempt itself returns the error.
         Ok(()) | Err(_) => std::future::pending().await,
     }
 }

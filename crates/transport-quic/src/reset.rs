@@ -1,6 +1,6 @@
-//! Stateless resets (RFC 9000 section 10.3) that a server sends on its own account: to connections
-//! of the process before it, so that their clients come back at once and not only after they have
-//! tried to say something.
+//! Stateless resets (RFC 9000 section 10.3) that a new server process sends unasked to the
+//! connections of its predecessor. Their clients return at once, and not only after their next
+//! packet.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -10,36 +10,39 @@ use quinn::ConnectionId;
 
 use crate::{Keys, Known};
 
-/// What tells the client that it is from us: the last bytes of the datagram.
+/// The length of the token at the end of the datagram, by which the client recognises the server.
 const TOKEN: usize = 16;
 
-/// Flags, the longest id, the shortest packet that can be sealed: what is at least as long may be
-/// any packet for whoever sees it pass.
+/// The length of the flags, the longest id, and the shortest packet that can be sealed. A datagram
+/// of at least this length looks like any other packet to an observer.
 const LEAST: usize = 1 + 20 + 22;
 
-/// Bytes by which the length differs from one to the next.
+/// The range of the random length, in bytes.
 const SPREAD: usize = 32;
 
-/// Two bits of a packet with a short header, which all other bits of the first byte are random in.
+/// The two highest bits of a packet with a short header. All other bits of its first byte look
+/// random.
 const FIXED: u8 = 0b0100_0000;
 
-/// The datagram that ends the connection whose peer uses `id` for us.
+/// The datagram that ends the connection whose peer addresses us by `id`.
 #[must_use]
 fn reset_datagram(keys: &Keys, id: &ConnectionId) -> Vec<u8> {
     let mut datagram = vec![0; LEAST + SPREAD];
-    // Without random numbers it is easily told from a packet, and valid all the same.
+    // Without random numbers the datagram is easy to tell from a packet, but is still valid.
     let _ = rand::fill(&mut datagram);
     let length = LEAST + usize::from(datagram[1]) % SPREAD;
     datagram.truncate(length - TOKEN);
     datagram[0] = FIXED | (datagram[0] >> 2);
-    // As quinn does it (`ResetToken::new`): HMAC-SHA-256 of the id, cut.
+    // quinn derives the token in the same way (`ResetToken::new`): the truncated HMAC-SHA-256 of
+    // the id.
     datagram.extend_from_slice(&hmac::sign(&keys.reset, id).as_ref()[..TOKEN]);
     datagram
 }
 
-/// Sends each of `known` that came in at this socket's port a reset, and says how many it sent. For
-/// the start of a server, before the socket is anybody else's; takes some 3 µs for each. What the
-/// system does not take at once is not sent: such a client learns it by its next packet.
+/// Sends a reset to each of `known` that used this socket's port; returns the number of resets
+/// sent. A starting server calls this function before it uses the socket. A reset takes about 3 µs.
+/// A reset that the system does not take at once is skipped; that client learns of the restart by
+/// its next packet.
 pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result<usize> {
     let here = socket.local_addr()?;
     let sent = known
@@ -51,7 +54,7 @@ pub fn call_back(socket: &UdpSocket, keys: &Keys, known: &[Known]) -> io::Result
     Ok(sent)
 }
 
-/// An address as a socket of the family of `here` takes it.
+/// Converts an address to the form that a socket of the family of `here` takes.
 fn reachable(peer: SocketAddr, here: SocketAddr) -> Option<SocketAddr> {
     match (peer, here) {
         (SocketAddr::V4(v4), SocketAddr::V6(_)) => {

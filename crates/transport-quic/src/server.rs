@@ -1,4 +1,4 @@
-//! What all QUIC listeners of a server process share, on all its workers.
+//! The state that all QUIC listeners of a server process share, on all its workers.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use tls::{MaterialError, load_certificates};
 
 use crate::{Keys, Known, Peers, QuicSettings, ROTATION, Tickets, call_back};
 
-/// What listeners go by. Clones are the same.
+/// The shared state of the listeners. Clones share one state.
 #[derive(Clone)]
 pub struct QuicServer {
     pub(crate) tls: Current<rustls::ServerConfig>,
@@ -23,9 +23,9 @@ pub struct QuicServer {
 }
 
 impl QuicServer {
-    /// `tls` can be given anew by its owner, [`QuicServer::renewal`] is to go with it. `client_ca`
-    /// is the file of the authorities of clients, if they need certificates. Without `peers`
-    /// nothing is written down of connections.
+    /// Makes the state. The owner of `tls` may replace its value and must then call
+    /// [`QuicServer::renewal`], too. `client_ca` is the file of the authorities of clients, if
+    /// clients need certificates. Without `peers` no connection is recorded.
     pub fn new(
         tls: Current<rustls::ServerConfig>,
         client_ca: Option<&Path>,
@@ -37,7 +37,7 @@ impl QuicServer {
         Ok(Self { tls, settings: settings.into(), tickets, keys, peers })
     }
 
-    /// Reads what connections from now on are to go by. Returns what puts it in force.
+    /// Reads the settings of new connections. Returns a function that puts them in force.
     pub fn renewal(
         &self,
         client_ca: Option<&Path>,
@@ -46,14 +46,14 @@ impl QuicServer {
         let (server, new) = (self.clone(), tickets(&self.keys, client_ca)?);
         Ok(move || {
             server.settings.replace(Arc::new(settings));
-            // The ones of now remember which were used.
+            // Equal trust keeps the present tickets, because they remember which of them were used.
             if !server.tickets.get().trust_alike(&new) {
                 server.tickets.replace(Arc::new(new));
             }
         })
     }
 
-    /// See [`call_back`].
+    /// Calls [`call_back`] with the keys of this server.
     pub fn call_back(&self, socket: &UdpSocket, known: &[Known]) -> io::Result<usize> {
         call_back(socket, &self.keys, known)
     }

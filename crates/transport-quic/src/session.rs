@@ -1,8 +1,8 @@
-//! TLS inside QUIC (RFC 9001): rustls' QUIC sessions as quinn wants them.
+//! TLS inside QUIC (RFC 9001): rustls' QUIC sessions behind the traits of quinn.
 //!
-//! quinn has the same, but keeps of an error only its text and an alert's number. Here the error
-//! itself stays, so that a wrong certificate is told as over TCP; and a client learns whether it
-//! was asked for its own.
+//! quinn has such an adapter, but it keeps only the text of an error and the number of an alert.
+//! This adapter keeps the error itself, so that a wrong certificate gives the same message as over
+//! TCP. It also tells a client whether the server asked for a certificate.
 
 use std::any::Any;
 use std::fmt;
@@ -30,7 +30,7 @@ use crate::endpoint::VERSION;
 use crate::tickets::exchange::Passing;
 use crate::tickets::{Tickets, resuming};
 
-/// What TLS of this side had against a handshake.
+/// The error of TLS on this side in a handshake.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fault(Arc<Mutex<Option<Error>>>);
 
@@ -55,7 +55,7 @@ fn no_suite() -> Error {
     Error::General("TLS_AES_128_GCM_SHA256, which QUIC begins with, is not there".into())
 }
 
-/// A client's TLS, for as many sessions as are dialled: the tickets of one are for the next.
+/// The TLS of a client for all its sessions, which share their tickets.
 #[derive(Clone)]
 pub(crate) struct Clients {
     config: Arc<ClientConfig>,
@@ -79,13 +79,14 @@ impl Clients {
         Ok(Self { config: resuming(&config), suite, asked })
     }
 
-    /// For one session.
+    /// Makes the configuration of one session.
     pub(crate) fn one(&self, name: ServerName<'static>) -> Client {
         let (config, fault) = (Arc::clone(&self.config), Fault::default());
         Client { config, name, suite: self.suite, fault }
     }
 
-    /// For one session that may send early data, and what that is tied to.
+    /// Makes the configuration of one session that may send early data, and the secrets that tie
+    /// the early data to it.
     pub(crate) fn early(&self, name: ServerName<'static>) -> (Client, Arc<EarlySecrets>) {
         let secrets = Arc::<EarlySecrets>::default();
         let mut config = ClientConfig::clone(&self.config);
@@ -93,7 +94,7 @@ impl Clients {
         (Client { config: Arc::new(config), ..self.one(name) }, secrets)
     }
 
-    /// How often servers asked for our certificate so far.
+    /// The number of times that servers asked for our certificate.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.times.load(Ordering::Relaxed)
     }
@@ -129,7 +130,7 @@ impl crypto::ClientConfig for Client {
     }
 }
 
-/// Our certificate, and how often servers asked for it.
+/// Our certificate, and the number of times that servers asked for it.
 #[derive(Debug)]
 struct Asked {
     ours: Arc<dyn ResolvesClientCert>,
@@ -151,7 +152,7 @@ impl ResolvesClientCert for Asked {
     }
 }
 
-/// Makes sessions of a server.
+/// Makes the sessions of a server.
 pub(crate) struct Server {
     config: Arc<ServerConfig>,
     tickets: Arc<Tickets>,
@@ -185,7 +186,7 @@ impl crypto::ServerConfig for Server {
     }
 
     fn retry_tag(&self, _version: u32, id: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        // With a wrong tag the client passes the packet over.
+        // The client ignores a Retry packet with a wrong tag.
         retry_tag(id, packet).unwrap_or_default()
     }
 
@@ -212,11 +213,12 @@ fn bytes_of(params: &TransportParameters) -> Vec<u8> {
 }
 
 struct Session {
-    /// `None` when rustls refused the configuration; the first message of the peer ends it then.
+    /// `None` when rustls refused the configuration; then the peer's first message ends the
+    /// session.
     inner: Option<Connection>,
     suite: Suite,
     fault: Fault,
-    /// Of a server: its tickets, and what early data is tied to.
+    /// On a server: its tickets, and the secrets that tie early data to the session.
     ours: Option<(Arc<Passing>, Arc<EarlySecrets>)>,
     told: bool,
     next: Option<Secrets>,
@@ -233,8 +235,8 @@ impl Session {
         Box::new(Self { inner, suite, fault, ours, told: false, next: None })
     }
 
-    /// Whether what the handshake agreed on is known now: of a server with the ClientHello, of a
-    /// client with the ALPN of the answer.
+    /// Whether the results of the handshake are known: on a server after the ClientHello, on a
+    /// client after the ALPN of the answer.
     fn knows(&self) -> bool {
         let Some(inner) = &self.inner else { return false };
         let named = match inner {
@@ -339,7 +341,7 @@ impl crypto::Session for Session {
 
     fn is_valid_retry(&self, id: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
         let Some((body, tag)) = payload.split_last_chunk::<16>() else { return false };
-        // Whoever can forge it can read it: nothing here is secret.
+        // A plain comparison suffices: the key is public, so every observer can compute the tag.
         retry_tag(id, &[header, body].concat()).as_ref() == Some(tag)
     }
 
@@ -376,8 +378,8 @@ fn packed(keys: rustls::quic::Keys) -> Keys {
     }
 }
 
-/// The integrity tag of a Retry packet (RFC 9001 section 5.8): it ties the packet to the Initial
-/// that it answers, under a key that everybody knows. `packet` is without the tag.
+/// The integrity tag of a Retry packet (RFC 9001 section 5.8). It ties the packet to the Initial
+/// packet that it answers, under a public key of the RFC. `packet` comes without the tag.
 fn retry_tag(original: &ConnectionId, packet: &[u8]) -> Option<[u8; 16]> {
     const KEY: [u8; 16] = [
         0xbe, 0x0c, 0x69, 0x0b, 0x9f, 0x66, 0x57, 0x5a, 0x1d, 0x76, 0x6b, 0x54, 0xe3, 0x68, 0xc8,

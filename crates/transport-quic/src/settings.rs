@@ -1,5 +1,5 @@
-//! How connections behave: windows, limits, time-outs, congestion control. The one place where
-//! quinn's configuration is made.
+//! The settings of connections: windows, limits, time-outs, congestion control. Only this file
+//! makes quinn's configuration.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,57 +14,61 @@ use transport::Side;
 use crate::bbr::BbrConfig;
 use crate::controller::PathConfig;
 
-/// What may be in flight unacknowledged, or wait unread once the peer is welcome: 1 Gbit/s at 100
-/// ms is 12.5 MB; twice that, so that a lost packet's round trip does not stop the sender, and room
-/// for other streams. The credit of `proto` is the limit that holds; nothing is allocated
-/// beforehand.
+/// The limit of unacknowledged bytes, and of unread bytes of a welcome peer. 1 Gbit/s at 100 ms
+/// takes 12.5 MB. The limit is more than twice that, so that the round trip of a lost packet does
+/// not block the sender, and other streams have room. The credit of `proto` is the effective limit.
+/// No memory is allocated in advance.
 pub(crate) const WINDOW: u32 = 32 << 20;
 
-/// Unread bytes of a peer that has not proved who it is: a greeting is a few hundred.
+/// The limit of unread bytes of a peer before it is authenticated; a greeting has a few hundred
+/// bytes.
 pub(crate) const WINDOW_BEFORE: u32 = 64 << 10;
 
-/// Lanes that the peer may have open at first, and at most. quinn makes an entry of a table for
-/// each that is allowed, so the number follows the streams there are (`lanes.rs`).
+/// The number of lanes that the peer may have open, at first and at most. quinn makes a table entry
+/// for each allowed lane, so the number follows the number of streams (`lanes.rs`).
 pub(crate) const LANES: u32 = 256;
 pub(crate) const LANES_MOST: u32 = 65_536;
 
-/// Datagrams that wait to be sent or to be read, bytes each way; the oldest give way. Some hundred
-/// of the largest, and no more than a peer may fill that has not proved who it is.
+/// The limit of datagrams that wait to be sent or read, in bytes per direction; the oldest
+/// datagrams are dropped. The limit holds a few hundred of the largest datagrams, and is no more
+/// than a peer may fill before it is authenticated.
 const DATAGRAMS: usize = 256 << 10;
 
-/// The smallest payload every path of QUIC carries (RFC 9000 section 14).
+/// The smallest payload that every path of QUIC carries (RFC 9000 section 14).
 const MTU_LEAST: u16 = 1_200;
 
-/// Steps of a search for the path's MTU end when they are smaller.
+/// The search for the path's MTU ends at steps smaller than this.
 const MTU_STEP: u16 = 20;
 
-/// How this end sends.
+/// The congestion control of this end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// RFC 9438: takes loss for congestion.
+    /// CUBIC (RFC 9438), which treats loss as congestion.
     Cubic,
-    /// Models the path's rate and round trip, so that loss alone does not slow it down.
+    /// BBR, which models the rate and the round trip of the path, so that loss alone does not slow
+    /// it down.
     #[default]
     Bbr,
 }
 
-/// Settings of both ends of `quic://`.
+/// The settings of both ends of `quic://`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuicSettings {
-    /// How this end sends.
+    /// The congestion control of this end.
     pub congestion: Congestion,
-    /// The same on a path that does not leave the machine. CUBIC only where round trips show that
-    /// it does not, and keeps little under way there.
+    /// The congestion control on a path inside this machine. CUBIC is used only after round trips
+    /// show that the path is such a path, and it keeps few bytes in flight there.
     pub loopback: Congestion,
-    /// The largest UDP payload that is tried and taken, bytes, 1,200 to 65,527, where the route
-    /// from this machine takes it. Discovery begins at 1,200, and with that here there is none.
+    /// The largest UDP payload that is tried and received, in bytes, from 1,200 to 65,527, if the
+    /// route from this machine takes it. Discovery begins at 1,200; with this value there is no
+    /// discovery.
     pub mtu: u16,
-    /// A connection that hears nothing for so long is dead. The liveness of `proto` is stricter.
+    /// The silence after which a connection is dead. The liveness check of `proto` is stricter.
     pub idle: Duration,
-    /// Sends a PING after so long without a packet. `proto` has pings of its own.
+    /// The time without a packet after which this end sends a PING. `proto` has pings of its own.
     pub keepalive: Option<Duration>,
-    /// With more handshakes under way a listener has new clients prove their address first (Retry,
-    /// RFC 9000 section 8.1.2), which costs them a round trip and us no state.
+    /// The number of handshakes under way above which new clients must prove their address (Retry,
+    /// RFC 9000 section 8.1.2). The proof costs a client one round trip, and the server no state.
     pub handshakes: usize,
 }
 
@@ -72,39 +76,40 @@ impl Default for QuicSettings {
     fn default() -> Self {
         Self {
             congestion: Congestion::default(),
-            // There is no bottleneck to be found by pacing, and its timers cost a quarter of the
-            // processor time: 2.1 CPU-s/GB instead of 1.6 (`examples/quic_bulk.rs`).
+            // Such a path has no bottleneck that pacing could find. Pacing timers cost a quarter of
+            // the processor time: 2.1 CPU-s/GB instead of 1.6 (`examples/quic_bulk.rs`).
             loopback: Congestion::Cubic,
-            // No network has larger frames than 9,000; of loopback, with 65,536, packets of a
-            // quarter cost least: four make one call (`examples/quic_bulk.rs`).
+            // No network has frames above 9,000 bytes. On loopback, with frames of 65,536 bytes,
+            // packets of a quarter of that cost least, because one call takes four of them
+            // (`examples/quic_bulk.rs`).
             mtu: 16_336,
             idle: Duration::from_secs(45),
             keepalive: None,
-            // A handshake takes a round trip, so a busy server has a few under way; each holds
-            // about 60 KiB until its deadline, which 64 forged addresses may cost.
+            // A handshake takes one round trip, so a busy server has few of them under way. Each
+            // holds about 60 KiB until its deadline; 64 forged addresses can claim that much each.
             handshakes: 64,
         }
     }
 }
 
 impl QuicSettings {
-    /// The payload size within what QUIC and UDP allow.
+    /// The payload size within the limits of QUIC and UDP.
     pub(crate) fn mtu(&self) -> u16 {
         self.mtu.clamp(MTU_LEAST, 65_527)
     }
 
-    /// The same, with an MTU that the route to `peer` takes.
+    /// These settings with an MTU that the route to `peer` takes.
     pub(crate) fn on_route_to(mut self, peer: SocketAddr) -> Self {
-        // Where the machine does not tell, the search finds out.
+        // When the system does not know the route's MTU, the search finds the MTU.
         let route = payload_of_route(peer).unwrap_or(u16::MAX);
         self.mtu = self.mtu.min(route);
         self
     }
 
-    /// quinn's configuration of a connection with `peer` on this side.
+    /// Makes quinn's configuration of a connection with `peer` on this side.
     pub(crate) fn transport(&self, side: Side, peer: SocketAddr) -> Arc<TransportConfig> {
         let mut config = TransportConfig::default();
-        // The one that the client opens.
+        // A server allows the one bidirectional stream that the client opens.
         let streams: u32 = if side == Side::Server { 1 } else { 0 };
         config
             .max_concurrent_bidi_streams(streams.into())
@@ -116,7 +121,7 @@ impl QuicSettings {
             .datagram_receive_buffer_size(Some(DATAGRAMS))
             .datagram_send_buffer_size(DATAGRAMS)
             .keep_alive_interval(self.keepalive)
-            // Nobody measures round trips of others here.
+            // The spin bit lets observers on the path measure round trips, which is not needed.
             .allow_spin(false)
             .initial_mtu(MTU_LEAST)
             .min_mtu(MTU_LEAST)

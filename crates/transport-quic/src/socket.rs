@@ -1,9 +1,9 @@
-//! quinn's socket, with the limits of one system call.
+//! A socket for quinn that respects the limits of one system call.
 //!
-//! quinn puts ten packets into a call and does not ask how large that is. The kernel segments at
-//! most 64 KiB (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE, which quinn
-//! takes for a probe of the path's MTU that was too large: with packets of 8,952 bytes nothing
-//! would arrive.
+//! quinn puts ten packets into a call, whatever their size. The kernel segments at most 64 KiB
+//! (`UDP_MAX_SEGMENTS` and the length field of IP) and answers EMSGSIZE to more. quinn takes
+//! EMSGSIZE for an MTU probe that was too large, so with packets of 8,952 bytes no packet would
+//! arrive.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -16,24 +16,25 @@ use net::udp::{keep_joining, take_one_by_one};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
-/// Payload of one call: 65,535 less the heads of IPv6 and UDP, which the length field of IPv4
-/// counts as well.
+/// The payload of one call: 65,535 bytes less the heads of IPv6 and UDP, which the length field of
+/// IPv4 counts as well.
 const CALL: usize = 65_535 - 48;
 
-/// Bytes that the kernel may join into one received message.
+/// The number of bytes that the kernel may join into one received message.
 const JOINED: usize = 65_535;
 
-/// How datagrams arrive that come together.
+/// The form in which datagrams arrive that come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receiving {
-    /// As few messages of up to 64 KiB, for which quinn has a buffer of 2 MB.
+    /// The kernel joins datagrams into messages of up to 64 KiB, for which quinn has a buffer of 2
+    /// MB.
     Joined,
-    /// Each by itself; the buffer is that of 32.
+    /// Each datagram is a message; quinn's buffer holds 32 of them.
     OneByOne,
 }
 
 impl Receiving {
-    /// What quinn keeps for messages that come in, bytes, of an endpoint for payloads of this size.
+    /// The size of quinn's receive buffer, in bytes, in an endpoint for payloads of `mtu` bytes.
     pub(crate) fn buffers(self, mtu: u16) -> usize {
         let each = match self {
             Self::Joined => JOINED.next_multiple_of(usize::from(mtu)),
@@ -42,11 +43,11 @@ impl Receiving {
         quinn::udp::BATCH_SIZE * each
     }
 
-    /// The largest payload that is worth its buffers, bytes.
+    /// The largest payload that justifies its buffers, in bytes.
     pub(crate) const fn largest(self) -> u16 {
         match self {
             Self::Joined => u16::MAX,
-            // As a jumbo frame carries.
+            // The payload of a jumbo frame.
             Self::OneByOne => 8_952,
         }
     }
@@ -56,15 +57,15 @@ impl Receiving {
 #[derive(Debug)]
 pub(crate) struct Socket {
     inner: Arc<dyn AsyncUdpSocket>,
-    /// Segments of the largest size that a received message can hold.
+    /// The number of segments of the largest size that a received message can hold.
     receive: usize,
-    /// The size of the segments that were sent last: packets of one connection, mostly, so that the
-    /// next call of quinn's makes one call of the system's and not a full and a small one.
+    /// The size of the last sent segments. They mostly belong to the same connection as the next
+    /// ones. So the next call of quinn becomes one system call, and not a full and a small one.
     segment: AtomicUsize,
 }
 
 impl Socket {
-    /// `mtu` is the largest payload that is received.
+    /// Makes the socket; `mtu` is the largest received payload.
     pub(crate) fn new(
         socket: std::net::UdpSocket,
         mtu: u16,
@@ -73,7 +74,7 @@ impl Socket {
         keep_joining();
         let same = socket.try_clone()?;
         let inner = TokioRuntime.wrap_udp_socket(socket)?;
-        // quinn makes a buffer of so many payloads for each of 32 messages.
+        // For each of 32 messages quinn makes a buffer of this number of payloads.
         let receive = match receiving {
             Receiving::Joined => {
                 inner.max_receive_segments().min(JOINED.div_ceil(usize::from(mtu)))
@@ -104,7 +105,7 @@ impl AsyncUdpSocket for Socket {
             let segment_size = (contents.len() > segment).then_some(segment);
             let part = Transmit { contents, segment_size, ..transmit_of(transmit) };
             match self.inner.try_send(&part) {
-                // The first part has left; to send it again would be worse than to lose the rest.
+                // The first part has left. Sending it again would be worse than losing the rest.
                 Err(error) if turn > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
                 done => done?,
             }
@@ -139,7 +140,7 @@ impl AsyncUdpSocket for Socket {
     }
 }
 
-/// The same way, with contents to be filled in.
+/// The same transmit with empty contents, which the caller fills in.
 const fn transmit_of<'a>(transmit: &Transmit<'a>) -> Transmit<'a> {
     Transmit {
         destination: transmit.destination,
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// To send without checksums; then the kernel segments nothing.
+    /// Sends without checksums, so that the kernel cannot segment.
     #[derive(Clone, Debug)]
     struct NoCheck;
     nix::setsockopt_impl!(
@@ -183,8 +184,8 @@ mod tests {
         socket.try_send(transmit).unwrap();
     }
 
-    /// Four datagrams of one call, as they come in: so many messages at first, and the bytes of
-    /// all.
+    /// Sends four datagrams in one call. Returns the number of messages in the first read, and the
+    /// number of bytes in them.
     async fn arrivals(receiving: Receiving) -> (usize, usize) {
         let socket = bound();
         let destination = socket.local_addr().unwrap();
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(arrivals(Receiving::OneByOne).await, (4, 4_000));
     }
 
-    /// A device without checksums, or a tunnel of IPsec, refuses batches in the same way, with EIO.
+    /// A device without checksums, or an IPsec tunnel, refuses batches in the same way, with EIO.
     #[tokio::test]
     async fn where_the_kernel_refuses_a_batch_packets_leave_one_by_one() {
         let to = bound();

@@ -1,5 +1,5 @@
-//! Timers for quinn that fire up to a millisecond early instead of late; [`congestion::pacing`]
-//! says why.
+//! Timers for quinn that fire up to a millisecond early and never late; [`congestion::pacing`]
+//! gives the reason.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use congestion::pacing::fires;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 use tokio::time::{Sleep, sleep_until};
 
-/// Tokio, with such timers.
+/// Tokio's runtime for quinn with these timers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EarlyRuntime;
 

@@ -1,18 +1,18 @@
-//! A future of quinn's that is polled where a function of ours is.
+//! Polls a future of quinn from inside a poll function.
 //!
-//! quinn tells the futures that wait and forgets those that are dropped, so the one that is pending
-//! has to be kept until the next poll.
+//! quinn wakes only pending futures and forgets a future that is dropped, so the pending future is
+//! kept until the next poll.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The pending future, if there is one.
+/// The pending future, if any.
 pub(crate) struct Waiting<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> Waiting<T> {
-    /// Polls the pending future, or the one that `start` makes.
+    /// Polls the pending future, or a new future that `start` makes.
     pub(crate) fn poll<F>(&mut self, cx: &mut Context<'_>, start: impl FnOnce() -> F) -> Poll<T>
     where
         F: Future<Output = T> + Send + 'static,

@@ -1,4 +1,4 @@
-//! How a connection fares, as quinn counts it.
+//! The measurements of a connection, as quinn counts them.
 
 use std::fmt;
 
@@ -7,13 +7,14 @@ use transport::{Fares, Watch};
 
 use crate::controller::PathController;
 
-/// The first lane closes the connection, whoever still looks at it.
+/// A handle that only measures. The first lane closes the connection even while this handle lives.
 pub(crate) struct Watched(pub(crate) Connection);
 
 impl Watch for Watched {
     fn fares(&self) -> Fares {
         let path = self.0.stats().path;
-        // Not that of `path`: the controller's own is what it says to the pacer.
+        // The window of `path` is what the controller reports to the pacer. The controller's own
+        // metrics have the real window.
         let controller = self.0.congestion_state();
         let congestion = controller.metrics();
         let counted = controller.into_any().downcast::<PathController>().ok();

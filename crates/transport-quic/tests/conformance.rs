@@ -1,5 +1,5 @@
-//! `quic://` passes the suite of all transports. What a suite over TCP sockets cannot ask - silent
-//! peers, garbage, dropped handshakes - is in `handshake.rs`.
+//! `quic://` passes the conformance suite of all transports. The cases that the suite runs only
+//! over TCP sockets (silent peers, garbage, dropped handshakes) are in `handshake.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 

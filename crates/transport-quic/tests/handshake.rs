@@ -1,5 +1,5 @@
-//! Shaking hands with who is silent, goes away or speaks nonsense costs only themselves; and an
-//! address that is not proved gets little.
+//! Handshakes with peers that are silent, leave or send garbage harm no other peer. A client whose
+//! address is not proved gets few bytes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use transport::{Dialer, Listener};
 use transport_quic::{QuicDialer, QuicSettings};
 
-/// The first flights of clients that say no more, each with a connection id of its own: a
+/// The first flights of clients that then fall silent, each with a connection id of its own. A
 /// ClientHello with a post-quantum share fills more than one packet.
 async fn first_flights(dialer: &QuicDialer, count: usize) -> Vec<Vec<Vec<u8>>> {
     let nowhere = UdpSocket::bind(LOOPBACK).await.unwrap();
@@ -29,7 +29,8 @@ async fn first_flights(dialer: &QuicDialer, count: usize) -> Vec<Vec<Vec<u8>>> {
         let mut flight: Vec<Vec<u8>> = Vec::new();
         while flight.len() < 2 {
             let n = nowhere.recv(&mut buf).await.unwrap();
-            // Not the question whether the port is open, nor the goodbye of the one before.
+            // The condition skips the empty datagram that probes the port, and the CONNECTION_CLOSE
+            // of the previous client.
             if n >= 1_200 && !flights.iter().any(|known| id(&known[0]) == id(&buf[..n])) {
                 flight.push(buf[..n].to_vec());
             }
@@ -40,7 +41,7 @@ async fn first_flights(dialer: &QuicDialer, count: usize) -> Vec<Vec<Vec<u8>>> {
     flights
 }
 
-/// The first packets alone.
+/// The first packet of each flight.
 async fn first_packets(dialer: &QuicDialer, count: usize) -> Vec<Vec<u8>> {
     first_flights(dialer, count).await.into_iter().map(|mut flight| flight.remove(0)).collect()
 }
@@ -50,18 +51,18 @@ fn id(packet: &[u8]) -> &[u8] {
     &packet[6..6 + usize::from(packet[5])]
 }
 
-/// The source connection id, which is what the other side will call this one.
+/// The source connection id, by which the other side will address this side.
 fn own_id(packet: &[u8]) -> &[u8] {
     let rest = &packet[6 + id(packet).len()..];
     &rest[1..1 + usize::from(rest[0])]
 }
 
-/// Retry packets are of type 3 (RFC 9000 section 17.2.5).
+/// Whether the packet is a Retry, which is type 3 (RFC 9000 section 17.2.5).
 fn is_retry(packet: &[u8]) -> bool {
     packet[0] & 0xf0 == 0xf0
 }
 
-/// The next datagram, `None` when nothing came for a while.
+/// The next datagram, or `None` when no datagram arrived for a while.
 async fn next(socket: &UdpSocket, buf: &mut [u8]) -> Option<usize> {
     timeout(Duration::from_millis(300), socket.recv(buf)).await.ok().map(Result::unwrap)
 }
@@ -76,7 +77,7 @@ fn a_thousand_silent_peers_cost_nobody_else() {
         let packets = first_packets(&dialer, SILENT).await;
         let silent = UdpSocket::bind(LOOPBACK).await.unwrap();
 
-        // A few at a time, so that none is lost in the buffer of a socket.
+        // The flights are sent a few at a time, so that the buffer of a socket loses none of them.
         let mut handshakes = JoinSet::new();
         let (mut taken, mut retries) = (0, 0);
         let mut buf = [0; 2_048];
@@ -84,7 +85,7 @@ fn a_thousand_silent_peers_cost_nobody_else() {
             for packet in some {
                 silent.send_to(packet, address).await.unwrap();
             }
-            // Each of them is taken, or sent away with a Retry.
+            // The server accepts each client or answers with a Retry.
             taken += some.len();
             while handshakes.len() + retries < taken {
                 tokio::select! {
@@ -156,14 +157,14 @@ fn an_address_that_is_not_proved_gets_three_times_what_it_sent_and_less_than_a_p
         }
         let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
         let handshake = spawn_local(incoming.handshake());
-        // All that comes within four time-outs of the server, which repeats itself.
+        // The loop reads all packets within four time-outs of the server, which retransmits.
         let (mut got, mut buf) = (0, [0; 2_048]);
         let until = tokio::time::Instant::now() + Duration::from_secs(8);
         while let Ok(n) = tokio::time::timeout_at(until, peer.recv(&mut buf)).await {
             got += n.unwrap();
         }
         println!("{got} bytes for {sent}");
-        // quinn sends the packet whole that crosses the limit of RFC 9000 section 8.1.
+        // The packet that crosses the limit of RFC 9000 section 8.1 is still sent whole by quinn.
         assert!(got > sent / 2 && got < 3 * sent + 1_200, "{got} bytes for {sent}");
         assert!(!handshake.is_finished());
     });
@@ -221,7 +222,7 @@ fn garbage_is_passed_over() {
             vec![0x40; 1_452],
         ];
         noises.extend((0..whole.len()).step_by(97).map(|cut| whole[..cut].to_vec()));
-        // An Initial that nobody can have protected.
+        // An Initial packet with a payload that no key has protected.
         whole[40..].fill(0x55);
         noises.push(whole);
         for noise in &noises {

@@ -1,5 +1,5 @@
-//! Lanes of single streams: they do not wait for each other, end and abort each for itself, and
-//! there are as many as ten thousand visitors need.
+//! Lanes of single streams: a lane does not wait for other lanes, ends and aborts alone, and there
+//! are enough lanes for ten thousand visitors.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use transport::{Carrier, RecvLane, SendLane};
 use transport_quic::QuicSettings;
 
-/// A lane opened by one end, accepted by the other; its first byte, which made it known, was read.
+/// Opens a lane at one end and accepts it at the other, after its first byte, which makes it known.
 async fn lane(from: &mut Carrier, to: &mut Carrier) -> (Box<dyn SendLane>, Box<dyn RecvLane>) {
     let mut send = from.lanes.as_mut().unwrap().open(Priority::Normal).unwrap().unwrap();
     write_all(&mut *send, Bytes::from_static(b".")).await.unwrap();
@@ -30,12 +30,12 @@ async fn lane(from: &mut Carrier, to: &mut Carrier) -> (Box<dyn SendLane>, Box<d
     (send, recv)
 }
 
-/// Both directions of a pair that has greeted.
+/// A connected pair whose ends have greeted.
 async fn pair() -> Pair {
     Setup::new().pair(|address| address).await.welcome()
 }
 
-/// What a packet meets on its way to the server.
+/// The state of the path to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
@@ -46,10 +46,11 @@ enum Gate {
     Shut,
 }
 
-/// Writes 800 bytes to `first`, whose packet is lost, then 800 to `second`. Returns whether the
-/// second write was readable at `reading` while nothing of the first could have been sent again.
+/// Writes 800 bytes to `first` in a packet that is lost, then 800 bytes to `second`. Returns
+/// whether the second write was readable at `reading` before any byte of the first could be sent
+/// again.
 async fn arrives_before_the_lost(same_lane: bool) -> bool {
-    // Without probes of the MTU each packet of more than 500 bytes is one of these writes.
+    // Without MTU probes each packet above 500 bytes carries one of these two writes.
     let settings = QuicSettings { mtu: 1_200, ..QuicSettings::default() };
     let setup = Setup::with(settings);
     let (gate, turned) = (Rc::new(Cell::new(Gate::Open)), Rc::<Notify>::default());
@@ -90,7 +91,7 @@ async fn arrives_before_the_lost(same_lane: bool) -> bool {
 
     let mut buf = BytesMut::with_capacity(800);
     let read = poll_fn(|cx| reading.poll_read(cx, &mut buf));
-    // Nothing else gets through, so only a time-out can say that nothing comes.
+    // No other packet passes, so only a time-out can show that no byte arrives.
     let early = match tokio::time::timeout(Duration::from_millis(500), read).await {
         Ok(n) => n.unwrap() > 0,
         Err(_) => false,
@@ -129,7 +130,7 @@ fn ten_thousand_lanes_are_open_at_once() {
             while open.len() < COUNT {
                 let Some(mut lane) = from.lanes.as_mut().unwrap().open(Priority::Normal).unwrap()
                 else {
-                    // A round trip later the peer allows more.
+                    // The peer allows more lanes a round trip later.
                     waits += 1;
                     tokio::task::yield_now().await;
                     continue;
@@ -163,7 +164,7 @@ fn ten_thousand_lanes_are_open_at_once() {
     });
 }
 
-/// Whoever opens lanes of no stream gets no more of them, also where there were many streams once.
+/// A client that opens lanes without streams gets no further lanes, even after it had many streams.
 #[test]
 fn without_streams_there_are_few_lanes() {
     run(async {
@@ -171,7 +172,7 @@ fn without_streams_there_are_few_lanes() {
         for (streams, least, most) in [(0, 256, 256), (5_000, 10_000, 20_000), (0, 256, 512)] {
             pair.accepted.lanes.as_mut().unwrap().allow(streams);
             let (mut open, mut held, mut quiet) = (Vec::new(), Vec::new(), 0);
-            // What was given up has to be heard of by both first.
+            // Both ends must first learn of the lanes that were given up.
             while quiet < 100 || held.len() < least {
                 quiet += 1;
                 while let Some(mut lane) =
@@ -190,7 +191,7 @@ fn without_streams_there_are_few_lanes() {
             }
             println!("{streams} streams: {} lanes", held.len());
             assert!((least..=most).contains(&held.len()), "{streams}: {}", held.len());
-            // What has been allowed cannot be taken back, so this comes before the ends.
+            // An allowance cannot be revoked, so this call comes before the ends.
             pair.accepted.lanes.as_mut().unwrap().allow(0);
             drop((open, held));
         }
@@ -306,7 +307,7 @@ fn interactive_bytes_overtake_bulk_that_was_written_before() {
         let lanes = pair.dialled.lanes.as_mut().unwrap();
         let mut bulk = lanes.open(Priority::Bulk).unwrap().unwrap();
         let mut quick = lanes.open(Priority::Interactive).unwrap().unwrap();
-        // More than congestion control lets out before both are written.
+        // More bytes than congestion control lets out before both lanes are written.
         let heap = pattern(1, 0, 8 << 20);
         let mut frames = VecDeque::from([heap.clone()]);
         poll_fn(|cx| bulk.poll_write(cx, &mut frames)).await.unwrap();

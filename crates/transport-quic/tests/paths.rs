@@ -1,5 +1,5 @@
-//! What a path may do to packets: lose, double, break and delay them, move the client to another
-//! address, carry small ones only. Bytes stay exact.
+//! Paths that lose, duplicate, corrupt and delay packets, move the client to another address, or
+//! carry only small packets. The bytes stay exact.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -17,7 +17,7 @@ use setup::{Pair, Setup, pattern, read_all, run, write_all};
 use transport::{Carrier, Lane};
 use transport_quic::{Congestion, QuicSettings};
 
-/// A connected pair over a path, greeted.
+/// A connected pair over a path, whose ends have greeted.
 async fn over(setup: &Setup, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> (Pair, Path) {
     let mut path = None;
     let pair = setup.pair(|server| {
@@ -29,7 +29,7 @@ async fn over(setup: &Setup, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) ->
     (pair.await.welcome(), path.unwrap())
 }
 
-/// Sends a stream of this length over a lane of its own and compares what arrives.
+/// Sends a stream of `length` bytes over a lane of its own and compares the received bytes.
 async fn transfer(from: &mut Carrier, to: &mut Carrier, seed: u64, length: usize) {
     let bytes = pattern(seed, 0, length);
     let sending = async {
@@ -53,7 +53,7 @@ async fn part(a: &mut dyn Lane, b: &mut dyn Lane) {
     one.and(other).unwrap();
 }
 
-/// A generator (xorshift64*), so that every run sees the same weather.
+/// A random generator (xorshift64*) with a fixed seed, so that every run loses the same packets.
 struct Dice(u64);
 
 impl Dice {
@@ -89,19 +89,19 @@ fn bytes_are_exact_through_loss_doubles_disorder_and_damage() {
     }
 }
 
-/// Longer than anything of the client's is on its way.
+/// Longer than any packet of the client is under way.
 const AWAY: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
-    // Whoever only receives is silent when nothing arrives, and tells where it is with its next
-    // ping.
+    // A client that only receives is silent when no packet arrives, and shows its new address with
+    // its next ping.
     let keepalive = Some(Duration::from_millis(200));
     run(async move {
         let setup = Setup::with(QuicSettings { keepalive, ..QuicSettings::default() });
         let moved = Rc::new(Cell::new(None::<Instant>));
         let seen = Rc::clone(&moved);
-        // What the client had on its way is lost with its port.
+        // The client's packets under way are lost with its old port.
         let box_that_moves = move |way, _: &[u8]| match seen.get() {
             Some(at) if way == Way::ToServer && at.elapsed() < AWAY => Fate::Lost,
             _ => Fate::Passes,
@@ -128,9 +128,9 @@ fn a_transfer_goes_on_when_the_client_s_address_changes_in_its_middle() {
     });
 }
 
-/// What is under way waits in a socket's buffer, and with it whatever comes next. Not so where a
-/// relay on this machine carries the packets elsewhere: there it is BBR as on any path, which loss
-/// does not slow down.
+/// On loopback the bytes in flight wait in a socket's buffer, and later bytes wait behind them, so
+/// they are limited. Behind a relay on this machine the path is not short, and BBR controls it as
+/// any path: loss does not slow it down.
 #[test]
 fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     const MOST: u64 = 384 << 10;
@@ -141,8 +141,8 @@ fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     };
     run(async move {
         let mut pair = Setup::new().pair(|server| server).await.welcome();
-        // A packet takes 0.05 to 0.3 ms there and back, a handshake on a busy machine more than the
-        // path may.
+        // A packet takes 0.05 to 0.3 ms there and back. On a busy machine a handshake can take
+        // longer than the round trip of a short path.
         for seed in 0..100 {
             transfer(&mut pair.dialled, &mut pair.accepted, seed, 4_000).await;
         }
@@ -159,7 +159,7 @@ fn little_is_under_way_on_loopback_and_as_much_as_fits_behind_a_relay() {
     });
 }
 
-/// Payload of a path of 1,280 bytes over IPv4.
+/// The UDP payload on a path with an MTU of 1,280 bytes over IPv4.
 const NARROW: usize = 1_280 - 28;
 
 #[test]
@@ -182,7 +182,7 @@ fn on_a_narrow_path_the_search_for_the_mtu_costs_little() {
         }
         let (packets, bytes) = lost.get();
         println!("{packets} probes of {bytes} bytes were lost, both ways");
-        // Eight sizes of a binary search, three times each, both ways.
+        // A binary search takes eight sizes, each sent three times in both directions.
         assert!((1..=60).contains(&packets), "{packets} packets");
         assert!(bytes < 200_000, "{bytes} bytes");
         for carrier in [&pair.dialled, &pair.accepted] {
@@ -217,7 +217,7 @@ fn a_path_that_becomes_narrow_is_noticed() {
 fn datagrams_of_every_size_arrive_whole_and_longer_ones_are_refused() {
     run(async {
         let mut pair = Setup::new().pair(|address| address).await.welcome();
-        // What the path carries is found out meanwhile.
+        // MTU discovery runs during these transfers.
         for seed in 0..8 {
             transfer(&mut pair.dialled, &mut pair.accepted, seed, 1 << 18).await;
         }
@@ -246,7 +246,7 @@ fn of_too_many_datagrams_the_newest_are_kept() {
         let mut pair = Setup::new().pair(|address| address).await.welcome();
         let (mut from, mut to) =
             (pair.dialled.datagrams.take().unwrap(), pair.accepted.datagrams.take().unwrap());
-        // Ten times what may wait, before the connection has a turn.
+        // Ten times the bytes that may wait, sent before the connection's task runs.
         for number in 0..COUNT {
             let mut datagram = vec![0; 1_000];
             datagram[..4].copy_from_slice(&number.to_be_bytes());

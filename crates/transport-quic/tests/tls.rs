@@ -1,4 +1,5 @@
-//! Who the two ends are to each other is known, and each way it fails is told, as over TCP.
+//! Each end learns the identity of the other, and each kind of failure has the same text as over
+//! TCP.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 
@@ -19,7 +20,7 @@ use transport_quic::{QuicListener, QuicSettings};
 
 type Outcome = Result<Carrier, CarrierError>;
 
-/// Shakes hands over loopback: how it went for the client and for the server.
+/// Runs a handshake over loopback; returns the outcome for the client and for the server.
 async fn ends(server: &Arc<ServerConfig>, client: Arc<ClientConfig>, name: &str) -> [Outcome; 2] {
     let settings = QuicSettings::default();
     let mut listener = listener(Arc::clone(server), &settings);
@@ -28,22 +29,22 @@ async fn ends(server: &Arc<ServerConfig>, client: Arc<ClientConfig>, name: &str)
     [dialled, accepted]
 }
 
-/// A self-signed identity in a folder of its own.
+/// Makes a self-signed identity in a folder of its own.
 fn own() -> (TempDir, Identity) {
     let folder = tempfile::tempdir().unwrap();
     let identity = self_signed(folder.path(), &["a.example".into()]).unwrap();
     (folder, identity)
 }
 
-/// A leaf as an identity, even if its dates are wrong: a self-signed folder is not looked at for
-/// them.
+/// Loads `leaf` as an identity even if its dates are wrong: the files of a self-signed folder are
+/// loaded without a check of dates.
 fn identity(folder: &Path, leaf: &Leaf) -> Identity {
     std::fs::write(folder.join("cert.pem"), &leaf.certificate).unwrap();
     std::fs::write(folder.join("key.pem"), &leaf.key).unwrap();
     self_signed(folder, &[]).unwrap()
 }
 
-/// What the client and the server say when the server shows `leaf` as `a.example`.
+/// The errors of the client and the server when the server shows `leaf` as `a.example`.
 async fn said_of(leaf: &Leaf, trusted: &Authority) -> [String; 2] {
     let folder = tempfile::tempdir().unwrap();
     let server = server_config(&identity(folder.path(), leaf), None, &[ALPN]).unwrap();
@@ -147,7 +148,7 @@ fn an_authority_vouches_for_names_and_addresses_and_both_ends_export_the_same() 
     });
 }
 
-/// A server that asks for certificates of clients, and what its clients trust.
+/// A server that asks its clients for certificates, and the trust of its clients.
 fn asking(clients: &Authority) -> (TempDir, Arc<ServerConfig>, Trust) {
     let (folder, own) = own();
     let clients = clients.save(folder.path()).unwrap();
@@ -163,7 +164,8 @@ fn a_client_certificate_gives_its_first_dns_name_else_its_common_name() {
         let cases = [
             (&["10.0.0.1", "home.example", "b"][..], "cn", "home.example"),
             (&[], "cn", "cn"),
-            // Of nobody; it is not as good as none.
+            // A certificate without a name is the certificate of no client, which differs from no
+            // certificate.
             (&[], "", ""),
         ];
         for (names, common_name, wanted) in cases {
@@ -256,7 +258,7 @@ fn a_server_of_other_versions_is_told() {
                 if n < 1_200 {
                     continue;
                 }
-                // Version Negotiation (RFC 9000 section 17.2.1): the ids change places.
+                // Version Negotiation (RFC 9000 section 17.2.1) swaps the two connection ids.
                 let ids = buf[5..].split_at(1 + usize::from(buf[5]));
                 let source = &ids.1[..=usize::from(ids.1[0])];
                 let versions = [0x6b, 0x33, 0x43, 0xcf];

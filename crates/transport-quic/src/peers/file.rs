@@ -1,12 +1,13 @@
-//! The file `quic.peers`: a line for each event, written again when most of it is of the past.
+//! The file `quic.peers`. It has a line for each event, and is rewritten when most of its lines are
+//! about past connections.
 //!
 //! ```text
 //! + 03a1b2c3d4e5f607 192.0.2.7:51344 7000      a connection, or where it is now
 //! - 03a1b2c3d4e5f607                           its end
 //! ```
 //!
-//! Never synced: a kill leaves it whole, and after a loss of power the clients have noticed before
-//! the server is back. A line that is cut off or strange is passed over.
+//! The file is never synced. A kill leaves it complete. After a loss of power the clients notice
+//! the loss before the server is back. Lines that are cut off or malformed are skipped.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -22,31 +23,32 @@ use crate::ids;
 
 const FILE: &str = "quic.peers";
 
-/// Connections that are remembered: of more the first ones. 1 MB.
+/// The largest number of recorded connections; further connections are not recorded. They take 1
+/// MB.
 const MOST: usize = 16_384;
 
-/// Lines about the past that a file has at least before it is written again.
+/// The smallest number of lines about past connections at which the file is rewritten.
 const PAST: usize = 4096;
 
-/// More than a file ever has, bytes.
+/// More bytes than the file can ever have.
 const LONGEST: u64 = 8 << 20;
 
-/// The file and what it says.
+/// The file and its content.
 #[derive(Debug)]
 pub(super) struct PeerFile {
     path: PathBuf,
     file: File,
     known: HashMap<ConnectionId, Known>,
-    /// In the file.
+    /// The number of lines in the file.
     lines: usize,
-    /// Not written yet.
+    /// The text that is not written yet.
     text: String,
-    /// How many lines that are.
+    /// The number of lines in `text`.
     fresh: usize,
 }
 
 impl PeerFile {
-    /// What an earlier process left there; the file is empty afterwards.
+    /// Reads the connections that an earlier process left, and empties the file.
     pub(super) fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
         let path = folder.join(FILE);
         let mut left = Vec::new();
@@ -63,7 +65,7 @@ impl PeerFile {
         Ok((Self { path, file, known, lines: 0, text: String::new(), fresh: 0 }, left))
     }
 
-    /// A connection is there, or elsewhere.
+    /// Records a connection, or its new address.
     pub(super) fn here(&mut self, known: Known) {
         if self.known.len() >= MOST && !self.known.contains_key(&known.id) {
             return;
@@ -73,16 +75,16 @@ impl PeerFile {
         self.fresh += 1;
     }
 
-    /// A connection has ended.
+    /// Records the end of a connection.
     pub(super) fn gone(&mut self, id: &ConnectionId) {
         if self.known.remove(id).is_some() {
-            // Writing to a string does not fail.
+            // Writing to a `String` does not fail.
             let _ = writeln!(self.text, "- {id}");
             self.fresh += 1;
         }
     }
 
-    /// Writes what is new, or all anew.
+    /// Appends the new lines, or rewrites the file.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let text = std::mem::take(&mut self.text);
         self.lines += std::mem::take(&mut self.fresh);
@@ -102,7 +104,7 @@ fn line(text: &mut String, known: &Known) {
     let _ = writeln!(text, "+ {id} {peer} {port}");
 }
 
-/// In one piece: the old one or the new one is there.
+/// Writes the file atomically: after a crash the old or the new file exists.
 fn create(path: &Path, text: &str) -> io::Result<File> {
     let fresh = path.with_extension("peers.new");
     let mut file =

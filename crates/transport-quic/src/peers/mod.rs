@@ -1,9 +1,9 @@
-//! Who is connected, written down in `state_dir`, so that the process after a `kill -9` can tell
-//! each client at once that its connection is gone ([`crate::call_back`]). A client would else find
-//! out by its next packet, which an idle one sends within a keep-alive time.
+//! Records the live connections in `state_dir`. The process after a `kill -9` can then tell each
+//! client at once that its connection is gone ([`crate::call_back`]). Without the record a client
+//! would learn it by its next packet, which an idle client sends within a keep-alive time.
 //!
-//! Workers only put a note into a bounded queue; a thread writes. What the queue has no room for,
-//! or the disk, is lost: that client takes longer to come back.
+//! Workers only put a note into a bounded queue, and a thread writes the file. A note is lost when
+//! the queue or the disk is full; its client then takes longer to return.
 
 mod file;
 
@@ -17,17 +17,18 @@ use quinn::ConnectionId;
 
 use file::PeerFile;
 
-/// Notes that wait for the thread: as many clients as come back within a second of a restart.
+/// The number of notes that can wait for the thread: as many as clients return within a second of a
+/// restart.
 const QUEUE: usize = 8192;
 
-/// One connection.
+/// A recorded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The id that the client uses for us ([`crate::SteeringIds::last`]).
+    /// The id by which the client addresses us ([`crate::SteeringIds::last`]).
     pub id: ConnectionId,
-    /// Where the client is.
+    /// The address of the client.
     pub peer: SocketAddr,
-    /// The port of ours that it came in at.
+    /// The port at which the client reached us.
     pub port: u16,
 }
 
@@ -36,34 +37,34 @@ enum Note {
     Gone(ConnectionId),
 }
 
-/// The list of one server process. Clones share it.
+/// The record of one server process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Peers {
     notes: SyncSender<Note>,
 }
 
 impl Peers {
-    /// Takes all that the process before this one left in `folder`, and begins a list of its own.
-    /// The folder must exist and must not be shared by two instances.
+    /// Takes the record that the earlier process left in `folder`, and begins a new record. The
+    /// folder must exist, and two instances must not share it.
     pub fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
         let (file, left) = PeerFile::take_all(folder)?;
         let (notes, waiting) = sync_channel(QUEUE);
-        // It ends when the last `Peers` does.
+        // The thread ends when the last `Peers` is dropped.
         thread::Builder::new().name("quic-peers".into()).spawn(move || write(file, &waiting))?;
         Ok((Self { notes }, left))
     }
 
-    /// A connection lives.
+    /// Records a new connection.
     pub fn connected(&self, known: Known) {
         self.note(Note::Here(known));
     }
 
-    /// Its client has another address.
+    /// Records the new address of a client.
     pub fn moved(&self, known: Known) {
         self.note(Note::Here(known));
     }
 
-    /// It has ended.
+    /// Records the end of a connection.
     pub fn gone(&self, id: ConnectionId) {
         self.note(Note::Gone(id));
     }
@@ -75,8 +76,8 @@ impl Peers {
     }
 }
 
-/// A connection that is written down once its client is welcome, and crossed out when this is
-/// dropped.
+/// A connection that is recorded once its client is welcome, and removed from the record when this
+/// value is dropped.
 #[derive(Debug)]
 pub(crate) struct Noted {
     peers: Peers,
@@ -89,13 +90,13 @@ impl Noted {
         Self { peers, known, welcome: false }
     }
 
-    /// The client has logged in.
+    /// Records the connection: its client has logged in.
     pub(crate) fn welcome(&mut self) {
         self.welcome = true;
         self.peers.connected(self.known);
     }
 
-    /// Where the client is now.
+    /// Notes the present address of the client.
     pub(crate) fn at(&mut self, peer: SocketAddr) {
         if self.welcome && self.known.peer != peer {
             self.known.peer = peer;
@@ -114,7 +115,7 @@ impl Drop for Noted {
 
 fn write(mut file: PeerFile, waiting: &Receiver<Note>) {
     while let Ok(first) = waiting.recv() {
-        // All that wait are one write.
+        // All waiting notes are written at once.
         for note in [first].into_iter().chain(waiting.try_iter().take(QUEUE)) {
             match note {
                 Note::Here(known) => file.here(known),
@@ -152,7 +153,7 @@ mod tests {
         peers.connected(known(2));
         peers.moved(Known { id: known(2).id, ..known(3) });
         peers.gone(known(1).id);
-        // Nobody waits for the thread; here that is asked of the file.
+        // No caller waits for the thread, so the test watches the file.
         let start = Instant::now();
         loop {
             let text = std::fs::read_to_string(folder.path().join("quic.peers")).unwrap();

@@ -1,4 +1,4 @@
-//! How a sealed session takes the place of the id that rustls gives it.
+//! Replaces the session id that rustls generates by the sealed session.
 //!
 //! ```text
 //!   rustls: put(id, session) -> Passing: seals it
@@ -6,8 +6,9 @@
 //!   client: ClientHello(sealed) -> rustls: take(sealed) -> Passing: opens it -> session
 //! ```
 //!
-//! QUIC has TLS messages in the clear between TLS and its own sealing, and a ticket is part of no
-//! transcript (RFC 8446 section 4.4.1), so nothing breaks by the exchange.
+//! Between TLS and QUIC's packet protection the TLS messages are plaintext, so they can be
+//! rewritten. A ticket is part of no transcript (RFC 8446 section 4.4.1), so the exchange breaks no
+//! signature and no MAC.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,38 +18,38 @@ use rustls::server::StoresServerSessions;
 use super::Tickets;
 use super::limits::limits;
 
-/// Tickets for each connection. One is for the next, and one more for an attempt that fails.
+/// The number of tickets per connection: one for the next connection, and one for a failed attempt.
 const TICKETS: usize = 2;
 
-/// The tickets of one connection of a server: what rustls takes for its store of sessions, and the
-/// exchange.
+/// The tickets of one connection of a server. The type serves rustls as its store of sessions, and
+/// replaces the ids in its messages.
 #[derive(Debug)]
 pub(crate) struct Passing {
     tickets: Arc<Tickets>,
     limits: Vec<u8>,
-    /// By the ids that rustls gave them, until they are sent: at most [`TICKETS`].
+    /// The sealed sessions by the ids of rustls, until they are sent: at most [`TICKETS`].
     sealed: Mutex<Vec<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl Passing {
-    /// For a connection to whose client these transport parameters are told.
+    /// Begins the exchange for a connection whose client gets these transport parameters.
     pub(crate) fn begin(tickets: &Arc<Tickets>, parameters: &TransportParameters) -> Arc<Self> {
         let (tickets, limits) = (Arc::clone(tickets), limits(parameters));
         Arc::new(Self { tickets, limits, sealed: Mutex::default() })
     }
 
-    /// What rustls is to make this connection's session of.
+    /// The configuration from which rustls makes the session of this connection.
     pub(crate) fn configured(self: &Arc<Self>, tls: &rustls::ServerConfig) -> rustls::ServerConfig {
         let mut tls = tls.clone();
         tls.session_storage = Arc::clone(self) as _;
-        // QUIC has no other value (RFC 9001 section 4.6.1).
+        // QUIC allows no other value (RFC 9001 section 4.6.1).
         tls.max_early_data_size = u32::MAX;
         tls.send_tls13_tickets = TICKETS;
         tls
     }
 
-    /// To be called with what `crypto::Session::write_handshake` has appended to `buf` since it had
-    /// `before` bytes.
+    /// Rewrites the messages that `crypto::Session::write_handshake` appended to `buf` after its
+    /// first `before` bytes.
     pub(crate) fn exchange(&self, buf: &mut Vec<u8>, before: usize) {
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         if !sealed.is_empty()
@@ -87,8 +88,8 @@ impl StoresServerSessions for Passing {
 /// The type of the message NewSessionTicket (RFC 8446 section 4).
 const NEW_SESSION_TICKET: u8 = 4;
 
-/// The same messages with the ids in them exchanged for tickets, each of which leaves `sealed`;
-/// `None` where these are no whole messages, as rustls writes them.
+/// Returns `messages` with their ids replaced by tickets, and removes these tickets from `sealed`.
+/// `None` when the bytes are no whole messages as rustls writes them.
 fn exchange(
     mut messages: &[u8],
     sealed: &mut Vec<(Vec<u8>, Vec<u8>)>,
@@ -114,9 +115,10 @@ fn exchange(
     Some(exchanged)
 }
 
-/// A message NewSessionTicket (RFC 8446 section 4.6.1) around what rustls calls a ticket.
+/// A message NewSessionTicket (RFC 8446 section 4.6.1) around the bytes that rustls uses as the
+/// ticket.
 struct Ticket<'a> {
-    /// `ticket_age_add` and `ticket_nonce` with its length.
+    /// `ticket_age_add`, and `ticket_nonce` with its length.
     before: &'a [u8],
     id: &'a [u8],
     /// The extensions with their length.
@@ -147,7 +149,8 @@ fn length(bytes: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// Lifetime 1, age 2, nonce of one byte, a ticket of two, no extensions.
+    /// A message with lifetime 1, age 2, a nonce of one byte, a ticket of three bytes and no
+    /// extensions.
     const TICKET: &[u8] = &[4, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 2, 1, 9, 0, 3, b'o', b'l', b'd'];
     const EXTENSIONS: &[u8] = &[0, 0];
 

@@ -1,13 +1,14 @@
-//! The transport parameters that a client remembers with a ticket and sends 0-RTT by. A server that
-//! accepts 0-RTT must not have lowered one of them (RFC 9000 section 7.4.1), else the client gives
-//! the connection up: so they are part of the seal, and a ticket from before a change is an unknown
-//! one.
+//! The transport parameters that a client remembers with a ticket and obeys in 0-RTT. A server that
+//! accepts 0-RTT must not have lowered any of them (RFC 9000 section 7.4.1), or the client closes
+//! the connection. So the parameters are part of the seal, and a ticket from before a change is
+//! unknown.
 
 use quinn_proto::VarInt;
 use quinn_proto::coding::Codec as _;
 use quinn_proto::transport_parameters::TransportParameters;
 
-/// As RFC 9000 section 18.2, RFC 9221 section 3 and RFC 9287 section 3 number them.
+/// The numbers of the parameters in RFC 9000 section 18.2, RFC 9221 section 3 and RFC 9287 section
+/// 3.
 const LIMITS: [u64; 9] = [
     0x04,   // initial_max_data
     0x05,   // initial_max_stream_data_bidi_local
@@ -20,8 +21,8 @@ const LIMITS: [u64; 9] = [
     0x2ab2, // grease_quic_bit
 ];
 
-/// Those of them that a server is about to tell, as bytes that are equal if they are. quinn has
-/// them in random order and among others that differ with each connection.
+/// The remembered parameters among `parameters`, as bytes that are equal for equal parameters.
+/// quinn encodes them in random order, with other parameters that differ in each connection.
 pub(super) fn limits(parameters: &TransportParameters) -> Vec<u8> {
     let mut encoded = Vec::new();
     parameters.write(&mut encoded);
@@ -37,7 +38,7 @@ pub(super) fn limits(parameters: &TransportParameters) -> Vec<u8> {
     bytes
 }
 
-/// Number, length, value, as many as there are (RFC 9000 section 18).
+/// Splits the encoding into pairs of number and value (RFC 9000 section 18).
 fn split(mut encoded: &[u8]) -> Vec<(u64, &[u8])> {
     let mut found = Vec::new();
     while let (Ok(number), Ok(length)) =

@@ -1,15 +1,17 @@
-//! Session tickets (RFC 8446 section 4.6.1) that hold a session sealed, so that a server needs no
-//! memory of it and knows it again after a restart: what a client resumes with and sends 0-RTT by.
+//! Session tickets (RFC 8446 section 4.6.1) that contain the sealed session. A client resumes with
+//! them and sends 0-RTT. The server keeps no session in memory and accepts its tickets after a
+//! restart.
 //!
-//! rustls has two ways to resume: tickets that hold the session, which it then allows no 0-RTT with
-//! (it leaves no way to tell it that replays do no harm), and a store of its own sessions by random
-//! ids, which a restart empties and any stranger fills. So it is given a store here that keeps
-//! nothing: the sealed session takes the place of the id in the message to the client (`exchange`),
-//! and comes back to be opened when the client shows it.
+//! rustls has two ways to resume. With tickets that contain the session it allows no 0-RTT, and it
+//! has no setting to say that replays do no harm. With a store of sessions under random ids it
+//! allows 0-RTT, but a restart empties the store and any stranger can fill it. So rustls gets a
+//! store that keeps nothing. The sealed session replaces the id in the message to the client
+//! (`exchange`), and the server opens it when the client returns it.
 //!
-//! A replay is answered in three ways: a ticket works once (`used`), rustls refuses 0-RTT with one
-//! whose age is not what the client says (within a minute), and what the carrier sends as 0-RTT is
-//! safe to come twice (protocol 18), as right after a restart it may.
+//! Three measures answer replays. A ticket works once (`used`). rustls refuses 0-RTT when the
+//! ticket's age differs by more than a minute from the client's statement. And the bytes that the
+//! carrier sends as 0-RTT are safe to arrive twice (protocol 18), which can happen right after a
+//! restart.
 
 pub(crate) mod exchange;
 mod limits;
@@ -31,17 +33,19 @@ use used::Used;
 pub(crate) use session::resuming;
 pub use session::{client_crypto, server_crypto};
 
-/// How long a key seals. Tickets are good for this time at least and twice as long at most: over a
-/// night, and no client whose certificate has ended comes in by an old one for longer than a day.
+/// The time for which a key seals. A ticket is valid for at least this time and at most twice this
+/// time. That covers a night, and a client whose certificate has expired can use an old ticket for
+/// at most one day.
 pub const ROTATION: Duration = Duration::from_secs(12 * 3600);
 
 /// Seals and opens the tickets of one server process; all workers share it.
 ///
-/// A ticket: the low byte of the number of its period, a nonce, the session with AES-256-GCM. Its
-/// key comes from the persisted secret, that number and whom the server trusts; only the present
-/// one seals, the present and the one before open. (Rotation limits for how long a ticket is good.
-/// Against a thief of `state_dir` there is only forward secrecy of what follows the handshake: a
-/// new key exchange is part of each resumption.)
+/// A ticket consists of the low byte of the number of its period, a nonce, and the session under
+/// AES-256-GCM. The key is derived from the persisted secret, the number of the period and the
+/// authorities that the server trusts. Only the key of the present period seals; the keys of the
+/// present and the previous period open. (Rotation limits the lifetime of tickets. Against a thief
+/// of `state_dir` only the bytes after the handshake have forward secrecy, because each resumption
+/// includes a new key exchange.)
 pub struct Tickets {
     keys: Keys,
     trusted: [u8; 32],
@@ -51,9 +55,10 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// `trusted` is what clients' certificates are judged by (the content of `client_ca`, empty
-    /// where none is asked for): a ticket says that a certificate was good, and is worth nothing
-    /// when another authority is to judge. To be made anew when that changes.
+    /// Makes the tickets. `trusted` holds the certificates that judge clients (the content of
+    /// `client_ca`; empty when no client certificate is asked for). A ticket states that a
+    /// certificate was valid, so it is worthless under other authorities. The caller makes a new
+    /// value when `trusted` changes.
     #[must_use]
     pub fn new(
         keys: &Keys,
@@ -72,17 +77,17 @@ impl Tickets {
         Self { keys: keys.clone(), trusted: digest, rotation, time, used }
     }
 
-    /// Whether clients' certificates are judged alike.
+    /// Whether both values trust the same authorities.
     pub(crate) fn trust_alike(&self, other: &Self) -> bool {
         self.trusted == other.trusted
     }
 
-    /// For how long one that is sealed now is good at least.
+    /// The minimum lifetime of a ticket that is sealed now, in seconds.
     fn lifetime(&self) -> u32 {
         u32::try_from(self.rotation.as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// `None` where the system lacks a clock or random numbers: there is no ticket then.
+    /// Seals a session. `None` when the system has no clock or no random numbers.
     fn seal(&self, session: &[u8], limits: &[u8]) -> Option<Vec<u8>> {
         let period = self.period()?;
         let mut sealed = session.to_vec();
@@ -91,7 +96,8 @@ impl Tickets {
         Some([&[low_byte(period)], &nonce.as_ref()[..], &sealed].concat())
     }
 
-    /// The session of a ticket that is ours, good and new. What it is given comes from strangers.
+    /// Opens a ticket. Returns its session when the ticket is ours, is valid and was not used.
+    /// `ticket` is untrusted input.
     fn open(&self, ticket: &[u8], limits: &[u8]) -> Option<Vec<u8>> {
         let (&named, rest) = ticket.split_first()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
@@ -144,7 +150,7 @@ mod tests {
     const HOUR: u64 = 3600;
     const LIMITS: &[u8] = b"limits";
 
-    /// Seconds since 1970, moved by hand.
+    /// A clock that counts seconds since 1970 and is moved by hand.
     #[derive(Debug, Default)]
     struct Clock(AtomicU64);
 

@@ -1,4 +1,4 @@
-//! The TLS of quinn's two sides with resumption and 0-RTT, of what `tls` sets up.
+//! Adds resumption and 0-RTT to the TLS configurations of both sides.
 
 use std::sync::Arc;
 
@@ -9,13 +9,15 @@ use rustls::client::Resumption;
 use super::Tickets;
 use crate::session::Server;
 
-/// How many servers' tickets a client keeps; rustls keeps the last 8 of each. A path has one name.
+/// The number of servers whose tickets a client keeps; rustls keeps the last 8 tickets of each. A
+/// path has one server name.
 const SERVERS: usize = 4;
 const TICKETS_OF_A_SERVER: usize = 8;
 
-/// A client's TLS that resumes and sends 0-RTT, for as long as this value and its clones live.
-/// rustls resumes only with the very verifier and the very resolver of client certificates (by
-/// their `Arc`) that a ticket came with: they must stay the same from one connection to the next.
+/// Makes a client's TLS that resumes and sends 0-RTT, as long as this value and its clones live.
+/// rustls resumes only with the same verifier and the same resolver of client certificates
+/// (compared by `Arc`) that the ticket came with. So both must stay the same from connection to
+/// connection.
 #[must_use]
 pub(crate) fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> {
     let mut tls = tls.clone();
@@ -24,15 +26,15 @@ pub(crate) fn resuming(tls: &rustls::ClientConfig) -> Arc<rustls::ClientConfig> 
     Arc::new(tls)
 }
 
-/// The same, for `quinn::ClientConfig::new`.
+/// The client's side with resumption, for `quinn::ClientConfig::new`.
 pub fn client_crypto(
     tls: &rustls::ClientConfig,
 ) -> Result<Arc<QuicClientConfig>, NoInitialCipherSuite> {
     Ok(Arc::new(QuicClientConfig::try_from(resuming(tls))?))
 }
 
-/// The server's side, for `quinn::ServerConfig::new`. Fails if `tls` lacks AES-128-GCM, which the
-/// first packets are sealed with.
+/// The server's side with resumption, for `quinn::ServerConfig::new`. Fails if `tls` lacks
+/// AES-128-GCM, which seals the first packets.
 pub fn server_crypto(
     tls: &Arc<rustls::ServerConfig>,
     tickets: &Arc<Tickets>,
@@ -54,7 +56,7 @@ mod tests {
     /// QUIC version 1.
     const VERSION: u32 = 1;
 
-    /// One message or more of `from` to `to`; whether there were any.
+    /// Carries the pending messages of `from` to `to`; returns whether there were any.
     fn tell(from: &mut dyn Session, to: &mut dyn Session) -> bool {
         let mut said = Vec::new();
         from.write_handshake(&mut said);
@@ -78,7 +80,7 @@ mod tests {
             || Arc::clone(&client).start_session(VERSION, "localhost", &parameters).unwrap();
 
         let (mut here, mut there) = (from_client(), to_server());
-        // More than TLS 1.3 has flights, with the tickets behind them.
+        // The limit is above the number of flights of TLS 1.3, tickets included.
         for _ in 0..8 {
             assert!(tell(&mut *here, &mut *there) && tell(&mut *there, &mut *here));
         }

@@ -1,24 +1,25 @@
-//! Tickets that were shown, so that none works twice (RFC 8446 section 8.1).
+//! The tickets that clients have shown, so that no ticket works twice (RFC 8446 section 8.1).
 
 use std::collections::{HashSet, VecDeque};
 
 use aws_lc_rs::aead::NONCE_LEN;
 
-/// How many are remembered, 2 MB when all are there. 0-RTT with a ticket whose age is wrong by a
-/// minute is refused by rustls: a replay within that minute, after 65,536 resumptions, gets through
-/// to what makes it harmless anyway.
+/// The number of remembered tickets, which take at most 2 MB. rustls refuses 0-RTT when the
+/// ticket's age is wrong by a minute. So a replay gets through only within a minute and after
+/// 65,536 resumptions, and then 0-RTT data is harmless anyway.
 const REMEMBERED: usize = 65_536;
 
-/// The nonces of tickets; they differ, and nobody can alter one in a ticket that opens.
+/// The nonces of the shown tickets. Nonces are unique, and a ticket with an altered nonce does not
+/// open.
 #[derive(Debug, Default)]
 pub(super) struct Used {
     known: HashSet<[u8; NONCE_LEN]>,
-    /// Oldest first.
+    /// The nonces, oldest first.
     order: VecDeque<[u8; NONCE_LEN]>,
 }
 
 impl Used {
-    /// Whether this one is new; from now on it is not.
+    /// Whether `nonce` is new. The call records it.
     pub(super) fn first(&mut self, nonce: [u8; NONCE_LEN]) -> bool {
         if !self.known.insert(nonce) {
             return false;

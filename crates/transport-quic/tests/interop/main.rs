@@ -1,8 +1,8 @@
-//! Against an implementation of QUIC that shares no code with quinn: aioquic, by `peer.py`.
-//! Handshake, streams of both kinds, datagrams, Retry, resumption, new keys and other ports, in
-//! both roles.
+//! Tests against aioquic, a QUIC implementation that shares no code with quinn, driven by
+//! `peer.py`. They cover handshake, streams of both kinds, datagrams, Retry, resumption, key
+//! updates and changes of the port, in both roles.
 //!
-//! `cargo xtask test interop` installs it and names its Python in [`PYTHON`].
+//! `cargo xtask test interop` installs aioquic and names its Python in [`PYTHON`].
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 #![allow(clippy::print_stdout, reason = "what the peer says is for people")]
@@ -29,7 +29,7 @@ use tokio::time::timeout;
 use transport::{ALPN, Carrier, Datagrams, Dialer, Lane, Lanes, Listener};
 use transport_quic::QuicSettings;
 
-/// Of an environment that has aioquic.
+/// The variable that names the Python of an environment with aioquic.
 const PYTHON: &str = "QUIC_PEER_PYTHON";
 
 fn peer() -> Command {
@@ -40,12 +40,12 @@ fn peer() -> Command {
     command
 }
 
-/// Runs it beside the tasks of this thread.
+/// Runs `command` to its end beside the tasks of this thread.
 async fn to_its_end(mut command: Command) -> Output {
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// The next bytes of the first lane; none at its end.
+/// The next bytes of the first lane; empty at its end.
 async fn read(lane: &mut dyn Lane) -> Bytes {
     let mut buf = BytesMut::with_capacity(64 << 10);
     poll_fn(|cx| lane.poll_read(cx, &mut buf)).await.unwrap();
@@ -59,7 +59,7 @@ async fn write(lane: &mut dyn Lane, bytes: Bytes) {
     }
 }
 
-/// Sends back what comes over the first lane until its end.
+/// Sends the bytes of the first lane back until its end.
 async fn echo_first(lane: &mut dyn Lane) {
     loop {
         let bytes = read(lane).await;
@@ -70,7 +70,8 @@ async fn echo_first(lane: &mut dyn Lane) {
     }
 }
 
-/// Sends each lane back over one of its own. Like the datagrams it never ends: the first lane does.
+/// Sends each lane back over a lane of its own. Like the echo of datagrams it never ends; only the
+/// first lane ends the test.
 async fn echo_lanes(lanes: &mut dyn Lanes) {
     while let Ok(mut lane) = poll_fn(|cx| lanes.poll_accept(cx)).await {
         let all = read_all(&mut *lane).await.unwrap();
@@ -88,7 +89,7 @@ async fn echo_datagrams(datagrams: &mut dyn Datagrams) {
     std::future::pending().await
 }
 
-/// As long as the peer likes.
+/// Echoes everything until the peer ends the first lane.
 async fn echo(carrier: Carrier) {
     let Carrier { peer, mut lane, lanes, datagrams } = carrier;
     assert_eq!(peer.transport, transport_quic::QUIC);
@@ -101,7 +102,7 @@ async fn echo(carrier: Carrier) {
     }
 }
 
-/// It checks what comes back, and says what it has seen.
+/// The peer checks the echo, and prints `says`.
 fn talks_to_us(settings: QuicSettings, says: &str) {
     run(async {
         let setup = Setup::with(settings);
@@ -142,18 +143,19 @@ fn a_client_of_another_implementation_proves_its_address_when_it_is_told_to() {
     talks_to_us(QuicSettings { handshakes: 0, ..QuicSettings::default() }, "retried: True");
 }
 
-/// Ends with the test.
+/// A server process that ends with the test.
 struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A server that has each client prove its address first, and where it listens.
+/// Starts a server that makes each client prove its address first; returns the server and its
+/// address.
 async fn server(folder: &Path) -> (Server, SocketAddr) {
     let (file, mut command) = (folder.join("port"), peer());
     command.arg("server").args([&file, &folder.join("server.crt"), &folder.join("server.key")]);
@@ -167,7 +169,7 @@ async fn server(folder: &Path) -> (Server, SocketAddr) {
     }
 }
 
-/// Sends lanes, and waits for as many with the same bytes.
+/// Sends lanes, and waits until the same number of lanes with the same bytes has returned.
 async fn lanes_there_and_back(lanes: &mut dyn Lanes, seeds: std::ops::Range<u64>, length: usize) {
     let (mut sent, mut back) = (BTreeSet::new(), BTreeSet::new());
     for seed in seeds {
@@ -210,7 +212,7 @@ fn a_server_of_another_implementation_is_dialled() {
             assert!(back == word, "the first lane: not the bytes that were sent");
             lanes_there_and_back(&mut *lanes, 0..40, 50_000).await;
 
-            // The peer changes its keys when it gets one.
+            // The peer changes its keys when it receives a datagram.
             let datagram = loop {
                 datagrams.send(Bytes::from_static(b"datagram")).unwrap();
                 // A datagram may be lost, on a busy machine on loopback as well.

@@ -1,5 +1,6 @@
-//! A server that is killed and started again, and its clients: what they notice, what they resume
-//! with, and where their datagrams arrive. Over quinn itself, without the lanes of this crate.
+//! A server that is killed and started again: what its clients notice, with what tickets they
+//! resume, and at which worker their packets arrive. The tests use quinn itself, without the lanes
+//! of this crate.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
 

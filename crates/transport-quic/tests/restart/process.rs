@@ -1,4 +1,5 @@
-//! A server "process": a thread with a runtime of its own, which dies without a word.
+//! A server "process": a thread with a runtime of its own that can die without closing its
+//! connections.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,10 +16,10 @@ use transport_quic::{Keys, ROTATION, SteeringIds, Tickets, client_crypto, server
 
 pub(crate) const ALPN: &[&[u8]] = &[b"tunnel/1"];
 
-/// Long enough for any machine, short against every time-out of quinn.
+/// Long enough for any machine, and shorter than every time-out of quinn.
 pub(crate) const SOON: Duration = Duration::from_secs(3);
 
-/// What a server is started with.
+/// The parameters of a server.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) keys: Keys,
@@ -29,7 +30,7 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Self-signed, of one worker.
+    /// The setup of a server with one worker and a self-signed certificate.
     pub(crate) fn new(folder: &Path) -> Self {
         let identity = identity(folder);
         Self {
@@ -46,7 +47,7 @@ pub(crate) fn identity(folder: &Path) -> Identity {
     tls::self_signed(folder, &["localhost".into()]).unwrap()
 }
 
-/// A client of the server whose identity is in `folder`.
+/// The TLS of a client that trusts the server whose identity is in `folder`.
 pub(crate) fn client_tls(folder: &Path, own: Option<&Identity>) -> Arc<rustls::ClientConfig> {
     let trust = Trust::Pins(vec![identity(folder).pin()]);
     tls::client_config(&trust, own, ALPN).unwrap()
@@ -106,7 +107,7 @@ impl Process {
         Self { address, accepted, stop, thread }
     }
 
-    /// As `kill -9` does it: nobody says goodbye.
+    /// Ends the server as `kill -9` does: no connection is closed.
     pub(crate) fn kill(self) -> SocketAddr {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap();
@@ -130,7 +131,7 @@ async fn serve(endpoint: Endpoint, ids: SteeringIds, worker: usize, tell: mpsc::
     }
 }
 
-/// Says something and hears it again.
+/// Sends bytes over `connection` and receives them again.
 pub(crate) async fn echo(connection: &Connection) {
     let exchange = async {
         let (mut send, mut receive) = connection.open_bi().await.unwrap();

@@ -1,4 +1,4 @@
-//! Stateless resets.
+//! Tests of stateless resets.
 
 use std::net::SocketAddr;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Session tickets and 0-RTT.
+//! Tests of session tickets and 0-RTT.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::process::{ALPN, Process, SOON, Setup, client, client_tls, echo, ident
 
 const ANYWHERE: ([u8; 4], u16) = ([127, 0, 0, 1], 0);
 
-/// Connects without a ticket and stays until there is one.
+/// Connects without a ticket and waits until the client has a ticket.
 async fn first(endpoint: &Endpoint, server: &Process) -> Connection {
     let connecting = endpoint.connect(server.address, "localhost").unwrap();
     let connection = connecting.into_0rtt().err().expect("no ticket yet").await.unwrap();
@@ -21,7 +21,8 @@ async fn first(endpoint: &Endpoint, server: &Process) -> Connection {
     connection
 }
 
-/// Says something with the first packet. The connection, and whether the server took it.
+/// Connects and sends bytes with the first packet. Returns the connection, and whether the server
+/// accepted the early data.
 async fn early(endpoint: &Endpoint, server: &Process) -> (Connection, bool) {
     let connecting = endpoint.connect(server.address, "localhost").unwrap();
     let (connection, accepted) = connecting.into_0rtt().expect("a ticket");
@@ -71,7 +72,7 @@ async fn a_server_that_lowered_a_limit_refuses_0rtt_and_loses_nobody() {
     server.kill();
 }
 
-/// A server of which clients have to show a certificate of one of these authorities.
+/// The setup of a server whose clients must show a certificate of one of these authorities.
 fn trusting(folder: &Path, authorities: &[&Authority]) -> Setup {
     let bundle: String = authorities.iter().map(|one| one.pem.as_str()).collect();
     let path = folder.join("clients.pem");

@@ -1,4 +1,4 @@
-//! Steering, with the ids that quinn really sends.
+//! Tests of steering, with the connection ids that quinn really sends.
 
 use std::net::{SocketAddr, UdpSocket};
 

@@ -1,4 +1,4 @@
-//! Certificates in a folder, listeners and dialers that know each other, and connected pairs.
+//! Certificates in a folder, listeners and dialers with these certificates, and connected pairs.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
@@ -19,13 +19,13 @@ use tls::{Trust, client_config, self_signed, server_config, server_name};
 use transport::{ALPN, Carrier, CarrierError, Dialer, Listener, RecvLane, SendLane};
 use transport_quic::{Keys, QuicDialer, QuicListener, QuicServer, QuicSettings, TlsClient};
 
-/// For one test: many times what it needs on a busy machine.
+/// The deadline of a test, many times the time that it takes on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) const LOOPBACK: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
-/// A server's identity, and clients that trust it.
+/// A server's identity, and the settings of clients that trust it.
 #[derive(Debug)]
 pub(crate) struct Setup {
     _folder: TempDir,
@@ -60,7 +60,7 @@ impl Setup {
         dialer(Arc::clone(&self.client), "tunnel.example", &self.settings)
     }
 
-    /// A connected pair, dialled and accepted, over what lies at `via(address of the listener)`.
+    /// A connected pair over the address `via(address of the listener)`.
     pub(crate) async fn pair(&self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> Pair {
         let mut listener = self.listener();
         let address = via(listener.local_addr());
@@ -69,7 +69,7 @@ impl Setup {
     }
 }
 
-/// Both ends of a connection, and the listener without which there is no endpoint.
+/// Both ends of a connection, and the listener, whose endpoint must live as long.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) dialled: Carrier,
@@ -78,7 +78,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Both ends have greeted.
+    /// The pair after both ends have greeted.
     pub(crate) fn welcome(mut self) -> Self {
         for carrier in [&mut self.dialled, &mut self.accepted] {
             carrier.lanes.as_mut().unwrap().welcome(32 << 20);
@@ -92,7 +92,7 @@ pub(crate) fn server(tls: Current<ServerConfig>, settings: &QuicSettings) -> Qui
     QuicServer::new(tls, None, settings.clone(), keys, None).unwrap()
 }
 
-/// With buffers as those of a daemon.
+/// A socket with the buffer sizes of a daemon.
 pub(crate) fn socket() -> UdpSocket {
     let socket = UdpSocket::bind(LOOPBACK).unwrap();
     raise(&socket, WANTED).unwrap();
@@ -108,7 +108,7 @@ pub(crate) fn dialer(config: Arc<ClientConfig>, name: &str, settings: &QuicSetti
     QuicDialer::new(&tls, settings.clone(), WANTED).unwrap()
 }
 
-/// Shakes hands; how it went on both sides.
+/// Runs the handshake; returns the outcome on both sides.
 pub(crate) async fn shake(
     listener: &mut QuicListener,
     dialer: &QuicDialer,
@@ -121,7 +121,7 @@ pub(crate) async fn shake(
     tokio::join!(dialer.dial(address), accept)
 }
 
-/// Runs a test on a runtime as workers have it, within [`DEADLINE`].
+/// Runs a test on the same kind of runtime as a worker's, within [`DEADLINE`].
 pub(crate) fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let local = tokio::task::LocalSet::new();
@@ -129,7 +129,7 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
     assert!(local.block_on(&runtime, within).is_ok(), "not done within {DEADLINE:?}");
 }
 
-/// The byte at each offset of a stream, so that a lost, doubled or moved one is seen.
+/// The bytes of a stream at each offset, so that a lost, doubled or moved byte is detected.
 pub(crate) fn pattern(seed: u64, from: u64, length: usize) -> Bytes {
     (from..from + length as u64).map(|at| testkit::conformance::pattern(seed, at)).collect()
 }
@@ -142,7 +142,7 @@ pub(crate) async fn write_all(lane: &mut dyn SendLane, bytes: Bytes) -> std::io:
     Ok(())
 }
 
-/// Everything up to the end.
+/// All bytes up to the end of the lane.
 pub(crate) async fn read_all(lane: &mut dyn RecvLane) -> std::io::Result<BytesMut> {
     let mut all = BytesMut::new();
     loop {

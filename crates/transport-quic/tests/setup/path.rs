@@ -1,5 +1,5 @@
-//! A path of packets between a client and a listener, as a test wants it: what a NAT box and the
-//! networks on both its sides do.
+//! A scripted path of packets between a client and a listener, which acts as a NAT box and the
+//! networks on both its sides.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it cannot be set up")]
@@ -16,33 +16,33 @@ use tokio::task::{JoinHandle, spawn_local};
 
 use super::socket;
 
-/// Where a packet goes.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     ToServer,
     ToClient,
 }
 
-/// What becomes of a packet.
+/// The fate of a packet on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Passes,
     Lost,
     Twice,
-    /// Arrives after so long, behind others.
+    /// The packet arrives after this delay, behind others.
     Late(Duration),
-    /// One byte of it is another one.
+    /// One byte of the packet is changed.
     Broken,
 }
 
-/// Packets that passed in one direction.
+/// The number of packets that passed in one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Count {
     pub(crate) packets: Cell<usize>,
     pub(crate) bytes: Cell<usize>,
 }
 
-/// A box between a client and a server. Ends when it is dropped.
+/// A box between a client and a server, which ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Path {
     address: SocketAddr,
@@ -53,7 +53,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A path to `server` on which `judge` decides about each packet.
+    /// Makes a path to `server` on which `judge` decides the fate of each packet.
     pub(crate) fn new(server: SocketAddr, judge: impl FnMut(Way, &[u8]) -> Fate + 'static) -> Self {
         let front = bound();
         let address = front.local_addr().unwrap();
@@ -69,13 +69,12 @@ impl Path {
         Self { address, rebind, to_server, to_client, task: spawn_local(forwarding) }
     }
 
-    /// Where the client finds the server.
+    /// The address at which the client finds the server.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on the client's packets come from another port, and what is sent to the old one is
-    /// lost.
+    /// Gives the client another port. Packets that are sent to the old port are lost.
     pub(crate) fn rebind(&self) {
         self.rebind.notify_one();
     }
@@ -134,7 +133,7 @@ async fn carry(
         Box::pin(async move {
             count.packets.set(count.packets.get() + 1);
             count.bytes.set(count.bytes.get() + packet.len());
-            // A full buffer or a socket that is gone is a lost packet.
+            // A full buffer or a closed socket counts as a lost packet.
             let _ = socket.send_to(&packet, to).await;
         })
     };
