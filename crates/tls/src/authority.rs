@@ -21,14 +21,14 @@ use x509_parser::time::ASN1Time;
 use crate::identity::{day, read};
 use crate::{HostName, MaterialError, load_certificates};
 
-/// How long an authority lasts unless its certificates last longer: it is copied to every machine
-/// by hand, so it should outlive the hardware.
+/// The lifetime of an authority, unless its certificates last longer. The authority is copied to
+/// every machine by hand, so it should outlive the hardware.
 const AUTHORITY_YEARS: u8 = 10;
 
-/// Of a common name (`ub-common-name` in RFC 5280, appendix A.1).
+/// The longest common name (`ub-common-name` in RFC 5280, appendix A.1).
 const COMMON_NAME_MAX: usize = 64;
 
-/// The other machine's clock may be late.
+/// Certificates are valid from a day ago, because the clock of the other machine may be late.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// A certificate authority with its key.
@@ -54,8 +54,8 @@ impl Authority {
     /// # Errors
     /// The machine has no randomness.
     pub fn create(years: u8) -> Result<(Self, Issued), MaterialError> {
-        // Two authorities of one name would be confused: a verifier finds the issuer by its name,
-        // and then tells of a bad signature instead of an unknown authority.
+        // Two authorities with the same name would be confused. A verifier finds the issuer by its
+        // name, and would report a bad signature instead of an unknown authority.
         let [a, b, c, d] = random()?;
         let name = format!("tunnel CA {a:02x}{b:02x}{c:02x}{d:02x}");
         let mut params = parameters(&name)?;
@@ -119,7 +119,7 @@ impl Authority {
     /// The machine has no randomness.
     pub fn server(&self, names: &[HostName], years: u8) -> Result<Issued, MaterialError> {
         let first = names.first().map(ToString::to_string);
-        // A longer one is in the alternative names all the same, where verifiers look.
+        // Verifiers look at the alternative names, which contain a longer name as well.
         let common = first.filter(|name| name.len() <= COMMON_NAME_MAX);
         let mut params = parameters(common.as_deref().unwrap_or("a tunnel server"))?;
         params.subject_alt_names = names
@@ -152,7 +152,8 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![usage];
         params.use_authority_key_identifier_extension = true;
-        // What outlives its authority would fail without its own date saying why.
+        // A certificate must not outlive its authority: it would fail while its own date is still
+        // valid.
         let ends = years_from(&ASN1Time::now(), years).min(self.ends);
         params.not_after = ends.to_datetime();
         let key = KeyPair::generate().map_err(failed)?;
@@ -161,7 +162,8 @@ impl Authority {
     }
 }
 
-/// What all have in common: valid since yesterday, a random serial number of 127 bits.
+/// The parameters that all certificates share: valid since yesterday, and a random serial number of
+/// 127 bits.
 fn parameters(name: &str) -> Result<CertificateParams, MaterialError> {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
@@ -173,11 +175,11 @@ fn parameters(name: &str) -> Result<CertificateParams, MaterialError> {
     Ok(params)
 }
 
-/// The same day so many years later.
+/// The same day `years` years later.
 fn years_from(now: &ASN1Time, years: u8) -> ASN1Time {
     let now = now.to_datetime();
     let then = now.replace_year(now.year() + i32::from(years));
-    // The 29th of February has no counterpart in most years.
+    // In most years February has no 29th day.
     ASN1Time::new(then.unwrap_or_else(|_| now + DAY * 365 * u32::from(years)))
 }
 

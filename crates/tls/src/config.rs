@@ -51,8 +51,8 @@ pub fn server_config(
         Arc::new(SingleCertAndKey::from(Arc::clone(identity.key())));
     let mut config = builder.with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // A ticket tells a client that its certificate was accepted, nobody resumes TLS sessions; and
-    // one that lies unread when a client closes would make the kernel send a reset.
+    // A ticket tells a client that its certificate was accepted; no client resumes TLS sessions. An
+    // unread ticket would make the kernel send a reset when the client closes.
     config.send_tls13_tickets = usize::from(client_ca.is_some());
     Ok(Arc::new(config))
 }
@@ -78,7 +78,7 @@ pub fn client_config(
         }
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // A carrier is dialled rarely and lives long: each proves the certificate anew.
+    // A carrier is dialled rarely and lives long, so each carrier verifies the certificate anew.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
@@ -93,7 +93,7 @@ fn verifier(trust: &Trust) -> Result<Arc<dyn ServerCertVerifier>, MaterialError>
             for error in &found.errors {
                 tracing::debug!(%error, "system certificates");
             }
-            // A bundle may hold a few that webpki cannot read; those are passed over.
+            // A bundle may contain a few certificates that webpki cannot read; they are skipped.
             roots.add_parsable_certificates(found.certs);
             if roots.is_empty() {
                 return Err(MaterialError::Setting(

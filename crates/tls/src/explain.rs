@@ -57,10 +57,10 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))
 }
 
-/// What to do where the name of a server's certificate is not the one that was dialled.
+/// The remedy when the server's certificate does not have the dialled name.
 const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
 
-/// What to do about a certificate that has expired here and now.
+/// The remedy for a certificate that has expired by the clock of this machine.
 const RENEW: &str = "renew it, unless the clock here is wrong";
 
 fn certificate(why: &CertificateError, side: Side) -> CarrierError {
@@ -108,7 +108,7 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
                  `--client-ca`; add it there if the client shall come in"
             ),
         },
-        // The issuer was found by its name, and is another one.
+        // The verifier found the issuer by its name, but the issuer has another key.
         CertificateError::BadSignature => format!(
             "{whose} is of an authority that has the name of one we trust, but another key; was the \
              authority made anew?"
@@ -121,7 +121,7 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
     })
 }
 
-/// webpki prints `DnsName("a.example")`, tells addresses as `IpAddress(..)`; people want the name.
+/// Extracts the name. webpki prints `DnsName("a.example")` and `IpAddress(..)`.
 fn plain(name: &str) -> &str {
     let inner =
         name.split_once('(').map_or(name, |(_, rest)| rest.strip_suffix(')').unwrap_or(rest));
@@ -150,8 +150,8 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
     }
 }
 
-/// What the peer had against our certificate. An alert is a number (RFC 8446 section 6.2), so this
-/// is what it mostly means; the peer's own log is exact.
+/// The peer's reason for refusing our certificate. An alert is only a number (RFC 8446 section
+/// 6.2), so the text gives its usual meaning. The peer's own log is exact.
 const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
     Some(match (alert, side) {
         (Alert::UnknownCA, Side::Client) => {

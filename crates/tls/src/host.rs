@@ -21,7 +21,7 @@ pub struct HostNameError {
     problem: &'static str,
 }
 
-/// Longest name, and longest label of it (RFC 1035 section 2.3.4).
+/// The longest name, and the longest label in a name (RFC 1035 section 2.3.4).
 const NAME_MAX: usize = 253;
 const LABEL_MAX: usize = 63;
 
@@ -42,7 +42,7 @@ impl FromStr for HostName {
         }
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         let plain = match name.strip_prefix("*.") {
-            // `*.com` would stand for everybody; verifiers refuse it.
+            // A name like `*.com` would match the servers of many owners, and verifiers refuse it.
             Some(rest) if !rest.contains('.') => {
                 return Err(wrong("stands for a whole top-level domain"));
             }

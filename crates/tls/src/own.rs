@@ -10,9 +10,9 @@ use x509_parser::time::ASN1Time;
 
 use crate::{Identity, MaterialError};
 
-/// Clients trust the key by its pin and look at no date, so an end could only hurt a forgotten
-/// machine - but a certificate without end is refused by tools that read it. Ten years outlives
-/// the hardware.
+/// The lifetime of the certificate. Clients trust the key by its pin and ignore dates, so an end
+/// could only hurt a forgotten machine. But some tools refuse a certificate without an end. Ten
+/// years outlives the hardware.
 const YEARS: i32 = 10;
 
 /// Loads the self-signed identity of `folder` (`cert.pem`, `key.pem`), or makes it if the
@@ -35,7 +35,7 @@ fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), Material
     let mut parameters = CertificateParams::new(names).map_err(failed)?;
     parameters.distinguished_name.push(DnType::CommonName, "tunnel");
     let now = ASN1Time::now().to_datetime();
-    // Yesterday: the other machine's clock may be late.
+    // The certificate is valid from yesterday, because the clock of the other machine may be late.
     parameters.not_before =
         rcgen::date_time_ymd(now.year(), now.month().into(), now.day().min(28)) - DAY;
     parameters.not_after = rcgen::date_time_ymd(now.year() + YEARS, now.month().into(), 28);
