@@ -83,10 +83,16 @@ impl Inner {
     /// Follows `poll_transmit`, which is an input as well: deadlines begin, streams have room
     /// again. A call that gave nothing and made no news has changed nothing. It must not wake the
     /// other writers, whose calls would wake this one in turn.
-    pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) {
-        if bytes > 0 || self.machine.borrow().has_news() {
+    ///
+    /// Returns whether it drove. Then outlets may have queued frames, for which step 4 does not
+    /// wake the caller: a writer that runs. The caller asks for frames again before it sleeps.
+    #[must_use]
+    pub(crate) fn transmitted(self: &Rc<Self>, now: Instant, bytes: usize) -> bool {
+        let drives = bytes > 0 || self.machine.borrow().has_news();
+        if drives {
             self.drive(now);
         }
+        drives
     }
 
     /// Follows a command of the application. Calls neither an outlet nor the owner.

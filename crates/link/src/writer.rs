@@ -84,16 +84,22 @@ fn fill_and_write(
         Some(stream_lanes) => stream_lanes.retry(cx)?,
         None => 0,
     };
+    let mut has_driven = false;
     if io.out.borrow().is_empty() {
-        let now = crate::now();
-        let filled = {
-            let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
-            match stream_lanes {
-                Some(stream_lanes) => stream_lanes.fill(&mut machine, now, io.number, &mut out),
-                None => machine.poll_transmit(now, io.number, &mut *out),
+        loop {
+            let now = crate::now();
+            let filled = {
+                let (mut machine, mut out) = (link.machine.borrow_mut(), io.out.borrow_mut());
+                match stream_lanes {
+                    Some(stream_lanes) => stream_lanes.fill(&mut machine, now, io.number, &mut out),
+                    None => machine.poll_transmit(now, io.number, &mut *out),
+                }
+            };
+            has_driven = link.transmitted(now, filled);
+            if filled > 0 || !has_driven {
+                break;
             }
-        };
-        link.transmitted(now, filled);
+        }
     }
     // OPENs before the bytes of what they open: those would take the room that the transport
     // gives all lanes together.
@@ -107,6 +113,10 @@ fn fill_and_write(
     if let Some(stream_lanes) = stream_lanes {
         written += stream_lanes.write_batch(cx)?;
         if written == 0 && stream_lanes.is_blocked() {
+            if has_driven {
+                // Frames of lanes that are not blocked may have come since the fill.
+                cx.waker().wake_by_ref();
+            }
             return Poll::Pending;
         }
     }

@@ -1,13 +1,16 @@
 //! Streams both ways: bytes, ends, refusals, and a slow one beside a quick one.
 
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use link::{Link, State};
-use proto::{ResetCode, Target};
+use proto::{Open, Priority, ResetCode, Target};
 use testkit::origins::Pattern;
 use tokio::time::Instant;
 use transport::memory::Faults;
+use transport::{Connector as _, Outlet};
 
 use crate::rig::{
     Appetite, Behaviour, Client, Scripted, Server, Tap, couple, open, path, plan, serve, until,
@@ -173,6 +176,64 @@ fn a_link_that_retires_ends_at_once_when_the_last_bytes_are_taken() {
         let begin = Instant::now();
         near.take_queued();
         until("the link ends", || link.has_ended()).await;
+        assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
+    });
+}
+
+/// Opens another stream when the link lets it go.
+#[derive(Debug)]
+struct Opener {
+    tap: Rc<Tap>,
+    link: Link,
+}
+
+impl Outlet for Opener {
+    fn deliver(&self, pieces: &mut VecDeque<Bytes>) -> usize {
+        self.tap.deliver(pieces)
+    }
+
+    fn finish(&self) {
+        Outlet::finish(&*self.tap);
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.tap.reset(code);
+    }
+
+    fn stop(&self, code: ResetCode) {
+        self.tap.stop(code);
+    }
+
+    fn room(&self) {
+        self.tap.room();
+    }
+}
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        open(&self.link, "next", Appetite::ALL);
+    }
+}
+
+/// The writer is the task that tells of the end here: it runs before the timer's task, and has
+/// nothing to send until it tells.
+#[test]
+fn frames_that_an_outlet_queues_while_the_writer_tells_leave_at_once() {
+    virtually(async {
+        let (server, client, _) = couple().await;
+        let (link, far) = (client.live().await, server.owner());
+        let tap = Tap::new(Appetite::NONE);
+        let target = Target::Service("first".to_owned());
+        let first = Open { target, visitor: None, priority: Priority::Normal };
+        let outlet = Rc::new(Opener { tap: Rc::clone(&tap), link: link.clone() });
+        tap.join(link.open(first, outlet).unwrap());
+        let (sent, other) = tokio::join!(tap.send_pattern(10), far.next_tap());
+        assert!(sent && other.send_pattern(100).await);
+        until("the ends", || tap.is_over() && other.is_over()).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let begin = Instant::now();
+        tap.take_queued();
+        until("the next stream is there", || far.opens.borrow().len() == 2).await;
         assert!(begin.elapsed() < Duration::from_millis(10), "{:?}", begin.elapsed());
     });
 }
