@@ -67,6 +67,9 @@ pub(crate) fn main(args: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if chosen.is_empty() {
+        println!("no long step is about the changed files");
+    }
     let mut record = Record::new(&site, &wish);
     let (total, failed) = run_all(&site, &chosen, wish.lengths, &mut record);
     println!(
