@@ -1,4 +1,4 @@
-//! The admin API as a value: a bound port and a thread that answers.
+//! The running admin API: a bound port and a thread that answers requests.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::guard::Guard;
 use crate::{routes, serve};
 
-/// A running API; it ends with the value.
+/// A running API. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct AdminApi {
     url: String,
@@ -22,7 +22,11 @@ pub struct AdminApi {
 }
 
 impl AdminApi {
-    /// Binds, and answers on a thread of its own.
+    /// Binds the port and starts a thread that answers requests.
+    ///
+    /// # Errors
+    /// The address is in use or not available, the token is not valid, or there are no resources
+    /// for the runtime or the thread.
     pub fn start(settings: &Admin, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
         let at = settings.listen;
         let listener = TcpListener::bind(at).with_context(|| format!("admin API on {at}"))?;
@@ -36,7 +40,7 @@ impl AdminApi {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve::serve(listener, app) => {}
-                    // Also when the value was dropped.
+                    // The sender never sends; its drop also completes this future.
                     _ = stopped => {}
                 }
             });
@@ -46,7 +50,7 @@ impl AdminApi {
         Ok(Self { url, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it answers.
+    /// The URL of the API, `http://` and the bound address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -56,7 +60,7 @@ impl Drop for AdminApi {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // The port is free then. A panic was told by the hook of the log.
+            // After the thread has ended, the port is free. A panic was logged by the panic hook.
             drop(thread.join());
         }
     }

@@ -1,6 +1,7 @@
-//! Who may ask. A browser of this machine is led here by any page that its user opens: so the host
-//! must be an address or `localhost` (else a name that is made to lead to us would do, DNS
-//! rebinding), and a request from another page is refused whatever it brings.
+//! Decides which requests are permitted. Any web page that a user of this machine opens can direct
+//! the browser to this API. So the host must be an address or `localhost`, because a foreign name
+//! can be made to resolve to this machine (DNS rebinding). A request from another site is refused
+//! whatever credentials it carries.
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
@@ -11,10 +12,10 @@ use proto::greeting::{StoredCredential, Token};
 
 use super::routes::problem;
 
-/// Anybody on this machine may know whether we live.
+/// Paths without a token: every program on this machine may check whether the daemon is alive.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Knows the token.
+/// The guard, with the stored form of the token.
 #[derive(Clone, Debug)]
 pub(super) struct Guard(StoredCredential);
 
@@ -23,7 +24,7 @@ impl Guard {
         Ok(Self(StoredCredential::of(token.secret.reveal())?))
     }
 
-    /// The answer to whoever may not ask.
+    /// The refusal of a request, or `None` if the request is permitted.
     fn refusal(&self, request: &Request) -> Option<Response> {
         let (uri, headers) = (request.uri(), request.headers());
         let Some(host) = host(uri, headers) else {
@@ -37,7 +38,7 @@ impl Guard {
         if origin.is_some_and(|origin| origin.as_bytes() != format!("http://{host}").as_bytes()) {
             return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
         }
-        // A browser says so of requests that carry no origin: images, scripts, links.
+        // Browsers send this field also with requests without an origin: images, scripts, links.
         let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
         if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
             return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
@@ -55,7 +56,7 @@ impl Guard {
             return false;
         };
         let token = Token::new(token.trim());
-        // Compared in constant time; see `StoredCredential`.
+        // The comparison takes constant time; see `StoredCredential`.
         scheme.eq_ignore_ascii_case("bearer") && token.is_ok_and(|token| token.stored() == self.0)
     }
 }
@@ -65,7 +66,7 @@ fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     uri.authority().map(axum::http::uri::Authority::as_str).or_else(field)
 }
 
-/// An address or `localhost`, with or without a port.
+/// Whether the host is an address or `localhost`, with or without a port.
 fn is_ours(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -74,7 +75,7 @@ fn is_ours(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Lets a request through, or not.
+/// The middleware: passes a permitted request on, and adds security fields to every response.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let mut response = match guard.refusal(&request) {
         Some(refusal) => refusal,

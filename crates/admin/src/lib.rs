@@ -1,22 +1,23 @@
-//! The admin API: metrics, health, and what `tunnel status` and its like do, over HTTP and JSON.
+//! The admin API: metrics, health, and the functions of commands such as `tunnel status`, over HTTP
+//! and JSON.
 //!
 //! ```text
 //!   /metrics                    Prometheus          /healthz /readyz     without the token
 //!   /api/v1/…                   see openapi.json    /status              an active check
 //! ```
 //!
-//! It has a thread and a runtime of its own and asks the workers as the control socket does: a slow
-//! scrape, or a flood of them, costs the streams nothing but its processor time.
+//! The API has its own thread and runtime, and asks the workers as the control socket does. A slow
+//! scrape or a flood of scrapes costs the streams only processor time.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `guard` | who may ask: host, origin, token |
-//! | `serve` | connections: so many, so long |
-//! | `routes` | what is answered |
-//! | `patch` | a change of the configuration as JSON has it |
-//! | `metrics`, `page` | a status in figures, and those as Prometheus reads them |
+//! | `guard` | checks of each request: host, origin, token |
+//! | `serve` | connections, limited in number and duration |
+//! | `routes` | the routes and their answers |
+//! | `patch` | changes of the configuration as JSON |
+//! | `metrics`, `page` | the figures of a status, and their Prometheus form |
 //! | `api` | a running API |
-//! | `otlp` | the same figures, pushed (cargo feature `otlp`) |
+//! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
 
 mod api;
 mod guard;

@@ -1,41 +1,41 @@
-//! What a status says in figures: one list, of which the page for Prometheus is made (`page`) and
-//! what is pushed by OTLP. Names and units follow Prometheus' rules, which `promtool check metrics`
-//! knows.
+//! The figures of a status as one list of metrics. `page` writes the list for Prometheus, and
+//! `otlp` pushes it. Names and units follow Prometheus' rules, which `promtool check metrics`
+//! verifies.
 //!
-//! Labels are names of clients, services, transports and reasons, never visitors, links or streams:
-//! a series per client and service of the configuration. What goes beyond [`SERVICES_MAX`] is left
-//! out, and counted.
+//! Labels are names and addresses of services, names of clients and transports, and reasons; never
+//! visitors, links or streams. So there is one series per client and service of the configuration.
+//! Services beyond [`SERVICES_MAX`] have no series and are counted instead.
 
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
 use ops::status::{Link, Sent, Service, Session, Status, UP};
 
-/// Services with series of their own; clients may register as many as they like.
+/// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
 
 /// How a figure may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Either way.
+    /// The value rises and falls.
     Gauge,
-    /// Up, from 0 at the start.
+    /// The value only rises, from 0 at the start of the process.
     Counter,
 }
 
-/// One figure with all its series.
+/// One metric with all its series.
 #[derive(Debug)]
 pub(crate) struct Metric<'a> {
-    /// Ends with its unit, or with `_total` behind it.
+    /// The name ends with the unit, or with the unit and `_total`.
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// A sentence.
+    /// One sentence for the reader of the metric.
     pub(crate) help: &'static str,
-    /// May be none: nothing has happened yet.
+    /// Empty if there is no event or object to report yet.
     pub(crate) samples: Vec<Sample<'a>>,
 }
 
-/// One series at this moment.
+/// The current value of one series.
 #[derive(Debug)]
 pub(crate) struct Sample<'a> {
     pub(crate) labels: Vec<Label<'a>>,
@@ -62,7 +62,7 @@ impl From<f64> for Value {
     }
 }
 
-/// All that is known at this moment.
+/// All metrics of a status.
 pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
     let mut list = List::default();
     process(&mut list, status);
@@ -76,7 +76,7 @@ pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
 struct List<'a>(Vec<Metric<'a>>);
 
 impl<'a> List<'a> {
-    /// One whose series follow.
+    /// Adds a metric without series; `value` adds the series.
     fn metric(&mut self, name: &'static str, kind: Kind, help: &'static str) {
         self.0.push(Metric { name, kind, help, samples: Vec::new() });
     }
@@ -145,8 +145,7 @@ fn process<'a>(list: &mut List<'a>, status: &'a Status) {
 
 type Sessions<'a> = BTreeMap<&'a str, Vec<&'a Session>>;
 
-/// All sessions with the same other side: a client that takes over from itself has two for a
-/// moment.
+/// The sessions by peer. While a client takes over its own name, it has two sessions for a moment.
 fn by_peer(sessions: &[Session]) -> Sessions<'_> {
     let mut all: Sessions<'_> = BTreeMap::new();
     for session in sessions {
@@ -212,8 +211,9 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     sent(list, sessions);
 }
 
-/// What the kernel tells of TCP, and QUIC of itself: gauges of the connections that there are,
-/// counters of all that a look has met.
+/// Figures of carriers: the kernel reports them for TCP, and the QUIC library for QUIC. Gauges
+/// describe the present carriers. Counters include former carriers, up to the last status request
+/// that saw each of them.
 fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let mut sums: BTreeMap<(&'a str, &'a str), Sent> = BTreeMap::new();
     let mut now: BTreeMap<(&'a str, &'a str), [Option<u64>; 2]> = BTreeMap::new();
@@ -274,8 +274,8 @@ struct Series<'a> {
 impl<'a> Series<'a> {
     fn labels(&self) -> [Label<'a>; 4] {
         let Service { name, address, .. } = self.service;
-        // A client's wish becomes an address when it is published, and the series is to stay the
-        // same.
+        // A service on a client gets its public address only when it is published, and the series
+        // must stay the same.
         let address = if self.is_wish { "" } else { address };
         [("peer", self.peer), ("kind", self.kind), ("service", name), ("address", address)]
     }
@@ -291,7 +291,7 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
             all.extend(session.forwards.iter().map(series("forward", false)));
         }
     }
-    // Of a service that moves from a session to its successor there are two for a moment.
+    // A service that moves from a session to its successor is in both sessions for a moment.
     all.sort_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     all.dedup_by_key(|series| series.labels().map(|(_, text)| text.to_owned()));
     let omitted = all.len().saturating_sub(SERVICES_MAX);
@@ -329,7 +329,7 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
     }
 }
 
-/// Memory of this process that is in RAM.
+/// The resident memory of this process, in bytes.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
@@ -375,7 +375,8 @@ mod tests {
         assert!(!page.contains("\ntunnel_carrier_lost_segments{"), "told and not known: {page}");
     }
 
-    /// What was told before the list of metrics was also pushed elsewhere: names are an interface.
+    /// Metric names and labels are an interface for dashboards and alerts, so the page must not
+    /// change by accident.
     #[test]
     fn the_page_is_the_same_to_the_byte() {
         let mut status = sample();
@@ -388,7 +389,7 @@ mod tests {
         client.reload_error = Some("no".into());
         client.descriptors.limit = None;
         let page = page(&status) + &page(&client);
-        // Of this process.
+        // The resident memory differs from run to run.
         let lines = page.split_inclusive('\n');
         let page: String = lines.filter(|l| !l.starts_with("process_resident")).collect();
         assert!(page == include_str!("metrics.txt"), "{page}");

@@ -1,13 +1,13 @@
-//! Metrics as Prometheus reads them: its text exposition format 0.0.4.
+//! Writes metrics in the Prometheus text exposition format 0.0.4.
 
 use std::fmt::Write as _;
 
 use super::metrics::{Kind, Metric, Sample, Value};
 
-/// What the page is.
+/// The media type of the page.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page of these.
+/// Writes the page of these metrics.
 pub(super) fn page(metrics: &[Metric<'_>]) -> String {
     let mut page = String::new();
     for Metric { name, kind, help, samples } in metrics {

@@ -1,5 +1,5 @@
-//! Operations and values of a configuration as they come and go in JSON: keys keep their order, and
-//! a key that is there twice is an error.
+//! Converts operations and values of a configuration from and to JSON. Keys keep their order, and a
+//! duplicate key is an error.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use config::edit::{Action, Operation, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A value in JSON.
+/// A configuration value that is read from or written as JSON.
 #[derive(Debug)]
 pub(super) struct Json<V = Value>(pub(super) V);
 
@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for AnyValue {
 pub(super) struct Patch {
     op: Op,
     path: String,
-    /// `null` is a value, too.
+    /// An explicit `null` is a value; only a missing `value` is `None`.
     #[serde(default, deserialize_with = "given")]
     value: Option<Json>,
 }
@@ -111,7 +111,10 @@ fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::
     Json::deserialize(deserializer).map(Some)
 }
 
-/// The operations of a request.
+/// Converts the operations of a request.
+///
+/// # Errors
+/// Names the index of an `add`, `replace` or `test` without a value.
 pub(super) fn operations(patch: Vec<Patch>) -> Result<Vec<Operation>, String> {
     let operation = |(i, Patch { op, path, value }): (usize, Patch)| {
         let value = value.map(|Json(value)| value);

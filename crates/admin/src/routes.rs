@@ -1,4 +1,4 @@
-//! What is answered.
+//! The routes of the admin API and their answers.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -28,22 +28,23 @@ use super::{metrics, page, patch};
 
 type Source = State<Arc<dyn Daemon>>;
 
-/// Workers answer within a turn; one that does not is worth an error rather than a wait.
+/// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
+/// loop, so the API reports an error instead of a longer wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bytes of a request's body.
+/// Largest body of a request, in bytes.
 const BODY_MAX: usize = 64 << 10;
 
-/// Streams that are listed if nothing is said.
+/// Default limit of listed streams.
 const STREAMS: usize = 100;
 
-/// Streams that are listed at most.
+/// Highest permitted limit of listed streams.
 const STREAMS_MAX: usize = 1_000_000;
 
-/// What is served here, for programs that read that (OpenAPI 3.1).
+/// The OpenAPI 3.1 description of this API.
 const OPENAPI: &str = include_str!("openapi.json");
 
-/// Everything.
+/// Builds the router with all routes, the guard and the limit of the body.
 pub(super) fn app(source: Arc<dyn Daemon>, guard: Guard) -> Router {
     let api = Router::new()
         .route("/openapi.json", get(openapi))
@@ -68,7 +69,7 @@ pub(super) fn app(source: Arc<dyn Daemon>, guard: Guard) -> Router {
         .with_state(source)
 }
 
-/// Why not, as all errors here look.
+/// An error answer. All error answers of this API have this form.
 pub(super) fn problem(status: StatusCode, why: &str) -> Response {
     (status, Json(json!({ "error": why }))).into_response()
 }
@@ -83,7 +84,7 @@ fn failed(why: &anyhow::Error) -> Response {
     }
     match why.downcast_ref::<WrongConfig>() {
         Some(WrongConfig(problems)) => {
-            // What was said about them comes first.
+            // The context of the error, if there is one, goes before the list of problems.
             let about = why.chain().nth(1).map(|_| why.to_string());
             let about = about.unwrap_or_else(|| "not accepted".to_owned());
             let body = json!({ "error": about, "problems": problems });
@@ -113,7 +114,8 @@ async fn healthz(State(source): Source) -> Response {
     if source.alive(PATIENCE).await { "alive\n".into_response() } else { no_answer() }
 }
 
-/// Whether visitors are served, or could be.
+/// Answers 200 if the daemon can serve visitors: it runs, and a client has at least one session
+/// that is up.
 async fn readyz(State(source): Source) -> Response {
     let Some(status) = asked(source.as_ref()).await else { return no_answer() };
     let unready = |why: &str| problem(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -126,7 +128,7 @@ async fn readyz(State(source): Source) -> Response {
     "ready\n".into_response()
 }
 
-/// A round trip through every link, or as many as are asked over at a time.
+/// Measures one round trip over every link, up to the limit of links in one ping.
 async fn checked(State(source): Source) -> Response {
     let Some(meter) = source.meter() else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, "nothing to measure here");
@@ -188,14 +190,14 @@ async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)
     }
 }
 
-/// What changes something goes on to its end, also when whoever asked goes away meanwhile.
+/// Runs a change to its end, even if the client of the request disconnects.
 async fn whole<T: Send + 'static>(
     work: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {
     tokio::spawn(work).await?
 }
 
-/// What is told of the configuration.
+/// The answer of `GET /config`.
 #[derive(Debug, Serialize)]
 struct Configuration<'a> {
     path: PathBuf,
@@ -205,7 +207,7 @@ struct Configuration<'a> {
     config: patch::Json<&'a ConfigValue>,
 }
 
-/// The file, without its secrets.
+/// Answers with the configuration file without its secrets.
 async fn configuration(State(source): Source) -> Response {
     match source.configuration() {
         Ok(Shown { path, read_only, config }) => {
@@ -241,7 +243,7 @@ async fn reload(State(source): Source) -> Response {
     }
 }
 
-/// What is logged.
+/// The current log filter.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Logged {
@@ -266,7 +268,7 @@ async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
     log().await
 }
 
-/// A code that lets a client in: all that `tunnel enroll` prints is made of it.
+/// Makes an enrolment code. The answer contains all data that `tunnel enroll` prints.
 async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>) -> Response {
     let Json(order) = match order {
         Ok(order) => order,

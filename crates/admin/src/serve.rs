@@ -1,4 +1,4 @@
-//! Connections of the admin API: so many at a time, none for long.
+//! The connections of the admin API: their number and their duration are limited.
 
 use std::net::TcpListener as StdListener;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// A few scrapers and a page with its requests.
+/// Most connections at a time: enough for a few scrapers and a browser page with its requests.
 const CONNECTIONS: usize = 32;
 
-/// How long the head of a request may take.
+/// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 
-/// How long a connection may last: a scraper makes another one then.
+/// Longest life of a connection. A scraper opens a new connection after that.
 const WHOLE: Duration = Duration::from_secs(600);
 
-/// Bytes of a head.
+/// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 16 << 10;
 
-/// Wait after an error of the listener: out of descriptors, mostly.
+/// Pause after an error of the listener. The usual cause is a full descriptor table.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Answers until dropped.
+/// Accepts and serves connections until the future is dropped.
 pub(super) async fn serve(listener: StdListener, app: Router) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -37,7 +37,7 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let complaints = RepeatLimit::new();
     loop {
-        // Never closed, so always `Ok`.
+        // The semaphore is never closed, so the result is always `Ok`.
         let place = Arc::clone(&places).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -47,7 +47,7 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
                     let mut http = http1::Builder::new();
                     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_MAX);
                     let serving = http.serve_connection(TokioIo::new(stream), service);
-                    // The other end knows its own trouble.
+                    // The client sees an error of its connection itself.
                     drop(timeout(WHOLE, serving).await);
                 });
             }

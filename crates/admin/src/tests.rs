@@ -1,4 +1,4 @@
-//! The API over real connections; what it answers with a daemon behind it is end-to-end.
+//! Tests of the API over real connections. The end-to-end tests cover answers of a real daemon.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -39,7 +39,7 @@ fn ask(api: &AdminApi, head: &str, body: &str) -> (u16, String) {
     (status, answer)
 }
 
-/// With the token.
+/// Sends a request with the token.
 fn get(api: &AdminApi, line: &str, body: &str) -> (u16, String) {
     let head = format!(
         "{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}\r\n\
@@ -114,7 +114,7 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
     assert_eq!(serde_json::from_str::<Status>(body).unwrap(), sample());
 }
 
-/// The document and the routes are of one mind.
+/// The OpenAPI document and the routes agree.
 #[test]
 fn every_path_of_the_document_is_served_and_with_its_methods_only() {
     let api = api();

@@ -1,4 +1,4 @@
-//! `ExportMetricsServiceRequest` of OTLP 1.x in its JSON form: names in lowerCamelCase, enums as
+//! Encodes an `ExportMetricsServiceRequest` of OTLP 1.x as JSON: names in lowerCamelCase, enums as
 //! numbers, 64-bit integers as decimal text.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -8,10 +8,10 @@ use serde_json::{Value as Json, json};
 
 use crate::metrics::{Kind, Metric, Sample, Value};
 
-/// `AGGREGATION_TEMPORALITY_CUMULATIVE`: sums since the start.
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`: each sum counts from the start of the process.
 const CUMULATIVE: u8 = 2;
 
-/// Who tells: of this process, for as long as it lives.
+/// The OTLP resource that describes this process. It is constant for the life of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Resource {
     instance: String,
@@ -19,7 +19,8 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// With an id of its own: two processes with one id would be taken for one whose sums jump.
+    /// Makes a resource with a random instance id. A collector would take two processes with the
+    /// same id for one process whose sums jump.
     pub(super) fn of_process() -> Result<Self, getrandom::Error> {
         let mut id = [0; 16];
         getrandom::fill(&mut id)?;
@@ -28,7 +29,7 @@ impl Resource {
     }
 }
 
-/// Version 4 (RFC 9562 section 5.4).
+/// Formats 16 random bytes as a UUID of version 4 (RFC 9562 section 5.4).
 fn uuid(mut id: [u8; 16]) -> String {
     id[6] = id[6] & 0x0f | 0x40;
     id[8] = id[8] & 0x3f | 0x80;
@@ -37,7 +38,7 @@ fn uuid(mut id: [u8; 16]) -> String {
     parts.join("-")
 }
 
-/// `since` when sums were 0, and now.
+/// Encodes one request. `times` is the time at which the sums were 0, and the current time.
 pub(super) fn message(
     resource: &Resource,
     status: &Status,
@@ -57,7 +58,7 @@ pub(super) fn message(
     let attributes: Json =
         all.into_iter().filter(|(_, text)| !text.is_empty()).map(attribute).collect();
     let times = (nanos(times.0), nanos(times.1));
-    // Of a metric without series nothing is known.
+    // A metric without series has no data points, so it is left out.
     let metrics = metrics.iter().filter(|metric| !metric.samples.is_empty());
     let metrics: Json = metrics.map(|metric| self::metric(metric, &times)).collect();
     let scope = json!({ "name": "tunnel", "version": version });
@@ -73,7 +74,7 @@ fn attribute((key, text): (&str, &str)) -> Json {
 }
 
 fn nanos(time: SystemTime) -> String {
-    // A clock before 1970 is no clock.
+    // A time before 1970 comes from a clock that is not set; it becomes 0.
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos().to_string()
 }
 
@@ -117,7 +118,7 @@ fn point(Sample { labels, value }: &Sample<'_>, now: &str) -> Json {
     point
 }
 
-/// In the words of UCUM, from a name by Prometheus' rules.
+/// The UCUM unit of a metric. The metric's name ends with its unit, by Prometheus' naming rules.
 fn unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     match name.rsplit('_').next() {

@@ -1,17 +1,17 @@
-//! Metrics pushed by OTLP over HTTP, as JSON: the figures of `/metrics` for who collects by push.
+//! Pushes the figures of `/metrics` to a collector: OTLP over HTTP, as JSON.
 //!
-//! It has a thread and a runtime of its own and asks the workers as the admin API does. One push is
-//! in memory at a time. A collector that does not answer costs a line now and then, and pushes
-//! become rarer; nothing is kept for later, as sums go on from the start and the next push tells
-//! them all.
+//! The pusher has its own thread and runtime, and asks the workers as the admin API does. At most
+//! one push is in memory. If the collector does not answer, the pusher logs a warning at most once
+//! per 10 s, and pushes less often. Figures of a failed push are not kept: sums count from the
+//! start of the process, so the next push contains them.
 //!
-//! `opentelemetry-otlp` would bring 40 crates and a second runtime of metrics for what is one
-//! message.
+//! The crate does not use `opentelemetry-otlp`, which would add 40 crates and a second metrics
+//! runtime for a single kind of message.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `encode` | the message |
-//! | `send` | its way over HTTP |
+//! | `encode` | the message as JSON |
+//! | `send` | one request over HTTP |
 
 mod encode;
 mod send;
@@ -33,17 +33,17 @@ use encode::Resource;
 
 pub use send::fields;
 
-/// How long one push may take, the workers' answers included.
+/// Time limit of one push, including the answers of the workers.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long the last one may: whoever stops the daemon waits for it.
+/// Time limit of the last push. It is short because the end of the daemon waits for that push.
 const LAST: Duration = Duration::from_secs(2);
 
-/// Pushes in a row that are left out where none of the last ones got through: of a minute each, a
-/// collector that is there again is found within four.
+/// Most intervals that are skipped after repeated failures. With an interval of one minute, the
+/// pusher finds a recovered collector within four minutes.
 const SKIPPED_MAX: u32 = 3;
 
-/// Pushing until it is finished or dropped.
+/// A running pusher. It pushes until this value is finished or dropped.
 #[derive(Debug)]
 pub struct Push {
     stop: oneshot::Sender<()>,
@@ -51,7 +51,11 @@ pub struct Push {
 }
 
 impl Push {
-    /// Pushes at once, and then once per interval, on a thread of its own.
+    /// Starts a thread that pushes immediately and then once per interval.
+    ///
+    /// # Errors
+    /// A header field that HTTP does not permit, no random bytes for the instance id, or no
+    /// resources for the runtime or the thread.
     pub fn start(settings: Otlp, source: Arc<dyn Daemon>) -> anyhow::Result<Self> {
         let fields = fields(&settings.headers).map_err(anyhow::Error::msg)?;
         let resource = Resource::of_process().context("otlp")?;
@@ -62,16 +66,16 @@ impl Push {
         let push = move || {
             runtime.block_on(pusher.run(stopped));
             runtime.shutdown_background();
-            // Whoever dropped the other end does not wait.
+            // An error means that the receiver was dropped, so nobody waits for the end.
             let _ = end.send(());
         };
         std::thread::Builder::new().name("tunnel-otlp".into()).spawn(push)?;
         Ok(Self { stop, ended })
     }
 
-    /// Pushes once more, for so long as that may take.
+    /// Pushes once more and ends the pusher. Waits 4 s at most.
     pub async fn finish(self) {
-        // Gone after a panic, which was told.
+        // An error means that the thread has panicked; the panic was logged.
         let _ = self.stop.send(());
         drop(timeout(LAST * 2, self.ended).await);
     }
@@ -82,7 +86,7 @@ struct Pusher {
     fields: HeaderMap,
     resource: Resource,
     source: Arc<dyn Daemon>,
-    /// When the sums were 0, as the first status told.
+    /// The time at which the sums were 0, from the first status. `None` before the first push.
     started: Option<SystemTime>,
 }
 
@@ -139,7 +143,7 @@ impl Pusher {
     }
 }
 
-/// So many pushes are left out after so many failures in a row.
+/// The number of intervals to skip after `failures` failures in a row.
 fn skipped(failures: u32) -> u32 {
     1_u32.checked_shl(failures.saturating_sub(1)).map_or(SKIPPED_MAX, |n| (n - 1).min(SKIPPED_MAX))
 }

@@ -1,4 +1,5 @@
-//! One request to the collector, on a connection of its own: a push is too rare to keep one.
+//! Sends one request to the collector. Each request has its own connection, because pushes are too
+//! rare to keep a connection open.
 
 use anyhow::{Context as _, bail};
 use axum::body::{Body, to_bytes};
@@ -9,13 +10,17 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Bytes of an answer: a line of JSON.
+/// Longest answer that is read, in bytes. An answer is one line of JSON.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Characters that are shown of what a collector says.
+/// Most characters of the collector's error message that are logged.
 const WORDS_MAX: usize = 200;
 
-/// The fields of every request. The error names the field, never its value.
+/// The header fields of every request.
+///
+/// # Errors
+/// A name or a value that HTTP does not permit. The error contains the name of the field and never
+/// its value.
 pub fn fields(given: &[Field]) -> Result<HeaderMap, String> {
     let mut fields = HeaderMap::new();
     for Field { name, value } in given {
@@ -28,14 +33,14 @@ pub fn fields(given: &[Field]) -> Result<HeaderMap, String> {
     Ok(fields)
 }
 
-/// Sends a message and looks at the answer.
+/// Sends a message and checks the answer. A partial success is an error as well.
 pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> anyhow::Result<()> {
     let host = to.host.to_string();
-    // Brackets are of URLs.
+    // The brackets of an IPv6 address belong to the URL and not to the address.
     let name = host.trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((name, to.port)).await.context("connecting")?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer; what goes wrong with it is told there.
+    // The connection ends with the answer. Its errors also appear in `send_request`.
     tokio::spawn(connection);
     let mut request = Request::post(format!("{}/v1/metrics", to.path)).body(Body::from(body))?;
     let head = request.headers_mut();
@@ -49,7 +54,7 @@ pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> a
     if !status.is_success() {
         bail!("the collector answers {status}");
     }
-    // What is longer, or no JSON, is nothing that a collector says.
+    // An answer that is too long or not JSON counts as an empty answer, which means success.
     let answer = to_bytes(Body::new(answer.into_body()), ANSWER_MAX).await.unwrap_or_default();
     let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap_or_default();
     match rejected(&answer) {
@@ -58,7 +63,8 @@ pub(super) async fn post(to: &Collector, fields: &HeaderMap, body: Vec<u8>) -> a
     }
 }
 
-/// What a partial success says: its figure is a number or, as JSON has 64 bits, a text.
+/// The reason for a partial success, if the collector rejected data points. The count is a number
+/// or a text, because OTLP encodes 64-bit integers as text in JSON.
 fn rejected(answer: &serde_json::Value) -> Option<String> {
     let partial = &answer["partialSuccess"];
     let count = &partial["rejectedDataPoints"];

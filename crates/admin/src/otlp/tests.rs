@@ -1,4 +1,4 @@
-//! Pushing to a collector that fails, answers, and is told the end.
+//! Tests of pushes to a collector that fails, answers, or never answers, and of the last push.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -42,7 +42,7 @@ fn request(stream: &mut TcpStream) -> (String, Json) {
     }
 }
 
-/// Answers one request with each of these.
+/// A collector that accepts one request for each answer, and forwards the request to the test.
 fn collector(answers: &'static [&str]) -> (u16, Receiver<(String, Json)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -51,7 +51,7 @@ fn collector(answers: &'static [&str]) -> (u16, Receiver<(String, Json)>) {
         for answer in answers {
             let mut stream = listener.accept().unwrap().0;
             tell.send(request(&mut stream)).unwrap();
-            // Whoever is told to finish meanwhile does not wait for it.
+            // An error is ignored: a pusher that has to finish closes the connection.
             drop(write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 2\r\n\r\n{{}}"));
         }
     });
@@ -117,7 +117,7 @@ async fn a_collector_that_never_answers_holds_up_the_end_for_a_moment_only() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let push = Push::start(settings(port, 100), Arc::new(Fixed)).unwrap();
-    // Under way: from now on it waits for an answer.
+    // The collector has received the request, so the push waits for an answer from here on.
     let (tell, told) = sync_channel(1);
     std::thread::spawn(move || {
         let mut silent = listener.accept().unwrap().0;
