@@ -1,4 +1,5 @@
-//! The command line's end of the control socket. Blocking: there is nothing else to do.
+//! The command line's side of the control socket. The calls block, because the command has nothing
+//! else to do.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -16,19 +17,21 @@ use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::message::{Answer, Request};
 
-/// A daemon answers within 3 s or says that it cannot.
+/// Time limit of each read and write. A daemon answers most requests within 3 s, or reports an
+/// error.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// It may have to wait for another one, and both for links to be made.
+/// Time limit of a reload: the daemon may have to wait for another reload, and both for new links.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A status of ten thousands of services still fits.
+/// Longest answer, in bytes. A status with tens of thousands of services fits.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// A daemon of another version, at most.
+/// The error for an answer of the wrong kind. Only a daemon of another version can send such an
+/// answer.
 const UNASKED: &str = "the daemon answers what was not asked";
 
-/// A running daemon that we are connected to.
+/// A connection to a running daemon.
 #[derive(Debug)]
 pub struct Instance {
     path: PathBuf,
@@ -36,7 +39,7 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Connects to its control socket.
+    /// Connects to the control socket at `path`.
     pub fn connect(path: &Path) -> anyhow::Result<Self> {
         let stream = UnixStream::connect(path)
             .with_context(|| format!("no tunnel answers at {}", path.display()))?;
@@ -45,7 +48,7 @@ impl Instance {
         Ok(Self { path: path.to_owned(), stream })
     }
 
-    /// Asks for a drain and returns at once, with the number of the process.
+    /// Asks for a drain and returns immediately. The result is the process id of the daemon.
     pub fn begin_stop(&self) -> anyhow::Result<u32> {
         let answer = self.ask(Request::Stop)?;
         let Answer::Stopping { pid } = answer else { bail!(UNASKED) };
@@ -80,14 +83,14 @@ impl Instance {
     }
 }
 
-/// How things are there.
+/// The status of the daemon.
 pub fn status(instance: &Instance) -> anyhow::Result<Status> {
     let answer = instance.ask(Request::Status)?;
     let Answer::Status(status) = answer else { bail!(UNASKED) };
     Ok(*status)
 }
 
-/// Lets it read its configuration again. The error may be a [`WrongConfig`].
+/// Makes the daemon read its configuration again. The error may be a [`WrongConfig`].
 pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Request::Reload)?;
@@ -95,7 +98,7 @@ pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     Ok(reloaded)
 }
 
-/// At most `limit` of its streams, of one service if it is named.
+/// Lists at most `limit` streams of the daemon, of all services or of the named service.
 pub fn streams(
     instance: &Instance,
     service: Option<String>,
@@ -106,42 +109,43 @@ pub fn streams(
     Ok(streams)
 }
 
-/// Resets a stream. Says whether there was one of this number.
+/// Resets a stream. Returns false if the link has no such stream.
 pub fn kill(instance: &Instance, link: u64, stream: u32) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Kill { link, stream })?;
     let Answer::Killed(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
-/// A code for a new client.
+/// Makes an enrolment code for a new client.
 pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
     let answer = instance.ask(Request::Enroll(order))?;
     let Answer::Opened(opened) = answer else { bail!(UNASKED) };
     Ok(opened)
 }
 
-/// Puts a client out that came in by a code. Says whether there was one.
+/// Removes a client that was enrolled by a code. Returns false if there is no such client.
 pub fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Revoke { name })?;
     let Answer::Revoked(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
 
-/// Lets it log this, if something is given; what it logs from now on.
+/// Sets the daemon's log filter if `filter` is given. Returns the filter that is in force.
 pub fn log(instance: &Instance, filter: Option<String>) -> anyhow::Result<String> {
     let answer = instance.ask(Request::Log { filter })?;
     let Answer::Log { filter } = answer else { bail!(UNASKED) };
     Ok(filter)
 }
 
-/// One round trip over every link.
+/// Measures one round trip over every link. `patience` limits the wait for the answers.
 pub fn ping(instance: &Instance, patience: Duration) -> anyhow::Result<Ping> {
     let answer = instance.ask(Request::Ping { timeout_millis: millis(patience) })?;
     let Answer::Pong(ping) = answer else { bail!(UNASKED) };
     Ok(ping)
 }
 
-/// What the tunnel carries, `span` for each direction; news come while it runs.
+/// Measures the throughput of the tunnel, for `span` in each direction. `news` is called with the
+/// progress while the test runs.
 pub fn speedtest(
     instance: &Instance,
     span: Duration,
@@ -172,10 +176,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Asks for a drain and waits until the process has ended, however long its drain takes. Returns
-/// its number.
+/// Asks for a drain and waits, without a time limit, until the process has ended. Returns the
+/// process id.
 pub fn stop(instance: &Instance) -> anyhow::Result<u32> {
-    // Held before we ask, so that the number cannot belong to somebody else by then.
+    // The descriptor is opened before the request, so that it cannot refer to another process that
+    // has got the same id.
     let process = process_of(&instance.stream);
     let pid = instance.begin_stop()?;
     match process {
@@ -187,10 +192,11 @@ pub fn stop(instance: &Instance) -> anyhow::Result<u32> {
                 }
             }
         }
-        // Another namespace, or a kernel before 5.3: the connection ends with the process.
+        // Without a descriptor (another PID namespace, or a kernel before 5.3), the end of the
+        // connection shows the end of the process.
         None => {
             instance.stream.set_read_timeout(None)?;
-            // A reset tells the same.
+            // An error, such as a reset, shows the end as well.
             drop((&instance.stream).read(&mut [0; 1]));
         }
     }

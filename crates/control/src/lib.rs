@@ -1,9 +1,10 @@
-//! The control socket: how `tunnel status` and `tunnel stop` talk to a running daemon.
+//! The control socket, over which commands such as `tunnel status` and `tunnel stop` talk to a
+//! running daemon.
 //!
-//! A Unix socket of mode 0600, so whoever can connect may command. Each question and each answer is
-//! one line with a JSON object. A connection may ask several times.
+//! The socket is a Unix socket of mode 0600, so only its user (and root) can send commands. Each
+//! request and each answer is one line with a JSON object. A connection may carry several requests.
 //!
-//! | question | answer |
+//! | request | answer |
 //! |---|---|
 //! | `{"command":"status"}` | `{"status":{…}}` |
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
@@ -13,12 +14,12 @@
 //! | `{"command":"streams","limit":100}` | `{"streams":{…}}` |
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
-//! | `{"command":"reload"}` | `{"reloaded":{…}}`; where the file is wrong `{"wrong":["…"]}` |
+//! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
 //! | `{"command":"speedtest","millis":5000}` | several `{"progress":{…}}`, then `{"speed":{…}}` |
 //! | anything else | `{"error":"…"}` |
 //!
-//! `serve` is the daemon's end, `ask` the end of the command line. `message` defines questions and
-//! answers. `place` says where sockets lie.
+//! `serve` is the daemon's side, and `ask` is the side of the command line. `message` defines
+//! requests and answers. `place` chooses and finds the paths of sockets.
 
 mod ask;
 mod message;

@@ -1,4 +1,4 @@
-//! The messages of the control socket: a question, and its answer.
+//! The messages of the control socket: requests and answers.
 
 use ops::Reloaded;
 use ops::enrol::{Opened, Order};
@@ -6,7 +6,7 @@ use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use serde::{Deserialize, Serialize};
 
-/// A question.
+/// A request of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -14,21 +14,21 @@ pub(crate) enum Request {
     Stop,
     Reload,
     Enroll(Order),
-    /// At most so many; of one service, if it is named.
+    /// Lists at most `limit` streams, of all services or of one.
     Streams {
         service: Option<String>,
         limit: usize,
     },
-    /// Reset a stream.
+    /// Resets a stream.
     Kill {
         link: u64,
         stream: u32,
     },
-    /// Put out whom a code has let in.
+    /// Removes a client that was enrolled by a code.
     Revoke {
         name: String,
     },
-    /// What shall be logged; without a filter only asks.
+    /// Sets the log filter. Without a filter, only reads the present filter.
     Log {
         filter: Option<String>,
     },
@@ -40,7 +40,7 @@ pub(crate) enum Request {
     },
 }
 
-/// Its answer.
+/// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -53,11 +53,11 @@ pub(crate) enum Answer {
     Revoked(bool),
     Streams(Streams),
     Killed(bool),
-    /// What is logged from now on.
+    /// The log filter in force from now on.
     Log {
         filter: String,
     },
-    /// Every problem of the file.
+    /// All problems of the configuration file.
     Wrong(Vec<String>),
     Pong(Ping),
     Progress(Progress),

@@ -1,4 +1,4 @@
-//! Where control sockets lie and which of them are alive.
+//! The paths of control sockets, and the search for live sockets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,23 +6,27 @@ use std::path::{Path, PathBuf};
 use ops::socket_file::probe;
 use ops::state::{Places, StateError};
 
-/// How the files are called, so that they can be found again.
+/// The suffix of every socket file. The search finds sockets by this suffix.
 const SUFFIX: &str = ".sock";
 
-/// Where a daemon puts its control socket.
+/// The place of a daemon's control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
+    /// The path of the socket file.
     pub path: PathBuf,
-    /// Somebody asked for this very path: another daemon there is an error, not a reason to
-    /// take the next name.
+    /// Whether the user gave this path. At such a path, another live daemon is an error. At any
+    /// other path, the daemon takes another name instead.
     pub fixed: bool,
 }
 
 impl Place {
-    /// `given` is the flag or the key `control`. Else the socket of a daemon with a state directory
-    /// of its own lies there, and any other in the runtime directory. `instance` (`server`,
-    /// `client-home`) keeps several apart.
+    /// Chooses the place. `given` is the value of the flag or of the key `control`, and has
+    /// precedence. Otherwise the socket goes into the daemon's own state directory, if the daemon
+    /// has one, or else into the runtime directory. `instance` (`server`, `client-home`) keeps the
+    /// sockets of several daemons apart.
+    ///
+    /// # Errors
+    /// There is no runtime directory.
     pub fn choose(
         given: Option<&Path>,
         own_state_dir: Option<&Path>,
@@ -39,20 +43,21 @@ impl Place {
         Ok(Self { path: folder.join(format!("{}{SUFFIX}", file_name(instance))), fixed: false })
     }
 
-    /// The name to take when another live daemon has the first.
+    /// The path to use if another live daemon has the first path: the process id is part of the
+    /// name.
     pub(super) fn beside(&self) -> PathBuf {
         self.path.with_extension(format!("{}{SUFFIX}", std::process::id()))
     }
 }
 
-/// A client's name may hold anything that a configuration may; a file's may not. Short, because
-/// the whole path must fit into 107 bytes.
+/// The instance as a file name. A client's name may contain characters that a file name may not.
+/// The result has at most 48 characters, because the whole path must fit into 107 bytes (unix(7)).
 fn file_name(instance: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     instance.chars().take(48).map(plain).collect()
 }
 
-/// The live sockets in the known folders and the folders right below them, sorted.
+/// The live sockets in the known folders and in their direct subfolders, sorted by path.
 pub fn running(places: &Places) -> Vec<PathBuf> {
     running_in(&places.known())
 }
@@ -74,7 +79,8 @@ fn running_in(folders: &[PathBuf]) -> Vec<PathBuf> {
     found
 }
 
-/// Folders that are missing or closed to us hold nothing that we may command.
+/// The entries of a folder. A missing or unreadable folder has none: it holds no socket that this
+/// user may command.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

@@ -1,4 +1,4 @@
-//! The daemon's end of the control socket.
+//! The daemon's side of the control socket.
 
 use std::io;
 use std::path::Path;
@@ -18,22 +18,24 @@ use tokio::time::{sleep, timeout};
 use crate::message::{Answer, Request};
 use crate::place::Place;
 
-/// A request is a few words; more than this is a mistake.
+/// Longest request, in bytes. A request is a short line, so a longer line is a mistake.
 const MAX_REQUEST: u64 = 4096;
 
-/// Who holds a connection longer without a word is a forgotten shell.
+/// Longest silence of a connection, and longest wait for a reader. A silent connection belongs to a
+/// forgotten shell.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Workers answer within a turn; one that does not is worth an error rather than a wait.
+/// Time limit for an answer of the workers. A healthy worker answers within one turn of its event
+/// loop, so the socket reports an error instead of a longer wait.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Wait after an error of the listener: out of descriptors, mostly.
+/// Pause after an error of the listener. The usual cause is a full descriptor table.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Connections at a time, and as many that wait.
+/// Most connections at a time, and the backlog of the listener.
 const CONNECTIONS: usize = 16;
 
-/// A bound control socket; the file goes when the value does.
+/// A bound control socket. The socket file is removed when this value is dropped.
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
@@ -41,10 +43,12 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Binds with mode 0600 and replaces what a dead daemon left behind. Inside a runtime.
+    /// Binds the socket with mode 0600, and replaces the socket file of a daemon that has ended.
+    /// Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// Names the path, and says whether another daemon or another kind of file is in the way.
+    /// The path cannot be bound. The error contains the path, and says whether another daemon or
+    /// another kind of file is in the way.
     pub fn bind(place: &Place) -> io::Result<Self> {
         let path = &place.path;
         let named = |path: &Path, e: io::Error| {
@@ -71,25 +75,25 @@ impl ControlSocket {
         Ok(Self { listener: UnixListener::from_std(socket)?, file })
     }
 
-    /// Where it is.
+    /// The path of the socket file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Answers until dropped.
+    /// Accepts and serves connections until the future is dropped.
     pub async fn serve(self, source: Arc<dyn Daemon>, life: Life) {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut conversations = tokio::task::JoinSet::new();
         let complaints = RepeatLimit::new();
         loop {
-            // Never closed, so always `Ok`.
+            // The semaphore is never closed, so the result is always `Ok`.
             let place = Arc::clone(&places).acquire_owned().await;
             match self.listener.accept().await {
                 Ok((stream, _)) => {
                     let (source, life) = (Arc::clone(&source), life.clone());
                     conversations.spawn(async move {
                         let _place = place;
-                        // The other end is a command line tool; it reports its own trouble.
+                        // The peer is a command line tool, which reports its own errors.
                         drop(converse(stream, source.as_ref(), &life).await);
                     });
                 }
@@ -139,7 +143,8 @@ async fn write(stream: &mut UnixStream, reply: &Answer) -> io::Result<()> {
     timeout(IDLE, stream.write_all(&line)).await?
 }
 
-/// News while the test runs, and what comes last. An end of the connection ends the test.
+/// Runs a speed test: writes progress while the test runs, and returns the final answer. If the
+/// connection ends, the test ends as well.
 async fn speedtest(
     stream: &mut UnixStream,
     millis: u64,
