@@ -1,6 +1,6 @@
-//! The log as a file that does not grow without end: at a size it becomes `NAME.1`, that one
-//! `NAME.2`, and so on, and the oldest goes. Where another program turns files (logrotate), a
-//! reload opens the new one.
+//! The log as a file of limited size. A full file is renamed to `NAME.1`, `NAME.1` to `NAME.2`, and
+//! so on; the oldest file is deleted. If another program (logrotate) renames the file, a reload
+//! opens a new file with the configured name.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use config::LogFile as Settings;
 use ops::term;
 
-/// Whoever may read the log learns who connects from where.
+/// The mode of the log file. Only the owner may read it, because it contains the addresses of
+/// visitors.
 const MODE: u32 = 0o600;
 
-/// One line after the other, from all threads.
+/// The log file. All threads write to it, one line at a time.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     settings: Settings,
@@ -25,7 +26,7 @@ pub(crate) struct LogFile {
 struct OpenFile {
     file: File,
     size: u64,
-    /// The file takes no lines, and that was told.
+    /// The last write failed, and the failure was reported.
     is_broken: bool,
 }
 
@@ -38,13 +39,13 @@ impl OpenFile {
 }
 
 impl LogFile {
-    /// Appends to the file, which is made where it is not there.
+    /// Opens the file for appending, and creates it if it does not exist.
     pub(crate) fn open(settings: Settings) -> io::Result<Self> {
         let open = Mutex::new(OpenFile::new(&settings.path)?);
         Ok(Self { settings, open })
     }
 
-    /// Goes on in the file that has the name now, if that is another one.
+    /// Reopens the configured path if another file has that name now.
     pub(crate) fn follow(&self) -> io::Result<()> {
         let mut open = self.lock();
         let ours = open.file.metadata()?;
@@ -60,7 +61,7 @@ impl LogFile {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a line; an error is told once.
+    /// Appends a line. The first of several consecutive errors is reported on standard error.
     fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut open = self.lock();
         let written = self.write_to(&mut open, line);
@@ -87,12 +88,13 @@ impl LogFile {
     fn turn(&self, open: &mut OpenFile) -> io::Result<()> {
         let Settings { path, keep, .. } = &self.settings;
         for n in (1..*keep).rev() {
-            // Fewer there may be, more there are not.
+            // The error is ignored: there may be fewer files than `keep`.
             drop(fs::rename(numbered(path, n), numbered(path, n + 1)));
         }
         let gone =
             if *keep == 0 { fs::remove_file(path) } else { fs::rename(path, numbered(path, 1)) };
-        // Nothing there: the last turn got so far and no further, or somebody removed it.
+        // A missing file is no error: an earlier rotation failed at this point, or somebody removed
+        // the file.
         if let Err(error) = gone
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -109,10 +111,10 @@ fn numbered(path: &Path, n: u32) -> PathBuf {
     name.into()
 }
 
-/// Lines come whole.
+/// Each call of `write` gets one whole line.
 impl Write for &LogFile {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // A full disk must not take the last words with it.
+        // With a full disk, the line goes to standard error, so that it is not lost.
         if self.append(line).is_err() {
             return io::stderr().write(line);
         }
@@ -155,7 +157,7 @@ mod tests {
         );
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // A start goes on where the last one ended.
+        // A new start appends to the existing file.
         drop(log);
         say(&LogFile::open(settings(path.clone(), "10B", 0)).unwrap(), "8\n");
         assert_eq!(read("log"), "7\n8\n");
@@ -192,7 +194,7 @@ mod tests {
         say(&log, "333\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "333\n");
         assert!(!log.lock().is_broken);
-        // Nor is it stuck where the file is gone.
+        // A missing file does not block the rotation either.
         fs::remove_file(&path).unwrap();
         say(&log, "4444444444\n");
         assert_eq!(fs::read_to_string(&path).unwrap(), "4444444444\n");

@@ -1,13 +1,20 @@
-//! What may be logged: a level, or directives by part of the program.
+//! Checks log filters: a level, or directives with a level for parts of the program.
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// A level, or directives. A word alone that is no level is a directive, too: for the part of that
-/// name, which silences all others. Nobody means that.
+/// Checks a filter: a level, or comma-separated directives such as `info,link=debug`. Returns the
+/// text unchanged.
+///
+/// A single word that is not a level is refused. The parser of `tracing` would take it for a
+/// directive for the module of that name, which silences all other modules.
+///
+/// # Errors
+/// Names the unknown level, or the text that cannot be a part of this program.
 pub fn levels(text: &str) -> Result<String, String> {
     for directive in text.split(',') {
         let (part, level) = directive.rsplit_once('=').unwrap_or(("_", directive));
-        // Its own parser takes numbers, and nothing at all for `error`.
+        // The parser of `tracing` is more lenient: it accepts numbers, and an empty text as
+        // `error`.
         if !LEVELS.contains(&level) {
             return Err(format!("`{level}` is no level: {}", LEVELS.join(", ")));
         }

@@ -1,12 +1,12 @@
-//! The log of a daemon: for a person, as JSON, in a file or in the journal.
+//! The log of a daemon: text or JSON, on standard error, in a file or in the journal.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `log` | what is logged, where to, and how it is changed while the daemon runs |
-//! | `levels` | which levels and directives are accepted |
-//! | `file` | a log file that does not grow without end |
+//! | `log` | settings, start and changes of the log |
+//! | `levels` | the check of levels and directives |
+//! | `file` | a log file of limited size |
 //! | `journal` | the journal of systemd |
-//! | `repeat` | at most one line per key and 10 s for what a peer can cause at will |
+//! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
 mod file;
 mod journal;

@@ -1,5 +1,5 @@
-//! The log: stderr or a file, for people or as JSON, one line per event, or the journal. Panics are
-//! log lines too.
+//! The log: standard error, a file or the journal; as text or as JSON, one line per event. A panic
+//! is a log line too.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -18,17 +18,17 @@ use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
 
-/// Target of what an auditor reads: who came in and who did not, what it may have and may not, and
-/// what was changed while we run.
+/// The target of audit events: accepted and refused log-ins, granted and refused rights, and
+/// changes at run time.
 pub const AUDIT: &str = "audit";
 
-/// Environment variable with a level or with directives: `debug`, `info,link=trace`.
+/// The environment variable with a level or with directives: `debug`, `info,link=trace`.
 const VARIABLE: &str = "TUNNEL_LOG";
 
-/// How log lines look.
+/// The form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For people; coloured on a terminal.
+    /// Text, with colours on a terminal.
     #[default]
     Human,
     /// One JSON object per line.
@@ -37,28 +37,30 @@ pub enum Format {
     Journald,
 }
 
-/// What to log, put together from flags, environment and file.
+/// The settings of the log, from flags, environment and file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// A level or directives.
     pub filter: String,
-    /// How lines look.
+    /// The form of the lines.
     pub format: Format,
-    /// The file has no say: a flag or the variable has.
+    /// Whether a flag or the environment variable sets the filter, so that the configuration file
+    /// does not count.
     pub fixed: bool,
 }
 
-/// The filter of this process, and what it is whatever the file says.
+/// The filter of this process, and the fixed filter, if the configuration file does not count.
 static FILTER: OnceLock<(Handle, Option<String>)> = OnceLock::new();
 
 type Handle = reload::Handle<Targets, Registry>;
 
 impl Settings {
-    /// The flag wins over `TUNNEL_LOG`, that over the file, that over `info`. `verbose` counts
-    /// `-v`.
+    /// Chooses the settings. The order of precedence is the flag, `-v`, `TUNNEL_LOG`, the file, and
+    /// then `info`. `verbose` is the number of `-v`.
     ///
     /// # Errors
-    /// The variable names no level: taken at its word it would silence the log.
+    /// `TUNNEL_LOG` is not a valid filter. `tracing` would accept some of these texts and silence
+    /// the log.
     pub fn choose(
         flag: Option<&str>,
         verbose: u8,
@@ -87,23 +89,28 @@ fn filter<'a>(
     flag.or(verbose).or_else(|| variable.filter(|v| !v.is_empty())).or(file).unwrap_or("info")
 }
 
-/// Whether something is stronger than the file, whatever that says.
+/// Whether a flag or the variable has precedence over the file.
 fn is_fixed(flag: Option<&str>, verbose: u8, variable: Option<&str>) -> bool {
     !filter(flag, verbose, variable, Some("")).is_empty()
 }
 
-/// What is wrong here stands in the variable: flag and file were looked at where they came in.
+/// Checks the filter. An error can only come from the variable, because the flag and the file were
+/// checked when they were read.
 fn checked(filter: &str) -> Result<String, WrongConfig> {
     levels(filter).map_err(|problem| WrongConfig::one(format!("{VARIABLE}: {problem}")))
 }
 
-/// The file that the log goes to, if it is one.
+/// The log file, if the log goes to a file.
 static FILE: OnceLock<LogFile> = OnceLock::new();
 
-/// Starts logging, to a file, to standard error or to the journal. Once per process.
+/// Starts logging to a file, to standard error or to the journal. Must be called once per process.
+///
+/// # Errors
+/// The settings conflict, the file or the journal cannot be opened, or logging was started before.
 pub fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Result<()> {
     let (layer, filter) = match file {
-        // A file that says both was refused.
+        // The decoder refuses a configuration file that says both, so the format comes from the
+        // flag.
         Some(_) if settings.format == Format::Journald => {
             let text = "--log-format journald: `log.file` says that the log is a file (hint: it cannot \
                         be both; take `log.file` out, or the flag away)";
@@ -119,29 +126,29 @@ pub fn start(settings: &Settings, file: Option<&config::LogFile>) -> anyhow::Res
     };
     let subscriber = Registry::default().with(layer);
     tracing::subscriber::set_global_default(subscriber).context("logging was started twice")?;
-    // Not set before, as logging was not started before.
+    // `set` cannot fail here, because logging was not started before.
     let fixed = settings.fixed.then(|| settings.filter.clone());
     let _ = FILTER.set((filter, fixed));
     log_panics();
     Ok(())
 }
 
-/// What is logged at the moment; `None` where logging was not started.
+/// The filter that is in force; `None` if logging was not started.
 pub fn current() -> Option<String> {
     let (handle, _) = FILTER.get()?;
     handle.with_current(ToString::to_string).ok()
 }
 
-/// Logs this from now on: a level or directives that were looked at. A reload brings back what the
-/// file says.
+/// Sets the filter. `filter` must have passed [`levels`]. A reload restores the filter of the
+/// configuration file.
 pub fn change(filter: &str) {
     if let Some((handle, _)) = FILTER.get() {
         set(handle, filter);
     }
 }
 
-/// The configuration asks for this level from now on; a flag or the variable is stronger. A log
-/// that is a file goes on in the one that has its name now.
+/// Applies the level of a reloaded configuration, unless a flag or the variable sets the filter.
+/// Reopens the log file if another file has its name now.
 pub fn follow(level: &str) {
     if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
         tracing::error!("the log goes on in the file of before: {error}");
@@ -153,7 +160,8 @@ pub fn follow(level: &str) {
 
 fn set(handle: &Handle, filter: &str) {
     let Ok(filter) = filter.parse::<Targets>() else { return };
-    // Fails only when the subscriber is gone, and it is the process's.
+    // An error means that the subscriber is gone, which cannot happen: it lives as long as the
+    // process.
     let _ = handle.modify(|current| *current = filter);
 }
 
@@ -163,8 +171,8 @@ fn layer<W>(settings: &Settings, to: W) -> anyhow::Result<Layered>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // Targets, not EnvFilter: filtering by fields would cost the binary a regular expression
-    // engine.
+    // `Targets` is enough. `EnvFilter` can filter by fields, and would add a regular expression
+    // engine to the binary.
     let filter = settings
         .filter
         .parse::<Targets>()
@@ -177,7 +185,7 @@ where
         Format::Human => {
             let layer = layer.with_target(false).with_ansi(colours());
             if FILE.get().is_none() && journal::is_stderr() {
-                // It has a time of its own for each line.
+                // The journal adds its own time to each line.
                 layer.without_time().map_event_format(Prefixed).with_filter(filter).boxed()
             } else {
                 layer.with_filter(filter).boxed()
@@ -197,14 +205,15 @@ fn native() -> anyhow::Result<Native> {
     })
 }
 
-/// Colours are for terminals, and for those who have not said no (no-color.org).
+/// Whether to use colours: only on a terminal, and not if `NO_COLOR` is set (no-color.org).
 fn colours() -> bool {
     FILE.get().is_none()
         && io::stderr().is_terminal()
         && env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
 
-/// A panic ends one task; what it was must be found in the log, in the log's own format.
+/// Logs each panic in the log's own format: a panic ends only one task, so its cause must be in the
+/// log.
 fn log_panics() {
     panic::set_hook(Box::new(|panic| {
         let thread = thread::current();

@@ -1,20 +1,20 @@
-//! Log lines that a hostile or broken peer can cause at will: one per key and 10 s, with a count of
-//! what was left out.
+//! Limits log lines that a hostile or broken peer can cause at will: one line per key and 10 s,
+//! with the number of suppressed lines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// Between two lines of one key: often enough to see that it goes on, seldom enough to fill no
-/// disk.
+/// Shortest time between two lines of one key: often enough to show that the event continues, and
+/// rare enough not to fill a disk.
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// Keys that are told apart. An attacker may invent keys (addresses); past this many within a
-/// period, the new ones share one line.
+/// Most keys that are distinguished. An attacker may invent keys (addresses). If the table is full
+/// of keys of the last period, new keys share one line.
 const KEYS: usize = 1024;
 
-/// One per thread and kind of line.
+/// The limit for one kind of line. Each thread has its own.
 ///
 /// ```
 /// # let limit = logging::RepeatLimit::new();
@@ -26,7 +26,7 @@ const KEYS: usize = 1024;
 /// ```
 #[derive(Debug)]
 pub struct RepeatLimit<K> {
-    /// `None` is the key that those share who found the table full.
+    /// The key `None` is shared by all keys for which the table had no room.
     seen: RefCell<HashMap<Option<K>, Seen>>,
 }
 
@@ -43,18 +43,19 @@ impl<K: Hash + Eq> Default for RepeatLimit<K> {
 }
 
 impl<K: Hash + Eq> RepeatLimit<K> {
-    /// Nothing seen yet.
+    /// A limit without any seen key.
     pub fn new() -> Self {
         Self { seen: RefCell::new(HashMap::new()) }
     }
 
-    /// Whether a line about `key` may be written now, and how many were not since the last one.
+    /// Whether a line about `key` may be written at `now`. The value is the number of lines that
+    /// were suppressed since the last line.
     pub fn pass(&self, key: K, now: Instant) -> Option<u64> {
         let mut seen = self.seen.borrow_mut();
         let mut key = Some(key);
         if seen.len() >= KEYS && !seen.contains_key(&key) {
-            // What was suppressed under a key that fell silent is told by nobody; the next line of
-            // that key starts anew.
+            // The number of suppressed lines of a forgotten key is lost; the next line of that key
+            // starts at 0.
             seen.retain(|_, s| now.duration_since(s.written) < PERIOD);
             if seen.len() >= KEYS {
                 key = None;

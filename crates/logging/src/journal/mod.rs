@@ -1,18 +1,19 @@
-//! The journal of systemd, in both ways that a daemon's lines get there.
+//! The journal of systemd. There are two ways for a line to get there.
 //!
 //! ```text
 //!   standard error   systemd makes an entry of each line; `<N>` in front of it is its priority
 //!   native           entries with fields, sent to journald's own socket (`log.format: journald`)
 //! ```
 //!
-//! The native layer is ours and not tracing-journald: that one has an event's fields beside the
-//! MESSAGE only, where `journalctl` does not show them, waits without end for a journal that hangs,
-//! and drops without a word what cannot be sent.
+//! This crate has its own native layer instead of tracing-journald, for three reasons.
+//! tracing-journald puts the fields of an event beside the MESSAGE only, where `journalctl` does
+//! not show them. It waits without a limit for a journal that hangs. It drops entries that it
+//! cannot send, and does not report the loss.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `native` | an event as an entry |
-//! | `socket` | sending it: journald may hang, be away, and come back |
+//! | `native` | an event as a journal entry |
+//! | `socket` | sends entries to a journald that may hang, disappear and return |
 
 mod native;
 mod socket;
@@ -28,10 +29,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 pub(crate) use native::Native;
 
-/// Where journald takes entries.
+/// The path of the socket on which journald receives entries.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// As syslog(3) counts: `journalctl -p warning` shows 4 and less.
+/// The priority of a level by syslog(3): `journalctl -p warning` shows priorities 0 to 4.
 const fn priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
@@ -41,20 +42,22 @@ const fn priority(level: Level) -> u8 {
     }
 }
 
-/// Whether standard error leads into the journal; a daemon whose unit or shell sends it elsewhere
-/// has the variable as well (systemd.exec(5)).
+/// Whether standard error leads to the journal. The variable alone is no proof: it is also set for
+/// a daemon whose unit or shell redirects standard error (systemd.exec(5)).
 pub(crate) fn is_stderr() -> bool {
     let Ok(stream) = env::var("JOURNAL_STREAM") else { return false };
     rustix::fs::fstat(io::stderr())
         .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Text for standard error that tells of trouble: where that is the journal with its priority.
+/// An error text for standard error. If standard error is the journal, each line gets the priority
+/// of an error.
 pub fn trouble(text: &str) -> String {
     if is_stderr() { prefixed(text, Level::ERROR) } else { text.to_owned() }
 }
 
-/// Lines as journald reads them from standard error (sd-daemon(3)): each of them is an entry.
+/// Prefixes each line with its priority, as sd-daemon(3) describes: journald makes an entry of each
+/// line.
 fn prefixed(text: &str, level: Level) -> String {
     let number = priority(level);
     text.split_inclusive('\n').fold(String::new(), |mut all, line| {
@@ -64,7 +67,7 @@ fn prefixed(text: &str, level: Level) -> String {
     })
 }
 
-/// A format whose lines have their priority in front.
+/// A format that prefixes each line with its priority.
 #[derive(Debug)]
 pub(crate) struct Prefixed<F>(pub(crate) F);
 

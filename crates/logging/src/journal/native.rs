@@ -1,9 +1,9 @@
-//! Events as entries of the journal: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
+//! Sends events as entries to the journal: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 //!
-//! MESSAGE is the line that the human format writes, without its time and level, which the journal
-//! has itself. Each field of the event is a field of the entry as well, by its name in capitals and
-//! without a prefix: `journalctl LINK=3`. There are no spans in this program: an event has its ids
-//! in fields of its own.
+//! MESSAGE is the line of the human format, without time and level, which the journal stores
+//! itself. Each field of the event is also a field of the entry, with its name in capitals and
+//! without a prefix: `journalctl LINK=3`. This program uses no spans, so an event has its ids in
+//! its own fields.
 
 use std::fmt::{Debug, Write as _};
 use std::io;
@@ -17,23 +17,24 @@ use tracing_subscriber::layer::Context;
 use super::priority;
 use super::socket::Journal;
 
-/// Bytes of a MESSAGE: what journald takes of a line from standard error.
+/// Longest MESSAGE, in bytes: journald's own limit for a line from standard error.
 const MESSAGE_MAX: usize = 48 << 10;
 
-/// Bytes of another field. An event has 32 of them at most, so that an entry fits into a datagram,
-/// which is some 200 KiB.
+/// Longest value of another field, in bytes. An event has at most 32 fields, so an entry fits into
+/// a datagram of about 200 KiB.
 const FIELD_MAX: usize = 4 << 10;
 
-/// `journalctl -t tunnel`, where no unit tells the daemons apart.
+/// The SYSLOG_IDENTIFIER of every entry, for `journalctl -t tunnel`: without units, it is the only
+/// sign of a tunnel daemon.
 const IDENTIFIER: &str = "tunnel";
 
-/// Sends every event.
+/// A layer that sends every event to the journal.
 #[derive(Debug)]
 pub(crate) struct Native(Journal);
 
 impl Native {
     /// # Errors
-    /// No journal listens there.
+    /// No journal listens at `path`.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         Journal::connect(path).map(Self)
     }
@@ -51,7 +52,7 @@ impl<S: Subscriber> Layer<S> for Native {
     }
 }
 
-/// What every entry has.
+/// The fields that every entry has.
 pub(super) fn datagram(priority: u8, target: &str, message: &str) -> Vec<u8> {
     let mut fields = Vec::with_capacity(256);
     append(&mut fields, "PRIORITY", &priority.to_string(), FIELD_MAX);
@@ -61,7 +62,7 @@ pub(super) fn datagram(priority: u8, target: &str, message: &str) -> Vec<u8> {
     fields
 }
 
-/// A value with a line end in it goes behind its length.
+/// Appends a field. A value with a line break is written with its length in front.
 fn append(fields: &mut Vec<u8>, name: &str, value: &str, most: usize) {
     let value = &value[..value.floor_char_boundary(most)];
     fields.extend(name.bytes());
@@ -75,7 +76,8 @@ fn append(fields: &mut Vec<u8>, name: &str, value: &str, most: usize) {
     fields.push(b'\n');
 }
 
-/// Capitals, digits and `_`, and the first is a letter; journald ignores all others.
+/// A field name that journald accepts: capitals, digits and `_`, and a letter first. journald
+/// ignores fields with other names.
 fn name(field: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let name: String = field.chars().map(letter).collect();
@@ -85,13 +87,13 @@ fn name(field: &str) -> String {
 #[derive(Default)]
 struct Entry {
     message: String,
-    /// ` name=value` of the others.
+    /// ` name=value` of the other fields.
     more: String,
     fields: Vec<u8>,
 }
 
 impl Entry {
-    /// `shown` is how the human format has it.
+    /// Adds a field. `shown` is the value in the form of the human format.
     fn put(&mut self, field: &Field, shown: &dyn Debug, value: &str) {
         if field.name() == "message" {
             value.clone_into(&mut self.message);

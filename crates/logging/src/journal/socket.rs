@@ -1,6 +1,8 @@
-//! The socket of journald. A journal that hangs must not hold up the workers, and one that is away
-//! must not take the last words with it: an entry waits for a moment only, once; then entries are
-//! dropped, or go to standard error where that is not the journal, too, until one is taken again.
+//! The socket of journald. A journal that hangs must not block the workers, and a missing journal
+//! must not lose the last messages. So only the first entry that the journal does not accept waits,
+//! for at most [`PATIENCE`]. This entry and the following entries go to standard error, or are
+//! dropped if standard error is the journal as well. The following entries do not wait. The normal
+//! operation resumes when the journal accepts an entry.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
@@ -14,34 +16,34 @@ use tracing::Level;
 use super::native::datagram;
 use super::{is_stderr, priority};
 
-/// How long an entry waits for a journal whose queue is full. Journald empties a queue within
-/// milliseconds; the first to wait is a worker with all its streams.
+/// Longest wait of an entry for a journal whose queue is full. Journald empties its queue within
+/// milliseconds. The limit is short because the wait blocks a worker and all its streams.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Not connected: journald may be another process tomorrow, with another socket at the same place.
+/// The socket is not connected, because a restarted journald binds a new socket at the same path.
 #[derive(Debug)]
 pub(super) struct Journal {
     socket: UnixDatagram,
     path: PathBuf,
-    /// It did not take the last entry.
+    /// Whether the journal refused the last entry.
     is_away: AtomicBool,
-    /// Entries since then.
+    /// Number of entries that were dropped since then.
     lost: AtomicU64,
 }
 
 impl Journal {
     /// # Errors
-    /// Nobody listens there.
+    /// No process listens at `path`.
     pub(super) fn connect(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        // An entry without fields: journald skips it.
+        // This probe is an entry without fields, which journald skips.
         socket.send_to(&[], path)?;
         let (is_away, lost) = (AtomicBool::new(false), AtomicU64::new(0));
         Ok(Self { socket, path: path.to_owned(), is_away, lost })
     }
 
-    /// Sends an entry; `text` is its message.
+    /// Sends an entry. `text` is the message of the entry, for standard error.
     pub(super) fn send(&self, entry: &[u8], text: &str) {
         match self.socket.send_to(entry, &self.path) {
             Ok(_) => self.tell_lost(),
@@ -53,7 +55,7 @@ impl Journal {
         if !self.is_away.swap(false, Relaxed) {
             return;
         }
-        // Of a socket that is ours this cannot fail.
+        // `set_nonblocking` cannot fail on this open socket.
         let _ = self.socket.set_nonblocking(false);
         let lost = self.lost.swap(0, Relaxed);
         if lost > 0 {
@@ -66,11 +68,11 @@ impl Journal {
     fn failed(&self, error: &io::Error, text: &str) {
         let was_away = self.is_away.swap(true, Relaxed);
         if !was_away {
-            // The next ones do not wait.
+            // The following entries do not wait.
             let _ = self.socket.set_nonblocking(true);
         }
-        // A stream into a journal that hangs fills up as well, and then whoever writes waits for
-        // ever.
+        // If standard error leads to the same journal, the stream fills up as well, and a write
+        // would block without end.
         if is_stderr() {
             self.lost.fetch_add(1, Relaxed);
             return;
