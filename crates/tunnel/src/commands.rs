@@ -1,4 +1,4 @@
-//! What each command does, from its arguments to its end.
+//! Runs each command, from its arguments to its end.
 
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
 use crate::{cores, demo, enroll, generate, instances, measure};
 
-/// Runs a command. An error that is a [`ops::WrongConfig`] is about the configuration.
+/// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Server(args) => run_server(args),
@@ -74,7 +74,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         let state = open_state(&loaded.config.common, &places)?;
         (loaded, state, None)
     } else {
-        // The token lies in the state directory, so that one comes first here.
+        // The token is kept in the state directory, so the state directory is opened first here.
         let dir = args.daemon.state_dir.clone().map_or_else(|| places.state_dir(), Ok)?;
         let state = StateDir::open(dir)?;
         let made = if first_start::makes_a_client(args, &state)? {
@@ -88,7 +88,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let kept = Kept::in_state(state.path());
     kept.join(&mut loaded)?;
     if args.enroll.is_some() {
-        // Somebody is about to be able to.
+        // The enrolment code will let a client in, so the warning does not apply.
         loaded.warnings.retain(|warning| !warning.starts_with(NOBODY));
     }
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
@@ -132,7 +132,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
-    // Locked until here.
+    // The lock of the state directory is held until here.
     drop(state);
     outcome
 }
@@ -177,8 +177,8 @@ fn check(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the daemon that was started with this file has its control socket; also when the file has
-/// become wrong meanwhile, as long as it says where.
+/// The place of the control socket of a daemon that was started with this file. If the file has
+/// become wrong since then, the place still comes from the keys that name it.
 pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
     let places = Places::of_process();
     match load::file(path) {
@@ -191,7 +191,7 @@ pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
             Some(Whereabouts { control, state_dir, instance }) => {
                 let (control, state_dir) = (control.as_deref(), state_dir.as_deref());
                 let place = Place::choose(control, state_dir, &instance, &places)?;
-                // Its problems are told by the daemon then, which is to know of them, too.
+                // The daemon runs, and reports the problems of the file itself.
                 if Instance::connect(&place.path).is_ok() { Ok(place) } else { Err(wrong.into()) }
             }
             None => Err(wrong.into()),
@@ -218,7 +218,7 @@ pub(crate) fn client_instance(name: &str) -> String {
     format!("client-{name}")
 }
 
-/// The log, and what is to be said first in it.
+/// Starts the log, writes the warnings, and sets the limits of the process.
 fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Result<()> {
     let of_file = || match common.log_format {
         LogFormat::Text => Format::Human,

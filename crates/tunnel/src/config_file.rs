@@ -1,5 +1,5 @@
-//! The configuration's file as the admin API shows and changes it: read anew each time, and
-//! replaced whole, so that after a crash it is the old or the new one.
+//! The configuration file as the admin API shows and changes it. The file is read at each request.
+//! It is replaced as a whole, so a crash leaves either the old or the new file.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use rustix::fs::{Access, access};
 
 use crate::input;
 
-/// A file as its user named it.
+/// The path of the file as the user gave it.
 #[derive(Clone, Debug)]
 pub(crate) struct ConfigFile(pub(crate) PathBuf);
 
@@ -25,7 +25,7 @@ impl ConfigFile {
         Ok(Shown { path: input::absolute(&self.0)?, read_only, config })
     }
 
-    /// The error says why not.
+    /// Checks that the file can be written. The error contains the reason.
     pub(crate) fn writable(&self) -> anyhow::Result<()> {
         self.place().map(drop)
     }
@@ -34,7 +34,8 @@ impl ConfigFile {
         input::read(&self.0)
     }
 
-    /// A text with operations applied; what they cannot do is as wrong as a wrong file.
+    /// Applies operations to a text. An operation that cannot be applied is reported like a wrong
+    /// file.
     pub(crate) fn edit(&self, text: &str, operations: &[Operation]) -> anyhow::Result<String> {
         let name = self.name();
         edit::edit(&name, text, operations).map_err(|why| match why {
@@ -44,10 +45,11 @@ impl ConfigFile {
         })
     }
 
-    /// Puts a text in the place of one that is there, with its mode and owner.
+    /// Replaces the file by a text, and keeps its mode and owner. `before` is the text that the
+    /// caller has read.
     pub(crate) fn replace(&self, before: &str, after: &str) -> anyhow::Result<()> {
         let (target, like) = self.place()?;
-        // An editor's text, written since we read it, is not to be lost.
+        // A text that an editor has written since then must not be lost.
         ensure!(self.read()? == before, "{} has just been changed by somebody else", self.name());
         let (Some(folder), Some(name)) = (target.parent(), target.file_name()) else {
             bail!("{} is no file", target.display());
@@ -56,13 +58,13 @@ impl ConfigFile {
         write.with_context(|| format!("{} cannot be written", target.display()))
     }
 
-    /// The file itself, behind all links, if it can be written.
+    /// The file behind all symbolic links, if it can be written.
     fn place(&self) -> anyhow::Result<(PathBuf, Metadata)> {
         let no = || format!("{} cannot be written", self.name());
         let target = fs::canonicalize(&self.0).with_context(no)?;
         let like = fs::metadata(&target).with_context(no)?;
         ensure!(like.is_file() && target.to_str().is_some(), "{} is no file", target.display());
-        // Root could, but whoever took the right away meant it.
+        // Root could write the file, but its owner has removed the write permission on purpose.
         ensure!(like.mode() & 0o200 != 0, "{}: its mode says that it is only read", no());
         let folder = target.parent().unwrap_or(&target);
         access(folder, Access::WRITE_OK | Access::EXEC_OK)

@@ -1,11 +1,12 @@
-//! No core files: one would hold tokens, keys and what visitors send, and lie about for years.
+//! Prevents core files: a core file contains tokens, keys and data of visitors, and may stay on the
+//! disk for years.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Sets the soft limit of core files to 0, which systemd-coredump heeds as well. The hard limit
-/// stays, so that whoever looks for a defect can ask for a core of the running process with
-/// `prlimit --core=unlimited`. The process stays dumpable (prctl(2)): else /proc would show its own
-/// user neither its descriptors nor its limits, and that user can read the secrets' files anyway.
+/// Sets the soft limit of core files to 0, which systemd-coredump respects as well. The hard limit
+/// stays, so that a developer can get a core file of the running process with `prlimit
+/// --core=unlimited`. The process stays dumpable (prctl(2)). Otherwise its own user could not read
+/// its descriptors and limits in /proc, and that user can read the files with the secrets anyway.
 pub(crate) fn forbid() {
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     if let Err(error) = setrlimit(Resource::Core, limit) {

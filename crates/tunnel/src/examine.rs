@@ -1,6 +1,6 @@
-//! Opens what a configuration names - certificates, keys, authorities - before anything runs, so
-//! that `tunnel check` says what a start would stumble over, with the key it stands under. Token
-//! files were read by the parser.
+//! Opens the certificates, keys and authorities that a configuration names. So `tunnel check` finds
+//! the problems that a start would have, and reports each of them with its key. The parser has read
+//! the token files already.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,18 +9,19 @@ use config::{ClientConfig, Common, KeyPair, ServerConfig};
 use node::transports::{self, Unfit};
 use tls::{Identity, MaterialError, Trust, client_config};
 
-/// Something named that cannot be used.
+/// A file or a setting that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Where it may stand, the nearest first: `servers[0].tls.ca`, then `tls.ca`.
+    /// The keys that may contain the setting, the most specific key first: `servers[0].tls.ca`,
+    /// then `tls.ca`.
     pub(crate) keys: Vec<String>,
-    /// The file, and what is wrong with it.
+    /// The name of the file, and the description of the problem.
     pub(crate) problem: String,
-    /// Without it nothing runs; else a doubt.
+    /// Whether the fault prevents a start. Otherwise the fault is a warning.
     pub(crate) fatal: bool,
 }
 
-/// What a server's file names.
+/// The faults of a server's configuration.
 pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     let tls = [String::from("tls")];
     let mut faults = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     faults
 }
 
-/// What a client's file names.
+/// The faults of a client's configuration.
 pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     let mut faults = Vec::new();
     collector(&config.common, &mut faults);
@@ -49,7 +50,8 @@ pub(crate) fn client(config: &ClientConfig) -> Vec<Fault> {
     faults
 }
 
-/// `places` and `sections` are where its keys may stand, and those of its TLS.
+/// Examines one path. `places` are the prefixes under which the keys of the path may be, and
+/// `sections` the sections that may contain its TLS keys.
 fn way(path: &config::Path, places: &[String], sections: &[String], faults: &mut Vec<Fault>) {
     if let Err(Unfit { key, problem }) = transports::check(path) {
         let keys = places.iter().map(|place| format!("{place}{key}")).collect();
@@ -74,7 +76,7 @@ fn keys(sections: &[String], key: &str) -> Vec<String> {
     sections.iter().map(|section| format!("{section}.{key}")).collect()
 }
 
-/// Whether this program can push metrics, and with these fields.
+/// Checks that this program can push metrics with the configured header fields.
 #[cfg(feature = "otlp")]
 fn collector(common: &Common, faults: &mut Vec<Fault>) {
     let Some(otlp) = &common.otlp else { return };
@@ -91,13 +93,14 @@ fn collector(common: &Common, faults: &mut Vec<Fault>) {
     }
 }
 
-/// A certificate and its key. Of the two the key is looked for even if the certificate is wrong, so
-/// that both are told at once.
+/// Examines a certificate and its key. If the certificate is wrong, the key file is still opened,
+/// so that the faults of both are reported at once.
 fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
     let error = match Identity::load(&pair.cert, &pair.key) {
         Ok(identity) => {
             if let Some(problem) = identity.out_of_date() {
-                // The clock may be wrong, or the certificate renewed before anybody connects.
+                // This is a warning only: the clock may be wrong, or the certificate may be renewed
+                // before a client connects.
                 let problem = format!("{}: {problem}", pair.cert.display());
                 faults.push(Fault { keys: keys(sections, "cert"), problem, fatal: false });
             }
@@ -122,7 +125,8 @@ fn key_pair(pair: &KeyPair, sections: &[String], faults: &mut Vec<Fault>) {
 }
 
 fn authorities(trust: Trust, sections: &[String], key: &str, faults: &mut Vec<Fault>) {
-    // A client that trusts them needs of them what a server needs that asks for them.
+    // Authorities have the same requirements for a client that trusts them as for a server that
+    // verifies clients.
     if let Err(error) = client_config(&trust, None, &[]) {
         faults.push(Fault { keys: keys(sections, key), problem: error.to_string(), fatal: true });
     }

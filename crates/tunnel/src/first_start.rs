@@ -1,5 +1,5 @@
-//! `tunnel server` without a file: one client, its token kept in the state directory, and the text
-//! that brings the other machine in.
+//! `tunnel server` without a file: one client, its token in the state directory, and the
+//! instructions for the other machine.
 
 use std::io::{IsTerminal, stdout};
 use std::net::{Ipv6Addr, UdpSocket};
@@ -13,22 +13,24 @@ use crate::cli::ServerArgs;
 use crate::enroll::Kept;
 use crate::load;
 
-/// The client's name unless a flag says otherwise.
+/// The default name of the client.
 pub(crate) const NAME: &str = "home";
 
-/// What the other machine needs to come in.
+/// The data that the other machine needs to connect.
 pub(crate) struct Invitation {
     /// The client's name.
     pub(crate) name: String,
-    /// The secret and the file it is kept in; `None` when the user gave it and has it already.
+    /// The token and its file; `None` if the user gave the token.
     pub(crate) token: Option<(String, PathBuf)>,
-    /// `sha256:…` of the certificate; `None` when the client trusts it anyway, or there is no TLS.
+    /// The pin of the certificate, `sha256:…`. `None` if the client trusts the certificate without
+    /// it, or if there is no TLS.
     pub(crate) pin: Option<String>,
 }
 
-/// The client's token, made at the first start.
+/// Reads the client's token from the state directory, and makes it at the first start. Returns the
+/// token and the path of its file.
 pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, PathBuf)> {
-    // The configuration says the same later; but here the name is part of a path already.
+    // The decoder has the same rule, but the name becomes a part of a path before decoding.
     if client.is_empty() || !client.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
     {
         let hint = "1 to 64 letters, digits, `-`, `_`, `.`";
@@ -44,20 +46,22 @@ pub(crate) fn token(state: &StateDir, client: &str) -> anyhow::Result<(String, P
     Ok((token, path))
 }
 
-/// Where to listen unless a flag says otherwise: dual stack where the machine has IPv6.
+/// The default address of the listener: dual stack if the machine has IPv6, else IPv4.
 pub(crate) fn listen() -> &'static str {
     let ipv6 = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
     if ipv6 { "tls://[::]:7000" } else { "tls://0.0.0.0:7000" }
 }
 
 impl Invitation {
-    /// What to do on the other machine. `listen` are the bound addresses (`tls://[::]:7000`). The
-    /// secret itself is shown on a terminal only: elsewhere the output ends in somebody's log.
+    /// The instructions for the other machine. `listen` are the bound addresses
+    /// (`tls://[::]:7000`). The token is shown only on a terminal, because other output usually
+    /// ends in a log.
     pub(crate) fn text(&self, listen: &[String], terminal: bool) -> String {
         let Self { name, token, pin } = self;
         let file = format!("{name}.token");
         let bring = match token {
-            // `printf` is part of the shell, so the token is in no process's arguments.
+            // `printf` is a shell builtin, so the token does not appear in the arguments of a
+            // process.
             Some((token, _)) if terminal => {
                 format!("On the other machine:\n\n  (umask 077; printf %s {token} > {file})\n")
             }
@@ -83,8 +87,9 @@ impl Invitation {
     }
 }
 
-/// Whether a server that was given neither a file nor a token makes one client by itself. Not where
-/// clients come in by codes, unless it has made that one before.
+/// Whether a server without a file makes one client itself: only without a token and without
+/// `--enroll`. If clients have been enrolled by codes, the server makes the client only with
+/// `--name`, or if it made that client at an earlier start.
 pub(crate) fn makes_a_client(args: &ServerArgs, state: &StateDir) -> anyhow::Result<bool> {
     if args.token.is_some() || args.token_file.is_some() || args.enroll.is_some() {
         return Ok(false);
@@ -98,8 +103,8 @@ fn token_file(client: &str) -> String {
     format!("{client}.token")
 }
 
-/// Shows the code for a client of that name, unless it has come in already: a service that is
-/// started with the flag again and again does not open the door each time.
+/// Shows an enrolment code for a client of that name, unless the client is already enrolled. So a
+/// service that is always started with the flag does not make a new code at each start.
 pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> {
     let name = order.name.clone();
     if role.knows(&name) {
@@ -107,7 +112,7 @@ pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> 
         tracing::info!("client `{name}` has been enrolled already{rights}");
         return Ok(());
     }
-    // Elsewhere the output ends in somebody's log.
+    // Output that is not a terminal usually ends in a log.
     if !stdout().is_terminal() {
         tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());

@@ -1,5 +1,5 @@
-//! A configuration file as it lies on this machine: its text, the folder that its paths are
-//! relative to, and the place of whatever is wrong with it.
+//! A configuration file on this machine: its text, the folder that its paths are relative to, and
+//! the positions of its problems.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -10,19 +10,19 @@ use ops::WrongConfig;
 use crate::examine::Fault;
 use crate::material;
 
-/// A key, the flag that stands for it, and whether that was given and so wins over the file.
+/// A key, its flag, and whether the flag was given and so has precedence over the file.
 pub(crate) type Given<'a> = (&'a str, &'a str, bool);
 
-/// A file's text and the folder that its paths are relative to.
+/// The text of a file, and the folder that its paths are relative to.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Name as given, for messages, and content.
+    /// The file's name as given, for messages, and its content. `None` without a file.
     file: Option<(String, String)>,
     pub(crate) folder: PathBuf,
 }
 
 impl Input {
-    /// Reads the file, if there is one. `instead`: what is to be its text.
+    /// Reads the file at `path`, if there is one. `instead` replaces the content of the file.
     pub(crate) fn read(path: Option<&Path>, instead: Option<String>) -> Result<Self, WrongConfig> {
         // Paths of flags are absolute already, so without a file the folder does not matter.
         let Some(path) = path else { return Ok(Self { file: None, folder: PathBuf::new() }) };
@@ -32,7 +32,7 @@ impl Input {
         Ok(Self { file: Some((path.display().to_string(), text)), folder })
     }
 
-    /// Runs the parser on it, with this machine's environment and files.
+    /// Parses the file with the environment and the files of this machine.
     pub(crate) fn with<C>(
         &self,
         load: impl FnOnce(Option<Text<'_>>, &Sources<'_>) -> Result<C, Vec<Problem>>,
@@ -41,7 +41,8 @@ impl Input {
         Ok(with_sources(&self.folder, |sources| load(text, sources))?)
     }
 
-    /// The other role's file would have a problem for each of its keys.
+    /// Refuses a file of the other role with one problem. Otherwise the decoder would report a
+    /// problem for each key of that file.
     pub(crate) fn must_be(&self, wanted: Role) -> Result<(), WrongConfig> {
         let Some((name, text)) = &self.file else { return Ok(()) };
         let role = match Role::of(text) {
@@ -54,13 +55,13 @@ impl Input {
         )))
     }
 
-    /// Refuses with all faults without whose end nothing runs.
+    /// Refuses the configuration if it has fatal faults. The error lists all of them.
     pub(crate) fn refuse(&self, faults: &[Fault], given: &[Given<'_>]) -> Result<(), WrongConfig> {
         let lines = self.places(faults.iter().filter(|fault| fault.fatal), given);
         if lines.is_empty() { Ok(()) } else { Err(WrongConfig(lines)) }
     }
 
-    /// A line for each, with its place.
+    /// One line per fault, with its position.
     pub(crate) fn places<'f>(
         &self,
         faults: impl Iterator<Item = &'f Fault>,
@@ -70,7 +71,8 @@ impl Input {
         for Fault { keys, problem, .. } in faults {
             let flag = given.iter().find(|(key, _, is)| *is && keys.iter().any(|k| k == key));
             let in_file = self.file.as_ref().and_then(|(name, text)| {
-                // A path of its own settings is beyond the flags, which stand for those of all.
+                // A flag sets the key for all paths at once, and does not apply to a path with its
+                // own settings.
                 let keys = keys.iter().filter(|key| flag.is_none_or(|(flag, ..)| key != flag));
                 let mut places = keys.filter_map(|key| Some((key, config::locate(text, key)?)));
                 let (key, (line, column)) = places.next()?;
@@ -81,7 +83,7 @@ impl Input {
                 (None, Some(key), Some((name, _))) => format!("{name}: {key}: {problem}"),
                 (None, ..) => problem.clone(),
             });
-            // Several paths to one server share their settings.
+            // Paths to one server may share their settings, and so their faults.
             if !lines.contains(&line) {
                 lines.push(line);
             }
@@ -89,11 +91,11 @@ impl Input {
         lines
     }
 
-    /// The parser's warnings, and those about who may read the secrets.
+    /// The parser's warnings, and warnings about files with secrets that other users may read.
     pub(crate) fn warnings(&self, found: &[Problem], tokens: &[&Token]) -> Vec<String> {
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
-        // A token that came from the environment or a flag does not stand in the file.
+        // A token from the environment or from a flag is not in the text of the file.
         let holds_one = |text: &str| tokens.iter().any(|t| text.contains(t.secret.reveal()));
         let own = self.file.iter().filter(|(_, text)| holds_one(text));
         let own = own.map(|(name, _)| PathBuf::from(name));
@@ -102,30 +104,31 @@ impl Input {
     }
 }
 
-/// Runs the parser with this machine's environment, and its files as seen from a folder.
+/// Runs the parser with the environment of this machine. Paths of token files are relative to
+/// `folder`.
 pub(crate) fn with_sources<R>(folder: &Path, load: impl FnOnce(&Sources<'_>) -> R) -> R {
     let env = |name: &str| env::var(name).ok();
     let read = |path: &Path| {
-        // Without the path, which may be a token in the wrong place.
+        // The message does not contain the path, which may be a token under the wrong key.
         material::read_token(&folder.join(path)).map_err(|e| e.to_string())
     };
     load(&Sources { env: &env, read: &read })
 }
 
-/// What is to be said of a file with a secret that others may read.
+/// The warning about a file with a token, if other users may read the file.
 pub(crate) fn exposure(file: &Path) -> Option<String> {
     let at = file.display();
     let text = || format!("{at} holds a token and others may read it (chmod 600)");
     material::is_exposed(file).then(text)
 }
 
-/// A configuration file's text.
+/// Reads the text of a configuration file.
 pub(crate) fn read(path: &Path) -> Result<String, WrongConfig> {
     material::read_config(path)
         .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))
 }
 
-/// A path as seen from everywhere.
+/// The absolute form of a path.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, WrongConfig> {
     std::path::absolute(path).map_err(|e| WrongConfig::one(format!("{}: {e}", path.display())))
 }

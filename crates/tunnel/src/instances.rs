@@ -1,5 +1,5 @@
-//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: finding the instance that is
-//! meant, and talking to it.
+//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: the search for the running
+//! daemon, and the commands to it.
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use ops::term;
 use crate::cli::{EnrollArgs, StreamsArgs, Which};
 use crate::commands;
 
-/// To the upper left, and nothing below (ECMA-48: CUP, ED).
+/// Moves the cursor to the upper left and erases everything below (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Prints how the instance is.
+/// Prints the status of the daemon.
 pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
     let status = control::status(&find(which)?)?;
     if json {
@@ -29,7 +29,8 @@ pub(crate) fn status(which: &Which, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints how the instance is, again and again; ends when it cannot be asked any more.
+/// Prints the status of the daemon once per interval `every`. Ends when the daemon no longer
+/// answers.
 pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Result<()> {
     let instance = find(which)?;
     let mut before: Option<(Instant, Status)> = None;
@@ -41,7 +42,8 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
             let rates = before.as_ref().map(|(at, before)| {
                 Rates::between(before, &now.1, now.0.duration_since(*at).as_secs_f64())
             });
-            // A terminal shows the last one only, and so without flicker.
+            // On a terminal, each status overwrites the previous status in one write, so the screen
+            // does not flicker.
             let clear = if stdout().is_terminal() { CLEAR } else { "" };
             term::out(format_args!("{clear}{}", render(&now.1, Some(&rates.unwrap_or_default()))));
         }
@@ -50,7 +52,7 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
     }
 }
 
-/// Lists streams of the instance, or resets some.
+/// Lists streams of the daemon, or resets the streams of `--kill`.
 pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     let instance = find(&args.which)?;
     if args.kill.is_empty() {
@@ -76,13 +78,13 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Changes what the instance logs, if a level is given, and says what it logs.
+/// Sets the log filter of the daemon, if a level is given, and prints the filter in force.
 pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
     term::out(control::log(&find(which)?, level)?);
     Ok(())
 }
 
-/// Lets the instance read its configuration again, and says what became of it.
+/// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
     let reloaded = control::reload(&find(which)?)?;
     if reloaded.applied.is_empty() {
@@ -101,7 +103,7 @@ pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets a new client in, or puts one out that came in by a code.
+/// Prints an enrolment code for a new client, or removes a client that was enrolled by a code.
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let instance = find(&args.which)?;
     if let Some(name) = &args.revoke {
@@ -117,7 +119,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops the instance and waits for its end.
+/// Stops the daemon and waits for the end of its process.
 pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
     let instance = find(which)?;
     term::err("stopping: waiting until its streams have ended…");

@@ -1,4 +1,4 @@
-//! From files and flags to a checked configuration, with everything that is wrong said at once.
+//! Loads a checked configuration from files and flags, and reports all problems at once.
 
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use crate::commands::client_instance;
 use crate::input::{Input, absolute, read};
 use crate::{examine, first_start, material};
 
-/// A server's, out of its flags and the file they name, or what is to be that file's text. Without
-/// a file, `made_token` is the file of the token made at first start.
+/// Loads a server's configuration from its flags and its file. `instead` replaces the content of
+/// the file. Without a file, `made_token` is the path of the token that the first start made.
 pub(crate) fn server(
     args: &ServerArgs,
     made_token: Option<&Path>,
@@ -23,7 +23,7 @@ pub(crate) fn server(
     };
     let token_file = args.token_file.as_deref().or(made_token);
     let has_one = alone && has_one_client(args, made_token.is_some());
-    // They are rights of the one client, or of the one that is to be enrolled.
+    // The flags are rights of the server's one client, or of the client that will be enrolled.
     let (allow_tcp, allow_forward) = if has_one || !alone {
         (or(&args.allow_tcp, ops::enrol::PORTS), args.allow_forward.clone())
     } else {
@@ -42,7 +42,7 @@ pub(crate) fn server(
         state_dir: flag_path(args.daemon.state_dir.as_deref())?,
         workers: args.daemon.workers.map(|n| n.to_string()),
         control: flag_path(args.daemon.control.as_deref())?,
-        // The flag may hold directives, which only the log understands.
+        // The flag may contain directives, which only the log understands.
         log_level: None,
     };
     let (mut loaded, input) = server_file(args.daemon.config.as_deref(), instead, &flags)?;
@@ -56,17 +56,18 @@ pub(crate) fn server(
     Ok(loaded)
 }
 
-/// Whether a server without a file has a client of its own; else they come in by codes.
+/// Whether a server without a file has its own client. Otherwise clients are enrolled by codes.
 pub(crate) const fn has_one_client(args: &ServerArgs, made: bool) -> bool {
     made || args.token.is_some() || args.token_file.is_some()
 }
 
-/// Name of the one client of a server without a file.
+/// The name of the one client of a server without a file.
 pub(crate) fn client_name(args: &ServerArgs) -> &str {
     args.name.as_deref().unwrap_or(first_start::NAME)
 }
 
-/// A client's, out of its flags and the file they name, or what is to be that file's text.
+/// Loads a client's configuration from its flags and its file. `instead` replaces the content of
+/// the file.
 pub(crate) fn client(
     args: &ClientArgs,
     instead: Option<String>,
@@ -99,19 +100,19 @@ pub(crate) fn client(
     Ok(loaded)
 }
 
-/// A file's, whichever role it is for.
+/// The configuration of a file of either role.
 #[derive(Debug)]
 pub(crate) enum Either {
     Server(Box<Loaded<ServerConfig>>),
     Client(Box<Loaded<ClientConfig>>),
 }
 
-/// Reads a file by itself, without flags.
+/// Loads a file without flags.
 pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
     read_either(path).map(|(either, _)| either)
 }
 
-/// As [`file()`], and opens the certificates and keys that it names, too.
+/// Loads a file as [`file()`] does, and opens the certificates and keys that it names.
 pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig> {
     let (mut either, input) = read_either(path)?;
     let (faults, warnings) = match &mut either {
@@ -123,7 +124,7 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     Ok(either)
 }
 
-/// What says where a daemon's control socket is.
+/// The keys that determine the path of a daemon's control socket.
 #[derive(Debug)]
 pub(crate) struct Whereabouts {
     pub(crate) control: Option<PathBuf>,
@@ -131,13 +132,13 @@ pub(crate) struct Whereabouts {
     pub(crate) instance: String,
 }
 
-/// That of a file which may be wrong otherwise.
+/// The whereabouts of a file that may have problems. `None` if they cannot be determined.
 pub(crate) fn whereabouts(path: &Path) -> Option<Whereabouts> {
     let text = read(path).ok()?;
     let folder = absolute(path).ok()?.parent()?.to_owned();
     let place = |key| -> Option<Option<PathBuf>> {
         let Some(value) = config::scalar(&text, key) else { return Some(None) };
-        // What the environment of the daemon makes of it is not known here.
+        // The environment of the daemon is not known here.
         (!value.contains("${")).then(|| Some(folder.join(value)))
     };
     let instance = match Role::of(&text)? {
@@ -157,7 +158,7 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let server = server_file(Some(path), None, &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
-        // Its one problem says so.
+        // The one problem of the file says that it is not YAML.
         (None, Err(wrong)) if !config::is_yaml(&text) => Err(wrong),
         (Some(_), Err(wrong)) => Err(wrong),
         (None, _) => Err(WrongConfig::one(format!(
@@ -203,11 +204,12 @@ fn admin_token(common: &Common) -> Option<&Token> {
     common.admin.as_ref().map(|admin| &admin.token)
 }
 
-/// A flag's path is relative to where we stand, a file's to the file; one form for both.
+/// The path of a flag in absolute form. The path of a flag is relative to the working directory,
+/// but a path in the configuration is relative to the file.
 fn flag_path(path: Option<&Path>) -> Result<Option<String>, WrongConfig> {
     let Some(path) = path else { return Ok(None) };
     match absolute(path)?.into_os_string().into_string() {
-        // The configuration expands variables; the shell did so already.
+        // The configuration would expand variables, but the shell has already done so.
         Ok(path) => Ok(Some(path.replace("${", "$${"))),
         Err(_) => Err(WrongConfig::one(format!("{}: not UTF-8", path.display()))),
     }
@@ -392,7 +394,7 @@ mod tests {
         for sample in [config::sample::SERVER, config::sample::CLIENT] {
             fs::write(&path, sample).unwrap();
             if let Err(wrong) = file(&path) {
-                // A token in a sample would be everybody's; all else must be right.
+                // A token in a sample would be the token of every user, so the samples have none.
                 assert!(wrong.0.iter().all(|p| p.contains("token")), "{wrong}");
             }
         }

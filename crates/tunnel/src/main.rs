@@ -1,7 +1,7 @@
-//! `tunnel`: reads the command line, runs the command, says how it went.
+//! `tunnel`: reads the command line, runs the command, and reports errors.
 //!
-//! `commands` leads from the arguments to one of: `daemon` (the frame around a running `server` or
-//! `client`), `demo`, `instances` (talking to a running one), or a few lines of output.
+//! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
+//! `client`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
 mod cli;
 mod commands;
@@ -34,7 +34,8 @@ use crate::cli::Cli;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The configuration is wrong; clap's own code for wrong usage. A restart will not help.
+/// The exit code for a wrong configuration. It is clap's code for wrong usage, and means that a
+/// restart does not help.
 const WRONG: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
-//! What configuration only names: files beside it, certificates, tokens. Everything that reads them
-//! is here.
+//! Reads configuration and token files, checks who may read them, and makes the paths in a
+//! configuration absolute.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -8,30 +8,33 @@ use std::path::{Path, PathBuf};
 
 use config::{ClientConfig, Common, KeyPair, ServerConfig, Trust};
 
-/// A token is one line; whatever is larger is another file.
+/// Most bytes that are read of a token file. A token is one line, so the rest of a larger file does
+/// not matter.
 const MAX_TOKEN_FILE: u64 = 4096;
 
-/// Reads a configuration file, at most one byte more than the parser takes, so that it is the one
-/// to refuse.
+/// Reads a configuration file, up to one byte more than the parser accepts. So the parser refuses a
+/// larger file with its own message.
 pub(crate) fn read_config(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(config::FILE_MAX as u64 + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Reads a token file. Trailing blanks and line ends are not part of it.
+/// Reads a token file, and removes blanks and line breaks at both ends.
 pub(crate) fn read_token(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(MAX_TOKEN_FILE).read_to_string(&mut text)?;
     Ok(text.trim().to_owned())
 }
 
-/// Whether others than the owner may read the file; a warning, because a container may know better.
+/// Whether users other than the owner may access the file. The result is only a warning, because in
+/// a container the mode may be harmless.
 pub(crate) fn is_exposed(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0)
 }
 
-/// Paths in a file are relative to the file's folder, wherever the daemon was started.
+/// Makes the paths of a configuration file absolute. They are relative to the folder of the file,
+/// independent of the working directory of the daemon.
 pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
     if let Some(pair) = &mut config.tls.identity {
@@ -43,7 +46,7 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
     config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
 }
 
-/// As [`anchor_server`].
+/// Makes the paths absolute, as [`anchor_server`] does.
 pub(crate) fn anchor_client(config: &mut ClientConfig, folder: &Path) {
     anchor_common(&mut config.common, folder);
     config.servers.iter_mut().for_each(|path| anchor_way(path, folder));

@@ -1,4 +1,4 @@
-//! `tunnel ping` and `tunnel speedtest` as a person, or a program, sees them.
+//! The output of `tunnel ping` and `tunnel speedtest`, for people and as JSON.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::thread::sleep;
@@ -12,13 +12,13 @@ use crate::cli::{PingArgs, SpeedArgs};
 use crate::instances;
 use ops::measure::{Direction, Flow, Ping, Pong, Progress, Speed};
 
-/// Characters of the progress bar.
+/// Width of the progress bar, in characters.
 const BAR: u64 = 30;
 
-/// Plain news, where no bar can be drawn, come this often.
+/// Milliseconds between two progress lines if standard error is not a terminal.
 const PLAIN_NEWS: u64 = 1000;
 
-/// The answers of all rounds.
+/// The results of all rounds.
 #[derive(Debug, Default, Serialize)]
 struct Answers {
     peer: String,
@@ -37,13 +37,13 @@ struct Numbered {
     pong: Pong,
 }
 
-/// Of the round trips, in microseconds.
+/// Statistics of the round trips, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Times {
     min_micros: u64,
     avg_micros: u64,
     max_micros: u64,
-    /// Standard deviation, as ping(8) has it.
+    /// Standard deviation, the `mdev` of ping(8).
     mdev_micros: u64,
 }
 
@@ -63,7 +63,7 @@ impl Times {
     }
 }
 
-/// Pings the other side over every link.
+/// Measures round trips to the other side over every link.
 pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let mut answers = Answers::default();
@@ -78,7 +78,7 @@ pub(crate) fn ping(args: &PingArgs) -> anyhow::Result<()> {
         let Ping { peer, trouble, links, omitted, ok: _ } = round;
         (answers.peer, answers.omitted) = (peer, omitted);
         if links.is_empty() {
-            // One round trip of no link.
+            // Without a link, the round counts as one lost ping.
             let error = Some(trouble.unwrap_or_else(|| "no link".to_owned()));
             answers.pings.push(Numbered { seq, pong: Pong { error, ..Pong::default() } });
         }
@@ -104,7 +104,7 @@ fn show_round(round: &Ping, seq: u64) {
         term::out(format_args!("seq {seq}  {}: {why}", round.peer));
     }
     for pong in &round.links {
-        // A client has one server, a server many clients.
+        // A client has one server, so the name is needed only on a server.
         let name = (pong.peer != round.peer).then_some(&*pong.peer);
         term::out(pong_line(pong, seq, name));
     }
@@ -136,7 +136,7 @@ fn ms(micros: u64) -> String {
     format!("{}.{:03}", micros / 1000, micros % 1000)
 }
 
-/// Tests the speed both ways.
+/// Measures the throughput in both directions.
 pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
     let instance = instances::find(&args.which)?;
     let bar = stderr().is_terminal();
@@ -146,7 +146,7 @@ pub(crate) fn speedtest(args: &SpeedArgs) -> anyhow::Result<()> {
         } else if bar {
             draw(progress);
         } else if progress.elapsed_millis < plain.saturating_sub(PLAIN_NEWS) {
-            // The other direction begins.
+            // The elapsed time has become smaller, so the other direction has started.
             plain = PLAIN_NEWS;
         } else if progress.elapsed_millis >= plain {
             plain = progress.elapsed_millis / PLAIN_NEWS * PLAIN_NEWS + PLAIN_NEWS;
@@ -190,7 +190,7 @@ fn flow_line(direction: Direction, flow: &Flow) -> String {
     )
 }
 
-/// In decimal units, as network people count.
+/// A bit rate in decimal units, as is usual for networks.
 fn rate(bits: u64) -> String {
     let bits = bits as f64;
     for (unit, name) in [(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")] {
@@ -219,7 +219,7 @@ fn bar_line(progress: &Progress) -> String {
 }
 
 fn draw(progress: &Progress) {
-    // Over the former one; nobody is left to tell when this fails.
+    // The line overwrites the previous line. A failed write to standard error cannot be reported.
     drop(write!(stderr(), "\r\x1b[K{}", bar_line(progress)).and_then(|()| stderr().flush()));
 }
 

@@ -1,26 +1,27 @@
-//! What systemd is told (`Type=notify`): ready, what we are doing, stopping, still alive. Nothing
-//! happens when it did not start us.
+//! Messages to systemd (`Type=notify`): ready, reloading, stopping, alive. Without systemd the
+//! functions do nothing.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// The daemon serves.
+/// Reports that the daemon serves.
 pub(crate) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// The daemon reads its configuration again; [`ready`] says that it did.
+/// Reports that the daemon reads its configuration again. A following [`ready`] reports the end.
 pub(crate) fn reloading() {
-    // `Type=notify-reload` wants the time of it as well (sd_notify(3)).
+    // `Type=notify-reload` needs the current time as well (sd_notify(3)).
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(_) => send(&[NotifyState::Reloading]),
     }
 }
 
-/// The daemon drains; `limit` more than systemd's own stop timeout is asked for.
+/// Reports that the daemon drains, and asks systemd to wait at least `limit` from now on. The
+/// message holds at most 71 minutes (32 bits of microseconds).
 pub(crate) fn stopping(limit: Duration) {
     let micros = u32::try_from(limit.as_micros()).unwrap_or(u32::MAX);
     send(&[
@@ -30,8 +31,8 @@ pub(crate) fn stopping(limit: Duration) {
     ]);
 }
 
-/// Feeds the watchdog, when there is one, for as long as `alive` says so; never ends. Three times
-/// per period, so that one late answer does not kill.
+/// Feeds the watchdog, if systemd has one for this unit, while `alive` returns true. Never returns.
+/// It feeds three times per watchdog period, so that one late answer does not end the daemon.
 pub(crate) async fn feed_watchdog(alive: impl AsyncFn(Duration) -> bool) -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
     feed(period / 3, alive, || send(&[NotifyState::Watchdog])).await

@@ -1,12 +1,12 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second for the end at once. SIGHUP asks for
-//! a reload.
+//! SIGTERM and SIGINT: the first signal starts a drain, and the second ends the daemon immediately.
+//! SIGHUP starts a reload.
 
 use std::io;
 
 use ops::{Life, Phase};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that steer a daemon, caught from the moment this value exists.
+/// The signals that control a daemon. They are caught from the creation of this value on.
 #[derive(Debug)]
 pub(crate) struct Signals {
     terminate: Signal,
@@ -15,7 +15,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch. Must be called inside a runtime.
+    /// Starts to catch the signals. Must be called inside a Tokio runtime.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -24,7 +24,7 @@ impl Signals {
         })
     }
 
-    /// Turns signals into phases and wishes of `life` until the process ends.
+    /// Turns signals into phases and reload requests of `life`. Never returns.
     pub(crate) async fn steer(mut self, life: Life) {
         loop {
             let name = tokio::select! {

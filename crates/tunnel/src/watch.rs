@@ -1,6 +1,6 @@
-//! Files that somebody else replaces: certificates are renewed by other programs, and with `watch`
-//! a configuration that was edited counts at once. They are looked at every few seconds, which
-//! works on any file system, and through links that are turned to another folder.
+//! Detects changes of files that other programs replace: renewed certificates and, with `watch`, an
+//! edited configuration. The files are compared every few seconds. This works on every file system,
+//! and with symbolic links that change to another folder.
 
 use std::fs;
 use std::io;
@@ -8,25 +8,26 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often they are looked at.
+/// Time between two looks.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
-/// How some files were when somebody looked.
+/// The state of files at one look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen(Vec<(PathBuf, Option<Mark>)>);
 
-/// What changes with a file: device, inode, length, and the time of its last change.
+/// The properties that change with a file: device, inode, length in bytes, and modification time in
+/// seconds and nanoseconds.
 type Mark = (u64, u64, u64, i64, i64);
 
 impl Seen {
-    /// Looks at these; one that is not there is known as such.
+    /// Looks at these files. A missing file is recorded as missing.
     pub(crate) async fn look(files: Vec<PathBuf>) -> Self {
         let look = |file: PathBuf| {
             let mark = mark(&file).ok();
             (file, mark)
         };
         let looked = tokio::task::spawn_blocking(move || files.into_iter().map(look).collect());
-        // Cancelled at the end of the process only.
+        // The blocking task is cancelled only at the end of the process.
         Self(looked.await.unwrap_or_default())
     }
 }
@@ -52,7 +53,7 @@ mod tests {
         fs::write(&file, "12").unwrap();
         let second = look().await;
         assert_ne!(second, first);
-        // As a renewal does it: another file takes the place.
+        // A renewal replaces the file by another file in this way.
         fs::write(&other, "12").unwrap();
         fs::rename(&other, &file).unwrap();
         let third = look().await;

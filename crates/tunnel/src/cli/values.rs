@@ -1,9 +1,9 @@
-//! What a flag's value may be, where it is more than a word or a number.
+//! Parsers for values of flags that are more than a word or a number.
 
 use std::time::Duration;
 
-/// Rounds closer than this are a flood; those farther apart than this are forgotten in between, as
-/// the daemon forgets the connection.
+/// The time between two rounds: 10 ms to 30 s. Shorter intervals are a flood. With longer
+/// intervals, the daemon could close the control connection, which may be idle for 60 s.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(10), Duration::from_secs(30))
 }
@@ -31,14 +31,14 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Two addresses; what each may be is the configuration's to say.
+/// Two addresses with `=` in between. The decoder of the configuration checks each address.
 pub(super) fn pair(text: &str) -> Result<String, String> {
     let (from, to) = text
         .split_once('=')
         .ok_or("two addresses with `=` in between, like tcp://:10022=tcp://127.0.0.1:22")?;
     for (side, host) in [(from, ":"), (to, "127.0.0.1:")] {
         if !side.contains("://") {
-            // A port alone is meant for this machine.
+            // A port without a host means this machine.
             let host = if side.bytes().all(|b| b.is_ascii_digit()) { host } else { "" };
             return Err(format!("`{side}` needs a scheme in front, like tcp://{host}{side}"));
         }
@@ -46,7 +46,8 @@ pub(super) fn pair(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A certificate cannot be called back but by leaving its authority, so none lasts for ever.
+/// Longest life of a certificate, in years. A certificate cannot be revoked except by replacing its
+/// authority, so no certificate lasts for ever.
 const YEARS_MAX: u8 = 30;
 
 pub(super) fn years(text: &str) -> Result<u8, String> {

@@ -1,4 +1,4 @@
-//! What the daemon follows by itself while it runs: a signal, the configuration's file,
+//! The sources of changes that the daemon watches while it runs: SIGHUP, the configuration file,
 //! certificates.
 
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use ops::Daemon;
 use super::told::RunningDaemon;
 use crate::watch::{self, Seen};
 
-/// Longest pause between attempts at certificates that do not work.
+/// Longest pause between two attempts to load certificates that do not work.
 const RENEW_MAX: Duration = Duration::from_secs(60);
 
-/// By SIGHUP. The outcome is in the log and in the status.
+/// Reloads at each SIGHUP. The log and the status contain the result.
 pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
     loop {
         told.life.reload_asked().await;
@@ -22,7 +22,7 @@ pub(super) async fn reload_when_asked(told: Arc<RunningDaemon>) {
     }
 }
 
-/// Reloads when the configuration's file has changed, if that is wanted.
+/// Reloads when the configuration file has changed, if the key `watch` is set.
 pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf) {
     let look = || Seen::look(vec![file.clone()]);
     let mut seen = look().await;
@@ -30,7 +30,7 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
     loop {
         tokio::time::sleep(watch::LOOK).await;
         let now = look().await;
-        // Twice the same: nobody is in the middle of writing it.
+        // Two equal looks in a row mean that no program is still writing the file.
         if now == last && now != seen {
             seen = now.clone();
             if told.role.common().watch {
@@ -41,7 +41,7 @@ pub(super) async fn watch_configuration(told: Arc<RunningDaemon>, file: PathBuf)
     }
 }
 
-/// Looks for certificates that somebody has put in the place of those that are shown.
+/// Loads certificates again when their files have changed.
 pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
     let mut seen = Seen::look(told.role.certificates()).await;
     let (mut tried, mut reloads, mut pause) = (None, 0, watch::LOOK);
@@ -51,8 +51,8 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
         pause = watch::LOOK;
         let now = Seen::look(told.role.certificates()).await;
         let turn = told.turn.lock().await;
-        // A reload has read them, but perhaps before they were replaced: they are looked at as
-        // ever.
+        // A reload loads the certificates as well, but perhaps before their files were replaced. So
+        // the files are still compared after a reload.
         if std::mem::replace(&mut reloads, *turn) != reloads {
             tried = None;
         }
@@ -64,8 +64,8 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
                 tracing::info!(target: AUDIT, "the certificates have changed; new connections get the new ones");
                 (seen, tried, said) = (now, None, None);
             }
-            // The key may follow its certificate in a moment. Until then it is said once, and where
-            // nothing changes any more it is tried less and less often.
+            // The key file may be replaced a moment after its certificate. The warning appears once
+            // per reason, and the pause between attempts doubles while the files do not change.
             Err(why) => {
                 let why = format!("{why:#}");
                 if said.as_ref() != Some(&why) {

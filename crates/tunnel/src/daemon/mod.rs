@@ -1,5 +1,5 @@
-//! The frame around a running role, the same for server and client: signals, control socket,
-//! systemd, drain and end.
+//! The frame around a running role, which is the same for server and client: signals, control
+//! socket, systemd, drain and end.
 //!
 //! ```text
 //!   catch signals -> bind control socket -> start the role -> READY -> … -> drain -> close -> gone
@@ -29,16 +29,16 @@ use crate::notify;
 use crate::signals::Signals;
 use told::RunningDaemon;
 
-/// What the frame itself must know.
+/// The settings of the frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
-    /// Where to listen for commands.
+    /// The place of the control socket.
     pub(crate) control: Place,
-    /// The file that the role was started with, if there is one.
+    /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
 }
 
-/// Runs a role from start to end. Inside the slow runtime.
+/// Runs a role from start to end. Must run inside the slow runtime.
 pub(crate) async fn run(
     frame: Frame,
     start: impl AsyncFnOnce() -> anyhow::Result<Arc<dyn Role>>,
@@ -60,7 +60,7 @@ async fn live(
     tracing::debug!(path = %socket.path().display(), "control socket");
     let role = tokio::select! {
         started = start() => started?,
-        // Whoever asked for the end while names resolve or ports bind shall have it.
+        // A stop request must also take effect while names resolve or ports bind.
         () = life.reached(Phase::Draining) => {
             tracing::info!("stopped before it had started");
             return Ok(());
@@ -111,13 +111,13 @@ async fn live(
     drain(role.as_ref(), drain_timeout, life).await;
     #[cfg(feature = "otlp")]
     if let Some(push) = push {
-        // The workers still know their figures.
+        // The last push must come before `close`, while the workers still have their figures.
         push.finish().await;
     }
     role.close().await;
     drop(api);
     serving.abort();
-    // Waits until the socket's file is gone.
+    // Waits until the socket file is removed.
     drop(serving.await);
     tracing::info!("stopped");
     Ok(())

@@ -1,4 +1,4 @@
-//! A role that only writes down what it is asked for, in the frame.
+//! Tests of the frame with a role that only records its calls.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,5 +1,5 @@
-//! What the daemon is told while it runs, and what it does then: questions and commands of the
-//! control socket, of the admin API and of signals.
+//! The running daemon as the control socket, the admin API and signals see it: it answers requests
+//! and carries out commands.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture};
 use crate::config_file::ConfigFile;
 use crate::notify;
 
-/// The role's own account, completed with what only the frame knows.
+/// A role, with the state that only the frame has.
 pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Role>,
     pub(super) life: Life,
     file: Option<ConfigFile>,
-    /// One reload at a time; how many were good.
+    /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
-    /// Why the last one changed nothing.
+    /// The error of the last reload, if it failed.
     reload_error: Mutex<Option<String>>,
 }
 
@@ -37,17 +37,17 @@ impl RunningDaemon {
         self.reload_error.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// In one's turn, of which the count of good reloads is the sign.
+    /// Reloads. The caller holds the lock whose content is `turn`.
     async fn reload_now(&self, turn: &mut u64) -> anyhow::Result<Reloaded> {
-        // systemd has been told that we stop, and is not to hear that we are ready again.
+        // systemd already knows that the daemon stops, and must not be told that it is ready again.
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
         notify::reloading();
         let outcome = self.role.reload().await;
-        // Nor that it is ready after that it stops.
+        // A stop may have begun during the reload; then systemd must not be told either.
         if self.life.phase() == Phase::Running {
             notify::ready(&self.role.summary());
         }
-        // Problems of a file are a line each.
+        // Each problem of a file is one line.
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
         if let Ok(reloaded) = &outcome {
             *turn += 1;
@@ -65,14 +65,14 @@ impl RunningDaemon {
     }
 
     async fn amend_now(&self, operations: Vec<Operation>) -> anyhow::Result<Reloaded> {
-        // No other change and no reload comes between the reading and the end.
+        // The lock keeps out other changes and reloads between reading the file and the end.
         let mut turn = self.turn.lock().await;
         let file = self.file.clone().context(shown::NONE)?;
         file.writable()?;
         let asked: Vec<_> = operations.iter().map(ToString::to_string).collect();
         let (before, editor) = (file.read()?, file.clone());
         let text = before.clone();
-        // Of a large file it takes its time.
+        // Editing a large file takes long, so it runs on a blocking thread.
         let edit = move || editor.edit(&text, &operations);
         let after = tokio::task::spawn_blocking(edit).await??;
         self.role.check(after.clone())?;
@@ -92,7 +92,7 @@ impl RunningDaemon {
                 }
                 Ok(reloaded)
             }
-            // What is in force and what is in the file stay one.
+            // The file must agree with the configuration in force, so a failed change is undone.
             Err(why) if is_other => Err(match file.replace(&after, &before) {
                 Ok(()) => {
                     *self.reload_error() = former_error;

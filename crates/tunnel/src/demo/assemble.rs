@@ -1,4 +1,4 @@
-//! The tunnel of the demo: a server and a client, as two machines would run them, from flags.
+//! The tunnel of the demo: a server and a client, configured by flags as on two machines.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -14,18 +14,19 @@ use tls::self_signed;
 
 use super::Assembly;
 
-/// How long the client may take to publish; on loopback it takes milliseconds.
+/// Longest time until the client has published its service. On loopback it takes milliseconds.
 const PUBLISH: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether it has.
+/// Pause between two checks of the service's state.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Starts both on free loopback ports and waits until the origin can be reached.
+/// Starts the server and the client on free loopback ports, and waits until the origin can be
+/// reached.
 pub(crate) async fn assemble(origin: SocketAddr) -> anyhow::Result<Assembly> {
     let folder = std::env::temp_dir().join(format!("tunnel-demo-{}", std::process::id()));
     ops::state::create_private(&folder)?;
     let identity = self_signed(&folder, &["localhost".to_owned()]);
-    // The demo forgets its key with its process.
+    // The key lives only as long as the process.
     drop(std::fs::remove_dir_all(&folder));
     let identity = identity?;
     let token = ops::token()?;
@@ -77,7 +78,7 @@ fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(listener.local_addr()?)
 }
 
-/// Nothing comes from files or the environment.
+/// Sources without files and without environment variables.
 fn sources() -> Sources<'static> {
     Sources { env: &|_: &str| None, read: &|_: &Path| Err("the demo reads no files".to_owned()) }
 }

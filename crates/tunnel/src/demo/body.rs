@@ -1,13 +1,14 @@
-//! The bytes that `/bytes/N` sends and the fetcher expects: every shift, loss or swap shows.
+//! The bytes that `/bytes/N` sends and the fetcher expects. Every shifted, lost or swapped piece is
+//! detected.
 
 use std::sync::LazyLock;
 
-/// Length of the repeated block. A prime, so that no buffer size of the path divides it and bytes
-/// that arrive a buffer too early or late differ.
+/// Length of the repeated block, in bytes. It is a prime, so no buffer size divides it, and bytes
+/// that are shifted by whole buffers differ.
 const BLOCK: usize = 65_521;
 
 static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    // xorshift32 (Marsaglia 2003): no two stretches alike, no dependency.
+    // xorshift32 (Marsaglia 2003): no two parts are alike, and no dependency is needed.
     let mut state = 0x9e37_79b9_u32;
     let mut next = || {
         state ^= state << 13;
@@ -18,14 +19,14 @@ static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
     (0..BLOCK).map(|_| next()).collect()
 });
 
-/// The longest stretch of the body from `offset` that lies in one piece, at most `limit` bytes.
+/// The longest contiguous piece of the body from `offset` on, at most `limit` bytes.
 pub(super) fn piece(offset: u64, limit: u64) -> &'static [u8] {
     let from = usize::try_from(offset % BLOCK as u64).unwrap_or(0);
     let rest = &PATTERN[from..];
     &rest[..usize::try_from(limit).map_or(rest.len(), |limit| limit.min(rest.len()))]
 }
 
-/// Whether `data` is what the body holds at `offset`.
+/// Whether `data` equals the body at `offset`.
 pub(super) fn matches(mut offset: u64, mut data: &[u8]) -> bool {
     while !data.is_empty() {
         let expected = piece(offset, data.len() as u64);

@@ -1,4 +1,5 @@
-//! The visitor of `tunnel demo --once`: asks over plain TCP, checks every byte and takes the time.
+//! The visitor of `tunnel demo --once`: fetches over plain TCP, checks every byte and measures the
+//! time.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,35 +11,36 @@ use tokio::time::timeout;
 
 use super::body;
 
-/// Through a tunnel on this machine an answer begins within milliseconds.
+/// Time limit of each wait. Through a tunnel on this machine, an answer begins within milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A page is small; whatever is larger is not our origin's.
+/// Longest page, in bytes. A larger page is not from the origin of the demo.
 const MAX_PAGE: u64 = 1 << 20;
 
-/// Larger than one TLS record or frame, so that the fetcher is not the bottleneck.
+/// Size of the read buffer, in bytes: larger than one TLS record or frame, so that the fetcher is
+/// not the bottleneck.
 const BUFFER: usize = 256 << 10;
 
-/// A page that arrived.
+/// A fetched page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// `HTTP/1.1 200 OK`.
+    /// The status line: `HTTP/1.1 200 OK`.
     pub(crate) status: String,
-    /// Its text.
+    /// The body as text.
     pub(crate) text: String,
 }
 
 /// A measured download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Figure {
-    /// Of the body.
+    /// Length of the body, in bytes.
     pub(crate) bytes: u64,
-    /// From the request to the last byte.
+    /// Time from the request to the last byte.
     pub(crate) elapsed: Duration,
 }
 
 impl Figure {
-    /// Gigabits (10^9) per second.
+    /// The throughput in gigabits (10^9 bits) per second.
     pub(crate) fn gigabits(&self) -> f64 {
         self.bytes as f64 * 8.0 / 1e9 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -58,7 +60,7 @@ pub(crate) async fn page(address: SocketAddr, path: &str) -> anyhow::Result<Page
     Ok(Page { status: answer.status, text: String::from_utf8_lossy(&text).into_owned() })
 }
 
-/// Downloads `bytes` bytes from the origin's `/bytes/N` and compares every one.
+/// Downloads `bytes` bytes from the origin's `/bytes/N` and compares each byte.
 pub(crate) async fn download(address: SocketAddr, bytes: u64) -> anyhow::Result<Figure> {
     let started = Instant::now();
     let mut answer = ask(address, &format!("/bytes/{bytes}")).await?;
@@ -82,7 +84,7 @@ struct Answer {
     stream: TcpStream,
     status: String,
     length: u64,
-    /// What of the body came with the head.
+    /// The first bytes of the body, which arrived with the head.
     early: Vec<u8>,
 }
 

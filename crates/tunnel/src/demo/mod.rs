@@ -19,16 +19,18 @@ use crate::signals::Signals;
 
 pub(crate) use assemble::assemble;
 
-/// What `--once` downloads: long enough to leave slow start behind, short enough for a slow build.
+/// Size of the download of `--once`, in bytes: long enough to leave slow start, and short enough
+/// for a slow build.
 const DOWNLOAD: u64 = 256 << 20;
 
-/// The tunnel in the middle of the demo.
+/// The tunnel of the demo.
 pub(crate) struct Assembly {
     /// The server's public port that leads to the origin.
     pub(crate) public: SocketAddr,
-    /// Where the client reached the server, for the picture: `tls://127.0.0.1:40000`.
+    /// The server's address as the client dials it, for the printed picture:
+    /// `tls://127.0.0.1:40000`.
     pub(crate) server: String,
-    /// What runs, in the order in which it is to be closed: the client first.
+    /// The running roles, in the order in which they must be closed: the client first.
     pub(crate) roles: Vec<Arc<dyn Role>>,
 }
 
@@ -38,8 +40,8 @@ impl fmt::Debug for Assembly {
     }
 }
 
-/// Runs the demo: `assemble` makes the tunnel for the origin at the address it is given. Ends after
-/// one fetch, else with the first signal. Inside the slow runtime.
+/// Runs the demo. `assemble` makes a tunnel to the origin at the given address. With `once`, the
+/// demo ends after one fetch, else at the first signal. Must run inside the slow runtime.
 pub(crate) async fn demo(
     once: bool,
     assemble: impl AsyncFnOnce(SocketAddr) -> anyhow::Result<Assembly>,
@@ -48,8 +50,8 @@ pub(crate) async fn demo(
     let signals = Signals::catch()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
-    // Both end with the demo. The origin has a thread of its own beside that of the visitor, or
-    // these two would be the slowest part of the way.
+    // The origin and the signal task end with this function. The origin has its own thread: with
+    // the visitor on the same thread, these two would be the slowest part of the path.
     let (demo, end) = oneshot::channel();
     thread::Builder::new().name("demo-origin".to_owned()).spawn(move || serve(listener, end))?;
     let mut tasks = JoinSet::new();
@@ -68,7 +70,7 @@ pub(crate) async fn demo(
     outcome
 }
 
-/// The origin, until the demo has ended.
+/// Runs the origin until the demo ends.
 fn serve(listener: TcpListener, end: oneshot::Receiver<()>) {
     let serve = || -> io::Result<()> {
         listener.set_nonblocking(true)?;
@@ -127,7 +129,7 @@ mod tests {
 
     #[tokio::test]
     async fn once_fetches_from_the_public_address_and_ends() {
-        // No tunnel in between: the assembly publishes the origin itself.
+        // There is no tunnel here: the assembly publishes the origin itself.
         let assemble = async |origin| {
             Ok(Assembly { public: origin, server: "none".into(), roles: Vec::new() })
         };

@@ -1,5 +1,6 @@
-//! The little web server behind the demo: HTTP/1.1 (RFC 9112) as far as browsers, curl and wrk need
-//! it. `/` is a page, `/bytes/N` streams N bytes. Everything a visitor can make it hold is bounded.
+//! The small web server of the demo: the parts of HTTP/1.1 (RFC 9112) that browsers, curl and wrk
+//! need. `/` is a page, and `/bytes/N` streams N bytes. All memory that a visitor can make it use
+//! is bounded.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use tokio::time::{sleep, timeout};
 
 use super::body;
 
-/// Visitors at a time; more wait in the accept queue.
+/// Most visitors at a time. Other visitors wait in the accept queue.
 const VISITORS: usize = 1024;
 
-/// A browser's request head is about 1 KiB.
+/// Longest request head, in bytes. The head of a browser's request has about 1 KiB.
 const MAX_HEAD: usize = 8 << 10;
 
-/// Headers that one request may have.
+/// Most header fields of a request.
 const MAX_HEADERS: usize = 100;
 
-/// A kept-alive visitor without a request, or one who takes no byte, goes after this.
+/// Longest wait for the next request, and longest wait while a visitor reads no byte.
 const IDLE: Duration = Duration::from_secs(60);
 
 const PAGE: &str = include_str!("page.html");
@@ -32,18 +33,18 @@ pub(crate) async fn serve(listener: TcpListener) {
     let places = Arc::new(Semaphore::new(VISITORS));
     let mut visitors = JoinSet::new();
     loop {
-        // Never closed, so always `Ok`.
+        // The semaphore is never closed, so the result is always `Ok`.
         let place = Arc::clone(&places).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
                 visitors.spawn(async move {
                     let _place = place;
-                    // A visitor who leaves early is nothing to tell about.
+                    // An early disconnect of a visitor is not worth a log line.
                     drop(converse(stream).await);
                 });
             }
             Err(e) => {
-                // Out of descriptors: one will be free again.
+                // The usual cause is a full descriptor table; a descriptor becomes free again.
                 tracing::warn!(error = %e, "demo origin");
                 sleep(Duration::from_millis(100)).await;
             }
@@ -69,14 +70,15 @@ async fn converse(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads until a whole head is there and returns its length; `None` at the end of the stream.
+/// Reads until the buffer holds a whole head, and returns its length in bytes. `None` at the end of
+/// the stream.
 async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<Option<usize>> {
     loop {
         if let Some(end) = buffer.windows(4).position(|w| w == b"\r\n\r\n") {
             return Ok(Some(end + 4));
         }
         if buffer.len() >= MAX_HEAD {
-            // Answered as a bad request.
+            // The parser answers it as a bad request.
             return Ok(Some(buffer.len()));
         }
         let mut chunk = [0; 2048];
@@ -90,9 +92,9 @@ async fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> io::Result<O
 #[derive(Debug, PartialEq, Eq)]
 struct Request {
     answer: Answer,
-    /// Without a body (HEAD).
+    /// Whether the answer has no body (HEAD).
     head_only: bool,
-    /// The connection stays.
+    /// Whether the connection stays open.
     keep: bool,
 }
 
@@ -135,7 +137,7 @@ fn parse(head: &[u8]) -> Request {
                 keep = true;
             }
         }
-        // A body that we do not read must not be taken for the next request.
+        // The origin does not read bodies, and must not take a body for the next request.
         let body = name.eq_ignore_ascii_case("content-length") && value != "0";
         if body || name.eq_ignore_ascii_case("transfer-encoding") {
             return Request { answer: Answer::NotAllowed, head_only: false, keep: false };

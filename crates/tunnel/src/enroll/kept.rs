@@ -1,5 +1,5 @@
-//! Clients that were enrolled, as the server keeps them: a file each in `clients/` of the state
-//! directory, in the form of an entry under `clients` of its configuration.
+//! The enrolled clients of a server: one file per client in `clients/` of the state directory, in
+//! the form of an entry under `clients` of the server's configuration.
 
 use std::fs;
 use std::io;
@@ -17,14 +17,14 @@ use zeroize::Zeroizing;
 use super::quoted;
 use crate::input;
 
-/// Begins the warning of a server without clients.
+/// The beginning of the warning about a server without clients.
 pub(crate) const NOBODY: &str = "nobody can connect yet";
 
 const FOLDER: &str = "clients";
 
 const SUFFIX: &str = ".yaml";
 
-/// The folder.
+/// The folder of the enrolled clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept(PathBuf);
 
@@ -37,7 +37,10 @@ impl Kept {
         self.0.join(format!("{name}{SUFFIX}"))
     }
 
-    /// Adds all of them to what the configuration says. A name is in one of the two places.
+    /// Adds all enrolled clients to the configuration. A name may not be in both places.
+    ///
+    /// # Errors
+    /// All problems of the files, and the names that are in both places.
     pub(crate) fn join(&self, to: &mut Loaded<ServerConfig>) -> Result<(), WrongConfig> {
         let mut problems = Vec::new();
         for path in self.files()? {
@@ -71,7 +74,7 @@ impl Kept {
         if problems.is_empty() { Ok(()) } else { Err(WrongConfig(problems)) }
     }
 
-    /// Whether there is any.
+    /// Whether no client is enrolled.
     pub(crate) fn is_empty(&self) -> Result<bool, WrongConfig> {
         Ok(self.files()?.is_empty())
     }
@@ -98,7 +101,7 @@ impl Enrolled for Kept {
 
     fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig> {
         let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
-        // Any hash will do.
+        // Any hash works for this check.
         let nothing = StoredCredential { stored_key: [0; 32], server_key: [0; 32] };
         let text = entry(order, &nothing.text());
         let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
@@ -118,7 +121,8 @@ impl Enrolled for Kept {
     ) -> anyhow::Result<ClientGrant> {
         let name = Name::new(&order.name)?;
         let text = entry(order, &credential.text());
-        // Its rights were looked at when the code was made; it must be readable after a restart.
+        // The rights were checked when the code was made. This parse ensures that the file is
+        // readable after a restart.
         let grant = parse(&self.file(&name), &text, public_bind)?.config;
         create_private(&self.0)?;
         write_private(&self.0, &format!("{name}{SUFFIX}"), text.as_bytes())?;

@@ -1,5 +1,5 @@
-//! `tunnel enroll`: a new client comes in by a one-time code instead of a configuration that
-//! somebody copies.
+//! `tunnel enroll`: a new client logs in with a one-time code, and nobody has to copy a
+//! configuration.
 //!
 //! ```text
 //!   server                                        the other machine
@@ -10,7 +10,8 @@
 //!   in state_dir/clients/home.yaml    the same one)    and starts
 //! ```
 //!
-//! `kept` is what the server keeps, `redeem` the client's part; the code itself is in `ops::enrol`.
+//! `kept` stores the clients of the server, and `redeem` is the client's side. The code itself is
+//! in `ops::enrol`.
 
 mod kept;
 mod redeem;
@@ -18,8 +19,8 @@ mod redeem;
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::redeem;
 
-/// A text as one of YAML: a string of JSON is that, too. What the configuration would expand from
-/// the environment stays as it is.
+/// A text as a quoted YAML scalar, written as a JSON string, which YAML accepts. `${` is escaped,
+/// so that the configuration does not expand environment variables.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text.replace("${", "$${")).to_string()
 }

@@ -1,4 +1,4 @@
-//! The client's part: a code becomes a configuration file.
+//! The client's side: exchanges a code for a configuration file.
 
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
@@ -23,15 +23,16 @@ use crate::input::with_sources;
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
 
-/// Where the configuration goes unless a flag says otherwise.
+/// The default path of the configuration.
 const FILE: &str = "client.yaml";
 
-/// Longer than any code, in bytes.
+/// Most bytes that are read of a code; longer than any code.
 const LINE_MAX: u64 = 16 << 10;
 
-/// Gives the code to the server, writes what it got for it to the file of `--config`, and returns
-/// the arguments of a client that was always started with that file. A file of the same client that
-/// is there already is taken as it is, so that the whole command may be run again.
+/// Sends the code to the server, writes the new configuration to the file of `--config`, and
+/// returns the arguments of a client that starts with that file. If the file already exists and
+/// belongs to the same client, it is used and the code is not sent. So the whole command may be run
+/// again.
 pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs> {
     let line = if code == "-" { Some(first_line()?) } else { None };
     let code = line.as_deref().unwrap_or(code);
@@ -40,7 +41,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
         code.urls.clone_from(&args.server);
     }
     let path = args.daemon.config.clone().unwrap_or_else(|| FILE.into());
-    // One without a word in it is what somebody left who lost patience.
+    // An empty file comes from an enrolment that was interrupted.
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
         is_of(&path, &code.name)?;
         let at = path.display();
@@ -50,21 +51,21 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
         ));
         return Ok(start_with(args, path));
     }
-    // What is wrong with the other flags is told before the code is spent.
+    // Problems of the other flags are reported before the code is used.
     let ways = ways(&code, args)?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
     let place = Reserved::new(&path)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
-    // Over a way without TLS nothing was learnt about certificates.
+    // A path without TLS has shown no certificate, so the pin of the code is kept.
     let pin = code.pin.as_deref().filter(|_| ways[won].is_pinned || !ways[won].has_tls);
     place.fill(&file(&code, pin, token.reveal(), args))?;
     term::err(format_args!("client `{name}` is enrolled; its configuration is {}", path.display()));
     Ok(start_with(args, path))
 }
 
-/// Of standard input: what is an argument may be read by everybody on this machine.
+/// The first line of standard input. An argument could be read by every user of this machine.
 fn first_line() -> anyhow::Result<String> {
     let mut line = String::new();
     io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
@@ -76,7 +77,7 @@ fn has_flags(args: &ClientArgs) -> bool {
     args.connections.is_some() || lists.iter().any(|list| !list.is_empty())
 }
 
-/// Is the file there that of this client?
+/// Checks that the existing file belongs to this client.
 fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
     let other = match load::file(path)? {
         Either::Client(loaded) if loaded.config.name == name => return Ok(()),
@@ -94,13 +95,13 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
 fn start_with(args: &ClientArgs, path: PathBuf) -> ClientArgs {
     let mut args = args.clone();
     args.daemon.config = Some(path);
-    // They stand in the file.
+    // These settings are in the file.
     (args.enroll, args.connections) = (None, None);
     (args.server, args.publish, args.forward) = Default::default();
     args
 }
 
-/// A way to the server, and what its certificate is compared with there.
+/// A path to the server, and how its certificate is verified.
 #[derive(Debug)]
 struct Candidate {
     way: Way,
@@ -108,9 +109,10 @@ struct Candidate {
     has_tls: bool,
 }
 
-/// All ways, the best first. A certificate that the system trusts is better than a pin, which may
-/// not survive its renewal: whoever has such a certificate and not the code learns nothing and is
-/// found out. A way without TLS comes last.
+/// All paths, the best first. A certificate that the system trusts is better than a pin, because a
+/// pin may become invalid when the certificate is renewed. This is safe: an attacker with such a
+/// certificate and without the code learns nothing and is detected. If the server's certificate is
+/// self-signed, the pin comes first. A path without TLS comes last.
 fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
     let mut kinds = vec![None];
     kinds.extend(code.pin.as_deref().map(Some));
@@ -122,18 +124,18 @@ fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
         let config = checked(code, args, pin)?;
         for path in &config.servers {
             let (has_tls, is_pinned) = (path.endpoint.scheme.tls, pin.is_some());
-            // Once is enough where there is no certificate.
+            // A path without TLS has no certificate, so it is needed only once.
             if !has_tls && is_pinned {
                 continue;
             }
             match Way::new(path, &config.common) {
                 Ok(way) => found.push(Candidate { way, is_pinned, has_tls }),
-                // A system without authorities, mostly; the pin needs none.
+                // The usual cause is a system without authorities. The pin needs none.
                 Err(why) => failed = Some(why),
             }
         }
     }
-    // Keeps the order otherwise.
+    // The sort is stable, so the order stays otherwise.
     found.sort_by_key(|candidate| !candidate.has_tls);
     match failed {
         Some(why) if found.is_empty() => Err(why),
@@ -141,10 +143,10 @@ fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
     }
 }
 
-/// All flags as those of a client that has its token.
+/// Checks all flags as the flags of a client with a token.
 fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<ClientConfig> {
     let flags = ClientFlags {
-        // Whoever made the code has no say over what is looked up in the environment here.
+        // The author of the code must not read environment variables of this machine.
         server: code.urls.iter().map(|url| url.replace("${", "$${")).collect(),
         name: Some(code.name.replace("${", "$${")),
         token: Some(Secret::new(code.secret.clone())),
@@ -159,7 +161,8 @@ fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<
     Ok(with_sources(Path::new(""), load).map_err(WrongConfig::from)?.config)
 }
 
-/// The first way that leads to the server gives the token. Says which it was.
+/// Gets the token over the first path that reaches the server. Returns the token and the index of
+/// the path.
 async fn exchange(
     ways: &[Candidate],
     name: &Name,
@@ -187,7 +190,7 @@ async fn exchange(
             }
             DialError::Greet(GreetError::Greeting(_)) | DialError::Carrier(_) => {}
         }
-        // The way that ought to have led there is the one to tell of.
+        // The error of the first path is reported, because the first path is the preferred path.
         failed.get_or_insert((path.url, error));
     }
     let (url, error) = failed.context("the code names no server")?;
@@ -207,7 +210,7 @@ fn advice(refusal: Refusal) -> String {
     }
 }
 
-/// The configuration: everything that the client needs and was given.
+/// The text of the configuration, with all settings of the client.
 fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroizing<String> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
@@ -229,7 +232,7 @@ fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroi
             let _ = writeln!(text, "{key}:");
         }
         for (from, to) in pairs.iter().filter_map(|pair| pair.split_once('=')) {
-            // As on the command line, where the environment counts as well.
+            // Environment variables are expanded, as on the command line.
             let [from, to] = [from, to].map(|text| serde_json::Value::from(text).to_string());
             let _ = writeln!(text, "  - {{ {left}: {from}, target: {to} }}");
         }
@@ -241,8 +244,8 @@ fn has_tls(url: &str) -> bool {
     url.parse::<Endpoint>().is_ok_and(|endpoint| endpoint.scheme.tls)
 }
 
-/// A file that is there for us to fill, and goes if we do not: the code must not be spent before we
-/// know that its fruit can be kept.
+/// A reserved file, which is removed on drop unless it was filled. The code must not be used before
+/// it is certain that the result can be written.
 #[derive(Debug)]
 struct Reserved<'a> {
     path: &'a Path,
@@ -308,11 +311,11 @@ mod tests {
         }
     }
 
-    /// Else a code from anywhere would send what stands there to whoever made it.
+    /// Otherwise a code could send values of environment variables to its author.
     #[test]
     fn a_code_reads_nothing_of_the_environment() {
         let args = ClientArgs::default();
-        // Cargo sets it.
+        // Cargo sets this variable.
         for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
             assert!(checked(&code(url), &args, None).is_err(), "{url}");
             assert!(file(&code(url), None, "t", &args).contains("$${CARGO_PKG_NAME}"));

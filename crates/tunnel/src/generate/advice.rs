@@ -1,5 +1,5 @@
-//! What `generate certs` says when it is done: which file is what, and the lines of both
-//! configurations, to be pasted as they are.
+//! The text that `generate certs` prints at its end: a list of the files, and the lines for both
+//! configurations, ready to paste.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn list(folder: &Path, made: &Made) -> Vec<String> {
         rows.push(vec![path.display().to_string(), what]);
     };
     let until = |day: &str| {
-        // Perhaps sooner than was asked for.
+        // The certificate ends with its authority, perhaps sooner than ordered.
         let why = if day == made.ends { ", when its authority ends" } else { "" };
         format!("until {day}{why}")
     };
@@ -59,13 +59,13 @@ fn server(made: &Made) -> Vec<String> {
         lines.push(format!("\nIn the file of the server, with {beside} beside it:\n"));
         lines.push("tls: { cert: server.crt, key: server.key, client_ca: ca.crt }".to_owned());
     } else if made.authority.is_some() {
-        // Its own certificate comes from elsewhere.
+        // The server's own certificate comes from elsewhere.
         lines.push("\nIn the file of the server, with ca.crt beside it:\n".to_owned());
         lines.push("tls: { client_ca: ca.crt }".to_owned());
     } else {
         lines.push("\nIn the file of the server, under `clients`:\n".to_owned());
     }
-    // The other clients of an authority that was there before have an entry already.
+    // If the authority existed before, the server's file already has a `clients` key.
     if !made.clients.is_empty() && (made.server.is_some() || made.authority.is_some()) {
         lines.push("clients:".to_owned());
     }
@@ -80,7 +80,7 @@ fn server(made: &Made) -> Vec<String> {
 fn client(made: &Made, name: &str) -> Vec<String> {
     let files = format!("{name}.crt and {name}.key");
     let identity = format!("cert: \"{name}.crt\", key: \"{name}.key\"");
-    // Of an authority made for clients alone the server has no certificate.
+    // An authority that was made for clients alone has not signed the server's certificate.
     let (files, tls) = if made.server.is_none() && made.authority.is_some() {
         (files, identity)
     } else {
@@ -94,7 +94,7 @@ fn client(made: &Made, name: &str) -> Vec<String> {
     lines
 }
 
-/// The server as the first of its names that can be dialled; one with an asterisk cannot.
+/// The first name of the server that can be dialled. A name with an asterisk cannot.
 fn dialled(made: &Made) -> Option<String> {
     let (names, _) = made.server.as_ref()?;
     names.iter().find_map(|name| match name {

@@ -1,7 +1,8 @@
-//! Certificates for both ends: an authority, a server's, and one for each client.
+//! Certificates for both sides: an authority, a server certificate, and a certificate for each
+//! client.
 //!
-//! An authority that is in the folder already issues what is asked for now; so clients are added
-//! one by one, on the machine that keeps `ca.key`.
+//! If the folder already has an authority, that authority issues the certificates. So clients can
+//! be added later, on the machine that keeps `ca.key`.
 
 use std::path::Path;
 
@@ -12,42 +13,44 @@ use tls::{Authority, HostName, Issued};
 use super::advice;
 use super::folder::{self, File};
 
-/// Files of the authority and of the server; clients have their own names.
+/// Names of the files of the authority and of the server. The files of a client have the client's
+/// name.
 pub(super) const CA: &str = "ca";
 pub(super) const SERVER: &str = "server";
 
-/// The client of a new authority when none is named; as in `tunnel server` without a file.
+/// The client of a new authority if no client is named, as in `tunnel server` without a file.
 const FIRST_CLIENT: &str = "home";
 
-/// A chain has to fit a handshake, of which peers take some 64 KiB.
+/// Most names in one certificate and most clients at once. A chain must fit into a handshake, and
+/// peers accept about 64 KiB.
 const NAMES_MAX: usize = 100;
 
-/// What to make.
+/// The certificates to make.
 #[derive(Debug)]
 pub(crate) struct Order<'a> {
-    /// Names and addresses of a server; none: no server's certificate.
+    /// Names and addresses of the server. If empty, no server certificate is made.
     pub(crate) server: &'a [HostName],
     /// Names of clients.
     pub(crate) clients: &'a [String],
-    /// How long server and clients may use theirs.
+    /// Life of the server and client certificates, in years.
     pub(crate) years: u8,
-    /// Where.
+    /// The output folder.
     pub(crate) folder: &'a Path,
 }
 
-/// What was made.
+/// The certificates that were made.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// If it is new.
+    /// The authority, if it is new.
     pub(super) authority: Option<Issued>,
-    /// The authority's last day.
+    /// The last day of the authority.
     pub(super) ends: String,
     pub(super) server: Option<(Vec<HostName>, Issued)>,
     pub(super) clients: Vec<(String, Issued)>,
 }
 
-/// Makes what is ordered and returns what to tell: the files, and the lines of the configuration.
-/// Nothing is written when a file exists already.
+/// Makes the ordered certificates. Returns the text for the user: the list of files and the lines
+/// for the configuration. If one of the files exists, nothing is written.
 pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     let folder = order.folder;
     let known = known_authority(folder)?;
@@ -83,7 +86,7 @@ pub(crate) fn certs(order: &Order<'_>) -> anyhow::Result<String> {
     Ok(advice::text(folder, &made))
 }
 
-/// The authority of this folder, if it has one.
+/// The authority in this folder, if there is one.
 fn known_authority(folder: &Path) -> anyhow::Result<Option<Authority>> {
     let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
     let (missing, there) = match (folder::exists(&certificate)?, folder::exists(&key)?) {
@@ -104,7 +107,7 @@ fn check(order: &Order<'_>, clients: &[&str]) -> anyhow::Result<()> {
     ensure!(most <= NAMES_MAX, "{most} names at once; at most {NAMES_MAX}");
     for (n, name) in clients.iter().enumerate() {
         Name::new(name).with_context(|| format!("client `{name}`"))?;
-        // Its files would be those of the authority or the server.
+        // The client's files would have the names of the authority's or the server's files.
         let taken = [CA, SERVER].iter().any(|taken| name.eq_ignore_ascii_case(taken));
         ensure!(!taken, "client `{name}`: its files would be those of the {name}; choose another");
         ensure!(!clients[..n].contains(name), "client `{name}` is named twice");

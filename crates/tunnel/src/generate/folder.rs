@@ -1,4 +1,4 @@
-//! The folder that generated files go to: all of them or none, and never over what is there.
+//! Writes generated files to a folder: all of them or none, and never over an existing file.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use ops::state::create_private;
 use tls::Issued;
 
-/// A file to be.
+/// A file to write.
 #[derive(Debug)]
 pub(super) struct File<'a> {
     name: String,
@@ -18,7 +18,7 @@ pub(super) struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// `NAME.key`, which only the owner reads, and `NAME.crt`.
+    /// The files `NAME.key`, which only the owner may read, and `NAME.crt`.
     pub(super) fn pair(name: &str, issued: &'a Issued) -> [Self; 2] {
         [
             File { name: format!("{name}.key"), text: &issued.key, mode: 0o600 },
@@ -27,7 +27,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// Whether something has this name; a link that leads nowhere counts.
+/// Whether the path exists. A symbolic link without a target counts.
 pub(super) fn exists(path: &Path) -> anyhow::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -36,7 +36,7 @@ pub(super) fn exists(path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Writes them all. On an error those already written are removed again.
+/// Writes all files. If a write fails, the files that were already written are removed.
 pub(super) fn write(folder: &Path, files: &[File<'_>]) -> anyhow::Result<()> {
     let mut taken = Vec::new();
     for file in files {
@@ -58,7 +58,7 @@ pub(super) fn write(folder: &Path, files: &[File<'_>]) -> anyhow::Result<()> {
         let path = folder.join(&file.name);
         if let Err(e) = write_one(&path, file) {
             for path in written {
-                // The first error is the one to tell.
+                // The first error is reported, so this error is ignored.
                 drop(fs::remove_file(path));
             }
             return Err(e).with_context(|| path.display().to_string());
@@ -69,7 +69,7 @@ pub(super) fn write(folder: &Path, files: &[File<'_>]) -> anyhow::Result<()> {
 }
 
 fn write_one(path: &Path, file: &File<'_>) -> io::Result<()> {
-    // New, whatever happened since it was looked for.
+    // `create_new` refuses a file that appeared after the check.
     let mut new = OpenOptions::new().write(true).create_new(true).mode(file.mode).open(path)?;
     let done = new.write_all(file.text.as_bytes()).and_then(|()| new.sync_all());
     if done.is_err() {

@@ -1,7 +1,7 @@
-//! `tunnel generate`: what one needs before the first start.
+//! `tunnel generate`: files and tokens that are needed before the first start.
 //!
-//! `certs` decides what to make, `folder` writes it and never over what is there, `advice` says
-//! what goes where.
+//! `certs` makes certificates, `folder` writes them and never overwrites a file, `advice` explains
+//! the files, and `token` hashes tokens.
 
 mod advice;
 mod certs;

@@ -1,4 +1,4 @@
-//! A token for a client to log in with.
+//! The hash of a token with which a client logs in.
 
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::path::Path;
@@ -13,7 +13,8 @@ use crate::material;
 /// Longer than any token, in bytes.
 const LINE_MAX: u64 = 4096;
 
-/// What a server may keep of the token in `file`, or in the first line of standard input.
+/// The stored form of a token, which a server can keep instead of the token. The token comes from
+/// `file`, or from the first line of standard input.
 pub(crate) fn hash(file: Option<&Path>) -> anyhow::Result<Zeroizing<String>> {
     let text = match file {
         Some(file) => material::read_token(file).with_context(|| file.display().to_string())?,

@@ -1,4 +1,4 @@
-//! Addresses other than a port on every IPv4 address.
+//! Addresses other than one port on all IPv4 addresses.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv6Addr, TcpStream};

@@ -1,4 +1,4 @@
-//! The admin API as its users ask it: curl, and a server that is not there.
+//! The admin API as users call it with curl, and a daemon of a client whose server is missing.
 
 use std::collections::HashMap;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! `auth.http`: another program says which clients there are. One of ours that can be told what to
-//! say, and nginx with TLS.
+//! `auth.http`: another program decides which clients exist. The program is a test server with
+//! configurable answers, or nginx with TLS.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,4 +1,5 @@
-//! Certificates on both sides: who is let in, and what both sides read when one is not.
+//! Certificates on both sides: which clients are accepted, and the messages of both sides after a
+//! refusal.
 
 use std::fs;
 use std::path::Path;

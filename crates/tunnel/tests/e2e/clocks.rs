@@ -1,4 +1,4 @@
-//! The wall clocks of both machines jump; nothing of a tunnel may live by them.
+//! The wall clocks of both machines jump. No part of a tunnel may depend on them.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! `/api/v1/config`: a configuration changed over the admin API counts at once, and its file is the
-//! one that its owner wrote but for what was changed.
+//! `/api/v1/config`: a change over the admin API takes effect immediately, and the rest of the file
+//! stays as its owner wrote it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

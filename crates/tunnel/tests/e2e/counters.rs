@@ -1,4 +1,4 @@
-//! What `tunnel status` counts, and `tunnel log` shows.
+//! The counters of `tunnel status`, and the output of `tunnel log`.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! `tunnel enroll`: a new client comes in by a one-time code.
+//! `tunnel enroll`: a new client logs in with a one-time code.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,4 @@
-//! What a person reads when something is wrong: one line on each side that says what, where and
-//! what to do.
+//! Error messages for users: each side shows one line with the problem, the place and the remedy.
 
 use std::fs;
 use std::net::TcpListener;

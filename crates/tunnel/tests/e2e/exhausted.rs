@@ -1,5 +1,5 @@
-//! Descriptors run out: whoever is there goes on, whoever comes waits or hears why not, links and
-//! commands work all the while, and nobody spins.
+//! The descriptor table is full. Existing streams continue, and new visitors wait or get an error.
+//! Links and commands work meanwhile, and no loop spins.
 
 use std::ffi::OsString;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,6 @@
-//! Two paths to one server, `tls://` preferred: when that one is blocked, `wss://` carries on. That
-//! the preferred one is taken back is `link/tests/link/paths.rs`, in virtual time.
+//! Two paths to one server, with `tls://` preferred: while `tls://` is blocked, `wss://` carries
+//! the streams. The return to the preferred path is tested in virtual time in
+//! `link/tests/link/paths.rs`.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

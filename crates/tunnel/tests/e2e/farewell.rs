@@ -1,5 +1,5 @@
-//! SIGTERM, to either side: nobody new is let in, whoever is inside may finish, and the deadline
-//! ends those who do not.
+//! SIGTERM to either side: no new visitor is accepted, existing streams may finish, and the
+//! deadline ends the remaining streams.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Floods from a client that has logged in: cut off with a code or answered in bounded number, in
-//! bounded memory, and no other client notices.
+//! Floods from a client that has logged in. The server ends them with a code or limits its answers,
+//! its memory stays bounded, and other clients are not affected.
 
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};

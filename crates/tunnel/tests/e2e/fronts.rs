@@ -1,5 +1,5 @@
-//! The examples for Apache and Caddy, in front of a real server; and what all fronts have in
-//! common.
+//! The examples for Apache and Caddy in front of a real server, and the common behaviour of all
+//! reverse proxies.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! The stage of these tests is that of `testkit`, which chaos and soak share; here is only what
-//! knows the binary under test.
+//! The part of the helpers that knows the binary under test. All other helpers are in `testkit`,
+//! which the chaos and soak tests share.
 
 use std::process::Command;
 

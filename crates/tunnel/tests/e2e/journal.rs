@@ -1,5 +1,5 @@
-//! The log in systemd's journal: a real journald, whose `/run` is a folder of the test, and into
-//! which the daemons look through a mount namespace of their own.
+//! The log in systemd's journal. A real journald runs with a `/run` in the test's folder, and the
+//! daemons see that `/run` through a mount namespace.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The log as a file: it is private, it is turned, another program may turn it, and a file that
-//! cannot be had is told at the start.
+//! The log as a file: its mode, its rotation by the daemon or by another program, and the error at
+//! the start if the file cannot be opened.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,8 +1,9 @@
-//! End to end: the built binary as processes of its own, with software nobody here wrote on both
-//! sides. Each test has its own folder, ports and processes; what a process printed is shown when
-//! its test fails. Waiting is for a condition, with a deadline of at least five times the need.
+//! End-to-end tests: the built binary runs in separate processes, with third-party software on both
+//! sides. Each test has its own folder, ports and processes. If a test fails, the output of its
+//! processes is shown. A test waits for a condition, with a deadline of at least five times the
+//! expected time.
 //!
-//! `harness` is the stage, every other module one theme.
+//! `harness` contains the helpers, and every other module covers one topic.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,

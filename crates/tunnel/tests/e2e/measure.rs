@@ -1,5 +1,5 @@
-//! `tunnel ping` and `tunnel speedtest` against daemons that run: figures, the limit that was hit,
-//! and one clear line where nothing can be measured.
+//! `tunnel ping` and `tunnel speedtest` against running daemons: figures, the limit that was
+//! reached, and one clear line if nothing can be measured.
 
 use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! Many streams of different kinds at a time, while what carries them dies.
+//! Many streams of different kinds at the same time, while their carriers are killed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};

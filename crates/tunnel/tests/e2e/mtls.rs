@@ -1,6 +1,6 @@
-//! Certificates on both sides as `tunnel generate certs` makes them, and every way in which one is
-//! refused: a line on each side that says what, where and what to do. Clocks are right; it is the
-//! certificates whose dates are wrong.
+//! Certificates on both sides as `tunnel generate certs` makes them, and every refusal of a
+//! certificate: each side logs one line with the problem, the place and the remedy. The clocks are
+//! right, and the dates of the certificates are wrong.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Names of targets, some of which no name server answers for.
+//! Host names of targets, including names for which no name server answers.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,5 @@
-//! A client made by hand: it logs in like any other and then sends what it likes.
+//! A client that the tests control: it logs in like any other client and then sends arbitrary
+//! frames.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -1,5 +1,5 @@
-//! `quic://` alone: what UDP paths do, and what a server that was killed owes its clients. What all
-//! transports promise is told where it is told for all.
+//! Behaviour of `quic://` alone: properties of UDP paths, and the obligations of a killed server to
+//! its clients. Promises of all transports are tested with all transports elsewhere.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Traffic of software nobody here wrote, through services and forwards.
+//! Traffic of third-party software through services and forwards.
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! `tunnel reload` and SIGHUP: clients of a server come, change and go, and whom it does not
-//! concern notices nothing.
+//! `tunnel reload` and SIGHUP on a server: clients are added, changed and removed, and other
+//! clients are not affected.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

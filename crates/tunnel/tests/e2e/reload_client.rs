@@ -1,5 +1,5 @@
-//! `tunnel reload` of a client: services and forwards come, change and go; links are made anew
-//! where they have to be, and no stream notices.
+//! `tunnel reload` of a client: services and forwards are added, changed and removed. Links are
+//! made anew where necessary, and no stream is affected.
 
 use std::fs;
 use std::net::TcpStream;

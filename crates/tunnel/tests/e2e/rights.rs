@@ -1,5 +1,5 @@
-//! Who a client is and how much it may have: hashed tokens, limits of ports and of new streams, the
-//! prefix of names.
+//! Identity and rights of a client: hashed tokens, limits of ports and of new streams, the prefix
+//! of names.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,5 +1,5 @@
-//! Secrets stay where they belong: in no log at any level, no command line, no status, no core
-//! file, and in files that only their owner reads.
+//! Secrets do not leak: they are in no log at any level, no command line, no status and no core
+//! file. Files with secrets are readable only by their owner.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Sessions of several links, and several processes that claim one name.
+//! Sessions with several links, and several processes that log in with the same name.
 
 use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};

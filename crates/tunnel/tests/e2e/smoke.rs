@@ -1,6 +1,5 @@
-//! The least that a binary has to do. `cargo xtask test static` runs these cases with the file that
-//! users get: another C library, another allocator and another link than the binary of the other
-//! cases.
+//! The minimum that a binary must do. `cargo xtask test static` runs these cases with the released
+//! binary, which has another C library, allocator and link than the binary of the other cases.
 
 use std::fs::{self, File};
 use std::net::Shutdown;

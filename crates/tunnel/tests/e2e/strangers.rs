@@ -1,4 +1,5 @@
-//! `allow_any_client`: clients that nobody knows come in, and a name is its own for whoever has it.
+//! `allow_any_client`: unknown clients are accepted, and a name belongs to the first of them while
+//! it is connected.
 
 use testkit::stage::{Daemon, Running};
 

@@ -1,4 +1,5 @@
-//! Connections and processes die; visitors see a pause, and ends arrive as what they were.
+//! Connections and processes are killed. Visitors see only a pause, and the kind of each end (FIN
+//! or reset) is preserved.
 
 use std::io::{Read as _, Write as _};
 use std::net::Shutdown;

@@ -1,4 +1,4 @@
-//! A public port that is taken when a client registers, and free later.
+//! A public port that is in use when a client registers it, and becomes free later.
 
 use std::net::TcpListener;
 

@@ -1,5 +1,5 @@
-//! Unix sockets as targets and as listeners of forwards: real software through them, how they end,
-//! who may reach them, and what becomes of their files.
+//! Unix sockets as targets and as listeners of forwards: real software over them, their ends, their
+//! access rights, and the life of their files.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! `wss://` and `ws://` through a real nginx, configured by the files of `examples/nginx`, and what
-//! a proxy can do to a tunnel: reload, end, answer by itself.
+//! `wss://` and `ws://` through a real nginx that is configured by the files of `examples/nginx`.
+//! The proxy reloads, ends, or answers itself.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Very many clients lose their server at once, and it comes back.
+//! A very large number of clients lose their server at the same time, and the server returns.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};

@@ -1,5 +1,6 @@
-//! Tests that fill the machine or watch it for long: thousands of visitors and clients, small
-//! memories, idle time. `cargo xtask test` runs them as a step of their own, in CI or by name.
+//! Tests that load the machine or observe it for a long time: thousands of visitors and clients,
+//! small memory budgets, idle time. `cargo xtask test` runs them as a separate step, in CI or by
+//! name.
 
 mod herd;
 mod neighbours;

@@ -1,4 +1,5 @@
-//! Bad neighbours: slow readers, silent peers, garbage, and very many idle visitors.
+//! Bad neighbours: slow readers, silent peers, invalid data, and a very large number of idle
+//! visitors.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};

@@ -1,4 +1,4 @@
-//! Little memory: what greedy visitors take is bounded, and those that behave are served.
+//! A small memory budget: the memory of greedy visitors is bounded, and other visitors are served.
 
 use std::io::Write as _;
 use std::net::TcpStream;

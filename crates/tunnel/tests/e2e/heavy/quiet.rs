@@ -1,11 +1,12 @@
-//! Nothing to do: a daemon that waits costs nothing.
+//! An idle daemon uses no processor time.
 
 use std::time::Duration;
 
 use crate::harness::{Origin, Scheme, Setup, connect};
 
-/// 0.1 % of a core for twenty seconds is two ticks of the system's clock. The tests allow a few more:
-/// a ping that falls into the time, and a tick that is counted whole for a moment of it.
+/// Most clock ticks that an idle daemon may use in twenty seconds. 0.1 % of a core is two ticks;
+/// the tests allow a few more for a ping in that time, and for a tick that is counted as a whole
+/// after a short use.
 const SPAN: Duration = Duration::from_secs(20);
 const MOST: Duration = Duration::from_millis(50);
 

@@ -1,5 +1,5 @@
-//! The limit that `tunnel speedtest` names. A path of known width and length is only as wide as the
-//! machine lets it be, so these cases run alone. The verdict by itself: `measure/verdict.rs`.
+//! The limit that `tunnel speedtest` names. The throughput of a simulated path depends on the
+//! machine, so these cases run alone. `measure/verdict.rs` tests the choice of the limit by itself.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

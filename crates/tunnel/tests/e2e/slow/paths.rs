@@ -1,7 +1,7 @@
-//! UDP paths that are blocked, policed or rebound under transfers: a preferred path is tried again
-//! once a minute, and whether a carrier outlives 7 rebindings depends on the machine's speed. The
-//! same rules in virtual time or in one process: `link/tests/link/paths.rs`,
-//! `transport-quic/tests/paths.rs`.
+//! UDP paths that are blocked, rate-limited or rebound during transfers. These cases are slow or
+//! depend on the machine: a preferred path is tried again once per minute, and the speed of the
+//! machine decides whether a carrier survives 7 rebindings. `link/tests/link/paths.rs` and
+//! `transport-quic/tests/paths.rs` test the same rules in virtual time or in one process.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
