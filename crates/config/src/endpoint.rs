@@ -1,6 +1,6 @@
-//! Addresses as people write them: `tls://example.com:7000`, `wss://example.com/tunnel`,
-//! `tcp://[::1]:22`, `tcp://:10022`, `unix:///run/app.sock`.
-//! A scheme always says what is spoken there, `host:port` always in that order.
+//! Addresses as users write them: `tls://example.com:7000`, `wss://example.com/tunnel`,
+//! `tcp://[::1]:22`, `tcp://:10022`, `unix:///run/app.sock`. The scheme names the protocol, and the
+//! order is always `host:port`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -23,7 +23,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Whether only this machine can be meant.
+    /// Whether the host is certainly this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match self {
@@ -75,16 +75,18 @@ impl fmt::Display for Host {
     }
 }
 
-/// Where a carrier listens or is dialled.
+/// The address on which a carrier listens or which it dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The transport.
     pub scheme: Scheme,
     /// Name or address.
     pub host: Host,
-    /// Port of TCP, or of UDP where that is below; 0 lets the system choose (listeners only).
+    /// The TCP port, or the UDP port of a transport over UDP. For listeners, 0 lets the system
+    /// choose.
     pub port: u16,
-    /// Of `wss://` and `ws://`, with its leading slash and perhaps a query.
+    /// The path of `wss://` and `ws://`, with its leading slash and possibly with a query. Other
+    /// transports have none.
     pub path: Option<String>,
 }
 
@@ -127,7 +129,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Path and query of a URL (RFC 3986 sections 3.3 and 3.4) as they are sent.
+/// Checks path and query of a URL (RFC 3986 sections 3.3 and 3.4). The text is returned unchanged.
 pub(crate) fn path(text: &str) -> Result<String, BadValue> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/?-._~!$&'()*+,;=:@%".contains(&b);
     if !text.starts_with('/') || !text.bytes().all(allowed) {
@@ -137,17 +139,17 @@ pub(crate) fn path(text: &str) -> Result<String, BadValue> {
     Ok(text.to_owned())
 }
 
-/// `tcp://host:port` or `unix:///path`: what a service or forward dials.
+/// The address that a service or a forward dials: `tcp://host:port` or `unix:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Over TCP.
+    /// A TCP address.
     Tcp {
         /// Name or address.
         host: Host,
         /// At least 1.
         port: u16,
     },
-    /// A Unix socket where the dialling is done.
+    /// A Unix socket on the machine that dials.
     Unix(UnixAddr),
 }
 
@@ -160,16 +162,17 @@ impl fmt::Display for Target {
     }
 }
 
-/// Where a forward listens.
+/// The address on which a forward listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Local {
     /// A TCP address; port 0 lets the system choose.
     Tcp(SocketAddr),
-    /// A Unix socket, its file made with these permission bits.
+    /// A Unix socket.
     Unix {
-        /// Where.
+        /// The address of the socket.
         address: UnixAddr,
-        /// `0o600`, say: who may connect (unix(7)).
+        /// The permission bits of the socket file, such as `0o600`. They determine who may connect
+        /// (unix(7)).
         mode: u32,
     },
 }
@@ -183,7 +186,7 @@ impl fmt::Display for Local {
     }
 }
 
-/// A Unix socket, if that is the scheme.
+/// Parses a Unix socket; `None` if the scheme is another.
 pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
     match text.parse() {
         Ok(address) => Some(Ok(address)),
@@ -195,7 +198,7 @@ pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
     }
 }
 
-/// Splits `host[:port]`, brackets respected; nothing is checked beyond that.
+/// Splits `host[:port]`. A host in brackets may contain colons. Host and port are not checked.
 pub(crate) fn split(text: &str) -> Result<(&str, Option<&str>), BadValue> {
     let end = if text.starts_with('[') {
         text.find(']')
@@ -216,7 +219,7 @@ pub(crate) fn split(text: &str) -> Result<(&str, Option<&str>), BadValue> {
     }
 }
 
-/// A port, 0 included.
+/// Parses a port from 0 to 65535.
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| {
@@ -224,7 +227,7 @@ pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     })
 }
 
-/// `a` or `a-b`, both included.
+/// Parses `a` or `a-b`. The range includes both ends.
 pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     let (first, last) = match text.split_once('-') {
         Some((a, b)) => (port(a)?, port(b)?),
@@ -239,7 +242,8 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     Ok((first, last))
 }
 
-/// `tcp://[host]:a[-b]` of services and forwards; where a Unix socket may be, ask [`unix`] first.
+/// Parses `tcp://[host]:a[-b]` of services and forwards. If a Unix socket is permitted, the caller
+/// tries [`unix`] first.
 pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
     let hint = "for example tcp://127.0.0.1:22";
     let Some((scheme, rest)) = text.split_once("://") else {

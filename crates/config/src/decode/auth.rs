@@ -1,4 +1,4 @@
-//! `auth`: whom a server asks about clients that stand nowhere.
+//! `auth`: the service that decides about clients that are not in the file.
 
 use super::Section;
 use super::client::verification;
@@ -7,14 +7,16 @@ use super::values::{self, fields};
 use crate::model::{HttpAuth, Path, Trust};
 use crate::{BadValue, Endpoint, Span};
 
-/// Milliseconds that an answer may take: a greeting has ten seconds altogether.
+/// Default of `auth.http.timeout`, in milliseconds, and its maximum: a greeting must end within 10
+/// s altogether.
 const TIMEOUT: u64 = 5_000;
 const TIMEOUT_MAX: u64 = 8_000;
 
-/// Milliseconds that an answer counts: as long as a client that was put out there may stay in here.
+/// Default of `auth.http.cache`, in milliseconds. A client that was removed from the service may
+/// stay connected for this time.
 const CACHE: u64 = 60_000;
 
-/// `None` where it is not asked for, or after a problem.
+/// Decodes `auth`. `None` if the key is missing, or after a problem.
 pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     let http = s.section("auth", &AUTH)?.section("http", &AUTH_HTTP)?;
     if http.key("url").is_none() {
@@ -37,8 +39,9 @@ pub(crate) fn auth(s: &Section<'_>) -> Option<HttpAuth> {
     Some(HttpAuth { path, timeout, cache })
 }
 
-/// `https://` anywhere, `http://` on this machine: who is in the middle could let anybody in. It is
-/// HTTP over what carries a WebSocket, too.
+/// Parses the URL: `https://` for any host, `http://` only on loopback, because an attacker on the
+/// path could accept any client. The endpoint has the scheme of a WebSocket, whose transport
+/// carries HTTP as well.
 fn url(text: &str) -> Result<Endpoint, BadValue> {
     let hint = "for example https://auth.example.com/tunnel, or http://127.0.0.1:8080/tunnel";
     let scheme = text.split_once("://").and_then(|(scheme, rest)| match scheme {

@@ -1,4 +1,4 @@
-//! client.yaml.
+//! Decodes client.yaml.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -15,20 +15,23 @@ use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, Host, Local, Over, Scheme, Span};
 
-/// Shortest pause between attempts in milliseconds: a restart of the server goes unnoticed.
+/// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
+/// the server.
 const RETRY_MIN: u64 = 200;
 
-/// Longest pause in milliseconds: back within two seconds of the network.
+/// Default of `retry.max`, in milliseconds: the client is connected again within 2 s after the
+/// network returns.
 const RETRY_MAX: u64 = 1500;
 
-/// Who may connect to the Unix socket of a forward: only its user, as with ssh's forwards.
+/// Default mode of a forward's Unix socket: only its user may connect, as with ssh's forwards.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Where certificates are shown, and do not do.
+/// The hint for a missing token if some paths have certificates, but certificates alone are not
+/// enough.
 const TOKEN_BESIDE: &str = "a certificate alone is enough where every server is tls:// or quic:// and is shown one; \
                             else make a token with `tunnel generate token`";
 
-/// `None` only after a problem was reported.
+/// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let s = Section::open(cx, root, &CLIENT)?;
     let (trust, identity) = match s.section("tls", &CLIENT_TLS) {
@@ -59,7 +62,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         s.missing("name", "the name of this client in the server's file");
     }
     let name = s.value("name", values::name);
-    // A certificate is bound to its connection, which ends at a reverse proxy.
+    // A certificate proves the name only on its own connection, and that connection may end at a
+    // reverse proxy.
     let is_enough = |path: &Path| path.identity.is_some() && path.endpoint.scheme.binds_log_ins;
     let by_certificate = !servers.is_empty() && servers.iter().all(is_enough);
     let has_one = servers.iter().any(|path| path.identity.is_some());
@@ -123,7 +127,7 @@ pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
     (trust, values::key_pair(s))
 }
 
-/// `sha256:` and the Base64 of 32 bytes.
+/// Parses a pin: `sha256:` and the Base64 of 32 bytes.
 fn pin(text: &str) -> Result<String, BadValue> {
     let body = text.strip_prefix("sha256:").and_then(|t| t.strip_suffix('='));
     let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
@@ -134,7 +138,7 @@ fn pin(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// A name that a certificate may be for.
+/// Parses a host name that a certificate may contain.
 fn host_name(text: &str) -> Result<String, BadValue> {
     match text.parse()? {
         Host::Name(name) => Ok(name),
@@ -142,7 +146,7 @@ fn host_name(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// What a path takes from the top of the file where it has nothing of its own.
+/// Settings at the top of the file. They apply to each path without its own settings.
 struct Shared<'a> {
     trust: &'a Trust,
     identity: Option<&'a KeyPair>,
@@ -150,15 +154,15 @@ struct Shared<'a> {
     proxy: Option<&'a Wish>,
 }
 
-/// What is said of a proxy.
+/// A setting of `proxy`.
 #[derive(Clone)]
 enum Wish {
-    /// The way is direct, whatever the environment says.
+    /// No proxy, even if the environment names a proxy.
     None,
     Of(Proxy),
 }
 
-/// `proxy`: one, or `none`.
+/// Decodes `proxy`: a proxy, or `none`.
 fn wish(s: &Section<'_>) -> Option<Wish> {
     s.value("proxy", |text| match text {
         "none" => Ok(Wish::None),
@@ -214,8 +218,9 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<Path> {
     Some(Path { endpoint, trust, identity, sni, headers, proxy })
 }
 
-/// What a way over UDP cannot have. To go past a proxy that somebody asked for would be a surprise;
-/// those of the environment are for TCP by custom.
+/// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because a
+/// connection that bypasses it would surprise the user. Proxies of the environment apply only to
+/// TCP by convention, so they are ignored.
 fn of_udp(
     cx: &Cx<'_>,
     (url, scheme): (&Item, Scheme),
@@ -247,7 +252,7 @@ fn of_udp(
     }
 }
 
-/// Where forwards listen so far.
+/// The addresses of the forwards that were decoded so far.
 #[derive(Default)]
 struct Listeners {
     tcp: Taken,
@@ -296,7 +301,7 @@ fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// What is wrong with a second listener there.
+/// Records the address. Returns the problem if another forward already has the address.
 fn clash(listen: &Local, taken: &mut Listeners) -> Option<BadValue> {
     let same = || BadValue::new(format!("a second forward listens on {listen}"));
     match listen {
@@ -310,7 +315,7 @@ fn clash(listen: &Local, taken: &mut Listeners) -> Option<BadValue> {
     }
 }
 
-/// Permission bits in octal, as chmod(1) takes them.
+/// Parses permission bits in octal, as chmod(1) does.
 fn mode(text: &str) -> Result<u32, BadValue> {
     let digits = (3..=4).contains(&text.len()) && text.bytes().all(|b| (b'0'..=b'7').contains(&b));
     let bits = u32::from_str_radix(text, 8).ok().filter(|bits| digits && *bits <= 0o777);

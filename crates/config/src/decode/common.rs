@@ -1,4 +1,4 @@
-//! Keys that both roles have, and values that both use.
+//! Decodes keys and values that both roles have.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -11,41 +11,46 @@ use super::{Item, Section, otlp, secrecy, unknown};
 use crate::model::{Admin, Common, LogFile, LogFormat, LogLevel, Token};
 use crate::{BadValue, Secret, Size, Span};
 
-/// What to do where a token is missing or refused.
+/// The hint for a refused token.
 const MAKE_TOKEN: &str = "make one with `tunnel generate token`";
 
-/// Where it is missing, and nothing else would do.
+/// The hint for a missing token if only a token is possible.
 pub(crate) const TOKEN_WANTED: &str =
     "make one with `tunnel generate token`, or name a file with `token_file:`";
 
-/// A stream's window smaller than one frame would stall; larger than this is a memory bomb.
+/// Permitted range of a window, in bytes. A window that is smaller than one frame would stall the
+/// stream, and a larger window would use too much memory.
 const WINDOW_RANGE: (u64, u64) = (16 << 10, 1 << 30);
 
-/// Less would leave a handful of streams with windows worth the name.
+/// Smallest memory budget, in bytes. A smaller budget has room for only a few streams with useful
+/// windows.
 const MEMORY_MIN: u64 = 16 << 20;
 
-/// In bytes: some 80,000 lines.
+/// Default of `log.rotate.size`, in bytes: about 80,000 lines.
 const LOG_SIZE: u64 = 10 << 20;
 
-/// Less is another file every few seconds on a bad day.
+/// Smallest `log.rotate.size`, in bytes. With a smaller size, a busy daemon would rotate the file
+/// every few seconds.
 const LOG_SIZE_MIN: u64 = 64 << 10;
 
-/// Where the admin API listens.
+/// Default of `admin.listen`.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
-/// Files beside the one that is written.
+/// Default of `log.rotate.keep`: number of older files.
 const LOG_KEEP: u32 = 5;
 
-/// Each is renamed when one is full.
+/// Largest `log.rotate.keep`: each rotation renames all older files.
 const LOG_KEEP_MAX: u32 = 1000;
 
-/// Milliseconds of silence: half of what the most forgetful NATs and proxies in the field allow.
+/// Default of `keepalive`, in milliseconds: half of the shortest timeout of NATs and proxies in the
+/// field.
 const KEEPALIVE: u64 = 15_000;
 
-/// In bytes: one bulk stream at 10 ms and 200 Mbit/s; windows grow from here by themselves.
+/// Default of `window.initial`, in bytes: enough for one stream at 10 ms and 200 Mbit/s. Windows
+/// grow by themselves.
 const WINDOW_INITIAL: u64 = 256 << 10;
 
-/// In bytes: 100 ms at 1.3 Gbit/s.
+/// Default of `window.max`, in bytes: enough for 100 ms at 1.3 Gbit/s.
 const WINDOW_MAX: u64 = 16 << 20;
 
 pub(crate) fn common(s: &Section<'_>) -> Common {
@@ -174,16 +179,17 @@ fn format(text: &str) -> Result<LogFormat, BadValue> {
     }
 }
 
-/// What may stand in the place of a token.
+/// The permitted forms of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
-    /// Nothing: who logs in needs it.
+    /// Only the token itself, which a client needs to log in.
     Plain,
-    /// Its hash, where it is only compared.
+    /// The token or its hash, where the token is only compared.
     OrHashed,
 }
 
-/// `token` or `token_file`; at most `most` of them. `without`: the hint where there has to be one.
+/// Decodes `token` or `token_file`, with at most `most` tokens. `without` is the hint for a missing
+/// token; with `None`, a token is optional.
 pub(crate) fn tokens(
     s: &Section<'_>,
     most: usize,
@@ -228,7 +234,7 @@ fn token(s: &Section<'_>, item: &Item, from_file: bool, kept: Kept) -> Option<To
     })
 }
 
-/// The greeting's rule; its message never repeats the text.
+/// Checks a token by the greeting's rules. No message contains the text.
 fn check(text: &str, kept: Kept) -> Result<Secret, BadValue> {
     let refused = |why: TokenError| match why.to_string().split_once("; ") {
         Some((why, hint)) => BadValue::new(why).hint(hint),

@@ -1,14 +1,16 @@
-//! Which keys exist, section by section: those of this build, and those of the design that a later
-//! one brings (no typo, so they are refused in other words). REFERENCE.md is compared with these.
+//! The keys of each section: the keys of this build, and the designed keys of a later build. A
+//! later key is not a typing error, so it gets its own message. A test compares REFERENCE.md with
+//! these tables.
 
 /// The keys of one map of the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Path of the map in REFERENCE.md, such as `clients[].allow`; empty for the top.
+    /// Path of the map in REFERENCE.md: the role, a colon and the path, such as
+    /// `server:clients[].allow`. Nothing follows the colon for the top of the file.
     pub path: &'static str,
-    /// Keys that work.
+    /// Keys of this build.
     pub keys: &'static [&'static str],
-    /// Keys that a later build brings.
+    /// Keys of a later build.
     pub later: &'static [&'static str],
 }
 
@@ -66,7 +68,7 @@ mod tables {
 }
 pub(crate) use tables::*;
 
-/// Every section, for the reference and its test.
+/// All sections. The editor and the test of REFERENCE.md use them.
 pub const TABLES: &[Table] = &[
     SERVER,
     SERVER_TLS,

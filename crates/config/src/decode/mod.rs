@@ -1,6 +1,6 @@
-//! Tree to values: a context that collects every problem, and sections that know their keys. A
-//! decoder asks for what it wants and carries on with a stand-in; the caller looks at the problems
-//! at the end, so that one run shows them all.
+//! Decodes the tree to values. A context collects every problem, and a section knows its keys.
+//! After a problem, a decoder continues with a substitute value. The caller checks the problems at
+//! the end, so one run reports all of them.
 
 pub(crate) mod auth;
 pub(crate) mod client;
@@ -26,16 +26,17 @@ use crate::yaml::{At, Kind, Node};
 use crate::{BadValue, Problem};
 use keys::Table;
 
-/// Problems printed at most; a file that is something else altogether would print thousands.
+/// Most reported problems, and most warnings. A wrong kind of file would otherwise report
+/// thousands.
 const PROBLEMS_MAX: usize = 100;
 
-/// What the pure decoder needs from outside.
+/// The inputs of the decoder from outside, because the decoder is pure.
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
     pub env: &'a dyn Fn(&str) -> Option<String>,
-    /// The text of a `token_file`, with the path as written; the caller makes it absolute and looks
-    /// at its permissions. The error is shown as it is: it must not repeat the path, which may be a
-    /// token that was written under the wrong key.
+    /// Reads the text of a `token_file`. The path is as written; the caller makes it absolute and
+    /// checks the permissions. The error is shown to the user, so it must not contain the path,
+    /// which may be a token under the wrong key.
     pub read: &'a dyn Fn(&Path) -> Result<String, String>,
 }
 
@@ -76,7 +77,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A scalar's text with `${NAME}` expanded; `$${` stands for `${`.
+    /// The text of a scalar with `${NAME}` expanded. `$${` stands for `${`.
     pub(crate) fn text(&self, item: &Item) -> Option<String> {
         let text = match &item.node.kind {
             Kind::Scalar { text, .. } => text,
@@ -135,7 +136,7 @@ impl Cx<'_> {
         None
     }
 
-    /// A list, or one value in place of a list of one.
+    /// The items of a list. A single value stands for a list with one item.
     pub(crate) fn one_or_list(&self, item: &Item) -> Vec<Item> {
         match &item.node.kind {
             Kind::List(nodes) => item.items(nodes),
@@ -152,7 +153,7 @@ impl Cx<'_> {
     }
 }
 
-/// A value and its key path.
+/// A value with its key path.
 #[derive(Clone)]
 pub(crate) struct Item {
     pub(crate) node: Rc<Node>,
@@ -180,7 +181,7 @@ pub(crate) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Checks the keys against the table.
+    /// Opens a map and checks its keys against the table.
     pub(crate) fn open(cx: &'a Cx<'a>, item: Item, table: &Table) -> Option<Self> {
         let Kind::Map(entries) = &item.node.kind else {
             let found =
@@ -255,7 +256,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// An unknown word of a closed set.
+/// The problem of a word that is not one of the known words.
 pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> BadValue {
     let bad = BadValue::new(format!("unknown {what}"));
     match nearest(word, known) {
@@ -264,13 +265,15 @@ pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> BadValue {
     }
 }
 
-/// The known word at most two edits away (one for words of three letters).
+/// The nearest known word. The distance is at most two edits, or one edit for known words of up to
+/// three letters.
 fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let near = |k: &&str| distance(word, k) <= (k.len() / 2).clamp(1, 2);
     known.iter().copied().filter(near).min_by_key(|k| distance(word, k))
 }
 
-/// Levenshtein distance; long words are far from everything.
+/// Levenshtein distance. A text of more than 40 bytes is far from every word, which bounds the
+/// work.
 fn distance(a: &str, b: &str) -> usize {
     if a.len() > 40 {
         return usize::MAX;

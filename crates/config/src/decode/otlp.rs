@@ -1,4 +1,4 @@
-//! `otlp`: where metrics are pushed to.
+//! `otlp`: the collector to which metrics are pushed.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use super::keys::OTLP;
 use super::{Section, values};
 use crate::{BadValue, Collector, Otlp};
 
-/// Milliseconds between two pushes: what OpenTelemetry's own exporters take.
+/// Default of `otlp.interval`, in milliseconds: the default of OpenTelemetry's own exporters.
 const INTERVAL: u64 = 60_000;
 
-/// The workers are asked each time.
+/// Shortest interval: each push asks the workers for their figures.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// Where collectors speak gRPC.
+/// The port on which collectors speak gRPC by convention.
 const GRPC: u16 = 4317;
 
 pub(super) fn otlp(s: &Section<'_>) -> Option<Otlp> {

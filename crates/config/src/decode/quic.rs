@@ -1,25 +1,28 @@
-//! `quic`: how this end of `quic://` sends, and its sockets.
+//! `quic`: settings of this side's QUIC connections and UDP sockets.
 
 use super::keys::QUIC;
 use super::{Section, unknown};
 use crate::model::{Congestion, Quic};
 use crate::{BadValue, Size};
 
-/// Largest UDP payload that is tried, in bytes, where the route takes it: more than any network's
-/// frames, and of loopback's what costs least. Where the path beyond takes less than the route, it
-/// is found out by a few probes (RFC 8899).
+/// Default of `quic.mtu`: the largest UDP payload that MTU discovery tries, in bytes, if the route
+/// permits it. It exceeds the frames of every network, and on loopback it is the size with the
+/// least cost. If the rest of the path permits less than the route, a few probes find the limit
+/// (RFC 8899).
 const MTU: u16 = 16_336;
 
-/// The least that QUIC works with (RFC 9000 section 14).
+/// Smallest UDP payload with which QUIC works, in bytes (RFC 9000 section 14).
 const MTU_MIN: u16 = 1200;
 
-/// The most that UDP over IPv4 and QUIC can have (RFC 9000 section 18.2).
+/// Largest UDP payload, in bytes: 65,535 minus the 8 bytes of the UDP header (RFC 9000 section
+/// 18.2).
 const MTU_MAX: u16 = 65_527;
 
-/// In bytes: 30 ms at 1 Gbit/s, while the worker that reads is busy otherwise.
+/// Default size of a UDP buffer, in bytes: 30 ms at 1 Gbit/s, while the worker that reads is busy.
 const BUFFER: u64 = 4 << 20;
 
-/// Less is fewer than fifty packets; more is memory of the kernel that nothing counts.
+/// Permitted size of a UDP buffer, in bytes. A smaller buffer holds fewer than about 50 packets. A
+/// larger buffer is kernel memory that no budget counts.
 const BUFFER_RANGE: (u64, u64) = (64 << 10, 64 << 20);
 
 pub(super) fn quic(s: &Section<'_>) -> Quic {

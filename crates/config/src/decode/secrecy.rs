@@ -1,5 +1,6 @@
-//! What a problem may repeat of the file. A secret reaches the wrong place by a slip (no blank
-//! after `token:`, a variable in the wrong line), and problems end in logs and bug reports.
+//! Decides which parts of the file a problem may repeat. A secret gets to the wrong place by a
+//! typing error (no blank after `token:`, a variable in the wrong line), and problems end in logs
+//! and bug reports.
 
 use std::path::Path;
 
@@ -8,12 +9,13 @@ use proto::greeting::Token;
 use crate::BadValue;
 use crate::yaml::{Kind, Node};
 
-/// A key as it may be shown: its leading word, as `token:q7Xb` and `token=q7Xb` are one key each,
-/// and nothing of what could be a token itself.
+/// The part of a key that may be shown: the leading word, because `token:q7Xb` and `token=q7Xb` are
+/// one key each. A text that could itself be a token is hidden.
 pub(crate) fn key(key: &str) -> String {
     let end = key.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'));
     let (word, rest) = key.split_at(end.unwrap_or(key.len()));
-    // Base64 may break at a `/` or `+`; the keys of the model are lower case throughout.
+    // The word may be a part of a Base64 token, which contains `/` or `+`. The keys of the model
+    // are lower case, so only other words are checked.
     let plain = word.bytes().all(|b| b.is_ascii_lowercase() || matches!(b, b'_' | b'-'));
     match (word, rest) {
         _ if Token::new(word).is_ok() || !plain && Token::new(key).is_ok() => "…".into(),
@@ -22,7 +24,8 @@ pub(crate) fn key(key: &str) -> String {
     }
 }
 
-/// `${NAME}` without a value; what is not written like a variable may be the secret itself.
+/// The problem of a `${NAME}` without a value. The name is shown only if it looks like a variable,
+/// because otherwise it may be the secret itself.
 pub(super) fn not_set(name: &str) -> BadValue {
     let like_a_variable =
         name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
@@ -33,13 +36,15 @@ pub(super) fn not_set(name: &str) -> BadValue {
     BadValue::new(format!("environment variable {name} is not set"))
 }
 
-/// Quotes the text of the file in place of what its variables stand for.
+/// Replaces the expanded value in a message by the text of the file, so that values of variables
+/// are not shown.
 pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     let Kind::Scalar { text: raw, .. } = &node.kind else { return bad };
     if !raw.contains("${") {
         return bad;
     }
-    // All from the first to the last quote: the value may hold quotes itself.
+    // Everything from the first to the last quote is replaced, because the value may contain
+    // quotes.
     let message = match (bad.message.split_once('`'), bad.message.rsplit_once('`')) {
         (Some((before, _)), Some((_, after))) => format!("{before}`{raw}`{after}"),
         _ => bad.message,
@@ -47,8 +52,8 @@ pub(super) fn unexpanded(bad: BadValue, node: &Node) -> BadValue {
     BadValue { message, hint: bad.hint }
 }
 
-/// A `token_file` that cannot be read. It is named where the text is written like a path and no
-/// word of it like a secret: it may be the token itself.
+/// The problem of a `token_file` that cannot be read. The text may be the token itself, so it is
+/// shown only if it looks like a path and no word of it looks like a secret.
 pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     if may_be_secret(text) {
         return BadValue::new(format!("cannot read the file: {why}"))
@@ -62,16 +67,16 @@ pub(super) fn unreadable(text: &str, why: &str) -> BadValue {
     }
 }
 
-/// Whether what should be a path may be the secret itself.
+/// Whether the text in the place of a path may be a secret.
 pub(crate) fn may_be_secret(text: &str) -> bool {
     let path = Path::new(text);
     let like_a_path = path.is_absolute() || path.extension().is_some();
     !like_a_path || text.split(|c: char| !c.is_ascii_alphanumeric()).any(scrambled)
 }
 
-/// Whether a word is longer, or changes more often between capitals, small letters and digits, than
-/// those that people name files with. Words of a path that only look like it cost no more than
-/// their mention.
+/// Whether a word looks like a secret: it is longer than words in file names, or changes more often
+/// between capitals, small letters and digits. For a harmless path that looks so, the only cost is
+/// that the message does not name it.
 fn scrambled(word: &str) -> bool {
     let kind = |b: &u8| (b.is_ascii_uppercase(), b.is_ascii_digit());
     let runs = word.as_bytes().chunk_by(|a, b| kind(a) == kind(b)).count();

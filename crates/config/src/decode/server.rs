@@ -1,4 +1,4 @@
-//! server.yaml.
+//! Decodes server.yaml.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,7 +13,7 @@ use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, Over, PortRights, Scheme};
 
-/// `None` only after a problem was reported.
+/// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let s = Section::open(cx, root, &SERVER)?;
     let listen = listen(&s);
@@ -21,7 +21,7 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         identity: values::key_pair(&tls),
         client_ca: values::path(&tls, "client_ca"),
     });
-    // Then a name is proved by its certificate, and a token is a second proof.
+    // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
     let by_certificate = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let trusted_proxies = entries(&s, "trusted_proxies");
@@ -53,7 +53,7 @@ fn listen(s: &Section<'_>) -> Vec<Endpoint> {
         return Vec::new();
     };
     let (mut all, mut names) = (Vec::new(), BTreeSet::new());
-    // A port of TCP and the same one of UDP are two.
+    // The same port number of TCP and of UDP are two ports.
     let (mut tcp, mut udp) = (Taken::default(), Taken::default());
     let items = s.cx.one_or_list(&item);
     if items.is_empty() {
@@ -105,7 +105,7 @@ pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
     }
 }
 
-/// One client alone, in a file of its own.
+/// Decodes a client in its own file.
 pub(crate) fn grant(cx: &Cx<'_>, root: Item, bind: IpAddr) -> Option<ClientGrant> {
     client(cx, root, bind, false, &mut BTreeSet::new())
 }
@@ -137,7 +137,7 @@ fn client(
     Some(ClientGrant { name, tokens, rights })
 }
 
-/// `true`, or what they may do.
+/// Decodes `allow_any_client`: `true`, `false`, or the rights of unknown clients.
 fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Rights> {
     let item = s.key("allow_any_client")?;
     let rights = match &item.node.kind {

@@ -1,5 +1,5 @@
-//! `services`: what a client publishes, ranges expanded. Each check looks at what it needs alone,
-//! so that a bad target does not hide a port that is published twice.
+//! `services`: the published services of a client, with ranges expanded. Each check uses only the
+//! values that it needs, so a bad target does not hide a port that is published twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +14,22 @@ use crate::model::{Priority, Public, Service, Timeouts};
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Span, Target};
 
-/// Widest port range of one service: every port is a listener on the server.
+/// Most ports in the range of one service: each port is a listener on the server.
 const RANGE_MAX: u16 = 1000;
 
-/// Public addresses of a client: those of 16 bytes each fill the message that registers them.
+/// Most public addresses of a client. With 16 bytes for each address, they fill the message that
+/// registers them.
 const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 
-/// Default of `timeouts.dial` in milliseconds: four SYNs are out by then (RFC 6298).
+/// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
 const DIAL: u64 = 10_000;
 
-/// Default of `timeouts.half_close` in milliseconds: long answers to a finished request are fine as
-/// long as they flow, what is left after that is a peer that vanished.
+/// Default of `timeouts.half_close`, in milliseconds. A long answer to a finished request is
+/// permitted while it flows. After this silence, the peer has vanished.
 const HALF_CLOSE: u64 = 60_000;
 
-/// Empty where there are none; incomplete only after a problem was reported.
+/// Decodes `services`. The result is empty if there are none, and incomplete only after a problem
+/// was reported.
 pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     let items = s.key("services").map(|item| s.cx.list(&item)).unwrap_or_default();
     let mut seen = Seen { prefix: s.value("id_prefix", values::name), ..Seen::default() };
@@ -48,18 +50,18 @@ pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
     made
 }
 
-/// What must not be there twice, and what all have in common.
+/// Values that must be unique among all services, and settings that all services share.
 #[derive(Default)]
 struct Seen {
-    /// Before each name.
+    /// The prefix of each name.
     prefix: Option<String>,
     names: BTreeSet<String>,
     ports: Taken,
-    /// Addresses so far; one more than allowed ends the reading.
+    /// Number of addresses so far. Decoding ends when the number exceeds the limit.
     published: usize,
 }
 
-/// One service for each port.
+/// Decodes an entry: one service, or one service for each port of a range.
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
     let target = target(&s);
@@ -71,7 +73,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let published = publish(&s, &entries, seen);
     let ports = ports(published.as_deref().unwrap_or_default());
     let wide = entries.iter().flatten().any(|e| e.last > e.first);
-    // With a bad name, or a range and a bad entry, the names that follow are unknown.
+    // After a bad name, or a range with a bad entry, the resulting names are unknown.
     let mut names = Vec::new();
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
         let stem = name.as_deref().unwrap_or("tcp");
@@ -129,7 +131,7 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
     }
 }
 
-/// What `target` names.
+/// The value of `target`.
 pub(super) enum Targets {
     /// Host, first and last port.
     Tcp(Host, u16, u16),
@@ -137,7 +139,7 @@ pub(super) enum Targets {
 }
 
 impl Targets {
-    /// That of the nth port of a range; one target serves all of them.
+    /// The target of the nth port of a range. A single target serves all ports.
     fn nth(&self, n: u16) -> Target {
         match self {
             Self::Tcp(host, first, last) => {
@@ -148,7 +150,7 @@ impl Targets {
         }
     }
 
-    /// The one that it is, unless it is a range.
+    /// The target, unless it is a range.
     pub(super) fn one(&self) -> Option<Target> {
         match self {
             Self::Tcp(_, first, last) if last > first => None,
@@ -157,7 +159,7 @@ impl Targets {
     }
 }
 
-/// `None` after a problem.
+/// Decodes `target`. `None` after a problem.
 pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
     let Some(item) = s.key("target") else {
         s.missing("target", "for example tcp://127.0.0.1:22");
@@ -195,7 +197,7 @@ struct Entry {
     last: u16,
 }
 
-/// `None` for an entry with a problem.
+/// Decodes `public`. An entry with a problem is `None`.
 fn entries(s: &Section<'_>) -> Vec<Option<Entry>> {
     let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     if items.is_empty() {
@@ -231,7 +233,7 @@ fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
     Ok((bind, first, last))
 }
 
-/// Every address, each taken; `None` where there is none or an entry is not one.
+/// Records and returns all addresses. `None` if there is no address or an entry has a problem.
 fn publish(s: &Section<'_>, entries: &[Option<Entry>], seen: &mut Seen) -> Option<Vec<Public>> {
     let mut all = Vec::new();
     for entry in entries.iter().flatten() {
@@ -267,7 +269,7 @@ fn publish(s: &Section<'_>, entries: &[Option<Entry>], seen: &mut Seen) -> Optio
     complete.then_some(all)
 }
 
-/// By port: the same port of several addresses is one service.
+/// Groups addresses by port, because the same port on several addresses is one service.
 fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
     let mut ports = BTreeMap::<u16, Vec<Public>>::new();
     for public in all {

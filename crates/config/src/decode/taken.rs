@@ -1,5 +1,6 @@
-//! Which addresses are spoken for. An address that stands for all of a family takes the port of
-//! each of them: the second listener would fail at start, on the other machine or after a reload.
+//! Finds conflicts of listeners. An address that stands for all addresses of a family occupies the
+//! port on each of them. Without this check, the second listener would fail later: at the start, on
+//! the other machine or after a reload.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,10 +9,11 @@ use crate::Host;
 
 const ALL_V4: Bind = Bind::Ip(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 const LAST_V4: Bind = Bind::Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
-/// Dual stack.
+/// All IPv6 addresses and, as a dual-stack listener, all IPv4 addresses.
 const ALL: Bind = Bind::Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 
-/// What a listener binds. The order serves the range of IPv4 addresses in [`Taken::take`].
+/// The address of a listener. The order of the variants and addresses serves the range of IPv4
+/// addresses in [`Taken::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Bind {
     /// The server's `public_bind`, `[::]` unless its file says otherwise.
@@ -20,7 +22,7 @@ pub(super) enum Bind {
 }
 
 impl Bind {
-    /// As in front of a port: `0.0.0.0`, `[::1]`, nothing for `public_bind`.
+    /// The text before the port: `0.0.0.0`, `[::1]`, or an empty text for `public_bind`.
     pub(super) fn host(self) -> String {
         match self {
             Self::Public => String::new(),
@@ -33,20 +35,20 @@ impl Bind {
     }
 }
 
-/// Why an address is not free.
+/// The reason why an address is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clash {
     Same,
-    /// Another that includes it, or is included.
+    /// Another address includes this address, or this address includes another.
     Covers(Bind),
 }
 
-/// Binds by port.
+/// The occupied addresses of each port.
 #[derive(Debug, Default)]
 pub(super) struct Taken(BTreeMap<u16, BTreeSet<Bind>>);
 
 impl Taken {
-    /// Takes an address; port 0 is always free.
+    /// Occupies an address and returns the conflict, if there is one. Port 0 never conflicts.
     pub(super) fn take(&mut self, bind: Bind, port: u16) -> Option<Clash> {
         if port == 0 {
             return None;

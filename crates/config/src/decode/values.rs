@@ -1,4 +1,4 @@
-//! Values that several sections have: times, counts, names, files, fields of HTTP.
+//! Decodes values that several sections have: times, counts, names, files, HTTP header fields.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,16 +11,15 @@ use crate::model::{Field, KeyPair};
 use crate::yaml::Kind;
 use crate::{BadValue, Secret, Span};
 
-/// The largest number of workers, connections and the like: a larger number is a slip of the
-/// finger.
+/// Largest number of workers and connections. A larger number is a typing error.
 const COUNT_MAX: u32 = 1024;
 
-/// A duration; `default` is in milliseconds.
+/// Decodes a duration; `default` is in milliseconds.
 pub(crate) fn span(s: &Section<'_>, key: &str, default: u64) -> Span {
     s.parse(key).unwrap_or_else(|| Span::from_millis(default))
 }
 
-/// A duration that must not be 0; `None` after a problem.
+/// Decodes a duration greater than 0; `default` is in milliseconds. `None` after a problem.
 pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span> {
     if s.key(key).is_none() {
         return Some(Span::from_millis(default));
@@ -31,7 +30,7 @@ pub(crate) fn positive(s: &Section<'_>, key: &str, default: u64) -> Option<Span>
     })
 }
 
-/// The path of a file or a folder.
+/// Decodes the path of a file or a folder.
 pub(crate) fn path(s: &Section<'_>, key: &str) -> Option<PathBuf> {
     s.value(key, |text| match text {
         "" => Err(BadValue::new("an empty path")),
@@ -39,7 +38,7 @@ pub(crate) fn path(s: &Section<'_>, key: &str) -> Option<PathBuf> {
     })
 }
 
-/// A number of at least 1, or `auto`.
+/// Decodes a number from 1 to 1024, or `auto` (`None`).
 pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize> {
     s.value(key, |text| {
         if text == "auto" {
@@ -58,19 +57,19 @@ pub(crate) fn count(s: &Section<'_>, key: &str) -> Option<std::num::NonZeroUsize
     })?
 }
 
-/// `true` or `false`.
+/// Parses `true` or `false`.
 pub(crate) fn switch(text: &str) -> Result<bool, BadValue> {
     text.parse().map_err(|_| BadValue::new(format!("`{text}` is neither true nor false")))
 }
 
-/// A name as the greeting carries it.
+/// Parses a name by the rules of the greeting.
 pub(crate) fn name(text: &str) -> Result<String, BadValue> {
     Name::new(text)
         .map(|name| name.as_str().to_owned())
         .map_err(|rule| BadValue::new(format!("`{text}` is not a name")).hint(rule.to_string()))
 }
 
-/// `cert` and `key`: both or none.
+/// Decodes `cert` and `key`, which must be given together.
 pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
     match (path(s, "cert"), path(s, "key")) {
         (Some(cert), Some(key)) => Some(KeyPair { cert, key }),
@@ -88,7 +87,7 @@ pub(crate) fn key_pair(s: &Section<'_>) -> Option<KeyPair> {
     }
 }
 
-/// `headers`: a map of names to values.
+/// Decodes `headers`: a map of names to values.
 pub(super) fn fields(s: &Section<'_>) -> Vec<Field> {
     let Some(item) = s.key("headers") else { return Vec::new() };
     let Kind::Map(entries) = &item.node.kind else {

@@ -1,4 +1,4 @@
-//! The side behind NAT.
+//! The model of a client, the side behind NAT.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,86 +11,87 @@ use crate::{Endpoint, Host, Local, Proxy, Secret, Span, Target};
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Paths to the one server, preferred first; at least one.
+    /// Paths to the server, preferred paths first; at least one.
     pub servers: Vec<Path>,
-    /// Name the server knows this client by.
+    /// The name by which the server knows this client.
     pub name: String,
-    /// Proof of it; `None`: the certificates of its paths are.
+    /// The token that proves the name. `None`: the certificates of the paths prove the name.
     pub token: Option<Token>,
-    /// Whether a server that does not know it may have what verifies its token.
+    /// Whether the client may send the data that verify its token to a server that does not know
+    /// the client.
     pub introduce: bool,
-    /// Links; `None`: one per worker, at least 2.
+    /// Number of links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,
-    /// What is published, ranges expanded; names are unique.
+    /// Published services. Ranges are expanded, and names are unique.
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
     pub forwards: Vec<Forward>,
-    /// Shortest pause between attempts.
+    /// Shortest pause between two attempts to connect.
     pub retry_min: Span,
-    /// Longest pause between attempts.
+    /// Longest pause between two attempts to connect.
     pub retry_max: Span,
     /// Keys of both roles.
     pub common: Common,
 }
 
-/// One way to the server.
+/// One path to the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Where.
+    /// The server's address.
     pub endpoint: Endpoint,
-    /// Whom to believe.
+    /// How the client verifies the server's certificate.
     pub trust: Trust,
-    /// Certificate shown to the server.
+    /// The client's certificate for this path.
     pub identity: Option<KeyPair>,
-    /// Name asked for in the handshake in place of the host.
+    /// Server name in the TLS handshake (SNI) instead of the host.
     pub sni: Option<String>,
-    /// Further header fields of the request (`wss://`, `ws://`), each name once.
+    /// Additional header fields of the HTTP request (`wss://`, `ws://`). Each name is unique.
     pub headers: Vec<Field>,
-    /// Between here and there.
+    /// Outgoing proxy; `None`: the client connects directly.
     pub proxy: Option<Proxy>,
 }
 
 /// A field of an HTTP head. The value may be a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// As written.
+    /// The name as written in the file.
     pub name: String,
-    /// What follows the colon.
+    /// The value after the colon.
     pub value: Secret,
 }
 
-/// Which servers a client believes.
+/// How a server's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Authorities of the system.
+    /// By the authorities of the system.
     System,
-    /// One of these keys: `sha256:` and 44 characters of Base64.
+    /// By its public key, which must be one of these pins: `sha256:` and 44 characters of Base64.
     Pins(Vec<String>),
-    /// Authorities of a PEM file.
+    /// By the authorities in a PEM file.
     Ca(PathBuf),
 }
 
-/// Something published.
+/// A published service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// Unique name.
+    /// The unique name of the service.
     pub name: String,
-    /// What the client dials.
+    /// The address that the client dials.
     pub target: Target,
-    /// Where visitors come; at least one.
+    /// Public addresses on the server; at least one.
     pub public: Vec<Public>,
-    /// Turn among other services.
+    /// Priority among the services of this client.
     pub priority: Priority,
-    /// Time limits.
+    /// Time limits of the streams.
     pub timeouts: Timeouts,
 }
 
 /// A public address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Public {
-    /// `None`: the server's `public_bind`.
+    /// IP address of the listener; `None`: the server's `public_bind`.
     pub bind: Option<IpAddr>,
-    /// 0: the server chooses and reports.
+    /// TCP port; 0: the server chooses a port and reports it.
     pub port: u16,
 }
 
@@ -103,40 +104,40 @@ impl fmt::Display for Public {
     }
 }
 
-/// Priority class: a higher one is sent first.
+/// Priority class. Data of a higher class is sent first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// Before all others.
+    /// Sent before all other classes.
     Interactive,
     /// The default.
     #[default]
     Normal,
-    /// When nothing else waits.
+    /// Sent only when no data of another class waits.
     Bulk,
 }
 
 /// Time limits of a service's streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until the target accepts.
+    /// Longest time until the target accepts the connection.
     pub dial: Span,
-    /// Without a byte either way; 0 is no limit.
+    /// Longest time without a byte in either direction; 0 is no limit.
     pub idle: Span,
-    /// After one side finished.
+    /// Longest time without a byte after one side has finished.
     pub half_close: Span,
 }
 
-/// A local listener.
+/// A local listener whose target the server dials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// Where, on the client's side.
+    /// The address on the client's side.
     pub listen: Local,
-    /// What the server dials.
+    /// The address that the server dials.
     pub target: Target,
 }
 
 impl ClientConfig {
-    /// What is another value in `other`. `servers` stands for all that is said of a path.
+    /// The keys whose values differ in `other`. `servers` stands for all settings of a path.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
         let Self {
@@ -151,7 +152,7 @@ impl ClientConfig {
             retry_max,
             common,
         } = self;
-        // The file that it stands in is nobody's concern.
+        // The path of the token file is irrelevant; only the token counts.
         let secret = |token: &Option<Token>| token.as_ref().map(|token| token.secret.clone());
         let retry = (*retry_min, *retry_max) != (other.retry_min, other.retry_max);
         let own = [
@@ -167,7 +168,8 @@ impl ClientConfig {
         changes(own).chain(common.differs(&other.common)).collect()
     }
 
-    /// What is in force after a reload in a process that runs with `running`.
+    /// The configuration in force after a reload of a process that runs with `running`. Keys that
+    /// need a restart keep their running values.
     #[must_use]
     pub fn reloaded(mut self, running: &Self) -> Self {
         self.name.clone_from(&running.name);
@@ -175,7 +177,7 @@ impl ClientConfig {
         self
     }
 
-    /// What would run, line by line.
+    /// A summary of the configuration for people, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self

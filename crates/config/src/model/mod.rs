@@ -1,4 +1,5 @@
-//! The checked model: what is in here has been looked at, nothing needs to be asked again.
+//! The checked model. All values have been checked, so the users of the model need no further
+//! checks.
 
 mod client;
 mod quic;
@@ -14,78 +15,80 @@ pub use server::{ClientGrant, HttpAuth, Rights, ServerConfig, ServerTls};
 
 use crate::{Collector, Secret, Size, Span};
 
-/// A token and where it came from, so that the caller can look at the file's permissions.
+/// A token and the file that it was read from, so that the caller can check the permissions of the
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The token.
     pub secret: Secret,
-    /// The `token_file` it was read from, as written.
+    /// The path of the `token_file` as written; `None` if the token came from another source.
     pub file: Option<PathBuf>,
 }
 
 /// Keys that both roles have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
-    /// `None`: the caller's default (see REFERENCE.md).
+    /// The state directory; `None`: the caller's default (see REFERENCE.md).
     pub state_dir: Option<PathBuf>,
-    /// Worker threads; `None`: one per core.
+    /// Number of worker threads; `None`: one per core.
     pub workers: Option<NonZeroUsize>,
-    /// `None`: a quarter of the memory of the machine or of its cgroup.
+    /// Memory for streams and buffers; `None`: a quarter of the memory of the machine or of its
+    /// cgroup.
     pub memory_budget: Option<Size>,
-    /// Credit a stream begins with, in bytes.
+    /// Initial window of a stream, in bytes.
     pub window_initial: Size,
-    /// Credit a stream may grow to, in bytes.
+    /// Largest window of a stream, in bytes.
     pub window_max: Size,
-    /// Silence after which a carrier is asked whether it lives.
+    /// Silence of a carrier after which the daemon sends a ping.
     pub keepalive: Span,
-    /// How long a link without a carrier waits for its peer.
+    /// How long a link without a carrier waits for a new carrier.
     pub resume_timeout: Span,
-    /// How long streams may finish after SIGTERM.
+    /// How long streams may continue after SIGTERM.
     pub drain_timeout: Span,
-    /// Least level that is logged.
+    /// Lowest level that is logged.
     pub log_level: LogLevel,
-    /// Form of a log line.
+    /// Format of a log line.
     pub log_format: LogFormat,
-    /// `None`: standard error.
+    /// The log file; `None`: standard error.
     pub log_file: Option<LogFile>,
-    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock`, in `state_dir`
-    /// where that is given, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for
-    /// root, `$XDG_RUNTIME_DIR/tunnel`).
+    /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock` in `state_dir` if
+    /// that is set, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
+    /// `$XDG_RUNTIME_DIR/tunnel`).
     pub control: Option<PathBuf>,
-    /// Whether a change of the file is a wish to reload.
+    /// Whether the daemon reloads when the file changes.
     pub watch: bool,
-    /// `None`: there is none.
+    /// The admin API; `None`: disabled.
     pub admin: Option<Admin>,
-    /// `None`: metrics are not pushed.
+    /// Where metrics are pushed; `None`: metrics are not pushed.
     pub otlp: Option<Otlp>,
-    /// Of `quic://`, whether there is any or not.
+    /// Settings of `quic://`, even if no path or listener uses `quic://`.
     pub quic: Quic,
 }
 
-/// Metrics pushed by OTLP.
+/// Settings of metrics that are pushed by OTLP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Otlp {
-    /// Who takes them.
+    /// The collector that receives the metrics.
     pub collector: Collector,
-    /// Between two pushes.
+    /// Time between two pushes.
     pub interval: Span,
-    /// Further header fields of each request, each name once.
+    /// Additional header fields of each request. Each name is unique.
     pub headers: Vec<Field>,
 }
 
-/// The admin API.
+/// Settings of the admin API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admin {
-    /// Where it listens.
+    /// The address of the listener.
     pub listen: SocketAddr,
-    /// Whoever has it may do everything; or its hash.
+    /// The token, or its hash. The token permits every request.
     pub token: Token,
 }
 
 impl Common {
-    /// What is another value in `other`.
+    /// The keys whose values differ in `other`.
     fn differs(&self, other: &Self) -> impl Iterator<Item = Changed> {
-        // All of them by name, so that none that is added is forgotten here.
+        // The pattern names all fields, so a new field cannot be forgotten here.
         let Self {
             state_dir,
             workers,
@@ -125,7 +128,7 @@ impl Common {
         changes(all).chain(quic.differs(other.quic))
     }
 
-    /// Takes from `running` what only a restart changes.
+    /// Takes the values of keys that need a restart from `running`.
     fn keep(&mut self, running: &Self) {
         self.state_dir.clone_from(&running.state_dir);
         self.workers = running.workers;
@@ -147,24 +150,24 @@ fn log_rotate(common: &Common) -> Option<(Size, u32)> {
     common.log_file.as_ref().map(|log| (log.size, log.keep))
 }
 
-/// What it takes for another value of a key to count.
+/// When a changed value of a key takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// A reload; nothing that runs is touched.
+    /// At a reload. Links and streams are not affected.
     Live,
-    /// A reload; it counts for links that begin from then on. A client makes new ones at once, a
-    /// server's clients as they come.
+    /// At a reload, for new links. A client makes new links immediately; a server waits for its
+    /// clients to make new links.
     Reconnect,
-    /// Another process.
+    /// At a restart of the process.
     Restart,
 }
 
-/// A key with another value.
+/// A key with a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
-    /// As in the file, with those above it: `log.level`.
+    /// The path of the key in the file: `log.level`.
     pub key: &'static str,
-    /// What it takes.
+    /// When the change takes effect.
     pub change: Change,
 }
 
@@ -186,23 +189,23 @@ fn changes<const N: usize>(all: [(bool, Changed); N]) -> impl Iterator<Item = Ch
     all.into_iter().filter_map(|(is_so, changed)| is_so.then_some(changed))
 }
 
-/// A certificate chain and its key, PEM files with paths as written.
+/// A certificate chain and its key: PEM files, with paths as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPair {
-    /// The chain.
+    /// The file with the chain.
     pub cert: PathBuf,
-    /// The key.
+    /// The file with the key.
     pub key: PathBuf,
 }
 
-/// A log that is a file, and when another one takes its place.
+/// A log file and its rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
-    /// As written.
+    /// The path as written.
     pub path: PathBuf,
-    /// It grows to this.
+    /// Size at which the file is rotated.
     pub size: Size,
-    /// So many of those before it are kept, as `PATH.1` and so on.
+    /// Number of older files that are kept, as `PATH.1` and so on.
     pub keep: u32,
 }
 
@@ -234,7 +237,7 @@ impl LogLevel {
 /// A form of `log.format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,

@@ -1,18 +1,19 @@
-//! How `quic://` sends.
+//! The model of the QUIC settings.
 
 use super::{Changed, changes};
 use crate::Size;
 
-/// How this end of `quic://` sends, and its sockets.
+/// Settings of this side's QUIC connections and UDP sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quic {
-    /// How fast this end sends. The other end's is its own.
+    /// Congestion control of this side. The other side has its own setting.
     pub congestion: Congestion,
-    /// Largest UDP payload that is tried, in bytes, 1200 to 65527; at 1200 nothing is tried.
+    /// Largest UDP payload that MTU discovery tries, in bytes, 1200 to 65527. 1200 disables MTU
+    /// discovery.
     pub mtu: u16,
-    /// Of each UDP socket, in bytes; the system may grant less.
+    /// Receive buffer of each UDP socket, in bytes. The system may grant less.
     pub receive_buffer: Size,
-    /// As `receive_buffer`.
+    /// Send buffer of each UDP socket, in bytes. The system may grant less.
     pub send_buffer: Size,
 }
 
@@ -27,7 +28,8 @@ impl Quic {
         ])
     }
 
-    /// Sockets live as long as the process.
+    /// Takes the sizes of the buffers from `running`, because the sockets live as long as the
+    /// process.
     pub(super) fn keep(&mut self, running: Self) {
         self.receive_buffer = running.receive_buffer;
         self.send_buffer = running.send_buffer;
@@ -37,10 +39,10 @@ impl Quic {
 /// Congestion control of `quic.congestion`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// By a model of the path (BBR): loss alone does not slow it down.
+    /// BBR: follows a model of the path, so loss alone does not slow it down.
     #[default]
     Bbr,
-    /// By loss (RFC 9438).
+    /// CUBIC: reacts to loss (RFC 9438).
     Cubic,
 }
 

@@ -1,4 +1,4 @@
-//! The public side.
+//! The model of a server, the public side.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,37 +11,38 @@ use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
 /// A checked server.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where clients connect; at least one, all different.
+    /// Addresses where clients connect; at least one, all different.
     pub listen: Vec<Endpoint>,
-    /// Certificates.
+    /// The server's certificates.
     pub tls: ServerTls,
-    /// Who may connect; names are unique. There may be none yet.
+    /// Clients that may connect, with unique names. The list may be empty.
     pub clients: Vec<ClientGrant>,
-    /// What clients may do whose names nobody knows; `None` lets none of them in.
+    /// Rights of clients that the server does not know; `None`: unknown clients are refused.
     pub any_client: Option<Rights>,
-    /// Who is asked about clients that are not here.
+    /// The service that decides about clients that are not in `clients`.
     pub auth: Option<HttpAuth>,
-    /// Address of published ports without one.
+    /// IP address of published ports that name no address.
     pub public_bind: IpAddr,
-    /// Reverse proxies in front of `ws://` and `wss://` that may say for whom they speak.
+    /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
+    /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
     /// Keys of both roles.
     pub common: Common,
 }
 
-/// Somebody who is asked over HTTP which clients there are.
+/// A service that decides over HTTP which clients exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpAuth {
-    /// The way there: `wss` stands for `https`, and `ws` for `http`.
+    /// The path to the service. Its scheme is `wss` for `https`, and `ws` for `http`.
     pub path: Path,
-    /// For an answer.
+    /// Longest wait for an answer.
     pub timeout: Span,
-    /// How long an answer counts.
+    /// How long an answer is valid.
     pub cache: Span,
 }
 
 impl HttpAuth {
-    /// The URL as written, but for what a parser changes.
+    /// The URL in canonical form, with scheme, host, port and path.
     #[must_use]
     pub fn url(&self) -> String {
         let Endpoint { scheme, host, port, path } = &self.path.endpoint;
@@ -53,49 +54,50 @@ impl HttpAuth {
 /// The server's certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerTls {
-    /// `None`: self-signed, kept in `state_dir`.
+    /// The certificate and its key; `None`: a self-signed certificate that is kept in `state_dir`.
     pub identity: Option<KeyPair>,
-    /// With it, clients must show a certificate of this authority.
+    /// The authority of client certificates. If it is set, clients must present a certificate of
+    /// this authority.
     pub client_ca: Option<PathBuf>,
 }
 
-/// One client and what it may do.
+/// A client and its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGrant {
-    /// Unique name.
+    /// The unique name of the client.
     pub name: String,
-    /// One or two tokens, all valid (two while one is being replaced). None: its certificate proves
-    /// its name, alone.
+    /// One or two valid tokens; two while a token is being replaced. If empty, the client's
+    /// certificate alone proves its name.
     pub tokens: Vec<Token>,
-    /// What it may do.
+    /// The rights of the client.
     pub rights: Rights,
 }
 
-/// What a client may do.
+/// The rights of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Ports it may publish.
+    /// Ports that the client may publish.
     pub tcp: PortRights,
-    /// Hosts whose HTTP it may have.
+    /// Hosts whose HTTP visitors the client may serve.
     pub http: HostRights,
-    /// Hosts whose TLS it may have, as it is.
+    /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
     pub tls: HostRights,
-    /// Targets its forwards may reach.
+    /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
-    /// Whether it may test the speed of its tunnel.
+    /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
-    /// Most streams at once; `None` is no limit.
+    /// Most simultaneous streams; `None` is no limit.
     pub streams: Option<NonZeroU32>,
-    /// Most streams that begin within a second; `None` is no limit.
+    /// Most new streams per second; `None` is no limit.
     pub new_per_second: Option<NonZeroU32>,
-    /// Most ports published; `None` is no limit but that of `tcp`.
+    /// Most published ports; `None`: only `tcp` limits them.
     pub ports: Option<NonZeroU32>,
-    /// Most hosts published; `None` is no limit but those of `http` and `tls`.
+    /// Most published hosts; `None`: only `http` and `tls` limit them.
     pub hosts: Option<NonZeroU32>,
 }
 
 impl ServerConfig {
-    /// What is another value in `other`.
+    /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
         let Self { listen, tls, clients, any_client, auth, public_bind, trusted_proxies, common } =
@@ -113,13 +115,15 @@ impl ServerConfig {
         changes(own).chain(common.differs(&other.common)).collect()
     }
 
-    /// Whether TLS is for listeners that wait for a restart: then it waits with them.
+    /// Whether TLS settings keep their running values until a restart: listeners with TLS are added
+    /// or removed, which needs a restart as well.
     fn keeps_tls(&self, other: &Self) -> bool {
         let has_tls = |config: &Self| config.listen.iter().any(|at| at.scheme.tls);
         has_tls(self) != has_tls(other)
     }
 
-    /// What is in force after a reload in a process that runs with `running`.
+    /// The configuration in force after a reload of a process that runs with `running`. Keys that
+    /// need a restart keep their running values.
     #[must_use]
     pub fn reloaded(mut self, running: &Self) -> Self {
         if running.keeps_tls(&self) {
@@ -127,7 +131,7 @@ impl ServerConfig {
         }
         self.listen.clone_from(&running.listen);
         self.public_bind = running.public_bind;
-        // Ports without an address are those of the address that is in force.
+        // Rights without an address apply to the `public_bind` that is in force.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
             rights.tcp.default_bind = Some(running.public_bind);
@@ -136,7 +140,7 @@ impl ServerConfig {
         self
     }
 
-    /// What would run, line by line.
+    /// A summary of the configuration for people, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.listen.iter().map(|e| format!("listen {e}")).collect();
@@ -161,7 +165,7 @@ impl ServerConfig {
 }
 
 impl Rights {
-    /// To be there, and no more.
+    /// The rights of a client that may only connect and measure its throughput.
     pub(crate) const fn none(public_bind: IpAddr) -> Self {
         Self {
             tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
@@ -177,7 +181,7 @@ impl Rights {
     }
 }
 
-/// For people.
+/// A description for people.
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |items: Vec<String>| {
