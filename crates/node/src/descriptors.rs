@@ -1,4 +1,4 @@
-//! The limit of open descriptors: every visitor takes one here and one at the other end.
+//! The limit of open descriptors. Every visitor takes one descriptor here and one at the other end.
 
 use std::fs;
 
@@ -6,19 +6,19 @@ use ops::status;
 use relay::Room;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// The part of the limit that visitors and targets leave to links, commands, name resolution and
-/// files is one in so many, within these bounds: an attempt to connect to the server, a few
-/// commands and names take a dozen; the links of a thousand clients are what a large server gets
-/// back after a restart while its old visitors are still there.
+/// The reserve is the part of the limit that visitors and targets leave to links, commands, name
+/// resolution and files: the limit divided by `RESERVE_PART`, within the two bounds. An attempt to
+/// connect to the server, a few commands and names take a dozen descriptors. A large server that
+/// restarts gets back the links of a thousand clients while its old visitors are still connected.
 const RESERVE_PART: u64 = 16;
 const RESERVE_MIN: u64 = 32;
 const RESERVE_MAX: u64 = 1024;
 
-/// Room for fewer visitors is told at the start: a browser or two use so many.
+/// Room for fewer visitors is logged at the start, because one or two browsers use this number.
 const FEW: u64 = 256;
 
-/// Raises the soft limit to the hard one (the soft default of 1,024 is for programs that use
-/// `select`, which we do not). Returns the limit now in force; `None` is unlimited.
+/// Raises the soft limit to the hard limit. The soft default of 1,024 is for programs that use
+/// `select`, and this program does not. Returns the limit now in force; `None` is unlimited.
 pub fn raise_limit() -> Option<u64> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -32,22 +32,23 @@ pub fn raise_limit() -> Option<u64> {
     limit.current
 }
 
-/// The numbers that sockets of visitors and targets may have.
+/// The descriptor numbers that sockets of visitors and targets may have.
 pub(crate) fn room() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let number = |n| u32::try_from(n).unwrap_or(u32::MAX);
     Room::below(number(ceiling(limit)), number(wall(limit)))
 }
 
-/// The numbers that connections may have that have not logged in yet: a half of what visitors
-/// leave.
+/// The descriptor numbers that connections may have before they have logged in. They may use half
+/// of the reserve.
 pub(crate) fn room_of_strangers() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };
     let wall = u32::try_from(wall(limit)).unwrap_or(u32::MAX);
     Room::below(wall, wall)
 }
 
-/// Says at the start what there is room for, when that is little.
+/// Logs the room for visitors: a warning when the room is for fewer than 256 visitors, else a debug
+/// line.
 pub fn tell_room() {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let visitors = ceiling(limit);
@@ -61,7 +62,8 @@ pub fn tell_room() {
     }
 }
 
-/// For the status. Counts what is open: milliseconds where that is thousands.
+/// Counts the open descriptors for the status. The count takes milliseconds when thousands are
+/// open.
 pub(crate) fn survey() -> status::Descriptors {
     let open = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     let open = u64::try_from(open).unwrap_or(u64::MAX);
@@ -106,7 +108,7 @@ mod tests {
     fn what_is_open_is_counted() {
         let before = survey().open;
         let _files: Vec<_> = (0..20).map(|_| fs::File::open("/dev/null").unwrap()).collect();
-        // Other tests open and close theirs meanwhile.
+        // Other tests open and close files meanwhile.
         assert!(survey().open >= before.saturating_sub(10) + 10);
     }
 }

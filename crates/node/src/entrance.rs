@@ -1,15 +1,16 @@
-//! An entrance: a listening address whose visitors become streams of a session. On a server it
-//! belongs to a published service, on a client to a forward; the way is the same.
+//! An entrance: a listening address whose visitors become streams of a session. On a server an
+//! entrance belongs to a published service, on a client to a forward. Both use the same code.
 //!
 //! ```text
 //!   accepted on worker w --> live link on w? ------------------> stream
 //!                              | no
 //!                              +--> worker with a live link ----> socket handed over --> stream
 //!                              | none
-//!                              +--> held, at most 10 s and so many, until one comes back
+//!                              +--> held until a link is live: at most 10 s, at most 1,024
+//!                                   visitors per session
 //! ```
 //!
-//! Of a Unix socket one worker accepts all visitors, and hands them to the workers in turn.
+//! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,51 +29,55 @@ use crate::listeners::{Listener, Listeners};
 use crate::route::Route;
 use crate::session::{Handle, Session, Worker};
 
-/// How long a visitor is held while no link of the session is live.
+/// The time for which a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// Visitors held per session: more than a browser opens, less than a flood costs.
+/// Visitors held per session: more than a browser opens, and few enough that a flood of visitors
+/// costs little.
 const HELD_MAX: u32 = 1024;
 
-/// What all workers know of an entrance: the door. Whose its visitors are is up to its route.
+/// The part of an entrance that all workers share. The route decides which session gets the
+/// visitors.
 #[derive(Debug)]
 pub(crate) struct Entrance {
     /// Unique in this process.
     pub(crate) id: u64,
-    /// Where it listens, as a URL.
+    /// The listening address, as a URL.
     pub(crate) address: String,
-    /// How long things may take.
+    /// The time-outs of its streams.
     pub(crate) timeouts: Timeouts,
-    /// Where its visitors go.
+    /// The destination of its visitors.
     pub(crate) route: Arc<Route>,
 }
 
-/// The next id of an entrance.
+/// Returns a new id for an entrance.
 pub(crate) fn next_id() -> u64 {
     static IDS: AtomicU64 = AtomicU64::new(1);
     IDS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Entrance {
-    /// Its name in logs and status.
+    /// The name in logs and status.
     pub(crate) fn name(&self) -> String {
         self.route.name()
     }
 }
 
-/// An entrance as open on one worker.
+/// An entrance that is open on one worker.
 #[derive(Debug)]
 pub(crate) struct OpenEntrance {
-    /// What it is.
+    /// The shared part.
     pub(crate) entrance: Arc<Entrance>,
-    /// Held for its drop.
+    /// The listener, which closes on drop. `None` before this worker listens, and on workers that
+    /// do not accept.
     listening: Option<Guard>,
-    /// Shared by its streams on this worker.
+    /// The settings that its streams on this worker share.
     pub(crate) settings: Rc<Settings>,
 }
 
 impl OpenEntrance {
-    /// What its streams are listed under: the service's name, the address of a forward.
+    /// The name under which its streams are listed: the name of a service, the address of a
+    /// forward.
     pub(crate) fn label(&self) -> String {
         let aim = self.entrance.route.aim.load();
         match aim.target {
@@ -86,14 +91,16 @@ impl OpenEntrance {
 #[derive(Debug)]
 enum Guard {
     Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
-    /// The file first: whoever comes meanwhile finds nothing rather than a dead end.
+    /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
+    /// socket that nobody accepts from.
     Unix(
         #[expect(dead_code, reason = "held for its drop")] Option<SocketFile>,
         #[expect(dead_code, reason = "held for its drop")] ListeningUnix,
     ),
 }
 
-/// Makes this worker take visitors of the entrance: those that others accept, until it listens.
+/// Lets this worker take visitors of the entrance. Until the worker listens, these are visitors
+/// that other workers accept.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let settings = Settings { timeouts: entrance.timeouts, room, ..Settings::default() };
@@ -103,10 +110,10 @@ fn open(worker: &Worker, entrance: Arc<Entrance>) {
     worker.state.entrances.borrow_mut().insert(id, open);
 }
 
-/// Starts to accept on this worker.
+/// Starts to accept visitors on this worker.
 fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<()> {
     let mut entrances = worker.state.entrances.borrow_mut();
-    // Closed again meanwhile, the listener with it.
+    // The entrance was closed meanwhile; the listener closes with this return.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let room = open.settings.room;
     let door = Rc::new(Door {
@@ -125,8 +132,8 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     Ok(())
 }
 
-/// Opens an entrance on all workers. Nobody accepts before all are ready: a worker without a link
-/// hands its first visitor to another.
+/// Opens an entrance on all workers. No worker accepts before all workers are ready, because a
+/// worker without a link hands its first visitor to another worker.
 pub(crate) async fn open_everywhere(
     handles: &[Handle],
     entrance: &Arc<Entrance>,
@@ -146,10 +153,10 @@ pub(crate) async fn open_everywhere(
     Ok(())
 }
 
-/// Closes an entrance on all workers; when this is ready the port is free.
+/// Closes an entrance on all workers. The port is free when the future is ready.
 pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
     for handle in handles {
-        // A worker that is gone has closed it.
+        // A worker that has stopped has closed the entrance.
         let closed = handle.call(move |worker| {
             let open = worker.state.entrances.borrow_mut().remove(&id);
             if let Some(open) = &open {
@@ -160,7 +167,7 @@ pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
     }
 }
 
-/// The accepting side on one worker.
+/// The handler of accepted visitors on one worker.
 struct Door {
     worker: Rc<Worker>,
     entrance: Arc<Entrance>,
@@ -193,7 +200,8 @@ impl Handler for Door {
 }
 
 impl Door {
-    /// Where a visitor of a socket that only this worker accepts from belongs.
+    /// The next worker with a live link, for a visitor of a socket that only this worker accepts
+    /// from.
     fn next_worker(&self) -> Option<usize> {
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
@@ -201,7 +209,7 @@ impl Door {
     }
 }
 
-/// A visitor on its way.
+/// A visitor on its way to another worker.
 struct Visitor {
     entrance: Arc<Entrance>,
     socket: Detached,
@@ -209,7 +217,7 @@ struct Visitor {
 }
 
 impl Visitor {
-    /// Ready to leave this thread.
+    /// Detaches the socket of the visitor from this thread.
     fn new(entrance: &Arc<Entrance>, socket: Socket, peer: Option<SocketAddr>) -> Option<Self> {
         match socket.detach() {
             Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer }),
@@ -222,7 +230,7 @@ impl Visitor {
 }
 
 async fn hand_over(to: Handle, visitor: Visitor) {
-    // A worker that is gone takes the socket with it.
+    // A worker that has stopped drops the job and thus the socket.
     let _ = to.run(|worker| arrive(worker, visitor)).await;
 }
 
@@ -252,7 +260,7 @@ fn enter(
     }
 }
 
-/// Hands a visitor to a worker with a live link, waiting for one if need be.
+/// Hands a visitor to a worker with a live link. Waits for a live link when there is none.
 async fn elsewhere(worker: Rc<Worker>, visitor: Visitor) {
     let session = visitor.entrance.route.session.load_full();
     let Some(to) = live_worker(&worker, &visitor, session).await else {
@@ -281,14 +289,15 @@ async fn live_worker(
         tokio::select! {
             () = revived => {}
             () = tokio::time::sleep_until(deadline) => return None,
-            // A new process of the client may have taken over: its session is another one.
+            // A new process of the client may have taken over, so the route may name another
+            // session.
             () = tokio::time::sleep(Duration::from_millis(200)) => {}
         }
         session = visitor.entrance.route.session.load_full();
     }
 }
 
-/// A place among the visitors held.
+/// A place among the held visitors of a session. Dropping it frees the place.
 struct Held(Arc<Session>);
 
 impl Held {
@@ -307,7 +316,7 @@ impl Drop for Held {
     }
 }
 
-/// A visitor that another worker accepted.
+/// Takes a visitor that another worker accepted.
 fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     let Some(settings) = settings_of(worker, &visitor.entrance) else {
         // The entrance was closed meanwhile.
@@ -321,7 +330,7 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
 }
 
 fn refuse(worker: &Worker, visitor: Visitor) {
-    // Counted where there is still something to count in; told in any case.
+    // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(socket) = visitor.socket.attach() {
         relay::refuse_socket(socket, &settings, ResetCode::Shutdown);

@@ -1,4 +1,4 @@
-//! The server's certificate, read from where the configuration says, or made.
+//! The server's certificate: loaded from the configured files, or self-signed.
 
 use std::path::Path;
 
@@ -7,14 +7,18 @@ use config::ServerTls;
 use ops::WrongConfig;
 use tls::{Identity, self_signed};
 
-/// Tells of a certificate that peers will refuse by its dates.
+/// Logs a warning when peers will refuse the certificate because of its validity dates.
 pub(crate) fn warn_of_dates(identity: &Identity, certificate: &Path) {
     if let Some(problem) = identity.out_of_date() {
         tracing::warn!("{}: {problem}", certificate.display());
     }
 }
 
-/// The server's certificate: the configured one, else a self-signed one of the state directory.
+/// Loads the configured certificate. Without a configured certificate the function loads or makes a
+/// self-signed certificate in the state directory.
+///
+/// # Errors
+/// A configured certificate or key that does not load is a [`WrongConfig`].
 pub fn identity(tls: &ServerTls, state: &Path) -> anyhow::Result<Identity> {
     match &tls.identity {
         Some(pair) => {

@@ -1,19 +1,20 @@
-//! The hot part of a daemon: workers, sessions, entrances, and the roles of server and client.
+//! The data path of a daemon: workers, sessions, entrances, and the roles server and client.
 //!
-//! `relay` and `link` meet here. This crate knows no command line and no file of the configuration:
-//! the daemon passes a closure that reads these again ([`server::Source`], [`client::Source`]), and
-//! stores the clients that have come in by a code behind a trait ([`server::Enrolled`]).
+//! `relay` and `link` meet here. This crate reads no command line and no configuration file: the
+//! daemon passes a closure that reads the configuration again ([`server::Source`],
+//! [`client::Source`]), and stores the clients that were enrolled by a code behind a trait
+//! ([`server::Enrolled`]).
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `workers` | threads with a runtime each |
-//! | `session` | all links of one client process with one server |
-//! | `entrance`, `listeners` | doors: addresses whose visitors become streams |
-//! | `route` | which client, which service, and what is admitted |
+//! | `session` | all links between one client process and one server |
+//! | `entrance`, `listeners` | listening addresses whose visitors become streams |
+//! | `route` | the client and the service of an entrance, and the admission of its visitors |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
-//! | `probes` | what `tunnel ping` and `tunnel speedtest` send |
-//! | `survey`, `tcp_info` | what workers and kernel know, for the status |
+//! | `probes` | the measurements of `tunnel ping` and `tunnel speedtest` |
+//! | `survey`, `tcp_info` | the figures of workers and kernel for the status |
 //! | `descriptors`, `memory`, `identity` | limits of the process, and its certificate |
 
 pub mod client;

@@ -11,27 +11,27 @@ use ops::socket_file::{self, SocketFile};
 
 use crate::transports::bind_advice;
 
-/// Connections that may wait for the one worker that accepts; the kernel lowers it to `somaxconn`.
-/// As for TCP.
+/// The backlog of a Unix socket, in connections, as for TCP. The kernel lowers the number to
+/// `somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// Sockets that listen.
+/// The listening sockets of one address.
 #[derive(Debug)]
 pub(crate) enum Listeners {
-    /// A group, one for each worker.
+    /// A group with one socket for each worker.
     Tcp(Vec<std::net::TcpListener>),
-    /// One for all workers: Unix sockets have no `SO_REUSEPORT`.
+    /// One socket for all workers, because Unix sockets have no `SO_REUSEPORT`.
     Unix(Unix),
 }
 
-/// One of them, for one worker.
+/// The listening socket of one worker.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(std::net::TcpListener),
     Unix(Unix),
 }
 
-/// A Unix socket that listens, and its file where there is one.
+/// A listening Unix socket, and its file. An abstract socket has no file.
 #[derive(Debug)]
 pub(crate) struct Unix {
     pub(crate) socket: UnixListener,
@@ -39,7 +39,7 @@ pub(crate) struct Unix {
 }
 
 impl Listeners {
-    /// By worker; the Unix socket belongs to the first.
+    /// The sockets in the order of the workers. A Unix socket belongs to the first worker.
     pub(crate) fn by_worker(self) -> Vec<Listener> {
         match self {
             Self::Tcp(group) => group.into_iter().map(Listener::Tcp).collect(),
@@ -48,7 +48,8 @@ impl Listeners {
     }
 }
 
-/// Listens where a forward shall; also the URL of that, with the port that the system chose.
+/// Listens at the address of a forward. Returns also the URL of the address, with the port that the
+/// system chose.
 pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
     match local {
         Local::Tcp(address) => {
@@ -75,7 +76,7 @@ pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(Stri
     }
 }
 
-/// What to do about it, as the end of a line.
+/// The advice for a failed bind of a Unix socket, as the end of a line.
 fn unix_advice(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::NotFound {
         " (make the folder first)"

@@ -1,4 +1,4 @@
-//! The memory budget of the process, and the settings of links, from the configuration.
+//! The memory budget of the process and the settings of links, computed from the configuration.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use link::{Lease, ProcessBudget};
 use net::pool;
 use proto::{Budget, LinkConfig};
 
-/// Least budget on a machine so small that a quarter of it would be less.
+/// The lower bound in bytes of an automatic budget. It applies where a quarter of the memory is
+/// less.
 const BUDGET_MIN: u64 = 16 << 20;
 
-/// The buffers that all workers keep for their next reads take at most this part of the budget.
+/// The read buffers that all workers keep take at most the budget divided by this number.
 const POOL_SHARE: u64 = 8;
 
-/// Settings of the links of this process.
+/// The settings of the links of this process.
 pub(crate) fn link_config(common: &Common) -> LinkConfig {
     LinkConfig {
         window_initial: common.window_initial.bytes(),
@@ -26,15 +27,16 @@ pub(crate) fn link_config(common: &Common) -> LinkConfig {
     }
 }
 
-/// The process's memory budget: as configured, else a quarter of what the machine or the cgroup
-/// of this process has.
+/// The memory budget of the process in bytes: the configured value, or else a quarter of the memory
+/// of the machine or of the cgroup of this process.
 pub(crate) fn budget(common: &Common) -> u64 {
     let configured = common.memory_budget.map(config::Size::bytes);
     configured.unwrap_or_else(|| (available() / 4).max(BUDGET_MIN))
 }
 
-/// The lease of one of `workers`; to be made on its thread. The buffers that the worker keeps are
-/// charged to it once and for all.
+/// Makes the lease of one of `workers` workers. The caller must be on the thread of that worker,
+/// because the function also limits the buffer pool of the thread. The buffers that the worker
+/// keeps are charged to the lease once.
 pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease {
     let lease = Lease::new(Arc::clone(budget));
     let share = lease.total() / POOL_SHARE / workers.get() as u64;
@@ -44,7 +46,8 @@ pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease
     lease
 }
 
-/// Memory that this process may use: the machine's, or less by a cgroup (v2, then v1).
+/// The bytes of memory that this process may use: the memory of the machine, or the limit of its
+/// cgroup (v2 or v1) if that is lower.
 fn available() -> u64 {
     let machine = rustix::system::sysinfo();
     let total = machine.totalram.saturating_mul(machine.mem_unit.into());
@@ -53,7 +56,8 @@ fn available() -> u64 {
     limits.chain([total]).min().unwrap_or(total)
 }
 
-/// The limit that a line of /proc/self/cgroup leads to, if it is a number.
+/// The limit of the cgroup that a line of /proc/self/cgroup names; `None` when the limit is not a
+/// number.
 fn limit(line: &str) -> Option<u64> {
     let mut fields = line.splitn(3, ':');
     let (controllers, path) = (fields.nth(1)?, fields.next()?);

@@ -1,5 +1,5 @@
-//! A route: which client, which service, and how many visitors are admitted. An entrance binds the
-//! address; its route may change while it listens.
+//! A route: the session, the service, and the limit of streams. An entrance binds the address; its
+//! route may change while the entrance listens.
 
 use std::sync::Arc;
 
@@ -9,15 +9,15 @@ use relay::Gate;
 
 use crate::session::Session;
 
-/// Where the visitors of an entrance go.
+/// The destination of the visitors of an entrance.
 #[derive(Debug)]
 pub(crate) struct Route {
-    /// The service or the target. Another one after a reload.
+    /// The service or the target. A reload may replace it.
     pub(crate) aim: ArcSwap<Aim>,
-    /// The session whose links carry the streams. Another one when a new process of the client
-    /// takes over.
+    /// The session whose links carry the streams. A new process of the client replaces the session
+    /// with its own.
     pub(crate) session: ArcSwap<Session>,
-    /// How many streams there may be.
+    /// Limits the number of streams.
     pub(crate) gate: ArcSwap<Gate>,
 }
 
@@ -33,13 +33,13 @@ impl Route {
     }
 }
 
-/// What the far side of a stream is asked for.
+/// The request that opens a stream at the far side.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Aim {
-    /// In logs and status.
+    /// The name in logs and status.
     pub(crate) name: String,
-    /// What the far side dials.
+    /// The service or address that the far side dials.
     pub(crate) target: Target,
-    /// Class of the streams.
+    /// The priority of the streams.
     pub(crate) priority: Priority,
 }

@@ -1,5 +1,5 @@
-//! A session: all links of one client process with one server, and which workers they live on.
-//! Both roles use it; what differs is who opens streams to whom.
+//! A session: all links between one client process and one server, and the workers of the links.
+//! Both roles use sessions; they differ in which side opens streams.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -16,37 +16,38 @@ use tokio::sync::Notify;
 use crate::entrance::OpenEntrance;
 use crate::{survey, workers};
 
-/// The part of a session that all workers see. Off the data path: read where a worker has no live
-/// link of its own.
+/// The part of a session that all workers share. It is not on the data path: a worker reads it only
+/// when it has no live link of its own.
 #[derive(Debug)]
 pub(crate) struct Session {
     /// Unique in this process.
     pub(crate) id: u64,
     /// The client's name.
     pub(crate) name: String,
-    /// Links that take streams, by worker.
+    /// The number of links that take streams, by worker.
     live: Box<[AtomicU32]>,
-    /// Links that have not ended: those that wait for a carrier and those that go away as well.
+    /// The number of links that have not ended. Links that wait for a carrier or are going away
+    /// count.
     links: AtomicU32,
-    /// A link became live.
+    /// Notified when a link becomes live.
     pub(crate) revived: Notify,
-    /// Visitors that wait for a link to become live.
+    /// The number of visitors that wait for a live link.
     pub(crate) held: AtomicU32,
-    /// Of links that have ended, by worker: received, sent, resumes.
+    /// The totals of links that have ended, by worker: bytes received, bytes sent, resumes.
     past: Box<[[AtomicU64; 3]]>,
 }
 
 /// Received and sent payload bytes, and resumes.
 pub(crate) type Totals = [u64; 3];
 
-/// Names whose counts are kept beyond their sessions: more than a configuration has, and than
-/// strangers should cost.
+/// The number of names whose totals outlive their sessions. It is above the number of names in a
+/// configuration, and it bounds the memory that clients with invented names cost.
 const ENDED_MAX: usize = 16_384;
 
-/// Of sessions that have ended, by name, so that what is counted by name never falls.
+/// The totals of sessions that have ended, by name. With them the counters of a name never fall.
 static ENDED: Mutex<BTreeMap<String, Totals>> = Mutex::new(BTreeMap::new());
 
-/// What sessions of this name have carried that have ended.
+/// The totals of the ended sessions of this name.
 pub(crate) fn ended(name: &str) -> Totals {
     let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
     ended.get(name).copied().unwrap_or_default()
@@ -81,7 +82,8 @@ impl Session {
         })
     }
 
-    /// A worker that has a live link, looked for from `from` on so that visitors spread.
+    /// Returns a worker with a live link. The search starts at worker `from`, so different callers
+    /// spread their visitors.
     pub(crate) fn live_worker(&self, from: usize) -> Option<usize> {
         let count = self.live.len();
         (0..count)
@@ -89,39 +91,40 @@ impl Session {
             .find(|&worker| self.live[worker].load(Ordering::Relaxed) > 0)
     }
 
-    /// Whether it has a link, live or waiting for a carrier.
+    /// Whether the session has a link that is live or waits for a carrier.
     pub(crate) fn has_links(&self) -> bool {
         self.links.load(Ordering::Relaxed) > 0
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.past.len()
     }
 
-    /// What links of this worker have carried that have ended.
+    /// The totals of the ended links of this worker.
     pub(crate) fn past(&self, worker: usize) -> Totals {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         self.past.get(worker).map(|past| past.each_ref().map(count)).unwrap_or_default()
     }
 
-    /// Live links over all workers.
+    /// The number of live links on all workers.
     pub(crate) fn live(&self) -> u32 {
         self.live.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// What a worker keeps, in either role.
+/// The state of a worker, in either role.
 pub(crate) struct State {
-    /// Links by session.
+    /// The links by session id.
     links: RefCell<HashMap<u64, Vec<Member>>>,
     /// Open entrances by their ids.
     pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
-    /// This worker's part of the memory budget.
+    /// The share of this worker in the memory budget.
     pub(crate) budget: Rc<Lease>,
-    /// Counters of the services that streams are dialled for, by name; a client has them.
+    /// The counters of the services whose targets this worker dials, by name. Only a client has
+    /// such services.
     services: RefCell<HashMap<String, Rc<Stats>>>,
-    /// Of entrances that are closed, with what their streams are listed under.
+    /// The counters of closed entrances, with the label of their streams.
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     turn: Cell<usize>,
 }
@@ -134,9 +137,9 @@ struct Member {
 
 /// A worker of either role.
 pub(crate) type Worker = workers::Worker<State>;
-/// The way to one.
+/// A handle of one worker.
 pub(crate) type Handle = workers::Handle<State>;
-/// All of them.
+/// The set of all workers.
 pub(crate) type Workers = workers::Workers<State>;
 
 impl fmt::Debug for State {
@@ -157,15 +160,15 @@ impl State {
         }
     }
 
-    /// A link of the session begins on this worker.
+    /// Adds a new link of the session to this worker.
     pub(crate) fn add_link(&self, session: &Arc<Session>, link: &Link) {
         let member = Member { session: Arc::clone(session), link: link.clone(), live: false };
         self.links.borrow_mut().entry(session.id).or_default().push(member);
         session.links.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a link can take streams changed. One that is going away cannot, also when it comes
-    /// back on another carrier.
+    /// Records whether a link takes streams. A link that is going away takes none, even after it
+    /// comes back on another carrier.
     pub(crate) fn set_live(&self, worker: usize, session: &Session, serial: u64, live: bool) {
         let mut links = self.links.borrow_mut();
         let members = links.get_mut(&session.id).map_or(&mut [][..], Vec::as_mut_slice);
@@ -185,7 +188,7 @@ impl State {
         }
     }
 
-    /// A link has ended.
+    /// Removes a link that has ended and keeps its totals.
     pub(crate) fn remove_link(&self, worker: usize, session: &Session, serial: u64) {
         self.set_live(worker, session, serial, false);
         let mut links = self.links.borrow_mut();
@@ -210,7 +213,7 @@ impl State {
         }
     }
 
-    /// A live link of the session on this worker; several take turns.
+    /// Returns a live link of the session on this worker. Several live links take turns.
     pub(crate) fn live_link(&self, session: &Session) -> Option<Link> {
         let links = self.links.borrow();
         let members = links.get(&session.id)?;
@@ -229,13 +232,14 @@ impl State {
         Some(member.link.clone())
     }
 
-    /// The counters of a service, shared by all links of this worker.
+    /// The counters of a service, which all links of this worker share.
     pub(crate) fn service_stats(&self, name: &str) -> Rc<Stats> {
         Rc::clone(self.services.borrow_mut().entry(name.to_owned()).or_default())
     }
 
-    /// Names of what streams on this worker count in: services and forwards, also of those that are
-    /// closed as long as they have streams.
+    /// The names under which the streams on this worker are counted: services and forwards. A
+    /// closed entrance is included as long as it has streams. The key is the identity of the
+    /// counters.
     pub(crate) fn counted_names(&self) -> HashMap<*const (), String> {
         let services = self.services.borrow();
         let targets = services.iter().map(|(name, stats)| (stats.identity(), name.clone()));
@@ -248,21 +252,21 @@ impl State {
         gone.chain(targets).chain(doors).collect()
     }
 
-    /// An entrance is closed; its streams may go on for long.
+    /// Keeps the counters of an entrance that closes, because its streams may outlive it.
     pub(crate) fn remember(&self, open: &OpenEntrance) {
         let mut former = self.former.borrow_mut();
         former.retain(|(stats, _)| stats.strong_count() > 0);
         former.push((Rc::downgrade(&open.settings.stats), open.label()));
     }
 
-    /// What the services of this worker have counted.
+    /// The counts of the services of this worker.
     pub(crate) fn service_counts(&self) -> Vec<status::Service> {
         let services = self.services.borrow();
         let count = |(name, stats): (&String, &Rc<Stats>)| status::Service {
             name: name.clone(),
             streams: stats.live(),
             streams_total: stats.opened(),
-            // The sockets here are those of targets: what they take came from visitors.
+            // The sockets here belong to targets: bytes written to a target came from a visitor.
             bytes_in: stats.bytes_out(),
             bytes_out: stats.bytes_in(),
             refused: survey::refused(stats),
@@ -271,7 +275,7 @@ impl State {
         services.iter().map(count).collect()
     }
 
-    /// All links of this worker with their sessions, those that go away included.
+    /// All links of this worker with their sessions. Links that are going away are included.
     pub(crate) fn all_links(&self) -> Vec<(Arc<Session>, Link)> {
         let links = self.links.borrow();
         links.values().flatten().map(|m| (Arc::clone(&m.session), m.link.clone())).collect()

@@ -1,5 +1,5 @@
 //! The status of links and entrances, collected from all workers, and the end of all links. Both
-//! roles use it.
+//! roles use this module.
 
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -15,13 +15,13 @@ use tokio::runtime::Handle as Runtime;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
-/// How often a drain looks whether the last stream has ended.
+/// The period at which a drain checks whether the last stream has ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(50);
 
-/// How long the last frames of a closing link may take.
+/// The time that the last frames of a closing link get to leave.
 const FAREWELL: Duration = Duration::from_millis(100);
 
-/// A link in one word or two.
+/// The state of a link, for the status.
 fn state(link: &Link) -> &'static str {
     match (link.is_live(), link.is_going_away()) {
         (true, false) => "up",
@@ -30,7 +30,7 @@ fn state(link: &Link) -> &'static str {
     }
 }
 
-/// One worker's part.
+/// The part of one worker in the status.
 #[derive(Default)]
 struct Part {
     worker: usize,
@@ -121,7 +121,7 @@ impl Part {
     }
 }
 
-/// All sessions over all workers, with what the kernel knows of their connections.
+/// All sessions over all workers, with the kernel's figures of their connections.
 pub(crate) async fn sessions(
     handles: &[Handle],
     ledger: &Ledger,
@@ -130,7 +130,7 @@ pub(crate) async fn sessions(
     let mut all: BTreeMap<u64, (Arc<Session>, status::Session)> = BTreeMap::new();
     let (mut seen, mut connections) = (HashSet::new(), Connections::new());
     for (worker, handle) in handles.iter().enumerate() {
-        // A worker that is gone has nothing to show.
+        // A worker that has stopped has no sessions.
         let Ok(part) = handle.call(part).await else { continue };
         connections.extend(part.connections);
         for (id, session) in part.sessions {
@@ -149,7 +149,8 @@ pub(crate) async fn sessions(
     look.fill(all.values_mut().map(|(_, told)| told), &connections).await;
     let mut newest: BTreeMap<String, u64> = BTreeMap::new();
     for (id, (session, told)) in &mut all {
-        // Workers that know it have told of their past as well, in one breath with what lives.
+        // A worker that knows the session has added the totals of its ended links in the same call
+        // as its live links.
         for worker in (0..handles.len()).filter(|worker| !seen.contains(&(*id, *worker))) {
             told.add(session.past(worker));
         }
@@ -164,8 +165,8 @@ pub(crate) async fn sessions(
     all.into_iter().map(|(id, (_, told))| (id, told)).collect()
 }
 
-/// A session without a link and without an entrance, which no worker knows; `others` are those that
-/// one knows.
+/// The status of a session without a link and without an entrance, which no worker knows. `others`
+/// are the sessions that a worker knows.
 pub(crate) fn without_links(
     session: &Session,
     others: &BTreeMap<u64, status::Session>,
@@ -184,12 +185,12 @@ pub(crate) fn without_links(
     told
 }
 
-/// What was refused, by reason.
+/// The numbers of refusals by reason.
 pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     stats.refusals().map(|(code, count)| (code.name().to_owned(), count)).collect()
 }
 
-/// At most `limit` streams, of one service if it is named.
+/// Lists at most `limit` streams. `service` restricts the list to one service.
 pub(crate) async fn streams(
     handles: &[Handle],
     service: Option<String>,
@@ -222,7 +223,7 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
             if part.list.len() == room {
                 continue;
             }
-            // Whoever opened it has the visitor, whose bytes go to the peer.
+            // The side that opened the stream has the visitor, whose bytes go to the peer.
             let (bytes_in, bytes_out) = if stream.is_ours {
                 (stream.sent, stream.received)
             } else {
@@ -241,7 +242,7 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
     part
 }
 
-/// Resets a stream on both sides. False: there is none of this number.
+/// Resets a stream on both sides. False: no stream has this number.
 pub(crate) async fn kill(handles: &[Handle], serial: u64, stream: u32) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
@@ -256,7 +257,7 @@ pub(crate) async fn kill(handles: &[Handle], serial: u64, stream: u32) -> bool {
     false
 }
 
-/// Tasks alive on the workers and on the runtime of the caller.
+/// The number of live tasks on the workers and on the runtime of the caller.
 pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
     let here = || Runtime::current().metrics().num_alive_tasks();
     let mut count = here();
@@ -266,7 +267,8 @@ pub(crate) async fn tasks(handles: &[Handle]) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-/// What the system grants the UDP sockets, once there is one.
+/// The buffer sizes in bytes that the system granted to UDP sockets; `None` before there is a UDP
+/// socket.
 pub(crate) fn udp() -> Option<status::Udp> {
     let bytes = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     net::udp::granted().map(|granted| status::Udp {
@@ -275,7 +277,7 @@ pub(crate) fn udp() -> Option<status::Udp> {
     })
 }
 
-/// What streams, windows, replay and buffers take of the memory budget.
+/// The memory budget, and the part that streams, windows, replay and buffers take.
 pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
     let mut memory = status::Memory::default();
     let mut used = 0;
@@ -285,7 +287,8 @@ pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
             (lease.unused(), lease.process().left(), lease.process().total())
         };
         let Ok((unused, left, total)) = handle.call(lease).await else { continue };
-        // Each knows the whole; what the workers hold comes off it.
+        // Each worker knows the total of the process. The unused parts of the workers' leases come
+        // off it.
         if n == 0 {
             used = total - left;
             memory.budget_bytes = u64::try_from(total).unwrap_or(0);
@@ -296,7 +299,7 @@ pub(crate) async fn memory(handles: &[Handle]) -> status::Memory {
     memory
 }
 
-/// Adds one worker's counts of a service to those of others.
+/// Adds the counts of a worker's services to those of other workers.
 pub(crate) fn merge(whole: &mut Vec<status::Service>, part: Vec<status::Service>) {
     for service in part {
         let same = |s: &&mut status::Service| {
@@ -326,8 +329,8 @@ pub(crate) async fn drain_links(handles: &[Handle]) {
     }
 }
 
-/// Tells the peers that all links end now, and gives that time to leave. What stops the workers
-/// ends the links.
+/// Tells the peers that all links end now, and waits until the frames had time to leave. The stop
+/// of the workers ends the links.
 pub(crate) async fn say_goodbye(handles: &[Handle]) {
     for handle in handles {
         let tell = |worker: &Rc<Worker>| {

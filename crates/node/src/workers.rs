@@ -1,14 +1,17 @@
-//! Workers: one OS thread each with its own single-threaded runtime, sharing nothing.
+//! Workers: each worker is one OS thread with its own single-threaded runtime, and workers share
+//! nothing.
 //!
-//! A link lives on one worker for its whole life, so nothing on the data path is locked or sent.
-//! What does cross threads - a fresh socket, a configuration, a question - travels as a closure
-//! through a worker's bounded mailbox and runs there between two turns of its tasks.
+//! A link lives on one worker for its whole life, so the data path needs no locks and no messages
+//! between threads. Whatever does cross threads (a new socket, a configuration, a query) travels as
+//! a closure through the bounded mailbox of a worker. The closure runs there between two turns of
+//! the tasks.
 //!
 //! ```text
 //!   any thread --Handle::run / call--> mailbox --> worker thread: closure(&Rc<Worker<S>>)
 //! ```
 //!
-//! `S` is what a role keeps per worker. It is made on the worker's own thread and never leaves it.
+//! `S` is the state of a role on one worker. It is made on the thread of the worker and never
+//! leaves that thread.
 
 use std::fmt;
 use std::io;
@@ -25,17 +28,18 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Closures that wait per worker. They are short and rare; whoever finds the box full waits.
+/// The closures that a mailbox holds. They are short and rare. A sender waits while the mailbox is
+/// full.
 const MAILBOX: usize = 1024;
 
-/// Threads of a worker for name resolution, the only blocking call there: so many slow names may
-/// hang at a time before they delay others.
+/// Threads of a worker for name resolution, which is the only blocking call there. This number of
+/// slow names may be pending before they delay others.
 const BLOCKING_THREADS: usize = 32;
 
 /// How often a worker frees the read buffers that it does not use.
 const TIDY: Duration = Duration::from_secs(5);
 
-/// How long a stopping worker may take to finish the turn it is in.
+/// The time in which a stopping worker must finish its current turn.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Job<S> = Box<dyn FnOnce(&Rc<Worker<S>>) + Send>;
@@ -45,18 +49,18 @@ type Job<S> = Box<dyn FnOnce(&Rc<Worker<S>>) + Send>;
 #[error("the worker has stopped")]
 pub(crate) struct WorkerGone;
 
-/// What a job finds on its worker.
+/// The argument of a job: the worker that runs it.
 #[derive(Debug)]
 pub(crate) struct Worker<S> {
-    /// 0 up to the number of workers.
+    /// The index, from 0 to the number of workers minus 1.
     pub(crate) index: usize,
-    /// All workers of this set, this one included, by index.
+    /// All workers of this set by index, this worker included.
     pub(crate) peers: Arc<[Handle<S>]>,
-    /// What the role keeps here.
+    /// The state of the role on this worker.
     pub(crate) state: S,
 }
 
-/// The way to one worker, from any thread.
+/// A handle of one worker, usable from any thread.
 pub(crate) struct Handle<S> {
     index: usize,
     mailbox: mpsc::Sender<Job<S>>,
@@ -75,7 +79,10 @@ impl<S> fmt::Debug for Handle<S> {
 }
 
 impl<S: 'static> Handle<S> {
-    /// Runs `job` on the worker; ready as soon as it is in the mailbox.
+    /// Runs `job` on the worker. The future is ready when the job is in the mailbox.
+    ///
+    /// # Errors
+    /// [`WorkerGone`] when the worker has stopped.
     pub(crate) async fn run(
         &self,
         job: impl FnOnce(&Rc<Worker<S>>) + Send + 'static,
@@ -83,37 +90,43 @@ impl<S: 'static> Handle<S> {
         self.mailbox.send(Box::new(job)).await.map_err(|_| WorkerGone)
     }
 
-    /// Runs `job` on the worker and brings its answer back.
+    /// Runs `job` on the worker and returns its result.
+    ///
+    /// # Errors
+    /// [`WorkerGone`] when the worker has stopped or the job panicked.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Rc<Worker<S>>) -> T + Send + 'static,
     ) -> Result<T, WorkerGone> {
         let (reply, answer) = oneshot::channel();
-        // The caller may have gone meanwhile; then nobody wants the answer.
+        // The caller may have gone meanwhile; then the answer is dropped.
         self.run(move |worker| drop(reply.send(job(worker)))).await?;
         answer.await.map_err(|_| WorkerGone)
     }
 }
 
-/// A set of running workers. Dropping it stops them and waits as [`Self::stop`] does: a start that
-/// was given up leaves no file of a socket behind.
+/// A set of running workers. Dropping the set stops the workers and waits as [`Self::stop`] does.
+/// So a start that is given up leaves no socket file behind.
 #[derive(Debug)]
 pub(crate) struct Workers<S> {
     handles: Arc<[Handle<S>]>,
-    /// Taken by the one who stops them.
+    /// [`Workers::stop`] or the drop takes them.
     ends: Mutex<Vec<End>>,
 }
 
 #[derive(Debug)]
 struct End {
     stop: oneshot::Sender<()>,
-    /// Hangs up when the thread has ended.
+    /// Disconnected when the thread has ended.
     stopped: std::sync::mpsc::Receiver<()>,
 }
 
 impl<S: 'static> Workers<S> {
-    /// Starts `count` workers named `tunnel-w0`…; `make` builds what each keeps, on its thread.
-    /// Returns when all of them run; fails when the system gives no thread or no epoll.
+    /// Starts `count` workers named `tunnel-w0`, `tunnel-w1` and so on. `make` builds the state of
+    /// each worker on its thread. Returns when all workers run.
+    ///
+    /// # Errors
+    /// The system gives no thread or no epoll instance, or `make` panicked.
     pub(crate) fn start(
         count: NonZeroUsize,
         make: impl Fn(usize) -> S + Send + Sync + 'static,
@@ -141,7 +154,7 @@ impl<S: 'static> Workers<S> {
                         let state = move || make(index);
                         let started = move || drop(up.send(Ok(())));
                         runtime.block_on(work(index, peers, state, started, jobs, stop_asked));
-                        // A name being resolved must not hold up the end.
+                        // A pending name resolution must not delay the end.
                         runtime.shutdown_background();
                     }
                     Err(e) => drop(up.send(Err(e))),
@@ -151,18 +164,18 @@ impl<S: 'static> Workers<S> {
         }
         drop(up);
         for _ in 0..count.get() {
-            // The sender is gone without a word only when `make` panicked.
+            // The channel closes without a message only when `make` panicked.
             ups.recv().map_err(|_| io::Error::other("a worker did not start"))??;
         }
         Ok(Self { handles, ends: Mutex::new(ends) })
     }
 
-    /// The ways to the workers, by index.
+    /// The handles of the workers, by index.
     pub(crate) fn handles(&self) -> &Arc<[Handle<S>]> {
         &self.handles
     }
 
-    /// Whether every worker still answers: false when one is stuck or gone. Takes at most `limit`.
+    /// Whether every worker answers within `limit`. False when a worker is blocked or has stopped.
     pub(crate) async fn answer(&self, limit: Duration) -> bool {
         let all = async {
             for handle in self.handles.iter() {
@@ -175,11 +188,11 @@ impl<S: 'static> Workers<S> {
         timeout(limit, all).await.unwrap_or(false)
     }
 
-    /// Ends all tasks of all workers and waits for the threads, at most 5 s.
-    /// A second call finds nothing to do.
+    /// Ends all tasks of all workers and waits at most 5 s for the threads. A second call does
+    /// nothing.
     pub(crate) async fn stop(&self) {
         let ends = self.take_ends();
-        // Fails only when the runtime ends; then nobody is left to wait.
+        // Fails only when the runtime ends, and then no caller waits.
         let _ = tokio::task::spawn_blocking(move || end(ends)).await;
     }
 }
@@ -200,7 +213,7 @@ fn end(ends: Vec<End>) {
     let (stops, stopped): (Vec<_>, Vec<_>) =
         ends.into_iter().map(|end| (end.stop, end.stopped)).unzip();
     for stop in stops {
-        // A thread that ended by itself needs no telling.
+        // A thread that has ended takes no message.
         let _ = stop.send(());
     }
     let deadline = Instant::now() + STOP_TIMEOUT;
@@ -212,7 +225,8 @@ fn end(ends: Vec<End>) {
     }
 }
 
-/// How many workers `auto` means: the cores that this process may use (affinity and cgroup quota).
+/// The number of workers for `auto`: the CPUs that this process may use (affinity and cgroup
+/// quota).
 pub(crate) fn automatic() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
@@ -240,7 +254,7 @@ async fn work<S>(
     loop {
         let job = tokio::select! {
             biased;
-            // Also when the set of workers was dropped.
+            // Ready also when the set of workers was dropped.
             _ = &mut stop => return,
             job = jobs.recv() => job,
             _ = tidy.tick() => {
@@ -249,8 +263,8 @@ async fn work<S>(
             }
         };
         let Some(job) = job else { return };
-        // The panic was logged by the hook of `logging`; it ends this job and nothing else. What
-        // the job touched is behind `Rc` and `Cell` of its own link, which ends with it.
+        // The hook of `logging` has logged the panic. The panic ends this job only. The job touched
+        // data behind `Rc` and `Cell` of its own link, and that link ends with the job.
         drop(catch_unwind(AssertUnwindSafe(|| job(&worker))));
     }
 }

@@ -1,4 +1,4 @@
-//! The forwards of a client: which are open, and what a reload makes of them.
+//! The forwards of a client, and their changes by a reload.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
 use crate::transports;
 
-/// All that are open; `None` once they were closed for good.
+/// The open forwards; `None` after they were closed for good.
 #[derive(Debug)]
 pub(super) struct Forwards(Mutex<Option<Vec<OpenForward>>>);
 
@@ -34,19 +34,20 @@ struct OpenForward {
     entrance: Arc<Entrance>,
 }
 
-/// Those that are to be open, bound already and not yet accepting.
+/// The forwards of a new configuration, bound but not yet accepting.
 #[derive(Debug)]
 pub(super) struct Bound {
     known: Vec<(OpenForward, Forward)>,
     new: Vec<(OpenForward, Listeners)>,
-    /// Which have the port of one that is to close: there is no room for both.
+    /// Forwards that need the port of a forward that is to close. Both cannot be bound at the same
+    /// time.
     late: Vec<Forward>,
     gone: Vec<OpenForward>,
 }
 
 impl Forwards {
-    /// Binds what is not open yet: all of them, for who cannot have one mends it first. The ones
-    /// that are open stay, whatever they led to.
+    /// Binds the forwards that are not open yet, and reports all failures at once. Open forwards
+    /// with the same address stay open, even if their target changes.
     pub(super) async fn bind(
         &self,
         wanted: &[Forward],
@@ -71,8 +72,8 @@ impl Forwards {
         Ok(Bound { known, new: new?, late: late.into_iter().cloned().collect(), gone })
     }
 
-    /// Opens and closes what has to be, and lets the others lead to where they are to. Returns what
-    /// could not be opened: nothing of it is left.
+    /// Opens and closes forwards as `bound` says, and updates the others. Returns the forwards that
+    /// could not be opened, with the error; nothing of them is left open.
     pub(super) async fn follow(
         &self,
         bound: Bound,
@@ -116,7 +117,7 @@ impl Forwards {
         failed
     }
 
-    /// Other links carry their visitors.
+    /// Leads the visitors of all forwards to the links of another session.
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
         for open in self.0.lock().await.iter().flatten() {
             open.entrance.route.session.store(Arc::clone(session));
@@ -130,7 +131,7 @@ impl Forwards {
     }
 }
 
-/// Whether there is no room for both: the same port, at all addresses and at one of them.
+/// Whether both cannot be bound at once: the same port, at all addresses and at one address.
 fn is_in_the_way(open: &Forward, wanted: &Forward) -> bool {
     match (&open.listen, &wanted.listen) {
         (Local::Tcp(open), Local::Tcp(wanted)) => {
@@ -141,7 +142,7 @@ fn is_in_the_way(open: &Forward, wanted: &Forward) -> bool {
     }
 }
 
-/// What makes it the same listener, however it is called and whoever may connect.
+/// The identity of a listener: its address, without its notation and its permissions.
 fn place(forward: &Forward) -> Result<std::net::SocketAddr, &str> {
     match &forward.listen {
         Local::Tcp(address) => Ok(*address),
@@ -172,7 +173,7 @@ fn bind(
     Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
 }
 
-/// Lets an open one be as `forward` says.
+/// Changes an open forward to the target and the socket mode of `forward`.
 fn turn(open: &OpenForward, forward: &Forward) {
     open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
     tracing::info!("forward {}", open.entrance.route.aim.load().name);

@@ -1,5 +1,5 @@
-//! The links of a client. Those that were made together share what they were made of; when that has
-//! changed, others are made, and the ones before retire: their streams go on until they end.
+//! The links of a client. Links that were made together share their settings. When the settings
+//! change, new links are made, and the old links retire: their streams go on until they end.
 
 use std::fmt;
 use std::rc::Rc;
@@ -21,27 +21,28 @@ use super::owner::ClientOwner;
 use crate::session::{Handle, Session, Worker};
 use crate::transports::Way;
 
-/// Links when nothing is configured: one per worker, and at least two, so that a lost packet on one
-/// carrier does not hold up all streams.
+/// The smallest number of links when nothing is configured. The default is one link per worker;
+/// with at least two links, a lost packet on one carrier does not delay all streams.
 const LINKS_MIN: usize = 2;
 
-/// How long new links may take before the ones that work are kept instead. Whoever asked for a
-/// reload waits a little longer than that.
+/// The time in which a new link must become live; otherwise the working links are kept. The caller
+/// of a reload waits a little longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Links that were made together.
 pub(super) struct Links {
     pub(super) session: Arc<Session>,
-    /// No further one is made; those that live go on.
+    /// No further link is made; live links go on.
     pub(super) leaving: Arc<AtomicBool>,
-    /// Others are in their place: what they hear concerns only the streams that they have.
+    /// Other links have replaced these links. Messages of the server to retired links concern only
+    /// their streams.
     retired: AtomicBool,
     keepers: Mutex<Vec<AbortHandle>>,
-    /// While others are to be replaced by them: the first answer, and whether one of them is live.
+    /// The trial of links that are to replace others.
     trial: watch::Sender<Trial>,
 }
 
-/// What has become of links that are to replace others.
+/// The state of links that are to replace others.
 #[derive(Clone, Debug)]
 enum Trial {
     None,
@@ -55,7 +56,7 @@ impl fmt::Debug for Links {
     }
 }
 
-/// What links are made of; everything that can be wrong in it was looked at.
+/// The checked settings of links.
 pub(super) struct Plan {
     ways: Vec<Way>,
     name: Name,
@@ -66,7 +67,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Reads certificates and pins.
+    /// Checks the settings of `config`, and reads certificates and pins.
     pub(super) fn new(
         config: &ClientConfig,
         link: LinkConfig,
@@ -101,7 +102,7 @@ impl Plan {
 }
 
 impl Links {
-    /// None yet. Those that nobody waits for are tried until they live.
+    /// Makes a set without links. Its links are tried until they live, unless the set is on trial.
     pub(super) fn of(plan: &Plan, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             session: Session::new(plan.server(), workers),
@@ -112,12 +113,14 @@ impl Links {
         })
     }
 
-    /// The first failure ends their trial, for others work. To be called before they start.
+    /// Puts the set on trial: the first failure ends the trial, because the old links still work.
+    /// To be called before [`Self::start`].
     pub(super) fn on_trial(&self) {
         self.trial.send_replace(Trial::UnderWay);
     }
 
-    /// Notes why one of them could not be made; false when that is to be told as ever.
+    /// Records why a link could not be made. False when the set is not on trial, so the caller logs
+    /// the failure.
     pub(super) fn fail(&self, why: &str) -> bool {
         let mut is_on_trial = false;
         self.trial.send_if_modified(|trial| {
@@ -131,7 +134,7 @@ impl Links {
         is_on_trial
     }
 
-    /// Begins to make them, spread over the workers.
+    /// Starts to make the links, spread over the workers.
     pub(super) async fn start(
         self: &Arc<Self>,
         handles: &[Handle],
@@ -149,7 +152,10 @@ impl Links {
         Ok(())
     }
 
-    /// Ready when one of them takes streams; the error says why none does.
+    /// Ready when a link takes streams.
+    ///
+    /// # Errors
+    /// The reason for which no link does, after the first failure or [`PATIENCE`].
     pub(super) async fn come_alive(&self) -> Result<(), String> {
         let live = async {
             loop {
@@ -167,18 +173,18 @@ impl Links {
                 if let Trial::Failed(why) = now {
                     return why;
                 }
-                // Fails only when the sender is gone, and we hold it.
+                // Fails only when the sender is gone, but `self` holds the sender.
                 let _ = trial.changed().await;
             }
         };
         let outcome = tokio::select! {
-            // One that lives is enough, and has visitors already.
+            // One live link is enough, and may have visitors already.
             biased;
             () = live => Ok(()),
             why = failed => Err(why),
             () = tokio::time::sleep(PATIENCE) => Err("no answer in time".to_owned()),
         };
-        // After a failure the others of them that fail have nothing to tell any more.
+        // After a failure, further failures of these links are not logged.
         self.trial.send_replace(match &outcome {
             Ok(()) => Trial::None,
             Err(why) => Trial::Failed(why.clone()),
@@ -186,8 +192,8 @@ impl Links {
         outcome
     }
 
-    /// Others have taken their place: they take no more streams, and end with the last that they
-    /// have.
+    /// Retires the links, because other links have replaced them. They take no more streams, and
+    /// each link ends with its last stream.
     pub(super) async fn retire(&self, handles: &[Handle]) {
         self.leaving.store(true, Ordering::Relaxed);
         self.retired.store(true, Ordering::Relaxed);
@@ -197,17 +203,17 @@ impl Links {
                 let all = worker.state.all_links();
                 all.iter().filter(|(of, _)| of.id == id).for_each(|(_, link)| link.go_away());
             };
-            // A worker that is gone has none.
+            // A worker that has stopped has no links.
             let _ = handle.call(go_away).await;
         }
     }
 
-    /// Whether others are in their place.
+    /// Whether other links have replaced these links.
     pub(super) fn are_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// Ends them and the attempts at them.
+    /// Ends these links and the attempts to make them.
     pub(super) fn give_up(&self) {
         self.leaving.store(true, Ordering::Relaxed);
         self.retired.store(true, Ordering::Relaxed);
@@ -216,7 +222,7 @@ impl Links {
     }
 }
 
-/// Starts the task that keeps one link for ever, the `nth` of the session.
+/// Starts the task that keeps one link forever, the `nth` of the session.
 fn keep(
     worker: &Rc<Worker>,
     shared: &Arc<ClientShared>,
@@ -224,8 +230,8 @@ fn keep(
     plan: &Plan,
     nth: usize,
 ) -> AbortHandle {
-    // Different clients begin anywhere, so that a server's first worker gets no more than the
-    // others.
+    // Different clients start at different numbers, so that a server's first worker gets no more
+    // links than the others.
     let spread = shared.instance.0[0].wrapping_add(u8::try_from(nth % 256).unwrap_or(0));
     let keeper = Keeper {
         paths: plan.ways.iter().map(|way| way.path_of_link(spread)).collect(),

@@ -1,5 +1,5 @@
-//! A client's wiring: links to the server on all workers, services dialled for streams that come
-//! in, forwards as entrances.
+//! The client role: links to the server on all workers, services dialled for incoming streams,
+//! forwards as entrances.
 
 mod forwards;
 mod links;
@@ -40,7 +40,7 @@ pub use reload::Source;
 /// A running client.
 pub struct Client {
     workers: Workers,
-    /// Of workers.
+    /// The number of workers.
     count: NonZeroUsize,
     shared: Arc<ClientShared>,
     started: Instant,
@@ -54,22 +54,22 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What all of a client's parts share.
+/// The data that all parts of a client share.
 #[derive(Debug)]
 struct ClientShared {
-    /// What is in force.
+    /// The configuration in force.
     config: ArcSwap<ClientConfig>,
-    /// Those that take streams.
+    /// The current links, which take streams.
     links: ArcSwap<Links>,
     published: Published,
     forwards: Forwards,
-    /// This process is on its way out: nothing is published, no link begins.
+    /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
-    /// Of the set of services that is registered.
+    /// The generation of the registered set of services.
     generation: AtomicU64,
-    /// Of this process.
+    /// The random id of this process.
     instance: InstanceId,
-    /// Whether it has been logged in.
+    /// Whether this process has logged in at least once.
     logged_in: Arc<AtomicBool>,
     /// The number of the next link.
     serials: Arc<AtomicU64>,
@@ -82,19 +82,20 @@ pub async fn start(config: ClientConfig, source: Source) -> anyhow::Result<Arc<d
 }
 
 impl Client {
-    /// With the links of the configuration, which is read once.
+    /// Starts a client that reads its configuration once.
     pub async fn start(config: ClientConfig) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
         Self::start_with(config, link).await
     }
 
-    /// With links of other settings than those of the configuration.
+    /// Starts a client whose links have the settings `link` instead of the configured settings.
     pub(crate) async fn start_with(config: ClientConfig, link: LinkConfig) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let plan = Plan::new(&config, link, count.get())?;
         let links = Links::of(&plan, count.get());
 
-        // Before anything is registered, and all of them: who cannot have a port mends it first.
+        // All forwards are bound before anything is registered, so that a person learns first of a
+        // port that is taken.
         let forwards = Forwards::default();
         let bound = forwards.bind(&config.forwards, count, &links.session).await?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
@@ -183,7 +184,7 @@ impl Daemon for Client {
                 memory: survey::memory(self.workers.handles()).await,
                 descriptors: descriptors::survey(),
                 udp: survey::udp(),
-                // After it those that retire.
+                // The retiring sessions come after the current session.
                 sessions: std::iter::once(session).chain(sessions.into_values()).collect(),
                 ..Status::default()
             }

@@ -1,4 +1,4 @@
-//! What a client does with what its links say: streams become connections to targets.
+//! The client's reaction to events of its links: streams become connections to targets.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,10 +23,10 @@ use super::trouble::Trouble;
 use crate::session::{Handle, Worker};
 use crate::{descriptors, probes, survey};
 
-/// An unreachable server is told at once, then this often while nothing changes.
+/// An unreachable server is logged at once, and then at this period while nothing changes.
 const REPEAT: Duration = Duration::from_secs(30);
 
-/// Owner of one link after the other, in the place of one of the N links.
+/// The owner of successive links: one of the N places for links of a session.
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
     shared: Arc<ClientShared>,
@@ -36,7 +36,7 @@ pub(super) struct ClientOwner {
     serial: Cell<u64>,
 }
 
-/// A service as one worker serves it.
+/// A service on one worker.
 #[derive(Debug)]
 struct Local {
     target: TargetAddr,
@@ -84,7 +84,7 @@ impl ClientOwner {
         Rc::new(Self { worker, shared, links, services, told, serial })
     }
 
-    /// A service of the configuration that is in force.
+    /// Finds a service of the configuration in force.
     fn service(&self, name: &str) -> Option<Rc<Local>> {
         let mut services = self.services.borrow_mut();
         let now = self.shared.config.load();
@@ -94,7 +94,7 @@ impl ClientOwner {
         services.known.get(name).cloned()
     }
 
-    /// A new link is about to get its first carrier, or the last one has ended.
+    /// Notes a new link, before its first carrier. `None`: the last link has ended.
     pub(super) fn begin(&self, link: Option<&Link>) {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
@@ -102,7 +102,7 @@ impl ClientOwner {
         register(link, &self.shared);
     }
 
-    /// What the keeper of the link has to tell.
+    /// Logs a report of the keeper of the link.
     pub(super) fn report(&self, report: &Report<'_>) {
         if self.links.are_retired() {
             return;
@@ -120,7 +120,7 @@ impl ClientOwner {
                 let known = told.as_ref().is_some_and(|(last, at)| {
                     *last == text && now.saturating_duration_since(*at) < REPEAT
                 });
-                // One of the N links speaks for all that fail alike.
+                // One of the N links logs for all links that fail alike.
                 if !known && self.shared.published.first_to_tell(&text, now, REPEAT) {
                     tracing::warn!("{text}; trying again");
                 }
@@ -156,7 +156,7 @@ impl Owner for ClientOwner {
         let name = match &open.target {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
-            // A server dials for clients and serves their speed tests, never the reverse.
+            // A server dials for clients and serves their speed tests; a client does neither.
             Target::Forward(_) | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);
             }
@@ -173,9 +173,9 @@ impl Owner for ClientOwner {
             ControlMessage::Registered(registered) => {
                 self.shared.published.apply(&registered, &self.links.session.name);
             }
-            // Only servers are registered at.
+            // Only servers take registrations.
             ControlMessage::Register(_) => {}
-            // The link's own business, which it does not pass on.
+            // The link handles this message itself and does not pass it on.
             ControlMessage::Strained(_) => {}
         }
     }
@@ -206,12 +206,12 @@ impl Owner for ClientOwner {
     }
 }
 
-/// Counters of the services over all workers.
+/// The counters of the services over all workers.
 pub(super) async fn counts(handles: &[Handle]) -> Vec<status::Service> {
     let mut all = Vec::new();
     for handle in handles {
         let part = handle.call(|worker| worker.state.service_counts()).await;
-        // A worker that is gone counts nothing.
+        // A worker that has stopped counts nothing.
         survey::merge(&mut all, part.unwrap_or_default());
     }
     all

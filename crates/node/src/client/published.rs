@@ -1,4 +1,5 @@
-//! What became of a client's services, as its server says; told once, however many links say it.
+//! The state of a client's services according to the server. Each change is logged once, even if
+//! several links report it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,11 +17,11 @@ pub(super) struct Published {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By service: where it is reached, or why not.
+    /// By service: its public addresses, or the reason of the refusal.
     services: HashMap<String, Result<Vec<String>, String>>,
-    /// Something of it was refused for a reason that may pass.
+    /// A service was refused for a reason that may pass.
     waits_for_more: bool,
-    /// Why the server is not reached, if it is not.
+    /// The reason for which the server is not reached, if there is one.
     trouble: Option<Trouble>,
     told: Option<(String, Instant)>,
 }
@@ -30,7 +31,7 @@ impl Published {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells what is news in the answer of this server to a registration.
+    /// Applies the answer of `server` to a registration, and logs the differences.
     pub(super) fn apply(&self, registered: &Registered, server: &str) {
         let mut known = self.known();
         known.waits_for_more = registered
@@ -54,7 +55,7 @@ impl Published {
         }
     }
 
-    /// What is not among these is not published any more.
+    /// Forgets the services that are not in `services`.
     pub(super) fn forget_others(&self, services: &[config::Service]) {
         self.known().services.retain(|name, at| {
             let stays = services.iter().any(|service| service.name == *name);
@@ -65,7 +66,7 @@ impl Published {
         });
     }
 
-    /// Whether it may help to ask again.
+    /// Whether another registration may succeed where the last one failed.
     pub(super) fn waits_for_more(&self) -> bool {
         self.known().waits_for_more
     }
@@ -82,7 +83,7 @@ impl Published {
         self.known().trouble.as_ref().map(|trouble| trouble.text.clone())
     }
 
-    /// Whether this text was not told by another link within `pause`.
+    /// Whether no link has logged this text within `pause`. Records the text if so.
     pub(super) fn first_to_tell(&self, text: &str, now: Instant, pause: Duration) -> bool {
         let mut known = self.known();
         let told = known
@@ -95,7 +96,7 @@ impl Published {
         !told
     }
 
-    /// The state of what this side offers and the server has taken.
+    /// The state of a service or forward that the server has accepted.
     pub(super) fn reached(&self, live: bool) -> &'static str {
         let superseded = self.known().trouble.as_ref().is_some_and(|trouble| trouble.superseded);
         match (superseded, live) {
@@ -105,7 +106,7 @@ impl Published {
         }
     }
 
-    /// The services for a status; `live`: there is a link that carries visitors.
+    /// The services for a status. `live`: a link carries visitors.
     pub(super) fn services(
         &self,
         services: &[config::Service],
@@ -137,7 +138,7 @@ impl Published {
     }
 }
 
-/// `tcp://:10022` as a visitor would write it.
+/// A public address as a visitor writes it: `tcp://:10022` gets the server's host.
 fn reachable(address: &str, server: &str) -> String {
     match address.strip_prefix("tcp://:") {
         Some(port) if server.contains(':') => format!("tcp://[{server}]:{port}"),
@@ -146,7 +147,7 @@ fn reachable(address: &str, server: &str) -> String {
     }
 }
 
-/// Whether the reason for a refusal may be gone in a while, without a change of either file.
+/// Whether the reason of a refusal may pass without a change of either configuration.
 const fn may_pass(code: ServiceErrorCode) -> bool {
     match code {
         ServiceErrorCode::PortTaken | ServiceErrorCode::Limit | ServiceErrorCode::Internal => true,

@@ -1,5 +1,5 @@
-//! What a client asks its server to publish: the complete set on each new link, nothing when it
-//! leaves, and the set again while a service waits for a port that may become free.
+//! The registration of a client's services: the complete set on each new link, an empty set when
+//! the client leaves, and the set again while a service waits for a port that may become free.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,15 @@ use proto::greeting::Name;
 use super::ClientShared;
 use crate::session::Handle;
 
-/// How often a server is asked again for what it could not give. Somebody who mends a taken port
-/// does not wait longer than it takes to look; a thousand clients cost a server nothing by it.
+/// The period at which the client asks again for refused services. A person who frees a taken port
+/// waits no longer than a look at the status takes. The requests of a thousand clients cost a
+/// server almost nothing.
 const AGAIN: Duration = Duration::from_secs(15);
 
-/// The first generation of a process's set.
+/// The generation of the first set of a process.
 pub(super) const FIRST: u64 = 1;
 
-/// Registers the set of this moment.
+/// Registers the current set of services over `link`.
 pub(super) fn register(link: &Link, shared: &ClientShared) {
     let generation = shared.generation.load(Ordering::Acquire);
     let services = if shared.leaving.load(Ordering::Relaxed) {
@@ -55,13 +56,14 @@ fn spec(service: &config::Service) -> Option<ServiceSpec> {
     })
 }
 
-/// Takes all services back, so that the server accepts no more visitors for them. For a client that
+/// Withdraws all services, so that the server accepts no more visitors for them. For a client that
 /// is leaving.
 pub(super) async fn withdraw(handles: &[Handle], shared: &Arc<ClientShared>) {
     anew(handles, shared).await;
 }
 
-/// Asks again as long as something is refused that may be given later.
+/// Registers again while a service is refused for a reason that may pass. Ends when the client
+/// leaves.
 pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     loop {
         tokio::time::sleep(AGAIN).await;
@@ -74,8 +76,8 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Registers under the next generation, over every link that is not retired: the server answers one
-/// of them. One that has no carrier at the moment says it when it has.
+/// Registers the next generation over every link of the current session. The server answers on one
+/// of the links. A link without a carrier sends the registration when it has one again.
 pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
     shared.generation.fetch_add(1, Ordering::Release);
     let session = shared.links.load().session.id;
@@ -88,7 +90,7 @@ pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
                 }
             }
         });
-        // A worker that is gone has no links.
+        // A worker that has stopped has no links.
         let _ = told.await;
     }
 }

@@ -1,5 +1,5 @@
-//! A client's configuration put in force again: services, forwards, and new links where these were
-//! made of something that has changed.
+//! The reload of a client: services, forwards, and new links where the settings of links have
+//! changed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,11 +13,12 @@ use super::links::{Links, Plan};
 use super::{Client, register};
 use crate::memory;
 
-/// Reads the configuration again, from where it came; of the file as it is, or with this text.
+/// Reads the configuration again: from its source, or from the given text.
 pub type Source =
     Box<dyn Fn(Option<String>) -> Result<Loaded<ClientConfig>, WrongConfig> + Send + Sync>;
 
-/// Gives links up that did not come to be used: also where the reload itself was given up.
+/// Gives up new links on drop, unless they came into use. The drop also covers a reload that was
+/// cancelled.
 struct Untried(Option<Arc<Links>>);
 
 impl Untried {
@@ -45,20 +46,20 @@ impl Client {
         self.apply(config).await
     }
 
-    /// Whether a start with this text of the file would be good.
+    /// Checks whether a client could start with `text` as its configuration file.
     pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
         let source = self.source.as_ref().context(shown::NONE)?;
         source(Some(text))?;
         Ok(())
     }
 
-    /// Puts another configuration in force. After an error nothing has changed.
+    /// Applies a new configuration. After an error nothing has changed.
     async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
         let (shared, handles) = (&self.shared, self.workers.handles());
         let running = shared.config.load_full();
         let differs = running.differs(&new);
         let new = new.reloaded(&running);
-        // First what can fail: addresses, then the links.
+        // The steps that can fail come first: addresses, then links.
         let session = Arc::clone(&shared.links.load().session);
         let forwards = shared.forwards.bind(&new.forwards, self.count, &session).await?;
         let links = if differs.iter().any(|changed| changed.change == Change::Reconnect) {
@@ -73,7 +74,8 @@ impl Client {
         let session = Arc::clone(&shared.links.load().session);
         let failed = shared.forwards.follow(forwards, handles, self.count, &session).await;
         if !failed.is_empty() {
-            // They are not open, so the next reload finds them different and tries again.
+            // The forwards that failed are left out of the configuration in force, so the next
+            // reload tries them again.
             let is_open = |forward: &Forward| failed.iter().all(|(f, _)| f != forward);
             let forwards = new.forwards.iter().filter(|f| is_open(f)).cloned().collect();
             shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
@@ -86,7 +88,7 @@ impl Client {
         Ok(Reloaded { failed: failed.collect(), ..Reloaded::new(Vec::new(), &differs) })
     }
 
-    /// Makes links anew, so that they read their certificates again.
+    /// Makes new links, which read their certificates again.
     pub(super) async fn renew_certificates(&self) -> anyhow::Result<()> {
         let links = self.other_links(&self.shared.config.load_full()).await?;
         self.replace_links(links).await;
@@ -95,8 +97,9 @@ impl Client {
         Ok(())
     }
 
-    /// Links of this configuration. Where there are some, one of these has to live first: those
-    /// that only wait for a carrier may come back, too, and have streams.
+    /// Makes links with this configuration. If there are links now, one of the new links must
+    /// become live first. Links that only wait for a carrier count as well, because they may come
+    /// back and have streams.
     async fn other_links(&self, config: &ClientConfig) -> anyhow::Result<Arc<Links>> {
         let (handles, link) = (self.workers.handles(), memory::link_config(&config.common));
         let plan = Plan::new(config, link, handles.len())?;
@@ -110,7 +113,7 @@ impl Client {
         if is_needed && let Err(why) = links.come_alive().await {
             bail!("there is no connection with what has changed: {why}");
         }
-        // Both look at what the other sets first.
+        // This code and the drain each set their own value first and then check the other's value.
         ensure!(!self.shared.leaving.load(Ordering::SeqCst), "it is stopping");
         untried.succeeded();
         Ok(links)
@@ -121,12 +124,12 @@ impl Client {
         if self.shared.leaving.load(Ordering::SeqCst) {
             links.leaving.store(true, Ordering::Relaxed);
         }
-        // What those before could not do is of no interest any more.
+        // The failures of the old links no longer matter.
         self.shared.published.note_trouble(None);
         before.retire(self.workers.handles()).await;
     }
 
-    /// What is read beside the configuration.
+    /// The certificate and key files that are read in addition to the configuration.
     pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for path in &self.shared.config.load().servers {

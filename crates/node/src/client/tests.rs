@@ -1,5 +1,5 @@
-//! Links that wear out or break under real visitors: a client and a server as in two processes,
-//! over loopback.
+//! Tests of links that use up their stream ids or break under real visitors: a client and a server
+//! as in two processes, over loopback.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,10 +24,10 @@ use crate::session::Worker;
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
-/// Milliseconds are needed; a visitor is held for 10 s.
+/// The limit of each wait. Milliseconds suffice; a visitor is held for 10 s.
 const SOON: Duration = Duration::from_secs(15);
 
-/// Streams of one opener on a link that wears out.
+/// The streams of one opener on a link whose stream ids are limited.
 const STREAMS: u32 = 20;
 
 struct Tunnel {
@@ -132,7 +132,7 @@ fn free_port() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// Comes through the tunnel and hears its own words.
+/// Connects through the tunnel and checks that the bytes come back.
 async fn visit(door: SocketAddr, word: &str) -> TcpStream {
     let mut visitor = TcpStream::connect(door).await.unwrap();
     converse(&mut visitor, word).await;
@@ -150,7 +150,7 @@ async fn converse(visitor: &mut TcpStream, word: &str) {
     assert_eq!(heard, word.as_bytes());
 }
 
-/// Some visitors come and go, every tenth stays.
+/// Fifty visitors connect one after the other; every tenth stays.
 async fn crowd(door: SocketAddr, first: u32) -> Vec<(String, TcpStream)> {
     let mut staying = Vec::new();
     for n in first..first + 50 {
@@ -220,7 +220,7 @@ async fn a_client_that_is_told_to_stop_makes_no_further_link() {
     tunnel.stop().await;
 }
 
-/// Has a defect that shows with the first byte. Told when its stream is reset.
+/// An outlet that panics at the first byte, and notifies when its stream is reset.
 #[derive(Debug, Default)]
 struct Defect(Notify);
 
@@ -236,7 +236,7 @@ impl Outlet for Defect {
     fn room(&self) {}
 }
 
-/// Runs into the defect in a task of one of this worker's links. The inlet is kept: dropping it
+/// Causes the panic in a task of one of this worker's links. The inlet is kept, because dropping it
 /// would reset the stream before the answer comes.
 fn run_into_a_defect(worker: &Rc<Worker>) -> bool {
     let Some((_, link)) = worker.state.all_links().pop() else { return false };
@@ -290,7 +290,7 @@ async fn a_panic_in_a_task_of_a_link_ends_that_link_and_nothing_else() {
     tunnel.stop().await;
 }
 
-/// Tells why the peer ended it.
+/// Reports the code with which the peer ended the stream.
 #[derive(Debug)]
 struct Ended(RefCell<Option<oneshot::Sender<ResetCode>>>);
 
@@ -308,7 +308,8 @@ impl Outlet for Ended {
     fn room(&self) {}
 }
 
-/// Lets the client of a link of this worker measure; what it ends that with.
+/// Asks the client of a link of this worker to measure. The result is the code with which the
+/// client ends the stream.
 fn demand(worker: &Rc<Worker>, measure: Measure, bytes: usize) -> oneshot::Receiver<ResetCode> {
     let (reply, answer) = oneshot::channel();
     let (_, link) = worker.state.all_links().pop().unwrap();
@@ -342,7 +343,7 @@ async fn a_client_sends_back_a_few_bytes_of_its_server_and_measures_nothing_else
     tunnel.wait_states("the same links", |states| states == ["up", "up"]).await;
     assert_eq!(tunnel.links_ever().await, 2);
 
-    // Nobody to ask is nothing that is wrong.
+    // A ping without clients is not a failure.
     tunnel.client.close().await;
     tunnel.wait("no session", |_, server| server.sessions.is_empty()).await;
     let ping = tunnel.server.ping(SOON).await;

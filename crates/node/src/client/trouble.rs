@@ -1,5 +1,5 @@
-//! Why the server is not reached, in a line for people: what failed, and what to do where the URL
-//! and the error together tell more than either.
+//! The reason for which the server is not reached, as a line of text. The line has the failure, and
+//! advice where URL and error together suggest it.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use transport::CarrierError;
 pub(super) struct Trouble {
     /// URL, error and advice.
     pub(super) text: String,
-    /// A newer process of this client serves in our place.
+    /// A newer process of this client serves in place of this process.
     pub(super) superseded: bool,
 }
 
@@ -34,7 +34,8 @@ fn advice(url: &str, error: &DialError) -> &'static str {
         {
             "; is the server running, and is that its port?"
         }
-        // Where nothing listens, too: most hosts on the way tell nobody.
+        // The time-out also occurs where no process listens, because most hosts on the path do not
+        // report a closed UDP port.
         DialError::Carrier(CarrierError::Io(error))
             if error.kind() == io::ErrorKind::TimedOut && url.starts_with("quic://") =>
         {
@@ -43,7 +44,7 @@ fn advice(url: &str, error: &DialError) -> &'static str {
         DialError::Carrier(CarrierError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             "; is that its address, and does a firewall let us through?"
         }
-        // A port of TLS waits for another first byte, then closes, as does any other service.
+        // A TLS port waits for another first byte and then closes, as any other service does.
         DialError::Greet(GreetError::Timeout) if plain(url) => TLS,
         DialError::Greet(GreetError::Io(error))
             if plain(url) && error.kind() == io::ErrorKind::UnexpectedEof =>
@@ -54,7 +55,7 @@ fn advice(url: &str, error: &DialError) -> &'static str {
     }
 }
 
-/// What to look at where a server does not greet back.
+/// The advice for a server that does not answer the greeting.
 const TLS: &str = "; if that port of the server is tls://, say tls:// here as well";
 
 fn plain(url: &str) -> bool {

@@ -1,14 +1,14 @@
-//! How much of its time a thread ran or waited for a processor, as Linux accounts it
+//! The share of time in which a thread ran or waited for a processor, as Linux accounts it
 //! (`/proc/thread-self/schedstat`, Documentation/scheduler/sched-stats.rst). Waiting counts: on a
-//! machine whose cores are all taken a thread is at its limit although it does not run.
+//! machine with no free CPU a thread is at its limit although it does not run.
 
 use std::fs;
 use std::time::Instant;
 
-/// Not known: another system, or a kernel that does not count.
+/// Unknown, because the system is not Linux or the kernel does not account this time.
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
-/// A look at this thread.
+/// A sample of the times of this thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     at: Instant,
@@ -16,13 +16,14 @@ pub(super) struct Look {
 }
 
 impl Look {
-    /// Now. Reads one small file without a disk behind it; for the begin and the end of a test.
+    /// Takes a sample. The call reads one small file of procfs, so it is for the start and the end
+    /// of a test.
     pub(super) fn now() -> Self {
         let text = fs::read_to_string("/proc/thread-self/schedstat").ok();
         Self { at: Instant::now(), nanos: text.as_deref().and_then(read) }
     }
 
-    /// Thousandths of the time since then.
+    /// The busy share of the time since the sample, in thousandths (0 to 1000), or [`UNKNOWN`].
     pub(super) fn busy(&self) -> u32 {
         let now = Self::now();
         let spent = now.nanos.zip(self.nanos).map(|(now, then)| now.saturating_sub(then));
@@ -33,7 +34,7 @@ impl Look {
     }
 }
 
-/// Nanoseconds on a processor and waiting for one.
+/// The sum of the nanoseconds that the thread ran and that it waited for a processor.
 fn read(text: &str) -> Option<u64> {
     let mut words = text.split_ascii_whitespace();
     let ran: u64 = words.next()?.parse().ok()?;
@@ -57,15 +58,15 @@ mod tests {
         }
     }
 
-    /// By another way than that of [`Look`].
+    /// The processor time of this thread, from another source than [`Look`].
     fn processor_time() -> Duration {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         Duration::try_from(now).expect("it counts from the thread's begin")
     }
 
-    /// How busy this thread was meanwhile, by a [`Look`], and which part of the time it ran. Its
-    /// time is the longer of the two: whoever is interrupted at their ends has run for a smaller
-    /// part of it.
+    /// Returns how busy this thread was according to [`Look`], and the share of the time in which
+    /// it ran. The second share uses the longer time span: a thread that is interrupted at the ends
+    /// of the span has run for a smaller share of it.
     fn while_it(acts: impl FnOnce()) -> (u32, u128) {
         let (begin, ran) = (Instant::now(), processor_time());
         let look = Look::now();
@@ -80,8 +81,9 @@ mod tests {
         if Look::now().nanos.is_none() {
             return; // a kernel that does not count
         }
-        // How much that is nobody knows: others have the processors too, and a hypervisor may give
-        // the machine a part of its own only. What it waited for one comes on top.
+        // The share is not predictable: other threads use the processors too, and a hypervisor may
+        // give the machine a part of its processors only. The time in which the thread waited for a
+        // processor comes on top.
         let (busy, ran) = while_it(|| {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_millis(200) {

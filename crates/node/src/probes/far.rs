@@ -1,9 +1,9 @@
 //! The far end of a measurement. It opens no socket, keeps no bytes, and is bounded in time. A
-//! client serves echoes only: nothing that its server asks for costs it more.
+//! client serves echoes only, so a server cannot cause more work at the client.
 //!
 //! One client at a time may test its speed, with at most [`STREAMS`] streams of the lowest
-//! priority: however many clients there are, they cost no more than that many bulk transfers, and
-//! no two measure each other. Echoes are a round trip long and count among the client's streams.
+//! priority. So all clients together cost no more than that number of bulk transfers, and no two
+//! tests disturb each other. An echo lasts one round trip and counts among the client's streams.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,17 +23,17 @@ use super::send::{send_all, send_for};
 use super::signals::Signals;
 use crate::session::Session;
 
-/// Longest an echo may stand open; a ping is over in a round trip.
+/// The longest life of an echo. A ping is over in one round trip.
 const ECHO: Duration = Duration::from_secs(10);
 
-/// Most that an echo sends back.
+/// The most bytes that an echo sends back.
 const ECHO_BYTES: u64 = 1024;
 
-/// Echoes of all peers together: more than all links of some thousand clients at once, and a few
-/// megabytes at most.
+/// Open echoes of all peers together. The number is above the number of links of about a thousand
+/// clients, and takes at most a few megabytes.
 const ECHOES: u32 = 4096;
 
-/// Serves a measurement that a client asked for, on the thread of its link.
+/// Serves a measurement for a client, on the thread of its link.
 pub(crate) fn serve(
     measure: Measure,
     session: &Session,
@@ -51,7 +51,7 @@ pub(crate) fn serve(
     begin(measure, inlet, (place, Some(permit)))
 }
 
-/// Serves an echo that a server asked for.
+/// Serves an echo for a server.
 pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
     match Slot::echo() {
         Some(place) => begin(Measure::Echo, inlet, (place, None)),
@@ -59,7 +59,7 @@ pub(crate) fn serve_echo(inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
     }
 }
 
-/// Measures in a task, to whose end the places are taken.
+/// Measures in a task. The task holds the places until its end.
 fn begin(
     measure: Measure,
     inlet: Box<dyn Inlet>,
@@ -129,21 +129,21 @@ async fn source(span: Duration, inlet: &dyn Inlet, signals: &Rc<Signals>) -> Res
     let tally = send_for(span, inlet, signals, |_| {}).await?;
     send_all(&tally.encode(), inlet, signals).await?;
     inlet.finish();
-    // The client ends when it has all; until then the stream counts.
+    // The client finishes when it has all bytes; until then the stream counts.
     signals.end().await
 }
 
-/// A place among those that measure; given back when dropped.
+/// A place among the open measurements. Dropping it frees the place.
 #[derive(Debug)]
 enum Slot {
     Echo,
     Test,
 }
 
-/// Echoes that stand open.
+/// The number of open echoes.
 static ECHOING: AtomicU32 = AtomicU32::new(0);
 
-/// The session that tests its speed, and its streams.
+/// The id of the session that tests its speed, and the number of its streams.
 static TESTING: Mutex<Option<(u64, usize)>> = Mutex::new(None);
 
 fn testing() -> MutexGuard<'static, Option<(u64, usize)>> {

@@ -1,23 +1,23 @@
-//! `tunnel ping` and `tunnel speedtest`: what the tunnel itself can do, without a service behind
-//! it.
+//! `tunnel ping` and `tunnel speedtest`: measurements of the tunnel itself, without a service.
 //!
 //! ```text
-//!   command line --control socket--> daemon --OPEN of a measurement, one stream per link--> its peer
-//!        `show`                   `ping`, `near`                                            `far`
+//!   command line --control socket--> daemon --OPEN, one stream per link--> its peer
+//!        `show`                   `ping`, `near`                            `far`
 //! ```
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `ping` | round trips over all links, by a client or a server |
 //! | `near` | the client's end of a speed test, one at a time |
-//! | `far` | the other end: echo, sink and source, bounded in time and number; of a client only the echo |
+//! | `far` | the other end: echo, sink and source; a client serves the echo only |
 //! | `signals` | the outlet of a measuring stream: counts, keeps the last bytes, wakes its task |
-//! | `send` | bytes as fast as they go, and why they do not go faster |
-//! | `busy` | how much of its time this thread ran or waited for a processor |
-//! | `verdict` | from counts to the limit that was hit |
+//! | `send` | sends at full speed, and samples the reason of each block |
+//! | `busy` | the share of time in which this thread ran or waited for a processor |
+//! | `verdict` | from counts to the limit that bounded a transfer |
 //!
-//! A measurement is a stream like any other - opened, counted, its priority the lowest - but for
-//! the sockets. A server serves the speed test of one client at a time.
+//! A measurement is a stream like any other, but it has no socket, and it is bounded in time and
+//! number. A ping has the highest priority, a speed test the lowest. A server serves the speed test
+//! of one client at a time.
 
 mod busy;
 mod far;
@@ -33,6 +33,6 @@ pub(crate) use far::{serve, serve_echo};
 pub(crate) use near::speedtest;
 pub(crate) use ping::{Turn, ping as ping_links, ping_clients};
 
-/// How long after its end the last bytes of a test and its tally may take: a window of 16 MiB at
-/// 10 Mbit/s is 13 s.
+/// The time after the end of a test in which its last bytes and its tally may arrive. A window of
+/// 16 MiB takes 13 s at 10 Mbit/s.
 const GRACE: Duration = Duration::from_secs(15);

@@ -19,13 +19,14 @@ use super::{GRACE, verdict};
 use crate::session::{Handle, Session, Worker};
 use ops::measure::{Direction, Flow, Progress, Speed};
 
-/// Streams of a speed test, each on a worker of its own: more than fill any path in common use.
+/// Streams of a speed test, each on a different worker. Four streams are enough for any path in
+/// common use.
 pub(super) const STREAMS: usize = 4;
 
-/// Between two pieces of news.
+/// The period of progress reports.
 const NEWS: Duration = Duration::from_millis(250);
 
-/// How often a worker writes down how far it is.
+/// The period at which a worker adds its received bytes to the shared counter.
 const NOTE: Duration = Duration::from_millis(100);
 
 type Answer<T> = oneshot::Receiver<Result<T, String>>;
@@ -38,7 +39,7 @@ pub(super) fn ask_for(measure: Measure) -> Open {
     Open { target: Target::Measure(measure), visitor: None, priority }
 }
 
-/// Why the server did not measure.
+/// The reason for which the server did not measure, as text.
 pub(super) fn refusal(code: ResetCode) -> String {
     match code {
         ResetCode::Denied => "the server does not allow it (allow.speedtest)".to_owned(),
@@ -56,7 +57,7 @@ pub(super) fn refusal(code: ResetCode) -> String {
     }
 }
 
-/// One speed test at a time: two would measure each other.
+/// Whether a speed test runs. Two tests at a time would disturb each other.
 static TESTING: AtomicBool = AtomicBool::new(false);
 
 struct Turn;
@@ -73,7 +74,7 @@ impl Drop for Turn {
     }
 }
 
-/// Up, then down. An error is a line for whoever asked.
+/// Tests the direction up, then the direction down. The error is one line of text.
 pub(crate) async fn speedtest(
     handles: &[Handle],
     session: &Arc<Session>,
@@ -88,7 +89,7 @@ pub(crate) async fn speedtest(
     Ok(Speed { peer: session.name.clone(), links, up, down })
 }
 
-/// What one stream of a test brings back.
+/// The results of one stream of a test.
 #[derive(Clone, Copy, Debug)]
 struct Ended {
     near: Tally,
@@ -96,7 +97,7 @@ struct Ended {
     round_trip: Option<Duration>,
 }
 
-/// One direction over all links that take part, and their number.
+/// Tests one direction over the links that take part. Returns also the number of these links.
 async fn one_way(
     handles: &[Handle],
     session: &Arc<Session>,
@@ -194,7 +195,7 @@ fn start(
     tokio::task::spawn_local(async move {
         let outcome = tokio::select! {
             outcome = run(&link, direction, span, &counted) => outcome,
-            // The one who asked is gone; dropping the stream aborts it.
+            // The caller is gone; dropping the stream aborts it.
             () = reply.closed() => return,
         };
         let _ = reply.send(outcome);
@@ -234,7 +235,7 @@ async fn run(
     Ok(Ended { near, far, round_trip: link.round_trip() })
 }
 
-/// Takes what a source sends, to its end.
+/// Receives the bytes of a source until their end.
 async fn receive(
     inlet: &dyn Inlet,
     signals: &Signals,

@@ -1,8 +1,8 @@
-//! Round trips through links: an echo of eight bytes over a stream of its own, asked for by either
-//! end on the workers that own the links.
+//! Round trips through links: an echo of eight bytes over a stream of its own. Either end may ask,
+//! on the workers that own the links.
 //!
-//! A client asks over all links of its session. A server may have thousands: it asks over at most
-//! [`LINKS_MAX`] at a time, and over the others the next time.
+//! A client asks over all links of its session. A server may have thousands of links: it asks over
+//! at most [`LINKS_MAX`] links at a time, and over other links the next time.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,37 +22,38 @@ use super::signals::Signals;
 use crate::session::{Handle, Session, Worker};
 use ops::measure::{Ping, Pong};
 
-/// What an echo sends back.
+/// The bytes that an echo sends back.
 const QUESTION: [u8; 8] = *b"tunnel??";
 
-/// Links that a server asks over at a time: a few milliseconds of its workers, however often a
-/// monitor asks and however many clients there are.
+/// Links over which a server asks at a time. They cost its workers a few milliseconds, however many
+/// clients there are.
 const LINKS_MAX: usize = 256;
 
-/// What the other side is called where it does not answer.
+/// The role of the other side, for messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Far {
     Server,
     Client,
 }
 
-/// Why nothing came back.
+/// The reason for a missing answer.
 #[derive(Debug)]
 enum Silence {
-    /// The other side refused, which itself came through the link.
+    /// The other side refused. The refusal itself came through the link.
     Refused(ResetCode),
     Other(String),
 }
 
 type Answer = oneshot::Receiver<Result<u64, Silence>>;
 
-/// A server's place in its list of links.
+/// The serial of the last link over which a server asked. The next ping starts after it.
 #[derive(Debug, Default)]
 pub(crate) struct Turn(AtomicU64);
 
 impl Turn {
-    /// The serials whose turn it is, in order, and how many are left out: the next in the order of
-    /// the list, which are those that were asked over longest ago.
+    /// Chooses the next serials, at most [`LINKS_MAX`], and returns them in order with the number
+    /// of omitted links. The chosen links follow the last choice in the order of serials, so they
+    /// are the links whose last ping is oldest.
     fn choose(&self, mut all: Vec<u64>) -> (Vec<u64>, usize) {
         all.sort_unstable();
         let omitted = all.len().saturating_sub(LINKS_MAX);
@@ -68,7 +69,7 @@ impl Turn {
     }
 }
 
-/// One round trip over each link of a client's session.
+/// Pings over each link of a client's session, one round trip each.
 pub(crate) async fn ping(handles: &[Handle], session: &Arc<Session>, patience: Duration) -> Ping {
     let id = session.id;
     let links = round(handles, patience, Far::Server, move |of, _| of.id == id).await;
@@ -76,7 +77,7 @@ pub(crate) async fn ping(handles: &[Handle], session: &Arc<Session>, patience: D
     Ping { peer: session.name.clone(), ok, links, ..Ping::default() }
 }
 
-/// One round trip over each link of a server, or over those whose turn it is.
+/// Pings over each link of a server, or over the links whose turn it is.
 pub(crate) async fn ping_clients(handles: &[Handle], turn: &Turn, patience: Duration) -> Ping {
     let mut serials = Vec::new();
     for handle in handles {
@@ -95,13 +96,14 @@ pub(crate) async fn ping_clients(handles: &[Handle], turn: &Turn, patience: Dura
     Ping { peer: "clients".to_owned(), ok, trouble, links, omitted }
 }
 
-/// Whether there is a client at the other end of any: one that sleeps is no fault of the server's
-/// as long as another one answers, and an older one that refuses is there.
+/// Whether a client is at the other end of any link. A client that sleeps is no fault of the server
+/// as long as another client answers. A client that refuses the echo, because its version is older,
+/// is there.
 fn is_reached(links: &[Pong]) -> bool {
     links.iter().any(|pong| pong.micros.is_some() || pong.refused)
 }
 
-/// Asks over all of these links at once.
+/// Asks over all links for which `is_meant` is true, at once.
 async fn round(
     handles: &[Handle],
     patience: Duration,
@@ -111,7 +113,7 @@ async fn round(
     let mut asked = Vec::new();
     for handle in handles {
         let is_meant = is_meant.clone();
-        // A worker that is gone has no links.
+        // A worker that has stopped has no links.
         asked.extend(handle.call(move |worker| ask(worker, is_meant)).await.unwrap_or_default());
     }
     let deadline = tokio::time::Instant::now() + patience;
@@ -145,10 +147,10 @@ impl Far {
     }
 }
 
-/// Asks over links of this worker.
+/// Asks over the matching links of this worker.
 fn ask(worker: &Rc<Worker>, is_meant: impl Fn(&Session, &Link) -> bool) -> Vec<(Pong, Answer)> {
     let links = worker.state.all_links().into_iter();
-    // One that goes away takes no more streams; its successor is asked.
+    // A link that is going away takes no more streams; its successor is asked.
     let links = links.filter(|(of, link)| is_meant(of, link) && !link.is_going_away());
     let ask = |(session, link): (Arc<Session>, Link)| {
         let (reply, answer) = oneshot::channel();
@@ -156,7 +158,7 @@ fn ask(worker: &Rc<Worker>, is_meant: impl Fn(&Session, &Link) -> bool) -> Vec<(
         if link.is_live() {
             tokio::task::spawn_local(async move { question(link, reply).await });
         } else {
-            // The receiver is at hand.
+            // The receiver still exists, so the send succeeds.
             let _ = reply.send(Err(Silence::Other("no connection".to_owned())));
         }
         (pong, answer)
@@ -190,7 +192,7 @@ async fn question(link: Link, mut reply: oneshot::Sender<Result<u64, Silence>>) 
     };
     let outcome = tokio::select! {
         outcome = answer => outcome,
-        // Nobody waits any longer.
+        // The caller no longer waits.
         () = reply.closed() => return,
     };
     let micros = |at: Instant| at.duration_since(begin).as_micros().try_into().unwrap_or(u64::MAX);

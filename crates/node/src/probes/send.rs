@@ -1,4 +1,4 @@
-//! Bytes as fast as a stream takes them, for a given time, and what held them up.
+//! Sends bytes at full speed for a given time, and samples the reasons of blocks.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -13,18 +13,18 @@ use transport::Inlet;
 use super::busy::Look;
 use super::signals::Signals;
 
-/// Bytes sent before other streams of the thread have their turn; as the pump.
+/// The number of bytes sent before other streams of the thread have their turn, as in the pump.
 const BUDGET: usize = 256 << 10;
 
-/// Largest buffer: that of a bulk stream's reads.
+/// The largest buffer in bytes, as for the reads of a bulk stream.
 const PIECE: usize = 512 << 10;
 
-/// Between two looks at the sender: fifty tell a half from a third after a second, and wake a
-/// thread that has little else to do seldom enough not to be the load that they measure.
+/// The period of the samples. 50 samples in a second distinguish a half from a third. A thread with
+/// little work wakes seldom enough that the samples themselves are no load.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Bytes that no compression on the way makes shorter. Repeating is no matter: 64 KiB is beyond the
-/// memory of what compresses packets.
+/// Makes 64 KiB that no compression on the path shortens. Their repetition does not matter: 64 KiB
+/// is beyond the window of compressors of packets.
 fn noise() -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut word = || {
@@ -37,10 +37,11 @@ fn noise() -> Vec<u8> {
     (0..8 << 10).flat_map(|_| word()).collect()
 }
 
-/// Sends for `span`; `sent` counts along. The tally says what the sender saw.
+/// Sends for `span`. `sent` is called with the number of bytes of each step. Returns the tally of
+/// the sender.
 ///
 /// # Errors
-/// The peer's reason when it aborts.
+/// The peer's reset code when it aborts.
 pub(super) async fn send_for(
     span: Duration,
     inlet: &dyn Inlet,
@@ -51,7 +52,7 @@ pub(super) async fn send_for(
     let mut tally = Tally::default();
     let (look, begin) = (Look::now(), Instant::now());
     let mut looks = interval(LOOK);
-    // A busy thread looks less often, never twice at the same moment.
+    // A busy thread takes fewer samples, and never two at the same moment.
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut end = std::pin::pin!(sleep(span));
     loop {
@@ -66,7 +67,7 @@ pub(super) async fn send_for(
             () = &mut end => break,
             _ = looks.tick() => note(&mut tally, inlet.stall()),
             () = signals.wait() => {}
-            // The budget is spent, not the room.
+            // The budget is spent, but there is still room.
             () = yield_now(), if moved >= BUDGET => {}
         }
     }
@@ -88,7 +89,7 @@ fn note(tally: &mut Tally, stall: Option<Stall>) {
     }
 }
 
-/// Sends while there is room and budget; returns how much.
+/// Sends while there is room and budget. Returns the number of bytes.
 fn fill(inlet: &dyn Inlet, noise: &[u8]) -> usize {
     let mut moved = 0;
     let mut frame = BytesMut::new();
@@ -115,7 +116,10 @@ fn fill(inlet: &dyn Inlet, noise: &[u8]) -> usize {
     moved
 }
 
-/// Sends these few bytes as soon as there is room for them.
+/// Sends a few bytes as soon as there is room for them.
+///
+/// # Errors
+/// The peer's reset code when it aborts.
 pub(super) async fn send_all(
     mut bytes: &[u8],
     inlet: &dyn Inlet,

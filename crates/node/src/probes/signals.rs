@@ -1,5 +1,5 @@
-//! The outlet of a measuring stream. What arrives is consumed at once; its task is woken for what
-//! it has to act on, not for every frame.
+//! The outlet of a measuring stream. It consumes bytes at once, and wakes its task only for events
+//! that need an action, not for every frame.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,18 +11,18 @@ use proto::{ResetCode, TALLY, Tally};
 use tokio::sync::Notify;
 use transport::Outlet;
 
-/// What the peer did, as far as a measurement cares.
+/// The peer's events that matter for a measurement.
 #[derive(Default)]
 pub(super) struct Signals {
     received: Cell<u64>,
     first: Cell<Option<Instant>>,
     last: Cell<Option<Instant>>,
-    /// The last bytes that came, at most a tally's.
+    /// The last bytes received, at most [`TALLY`] bytes.
     tail: RefCell<Vec<u8>>,
-    /// What an echo has to send back.
+    /// The bytes that an echo has to send back; `None` for other measurements.
     echo: RefCell<Option<Vec<u8>>>,
     finished: Cell<bool>,
-    /// The peer aborted its direction or ours.
+    /// The peer aborted one of the two directions.
     aborted: Cell<Option<ResetCode>>,
     notify: Notify,
 }
@@ -34,22 +34,22 @@ impl fmt::Debug for Signals {
 }
 
 impl Signals {
-    /// Those of an echo: bytes are kept for it, and wake it.
+    /// The signals of an echo. Received bytes are kept and wake the task.
     pub(super) fn of_echo() -> Self {
         Self { echo: RefCell::new(Some(Vec::new())), ..Self::default() }
     }
 
-    /// Bytes so far.
+    /// The number of bytes received so far.
     pub(super) fn received(&self) -> u64 {
         self.received.get()
     }
 
-    /// When the first byte came.
+    /// The time of the first byte.
     pub(super) fn first(&self) -> Option<Instant> {
         self.first.get()
     }
 
-    /// From the first byte to the last.
+    /// Microseconds from the first byte to the last.
     pub(super) fn micros(&self) -> u64 {
         let span = self.first.get().zip(self.last.get());
         let micros = span.map_or(0, |(first, last)| last.duration_since(first).as_micros());
@@ -64,24 +64,28 @@ impl Signals {
         self.aborted.get()
     }
 
-    /// The tally that the peer ended with; `None` when it sent less than one.
+    /// The tally at the end of the peer's bytes; `None` when the peer sent fewer than [`TALLY`]
+    /// bytes.
     pub(super) fn tally(&self) -> Option<Tally> {
         let tail = self.tail.borrow();
         let tally: &[u8; TALLY] = tail.as_slice().try_into().ok()?;
         Some(Tally::decode(tally))
     }
 
-    /// What came for an echo since the last time.
+    /// Takes the bytes that an echo received since the last call.
     pub(super) fn take_echo(&self) -> Vec<u8> {
         self.echo.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Waits for something to act on: room, an end, an abort, or bytes for an echo.
+    /// Waits for an event: room, an end, an abort, or bytes for an echo.
     pub(super) async fn wait(&self) {
         self.notify.notified().await;
     }
 
-    /// Ready at the peer's end, or with its reason when it aborts.
+    /// Ready when the peer has finished.
+    ///
+    /// # Errors
+    /// The peer's reset code when it aborts.
     pub(super) async fn end(&self) -> Result<(), ResetCode> {
         loop {
             if let Some(code) = self.aborted() {
@@ -95,7 +99,7 @@ impl Signals {
     }
 
     fn abort(&self, code: ResetCode) {
-        // The first reason counts: what follows is its consequence.
+        // The first reason counts, because later reasons follow from it.
         self.aborted.set(self.aborted.get().or(Some(code)));
         self.notify.notify_one();
     }

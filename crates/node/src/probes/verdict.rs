@@ -1,4 +1,4 @@
-//! From what was counted to the limit that was hit.
+//! Derives the limit that bounded a transfer from the counts of its streams.
 
 use std::time::Duration;
 
@@ -7,35 +7,36 @@ use proto::Tally;
 use super::busy;
 use ops::measure::Limit;
 
-/// From here on a thread counts as fully busy: a worker that also answers others never reaches all
-/// of it.
+/// From this share on (in thousandths) a thread counts as fully busy. A worker that also serves
+/// other tasks never reaches 1000.
 const FULL: u32 = 950;
 
-/// Where nothing held the sender for most of the time, a thread this busy is what it waited for:
-/// the threads of a transfer work one after the other, and each is a little idle meanwhile.
+/// When nothing else blocked the sender for most of the time, a thread that is busy for this share
+/// (in thousandths) is the limit. The threads of a transfer work one after the other, and each is a
+/// little idle meanwhile.
 const HARDLY_IDLE: u32 = 700;
 
-/// A sender out of credit is held by its window only if the window is about what the path holds,
-/// rate times round trip: credit comes in quarters of the window and up to 50 ms late, which leaves
-/// some 60 % of a window per round trip of 100 ms. Windows grow until they are four times what the
-/// path holds, so a larger one is merely full of bytes that queue on the way.
+/// A sender out of credit is limited by its window only if the window is at most this multiple of
+/// the bandwidth-delay product. Credit comes in quarters of the window and up to 50 ms late, which
+/// leaves about 60 % of a window per round trip of 100 ms. Windows grow to four times the
+/// bandwidth-delay product, so a larger window is full of bytes that queue on the path.
 const WINDOW_SLACK: f64 = 2.0;
 
-/// One stream of a test.
+/// The counts of one stream of a test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Of the sender.
+    /// The sender's tally.
     pub(super) tally: Tally,
-    /// Received.
+    /// The number of bytes received.
     pub(super) bytes: u64,
-    /// In which time.
+    /// The microseconds in which they arrived.
     pub(super) micros: u64,
-    /// Least round trip of the carrier.
+    /// The least round-trip time of the carrier.
     pub(super) round_trip: Option<Duration>,
 }
 
-/// The limit that `streams` of one direction hit; `busiest` in thousandths of the time, of all
-/// threads that took part.
+/// Returns the limit that bounded the `streams` of one direction. `busiest` is the share of the
+/// busiest thread that took part, in thousandths.
 pub(super) fn limit(streams: &[Seen], busiest: Option<u32>) -> Limit {
     let busy = busiest.filter(|busy| *busy != busy::UNKNOWN).unwrap_or(0);
     if busy >= FULL {
@@ -77,7 +78,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Ten seconds at so many MiB/s over a path of 100 ms.
+    /// Ten seconds at `rate` MiB/s over a path with a round trip of 100 ms.
     fn seen(rate: u64, window: u64, [credit, carrier, memory]: [u32; 3]) -> Seen {
         let tally = Tally { looks: 1000, credit, carrier, memory, window, ..Tally::default() };
         let (bytes, micros) = (rate * MIB * 10, 10_000_000);
@@ -86,14 +87,14 @@ mod tests {
 
     #[test]
     fn what_held_the_sender_most_of_the_time_is_the_limit() {
-        // 10 MiB/s times 100 ms: the path holds 1 MiB.
+        // 10 MiB/s times 100 ms: the bandwidth-delay product is 1 MiB.
         for (window, stalls, limit_is) in [
             (MIB, [900, 50, 0], Limit::Window),
             (MIB, [50, 900, 0], Limit::Path),
             (MIB, [50, 0, 900], Limit::Memory),
             (MIB, [300, 300, 0], Limit::Unclear),
             (MIB, [0, 0, 0], Limit::Unclear),
-            // Four times what the path holds: most of it waits in queues on the way.
+            // Four times the bandwidth-delay product: most of it waits in queues on the path.
             (4 * MIB, [900, 50, 0], Limit::Path),
             (4 * MIB, [300, 300, 0], Limit::Path),
         ] {

@@ -1,7 +1,7 @@
-//! Carriers come in: accepted here, shaken hands with and greeted in a task of their own, each with
-//! a deadline, then sent to the worker of their link. When descriptors run short, the connection
-//! that has waited longest for its log-in gives way: whoever has a token needs a moment, whoever
-//! has none could keep all of them busy.
+//! Accepts carriers. A separate task per carrier does the handshake and the greeting, each with a
+//! deadline, and then sends the carrier to the worker of its link. When descriptors run short, the
+//! server closes the connection that has waited longest for its log-in. A client with a token logs
+//! in within a moment, and clients without a token could otherwise hold all descriptors.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,22 +27,23 @@ use super::registry::Registry;
 use crate::descriptors;
 use crate::session::Worker;
 
-/// How long a handshake may take, the greeting not counted.
+/// The deadline of a handshake, without the greeting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Wait after an error of the listener itself: out of descriptors, mostly.
+/// The wait after an error of the listener. The usual cause is a lack of descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// Connections of a listener on one worker that have not logged in, where none of them holds a
-/// descriptor that would run short: some 60 KiB each over QUIC. Those that are let in go on before
-/// others come, so honest ones are here for their round trips, and not while others are let in.
+/// The connections of one listener on one worker that may be waiting for their log-in. The limit is
+/// for transports whose connections hold no descriptor that would run short; such a connection
+/// takes about 60 KiB over QUIC. Accepted connections proceed before new connections are accepted.
+/// So a connection of a real client is here for its own round trips only.
 const STRANGERS: usize = 1024;
 
-/// Held from the look for a free descriptor to the accept that takes it: two loops that see the
-/// same one would creep beyond the room, one connection at a time.
+/// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
+/// the same free descriptor would exceed the room, one connection at a time.
 static TABLE: Mutex<()> = Mutex::new(());
 
-/// Accepts from `listener` on this worker as long as it lives.
+/// Accepts connections from `listener` on this worker as long as the worker lives.
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
@@ -51,7 +52,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
         let complaints = RepeatLimit::new();
         loop {
             let accepted = poll_fn(|cx| {
-                // It guards no data that a panic could have left half done.
+                // The mutex guards no data that a panic could have left inconsistent.
                 let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
                 if strangers.0.len() > 1 && !room.is_there() && strangers.are_several() {
                     return Poll::Ready(None);
@@ -76,10 +77,11 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                     if listener.transport().stays() && strangers.are_more_than(STRANGERS) {
                         strangers.oldest_leaves().await;
                     }
-                    // Who is let in goes before who comes: a handshake that was begun is lost when
-                    // its client's patience ends before its turn comes again, and what waits here
-                    // is not. (5,000 QUIC clients at once, the server on one core: 9-12 s and 0-580
-                    // attempts in vain; without this 13-24 s and 900-10,500.)
+                    // Accepted connections proceed before new connections are accepted. A handshake
+                    // that has begun is lost when its client's patience ends before its turn comes
+                    // again; a connection that waits in the listener is not lost. (5,000 QUIC
+                    // clients at once, the server on one core: 9-12 s and 0-580 attempts in vain;
+                    // without this yield 13-24 s and 900-10,500.)
                     yield_now().await;
                 }
                 Err(error) => {
@@ -96,13 +98,15 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
     });
 }
 
-/// Connections that have not logged in yet, oldest first, and some that have.
+/// Connections that have not logged in, oldest first. Connections that have logged in remain in the
+/// list until the next clean-up.
 #[derive(Debug, Default)]
 struct Strangers(VecDeque<AbortHandle>);
 
 impl Strangers {
     fn add(&mut self, task: AbortHandle) {
-        // Before it grows, so that it stays in proportion to those who are still here.
+        // The list is cleaned before it grows, so its memory follows the number of waiting
+        // connections.
         if self.0.len() == self.0.capacity() {
             self.0.retain(|task| !task.is_finished());
         }
@@ -116,13 +120,14 @@ impl Strangers {
         self.0.len() > most
     }
 
-    /// Whether somebody could leave: the newest stays, whoever it is.
+    /// Whether the oldest connection can be closed. The newest connection always stays.
     fn are_several(&mut self) -> bool {
         self.0.retain(|task| !task.is_finished());
         self.0.len() > 1
     }
 
-    /// Ready when its socket is closed. False when there is none.
+    /// Closes the oldest connection that has not logged in. The future is ready when its socket is
+    /// closed. False when there is no such connection.
     async fn oldest_leaves(&mut self) -> bool {
         while let Some(oldest) = self.0.pop_front() {
             if !oldest.is_finished() {
@@ -148,9 +153,9 @@ async fn welcome(
     let mut greeted = greet_early(carrier, early, auth).await?;
     if greeted.grant.enrolled.is_some() {
         registry.brake().count(Outcome::Enrolled);
-        // It has its token and comes again with it.
+        // The client has its token and connects again with it.
         let close = poll_fn(|cx| greeted.carrier.lane.poll_close(cx));
-        // Who does not acknowledge it has gone.
+        // A client that does not acknowledge the close has gone.
         let _ = tokio::time::timeout(HANDSHAKE, close).await;
         return Ok(());
     }
@@ -163,9 +168,10 @@ async fn welcome(
     }
     let (registry, epoch) = (Arc::clone(registry), auth.epoch());
     let Some(handle) = worker.peers.get(placed.worker).cloned() else { return Ok(()) };
-    // In a task of its own: it has logged in, and nobody may send it away any more.
+    // In a separate task: the client has logged in, so the limits of waiting connections must not
+    // abort it.
     spawn_local(async move {
-        // A worker that is gone has no links any more.
+        // A worker that has stopped has no links.
         let _ = handle
             .run(move |worker| arrive(worker, &registry, placed.serial, epoch, greeted))
             .await;
@@ -178,8 +184,8 @@ fn no_handshake() -> CarrierError {
     io::Error::new(io::ErrorKind::TimedOut, text).into()
 }
 
-/// A carrier does not get to its worker. If it was to begin a link there is none, and the client,
-/// which counts on it, is to hear so at its next attempt.
+/// Handles a carrier that did not reach its worker. If the carrier was to begin a link, there is no
+/// link. The link's entry is removed, so that the client learns of this at its next attempt.
 fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Error) {
     let (name, source) = (greeted.grant.name.as_str(), greeted.carrier.peer.address.ip());
     let why = anyhow::anyhow!("its connection was lost on the way to its worker: {error}");
@@ -193,9 +199,9 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
     }
 }
 
-/// One line for a log-in that came to nothing, and none for its repetitions.
+/// Logs a failed log-in once, and not its repetitions.
 fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyhow::Error) {
-    // Failures are held against the client, not against the reverse proxy in front.
+    // The failure counts against the client, and not against the reverse proxy in front of it.
     let told = match why.downcast_ref() {
         Some(CarrierError::Stranger { client, .. }) => *client,
         _ => auth.address(),
@@ -222,8 +228,8 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     }
 }
 
-/// Why its credential was not good, in more words than the client is told: to it an unknown name
-/// and a wrong token look alike. `None`: the failure was another one.
+/// The reason of a refused credential, for the log. The client gets fewer details: it cannot tell
+/// an unknown name from a wrong token. `None`: the failure has another cause.
 fn reason(
     registry: &Registry,
     auth: &Auth<'_>,
@@ -267,7 +273,7 @@ fn reason(
     })
 }
 
-/// On the link's worker.
+/// Attaches a carrier to its link, on the link's worker.
 fn arrive(
     worker: &Rc<Worker>,
     registry: &Arc<Registry>,
@@ -280,7 +286,7 @@ fn arrive(
     }
     let client = registry.shared().clients.find(greeted.grant.name.as_str());
     if client.map(|client| client.epoch) != epoch {
-        // A reload ended the links that it found; this one it could not find yet.
+        // A reload ends the links that it finds. The reload could not find this link.
         return lose(registry, serial, &greeted, &io::Error::other("its entry was changed"));
     }
     let Some(session) = registry.session_of(serial) else { return };

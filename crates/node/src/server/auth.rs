@@ -1,4 +1,5 @@
-//! Who may log in, with which rights, and who takes over from whom.
+//! The checks of a log-in: the credential, the rights, and whether a client process may take over
+//! from another.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -13,15 +14,15 @@ use transport::Peer;
 use super::clients::Client;
 use super::registry::Registry;
 
-/// Answers the questions of one greeting.
+/// The verifier of one greeting.
 pub(super) struct Auth<'a> {
     registry: &'a Arc<Registry>,
     claimed: RefCell<Option<String>>,
     certificate: RefCell<Option<String>>,
     address: Cell<Option<SocketAddr>>,
-    /// Of the entry that it was compared with.
+    /// The epoch of the `clients` entry that the credential was compared with.
     epoch: Cell<Option<u64>>,
-    /// The code that it was compared with.
+    /// The code that the credential was compared with.
     code: RefCell<Option<StoredCredential>>,
     by_code: Cell<bool>,
     by_certificate: Cell<bool>,
@@ -35,39 +36,39 @@ impl<'a> Auth<'a> {
         Self { registry, claimed, certificate, address, epoch, code, by_code, by_certificate }
     }
 
-    /// Who is at the far end, now that the handshake is done.
+    /// Records the peer after the handshake.
     pub(super) fn note_peer(&self, peer: &Peer) {
         self.certificate.borrow_mut().clone_from(&peer.certificate_name);
         self.address.set(Some(peer.address));
     }
 
-    /// The client's address, which a reverse proxy may have told.
+    /// The client's address. A reverse proxy may have reported it.
     pub(super) const fn address(&self) -> Option<SocketAddr> {
         self.address.get()
     }
 
-    /// The name in the certificate that the client showed.
+    /// The name in the client's certificate.
     pub(super) fn certificate(&self) -> Option<String> {
         self.certificate.borrow().clone()
     }
 
-    /// The name that the client gave, proved or not; it has the form of one.
+    /// The name that the client claims, proved or not. It is a valid name.
     pub(super) fn claimed(&self) -> Option<String> {
         self.claimed.borrow().clone()
     }
 
-    /// Of the entry under `clients` that the log-in was checked by: a reload meanwhile makes it
-    /// void.
+    /// The epoch of the `clients` entry that the log-in was checked by. A reload that changes the
+    /// entry meanwhile makes the log-in void.
     pub(super) const fn epoch(&self) -> Option<u64> {
         self.epoch.get()
     }
 
-    /// Whether it has no token, but the certificate.
+    /// Whether the client uses its certificate instead of a token.
     pub(super) fn came_by_certificate(&self) -> bool {
         self.by_certificate.get()
     }
 
-    /// Whether it brought a code, good or not.
+    /// Whether the client uses a code, valid or not.
     pub(super) fn brought_a_code(&self) -> bool {
         self.by_code.get()
     }
@@ -88,11 +89,12 @@ impl<'a> Auth<'a> {
         }
     }
 
-    /// The code was right, so its client is one of ours from now on.
+    /// Enrols a client whose code was right.
     async fn enroll(&self, name: &Name, enrolled: StoredCredential) -> Result<(), Refusal> {
         let Some(code) = self.code.take() else { return Err(Refusal::BadCredential) };
         let (registry, own) = (Arc::clone(self.registry), name.clone());
-        // In a task of its own: a greeting may be cut off at any moment, and this not.
+        // In a separate task, because a greeting may be cut off at any moment, and an enrolment
+        // must not be.
         let work = async move { registry.enroll(&own, &code, enrolled).await };
         let outcome = tokio::task::spawn_local(work).await;
         match outcome.unwrap_or_else(|defect| Err(defect.into())) {
@@ -107,7 +109,7 @@ impl<'a> Auth<'a> {
 
     fn client(&self, name: &Name) -> Option<Arc<Client>> {
         let client = self.registry.shared().clients.find(name.as_str());
-        // The first answer counts: what is asked later may be of another entry.
+        // The first answer counts, because a later answer may come from another entry.
         if self.epoch.get().is_none() {
             self.epoch.set(client.as_ref().map(|client| client.epoch));
         }
@@ -163,7 +165,8 @@ impl Verifier for Auth<'_> {
         Box::pin(async {
             if let Some(credential) = &grant.introduced {
                 self.registry.introduce(&grant.name, credential.clone())?;
-                // Of what there is of it now, not of whom it took the name from.
+                // The epoch must be that of the new entry, and not that of a client that had the
+                // name before.
                 self.epoch.set(None);
                 self.client(&grant.name);
             }

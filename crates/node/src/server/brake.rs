@@ -1,5 +1,6 @@
-//! Failed log-ins are slowed, per client name and source, so that guessing is slow and a neighbour
-//! behind the same address is not locked out; and each is told once, not once per attempt.
+//! Failed log-ins are delayed per client name and source address. Guessing is slow, and another
+//! client behind the same address is not locked out. A repeated failure is logged once and not per
+//! attempt.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem::{Discriminant, discriminant};
@@ -12,24 +13,25 @@ use logging::RepeatLimit;
 use proto::greeting::GreetingError;
 use transport::CarrierError;
 
-/// Pause before the first refusal; doubles with each further one.
+/// The pause before the first refusal. The pause doubles with each further refusal.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// Doublings: up to 3.2 s, well under the deadline of a greeting.
+/// The number of doublings: up to 3.2 s, which is well below the deadline of a greeting.
 const DOUBLINGS: u32 = 5;
 
-/// A source that is quiet so long begins anew.
+/// After this time without a failure, the pause of a name and source starts again at [`FIRST`].
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Names and sources remembered; an attacker may invent both. Past it the table starts anew, which
-/// costs an attacker of one name 4096 connections for a reset of the pause.
+/// The pairs of name and source that are remembered; an attacker may invent both. A full table
+/// without outdated pairs is cleared. An attacker of one name needs 4,096 connections to reset the
+/// pause in this way.
 const KEYS: usize = 4096;
 
-/// A claimed client name - empty before one was claimed - and where it came from.
+/// A claimed client name, which is empty before a name was claimed, and the source address.
 type Key = (String, IpAddr);
 
-/// What a log-in failed by. Who mends one mistake and makes the next reads about both; what a peer
-/// writes into the reason makes no new kind.
+/// The kind of a log-in failure. A client that has two mistakes, one after the other, gets a log
+/// line for each kind. Text that a peer writes into the reason makes no new kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Kind(
     Option<Discriminant<CarrierError>>,
@@ -53,14 +55,14 @@ impl Kind {
         )
     }
 
-    /// Of several mistakes that one error stands for.
+    /// Distinguishes several mistakes that share one error.
     pub(super) const fn because(self, reason: Option<&'static str>) -> Self {
         let Self(carrier, greet, greeting, _) = self;
         Self(carrier, greet, greeting, reason)
     }
 }
 
-/// See the module's page. One per server.
+/// Delays and counts failed log-ins; see the module. A server has one brake.
 #[derive(Debug)]
 pub(super) struct Brake {
     failures: Mutex<HashMap<Key, (u32, Instant)>>,
@@ -68,7 +70,7 @@ pub(super) struct Brake {
     outcomes: Mutex<BTreeMap<&'static str, u64>>,
 }
 
-/// What became of a log-in.
+/// The outcome of a log-in.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<'a> {
     Accepted,
@@ -97,13 +99,13 @@ impl Outcome<'_> {
 }
 
 impl Brake {
-    /// For the status.
+    /// Counts an outcome for the status.
     pub(super) fn count(&self, outcome: Outcome<'_>) {
         let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         *outcomes.entry(outcome.name()).or_default() += 1;
     }
 
-    /// How many log-ins came to what.
+    /// The number of log-ins by outcome.
     pub(super) fn outcomes(&self) -> BTreeMap<String, u64> {
         let outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         outcomes.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
@@ -114,7 +116,7 @@ impl Brake {
         Self { failures: Mutex::default(), lines, outcomes: Mutex::default() }
     }
 
-    /// Counts a failure and says how long its refusal is to wait.
+    /// Counts a failure and returns the time for which its refusal must wait, from 100 ms to 3.2 s.
     pub(super) fn penalty(&self, name: &str, source: IpAddr, now: Instant) -> Duration {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let quiet = |last: Instant| now.saturating_duration_since(last) >= FORGET;
@@ -135,7 +137,8 @@ impl Brake {
         pause
     }
 
-    /// Whether a failure of this kind of this name and source is to be told now; how many were not.
+    /// Whether to log a failure of this kind, name and source now. `Some` gives the number of
+    /// failures that were not logged since the last line.
     pub(super) fn tell(&self, name: &str, source: IpAddr, kind: Kind, now: Instant) -> Option<u64> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.pass(((name.to_owned(), source.to_canonical()), kind), now)

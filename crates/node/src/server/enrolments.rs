@@ -1,4 +1,4 @@
-//! Codes that let new clients in: each good for ten minutes and for one of them.
+//! Codes that let new clients in. A code is valid for ten minutes and for one client.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -13,18 +13,22 @@ use ops::WrongConfig;
 use ops::enrol::{GOOD_FOR, Order};
 use proto::greeting::{Name, StoredCredential, Token};
 
-/// Codes that are good at a time: a fleet that is set up by a script fits.
+/// The number of codes that may be valid at once. It suffices for a script that sets up many
+/// clients.
 const MAX: usize = 256;
 
-/// The clients that have come in by a code, wherever a server keeps them. All of it blocks.
+/// The store of the clients that were enrolled by a code. All methods block.
 pub trait Enrolled: Debug + Send + Sync {
-    /// Whether the client is kept.
+    /// Whether the store has the client.
     fn has(&self, name: &Name) -> bool;
 
-    /// The name of an order that can be kept, or what is wrong with the order.
+    /// Returns the name in an order that can be stored.
+    ///
+    /// # Errors
+    /// The problems of the order.
     fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig>;
 
-    /// Keeps a client; what is there under its name is replaced.
+    /// Stores a client. The client replaces a stored client of the same name.
     fn write(
         &self,
         order: &Order,
@@ -32,23 +36,23 @@ pub trait Enrolled: Debug + Send + Sync {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant>;
 
-    /// Whether there was such a client.
+    /// Removes a client. Returns whether the store had it.
     fn remove(&self, name: &Name) -> io::Result<bool>;
 }
 
-/// What a server knows of those who are about to come in. Asked at greetings that bring a code.
+/// The codes that are valid now. A greeting with a code looks its code up here.
 #[derive(Debug)]
 pub(super) struct Enrolments {
-    /// Where clients are kept; a server without a state directory takes none.
+    /// The store. A server without a state directory has none and enrols no client.
     kept: Option<Arc<dyn Enrolled>>,
     public_bind: IpAddr,
     open: Mutex<HashMap<String, PendingCode>>,
-    /// Held while the clients are read or one is added: else a reload that has read them could put
-    /// one out that came meanwhile.
+    /// Held while the clients are read or one is added. Otherwise a reload that has read the
+    /// clients could remove a client that was added meanwhile.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What there was of a name.
+/// The things that a revocation has removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Revoked {
     pub(super) code: bool,
@@ -71,13 +75,18 @@ impl Enrolments {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One change of the clients at a time.
+    /// Locks the clients: one change at a time.
     pub(super) async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// A code for somebody new, or for one who was enrolled before; another code for the same name
-    /// is void then. `is_client`: the name may log in already.
+    /// Makes a code for a new client, or for a client that was enrolled before, and returns its
+    /// secret. An earlier code for the same name becomes void. `is_client`: a client of this name
+    /// may log in already.
+    ///
+    /// # Errors
+    /// The server has no state directory, the order cannot be stored, the client is in the
+    /// configuration, `tls.client_ca` is set, or [`MAX`] codes are valid.
     pub(super) fn begin(
         &self,
         order: Order,
@@ -112,15 +121,15 @@ impl Enrolments {
         Ok(secret)
     }
 
-    /// What a greeting with the code of this name is compared with.
+    /// The credential that proves the code of this name; `None` when there is no valid code.
     pub(super) fn code(&self, name: &Name) -> Option<StoredCredential> {
         let open = self.open();
         let one = open.get(name.as_str()).filter(|one| one.until > Instant::now())?;
         Some(one.credential.clone())
     }
 
-    /// The code of this name was given, and is used up by that. Keeps what verifies the token that
-    /// its client has now. `None`: somebody else was quicker, or there is another code by now.
+    /// Uses up the code of this name and stores the credential of the client's new token. `None`:
+    /// another client used the code first, or another code replaced it.
     pub(super) async fn finish(
         &self,
         name: &Name,
@@ -143,13 +152,13 @@ impl Enrolments {
         let write = tokio::task::spawn_blocking(move || kept.write(&order, &enrolled, bind));
         let written = write.await.unwrap_or_else(|defect| Err(defect.into()));
         if written.is_err() {
-            // The disk may have room again in a minute.
+            // The code stays valid, because the disk may have room again in a minute.
             self.open().entry(name.as_str().to_owned()).or_insert(used);
         }
         written.map(Some)
     }
 
-    /// Forgets the code of a name and the client itself.
+    /// Removes the code of a name and the client itself.
     pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<Revoked> {
         let kept = self.kept.clone().context("this server has no state directory")?;
         let code = self.open().remove(name.as_str()).is_some();

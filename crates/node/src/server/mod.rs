@@ -1,16 +1,16 @@
-//! A server's wiring: carriers come in, are greeted, and join or begin links on workers; clients
+//! The server role: carriers come in, are greeted, and join or begin links on workers; clients
 //! register services, which become entrances.
 //!
 //! ```text
-//!   accept.rs   listeners of carriers: handshake, greeting, the way to the link's worker
-//!   auth.rs     who may log in, who takes over from whom
-//!   clients/    everybody who may, and what a reload changes of it
-//!   hook/       somebody else who knows which clients there are
-//!   reload.rs   the configuration, read again
+//!   accept.rs      listeners of carriers: handshake, greeting, the way to the link's worker
+//!   auth.rs        log-in: credentials, rights, takeover by a newer client process
+//!   clients/       all clients that may log in, and the changes by a reload
+//!   hook/          `auth.http`: an external service that knows further clients
+//!   reload.rs      the reload of the configuration
 //!   enrolments.rs  codes that let new clients in
-//!   brake.rs    failed log-ins are slowed and told once
-//!   registry/   sessions and links, entrances of services
-//!   owner.rs    what links say: streams (forwards), registrations, changes
+//!   brake.rs       delays failed log-ins and logs each kind once
+//!   registry/      sessions and links, entrances of services
+//!   owner.rs       reactions to a link: streams (forwards), registrations, state changes
 //! ```
 
 mod accept;
@@ -65,12 +65,12 @@ pub struct Server {
     registry: Arc<Registry>,
     listen: Vec<String>,
     started: Instant,
-    /// What is in force, the clients apart.
+    /// The configuration in force, without the clients.
     config: ArcSwap<ServerConfig>,
     side: ServerSide,
     source: Option<Source>,
     ledger: Ledger,
-    /// Of its links, when they are checked.
+    /// The turn of its links in `tunnel ping`.
     turn: Turn,
 }
 
@@ -80,18 +80,18 @@ impl fmt::Debug for Server {
     }
 }
 
-/// What all of a server's parts share.
+/// The data that all parts of a server share.
 #[derive(Debug)]
 pub(crate) struct ServerShared {
     pub(crate) clients: Clients,
     enrolments: Enrolments,
     hook: Hook,
-    /// Of links that begin.
+    /// The settings of new links.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
 }
 
-/// What a link gets when it begins; a reload gives later ones something else.
+/// The settings that a new link gets. A reload changes the settings of later links.
 #[derive(Debug)]
 pub(crate) struct LinkSettings(Mutex<LinkConfig>);
 
@@ -109,7 +109,7 @@ impl LinkSettings {
     }
 }
 
-/// Starts listeners and workers. `identity` is there when one of the listeners speaks TLS.
+/// Starts listeners and workers. `identity` must be present when a listener speaks TLS.
 pub async fn start(
     config: ServerConfig,
     identity: Option<Identity>,
@@ -122,14 +122,15 @@ pub async fn start(
 }
 
 impl Server {
-    /// With the links of the configuration, which is read once; no client comes in by a code.
+    /// Starts a server that reads its configuration once and admits no client by a code.
     pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
         Self::start_with(config, identity, link, None, None).await
     }
 
-    /// With links of other settings than those of the configuration. `kept`: where clients are that
-    /// were enrolled; `state`: where `quic://` keeps what the next process is to know.
+    /// Starts a server whose links have the settings `link` instead of the configured settings.
+    /// `kept` stores the enrolled clients. `state` is the directory in which `quic://` keeps data
+    /// for the next process.
     pub(crate) async fn start_with(
         config: ServerConfig,
         identity: Option<Identity>,
@@ -146,7 +147,7 @@ impl Server {
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
         });
-        // Ports first: one that is taken is told before anything runs.
+        // Ports are bound first, so that a port that is taken is reported before anything runs.
         let groups = config.listen.iter();
         let groups = groups.map(|endpoint| {
             let bound = side.bind(endpoint, &config.common, count.get())?;
@@ -182,7 +183,7 @@ impl Server {
         Ok(Self { workers, registry, listen, started, config, side, source, ledger, turn })
     }
 
-    /// The ways to its workers.
+    /// The handles of its workers.
     #[cfg(test)]
     pub(crate) fn handles(&self) -> &Arc<[Handle]> {
         self.workers.handles()
@@ -192,7 +193,7 @@ impl Server {
         self.registry.shared()
     }
 
-    /// Where it waits for clients.
+    /// The URLs at which the server listens for clients.
     pub fn listen(&self) -> &[String] {
         &self.listen
     }
@@ -235,7 +236,7 @@ impl Daemon for Server {
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
         Box::pin(async move {
             let name = Name::new(&name).map_err(|why| WrongConfig::one(why.to_string()))?;
-            // Its links live on the workers, and so does what is said to them.
+            // Its links live on the workers, so this call sends the change to the workers.
             self.registry.revoke(&name).await
         })
     }

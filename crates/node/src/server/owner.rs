@@ -1,4 +1,4 @@
-//! What a server does with what its links say.
+//! The server's reaction to events of its links.
 
 use std::fmt;
 use std::rc::Rc;
@@ -17,14 +17,14 @@ use crate::descriptors;
 use crate::probes;
 use crate::session::Worker;
 
-/// Owner of one link of a client.
+/// The owner of one link of a client.
 pub(super) struct ServerOwner {
     worker: Rc<Worker>,
     registry: Arc<Registry>,
     serial: u64,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
-    /// Which denials were told.
+    /// Limits the log lines about denied targets.
     denied: Rc<RepeatLimit<TargetAddr>>,
 }
 
@@ -45,8 +45,8 @@ impl ServerOwner {
         })
     }
 
-    /// A client asks for a target on this side. Rights are asked for the name and again for every
-    /// address it resolves to.
+    /// Dials a target on this side for a client. The rights are checked for the name, and again for
+    /// every address to which the name resolves.
     fn forward(&self, text: &str, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let refuse =
             |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
@@ -127,7 +127,7 @@ impl Owner for ServerOwner {
     fn message(&self, link: &Link, message: ControlMessage) {
         match message {
             ControlMessage::Register(register) => self.register(link, register),
-            // Nobody asked for it; of no consequence.
+            // Not requested, and without effect.
             ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
         }
     }

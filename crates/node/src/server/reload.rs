@@ -1,5 +1,4 @@
-//! A server's configuration put in force again: clients and their rights, certificates, what new
-//! links get.
+//! The reload of a server: clients and their rights, certificates, and the settings of new links.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,16 +13,16 @@ use super::hook::HookSettings;
 use super::{Enrolled, Server};
 use crate::{identity, memory};
 
-/// Reads the configuration again; of the file as it is, or with this text.
+/// Reads the configuration again: from the file, or from the given text.
 type Load = Box<dyn Fn(Option<String>) -> Result<Loaded<ServerConfig>, WrongConfig> + Send + Sync>;
 
-/// From where a server came, to be read again.
+/// The source from which a server reads its configuration again.
 pub struct Source {
-    /// Its file and flags.
+    /// Reads the file and the flags.
     pub load: Load,
-    /// The state directory: there is the certificate that the server made itself.
+    /// The state directory. It has the certificate that the server made itself.
     pub state: PathBuf,
-    /// The clients that have come in by a code.
+    /// The store of the clients that were enrolled by a code.
     pub enrolled: Arc<dyn Enrolled>,
 }
 
@@ -37,7 +36,7 @@ impl Server {
     /// Reads the configuration again and applies it.
     pub(super) async fn reload_source(&self) -> anyhow::Result<Reloaded> {
         let source = self.source.as_ref().context("it was started without a configuration")?;
-        // Nobody is enrolled between the reading and the applying.
+        // Held so that no client is enrolled between the reading and the applying.
         let _turn = self.registry.shared().enrolments.turn().await;
         let Loaded { config, warnings } = (source.load)(None)?;
         for warning in warnings {
@@ -46,25 +45,26 @@ impl Server {
         self.apply(config).await
     }
 
-    /// Whether a start with this text of the file would be good.
+    /// Checks whether a server could start with `text` as its configuration file.
     pub(super) fn try_source(&self, text: String) -> anyhow::Result<()> {
         let source = self.source.as_ref().context(shown::NONE)?;
         (source.load)(Some(text))?;
         Ok(())
     }
 
-    /// Puts another configuration in force. After an error nothing has changed.
+    /// Applies a new configuration. After an error nothing has changed.
     async fn apply(&self, new: ServerConfig) -> anyhow::Result<Reloaded> {
         let running = self.config.load_full();
         let mut differs = running.differs(&new);
-        // Of these the server keeps no copy, and they are compared one by one.
+        // The server keeps no copy of the clients; they are compared one by one.
         differs.retain(|changed| changed.key != "clients");
         let new = new.reloaded(&running);
-        // First what can fail.
+        // The steps that can fail come first.
         let renewed = self.renewal(&new)?;
         let asked = HookSettings::new(&new)?;
         let shared = self.registry.shared();
-        // Before the clients: an answer of whoever was asked until now is not to count after that.
+        // The service is replaced before the clients, because answers of the old service must not
+        // count after the clients have changed.
         let before = shared.hook.replace(asked);
         let changes = match shared.clients.replace(&new) {
             Ok(changes) => changes,
@@ -82,7 +82,7 @@ impl Server {
         Ok(Reloaded::new(changes.lines(), &differs))
     }
 
-    /// Reads the certificates again that connections from now on are to see.
+    /// Reads the certificates again, for new connections.
     pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
         let config = self.config.load();
         let asked = HookSettings::new(&config)?;
@@ -95,13 +95,13 @@ impl Server {
         self.side.renew(config, self.identity(config)?.as_ref())
     }
 
-    /// The certificate that it shows, read again.
+    /// Reads the server's certificate again; `None` without TLS.
     pub(super) fn identity(&self, config: &ServerConfig) -> anyhow::Result<Option<Identity>> {
         let source = self.source.as_ref().filter(|_| self.side.has_tls());
         source.map(|source| identity::identity(&config.tls, &source.state)).transpose()
     }
 
-    /// What is read beside the configuration.
+    /// The certificate and key files that are read in addition to the configuration.
     pub(super) fn certificate_files(&self) -> Vec<PathBuf> {
         let config = self.config.load();
         let tls = &config.tls;
@@ -116,7 +116,7 @@ impl Server {
     }
 }
 
-/// Their tokens need not stay in memory.
+/// Removes the clients, because their tokens need not stay in memory.
 pub(super) fn without_clients(config: ServerConfig) -> ServerConfig {
     ServerConfig { clients: Vec::new(), ..config }
 }

@@ -1,5 +1,5 @@
-//! A carrier that the worker of its link cannot take: epoll watches no more sockets (ENOSPC), or
-//! the kernel has no memory for another one.
+//! Tests of a carrier that the worker of its link cannot take: epoll watches no more sockets
+//! (ENOSPC), or the kernel has no memory for another socket.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,10 +18,11 @@ use crate::client::Client;
 
 const TOKEN: &str = "q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ";
 
-/// A link that nobody holds is asked for until `resume_timeout`, 60 s, is over.
+/// The limit of each wait. It is below `resume_timeout`, 60 s, until which a client asks for a link
+/// that the server does not hold.
 const SOON: Duration = Duration::from_secs(15);
 
-/// How many more carriers break on their way.
+/// The number of further carriers that break on their way.
 type Breaks = Arc<AtomicUsize>;
 
 #[derive(Debug)]

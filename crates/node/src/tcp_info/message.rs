@@ -1,44 +1,44 @@
-//! The bytes of a question to the kernel about one TCP connection, and of its answer:
-//! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a header of netlink,
+//! The bytes of a request to the kernel about one TCP connection, and of the answer:
+//! `sock_diag(7)`, `struct inet_diag_req_v2` of `linux/inet_diag.h` behind a netlink header, and
 //! `struct tcp_info` of `linux/tcp.h` in an attribute of the answer.
 //!
-//! Integers are those of the machine, ports and addresses those of the network. `tcp_info` has only
-//! ever grown at its end: what an older kernel does not tell is absent.
+//! Integers are in host byte order, ports and addresses in network byte order. `tcp_info` has only
+//! ever grown at its end: the fields that an older kernel lacks are absent.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ops::status::Tcp;
 use transport::Connection;
 
-/// Header of a netlink message (netlink(7)): length, type, flags, sequence, port.
+/// The length of a netlink message header (netlink(7)): length, type, flags, sequence, port.
 const HEAD: usize = 16;
 
-/// `struct inet_diag_msg`: family, state, two more bytes, both ends, five counters.
+/// The length of `struct inet_diag_msg`: family, state, two more bytes, both ends, five counters.
 const TOLD: usize = 72;
 
-/// Bytes of a question.
+/// The length of a request in bytes.
 pub(super) const QUESTION: usize = HEAD + 8 + 48;
 
 /// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
-/// `SOCK_DIAG_BY_FAMILY`: of a question, and of what answers it.
+/// `SOCK_DIAG_BY_FAMILY`, the type of a request and of its answer.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST`, and not a dump: one connection.
+/// `NLM_F_REQUEST` without a dump flag: the request is for one connection.
 const REQUEST: u16 = 1;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
 /// The attribute with `tcp_info`.
 const INET_DIAG_INFO: u16 = 2;
-/// `TCP_LISTEN`: for a connection that is gone the kernel finds who listens there.
+/// `TCP_LISTEN`: for a connection that is gone the kernel finds the socket that listens there.
 const LISTENING: u8 = 10;
 
-/// Which connection is meant.
+/// Encodes the request for `connection`.
 pub(super) fn question(connection: Connection, sequence: u32) -> [u8; QUESTION] {
     let mut bytes = [0; QUESTION];
     let Connection { local, remote } = connection;
     let (near, far) = (local.ip().to_canonical(), remote.ip().to_canonical());
-    // Sockets of IPv6 that speak IPv4 are found by their addresses of IPv4.
+    // The kernel finds an IPv6 socket that speaks IPv4 by its IPv4 addresses.
     let is_v4 = near.is_ipv4() && far.is_ipv4();
     let mut at = 0;
     let mut put = |part: &[u8]| {
@@ -51,15 +51,15 @@ pub(super) fn question(connection: Connection, sequence: u32) -> [u8; QUESTION] 
     put(&sequence.to_ne_bytes());
     put(&[0; 4]);
     put(&[if is_v4 { AF_INET } else { AF_INET6 }, IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0]);
-    // In any state.
+    // The socket may be in any state.
     put(&u32::MAX.to_ne_bytes());
     put(&local.port().to_be_bytes());
     put(&remote.port().to_be_bytes());
     put(&address(if is_v4 { near } else { local.ip() }));
     put(&address(if is_v4 { far } else { remote.ip() }));
-    // An address that is good on one interface only is known by it.
+    // A link-local address needs its interface.
     put(&scope(local).to_ne_bytes());
-    // No cookie: whichever socket it is.
+    // No cookie, so any socket matches.
     put(&[0xff; 8]);
     bytes
 }
@@ -82,21 +82,21 @@ fn scope(address: SocketAddr) -> u32 {
     }
 }
 
-/// What an answer says.
+/// A decoded answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// How the connection fares; `cookie` is of this socket and of no other, as long as the machine
+    /// The figures of the connection. `cookie` belongs to this socket only, as long as the machine
     /// runs.
     Told { cookie: u64, tcp: Tcp },
-    /// No such connection, or one that is over.
+    /// There is no such connection, or the connection is over.
     Nothing,
-    /// The kernel's reason, an `errno`.
+    /// The kernel refused, with this `errno`.
     Refused(i32),
-    /// To another question, or no answer at all.
+    /// An answer to another request, or no valid answer.
     Strange,
 }
 
-/// Reads the answer to the question with this `sequence`. Whatever the bytes are, it ends.
+/// Decodes the answer to the request with this `sequence`. Any bytes are safe.
 pub(super) fn answer(bytes: &[u8], connection: Connection, sequence: u32) -> Answer {
     read(bytes, connection, sequence).unwrap_or(Answer::Strange)
 }
@@ -127,8 +127,8 @@ fn read(bytes: &[u8], connection: Connection, sequence: u32) -> Option<Answer> {
     }
 }
 
-/// The value of the attribute of this kind (`struct nlattr`: length with these four bytes, kind),
-/// each padded to four bytes.
+/// Returns the value of the attribute `kind` (`struct nlattr`: a length that includes these four
+/// header bytes, then the kind). Attributes are padded to four bytes.
 fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let length = usize::from(u16_at(rest, 0)?);
@@ -140,7 +140,7 @@ fn attribute(mut rest: &[u8], kind: u16) -> Option<&[u8]> {
     }
 }
 
-/// Of `struct tcp_info`, by its offsets.
+/// Decodes `struct tcp_info` by its offsets.
 fn tcp(info: &[u8]) -> Tcp {
     let small = |at| u32_at(info, at).map(u64::from);
     Tcp {

@@ -1,16 +1,16 @@
-//! How the TCP connections of carriers fare: losses, retransmissions and what waits in the kernel,
-//! as `ss -ti` shows them.
+//! The figures of the carriers' TCP connections: losses, retransmissions and bytes that wait in the
+//! kernel, as `ss -ti` shows them.
 //!
-//! The kernel is asked by netlink (`message`), since the socket option `TCP_INFO` needs code that
-//! is not allowed here. It finds one connection by its two ends in a hash table, in microseconds
-//! and without any privilege: one question for each carrier, never a dump, which would walk through
-//! the sockets of all visitors. Nothing is asked unless somebody asks for the status, and never on
-//! a worker.
+//! The kernel is asked by netlink (`message`), because the socket option `TCP_INFO` needs unsafe
+//! code, which is not allowed here. The kernel finds one connection by its two ends in a hash
+//! table, in microseconds and without any privilege. The code sends one request per carrier and
+//! never a dump, because a dump would walk through the sockets of all visitors. Requests are sent
+//! only for a status, and never on a worker.
 //!
-//! Counts of the kernel end with their connection. What a [`Ledger`] adds up does not: each look
-//! adds what was counted since the last one. So its sums never fall and may be counters of
-//! Prometheus, of which rates are taken; what a connection counted between the last look and its
-//! end is lost to them.
+//! The kernel's counts end with their connection. The sums of a [`Ledger`] do not: each look adds
+//! the counts since the last look. So the sums never fall and may be Prometheus counters, from
+//! which rates are computed. The counts between the last look and the end of a connection are
+//! missing in the sums.
 
 mod message;
 #[cfg(test)]
@@ -32,46 +32,50 @@ use transport::Connection;
 
 use message::Answer;
 
-/// Questions between two turns of whatever else runs on this thread: half a millisecond.
+/// The requests between two turns of other tasks on this thread; 64 take half a millisecond.
 const AT_ONCE: usize = 64;
 
-/// Longer than any answer: a header, a few attributes and `tcp_info`, 408 bytes of Linux 6.18.
+/// The size of the receive buffer. It is above any answer: a header, a few attributes and
+/// `tcp_info`, 408 bytes on Linux 6.18.
 const ANSWER: usize = 4096;
 
-/// Peers whose sums are kept: more than a configuration has, and than strangers should cost.
+/// The number of peers whose sums are kept. It is above the number of peers in a configuration, and
+/// it bounds the memory that clients with invented names cost.
 const PEERS: usize = 16_384;
 
-/// Answers to other questions that are skipped; there is none unless one was given up.
+/// The number of answers to other requests that are skipped. There is such an answer only when a
+/// request was given up.
 const STRANGE: usize = 4;
 
 /// The TCP connections of carriers, by the serial of the link and the number of the carrier.
 pub(crate) type Connections = HashMap<(u64, u32), Connection>;
 
-/// By transport.
+/// The sums by transport.
 type Sums = BTreeMap<String, Sent>;
 
-/// What all carriers have sent so far, by peer and transport.
+/// The sums of all carriers so far, by peer and transport.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// Held over a whole look, so that of two looks the later one has the later figures.
+    /// Held during a whole look, so that the later of two looks has the later figures.
     last: tokio::sync::Mutex<Last>,
     /// At most [`PEERS`].
     sums: Mutex<BTreeMap<String, Sums>>,
 }
 
-/// The last look at each live connection.
+/// The figures of each live connection at the last look.
 type Last = HashMap<Whose, Tcp>;
 
-/// What tells a connection from all others.
+/// The identity of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
-    /// The kernel's number of its socket.
+    /// The kernel's cookie of its socket.
     Kernel(u64),
-    /// One that its transport drives: the link, and the number of the carrier.
+    /// A connection that this process drives (QUIC): the serial of the link, and the number of the
+    /// carrier.
     Ours(u64, u32),
 }
 
-/// A look in progress: began before the carriers were listed, ends by [`Look::fill`].
+/// A look in progress. It begins before the carriers are listed and ends with [`Look::fill`].
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
     last: MutexGuard<'a, Last>,
@@ -79,12 +83,12 @@ pub(crate) struct Look<'a> {
 }
 
 impl Ledger {
-    /// Waits for the look of somebody else.
+    /// Begins a look. Waits until another look has ended.
     pub(crate) async fn look(&self) -> Look<'_> {
         Look { last: self.last.lock().await, ledger: self }
     }
 
-    /// What was sent to this peer, of whatever session.
+    /// The sums for this peer, over all its sessions.
     pub(crate) fn sums(&self, peer: &str) -> Sums {
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         sums.get(peer).cloned().unwrap_or_default()
@@ -104,8 +108,9 @@ impl Ledger {
 }
 
 impl Look<'_> {
-    /// Asks for each carrier of these sessions, which are all that there are. `connections` has the
-    /// TCP connection of each carrier that has one.
+    /// Asks for the figures of each carrier. `sessions` must be all sessions, because connections
+    /// that are not among them are forgotten. `connections` has the TCP connection of each carrier
+    /// that has one.
     pub(crate) async fn fill<'a>(
         mut self,
         sessions: impl Iterator<Item = &'a mut Session>,
@@ -136,13 +141,13 @@ impl Look<'_> {
                     asked += 1;
                     match asking.ask(connection) {
                         Ok(Some((cookie, tcp))) => {
-                            // Written down at once: whoever looks may be gone at the next turn.
+                            // Recorded at once, because the caller may cancel at the next await.
                             let before = self.last.insert(Whose::Kernel(cookie), tcp);
                             self.ledger.add(peer, &carrier.transport, before, tcp);
                             met.insert(Whose::Kernel(cookie));
                             carrier.tcp = Some(tcp);
                         }
-                        // Gone since it was listed.
+                        // The connection ended after it was listed.
                         Ok(None) => {}
                         Err(error) => {
                             tracing::debug!(%error, "no figures of TCP: the kernel does not tell");
@@ -155,12 +160,12 @@ impl Look<'_> {
         if met.is_empty() && asked > 0 {
             tracing::debug!("no figures of TCP: the kernel knows no carrier (no tcp_diag?)");
         }
-        // Who was not met is gone.
+        // Connections that were not seen are gone.
         self.last.retain(|cookie, _| met.contains(cookie));
     }
 }
 
-/// A way to ask the kernel.
+/// A netlink socket to the kernel.
 #[derive(Debug)]
 struct Kernel {
     netlink: OwnedFd,
@@ -179,7 +184,7 @@ impl Kernel {
     }
 
     /// The figures of a connection, and a number that no other socket has. The kernel answers
-    /// within the call that asks, so nothing is waited for.
+    /// within the sending call, so the code does not wait.
     fn ask(&mut self, connection: Connection) -> io::Result<Option<(u64, Tcp)>> {
         self.sequence = self.sequence.wrapping_add(1);
         send(&self.netlink, &message::question(connection, self.sequence), SendFlags::empty())?;
@@ -198,9 +203,9 @@ impl Kernel {
     }
 }
 
-/// Adds what was counted between two looks at a connection.
+/// Adds the counts between two looks at a connection.
 fn add(sum: &mut Sent, before: Tcp, now: Tcp) {
-    // The kernel counts segments in 32 bits.
+    // The kernel counts segments in 32 bits, so the counter may wrap.
     let segments = |sum: &mut Option<u64>, before: Option<u64>, now: Option<u64>| {
         let Some(now) = now else { return };
         let more = now.wrapping_sub(before.unwrap_or(0)) & u64::from(u32::MAX);

@@ -1,5 +1,5 @@
-//! Answers of a kernel (Linux 6.18), captured; what was cut, changed or made up; and the kernel
-//! below.
+//! Tests with captured answers of a kernel (Linux 6.18), with truncated, changed and invented
+//! answers, and with the running kernel.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ fn unhex(text: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-/// Of a connection over loopback that has lost nothing, at question 7.
+/// The answer to request 7: a connection over loopback that has lost nothing.
 const TOLD: &str = "
     98010000 14000000 07000000 57500000 02010000 a732c825 7f000001 00000000 00000000 00000000 7f000001 00000000
     00000000 00000000 00000000 02000000 00000000 00000000 00000000 00000000 00000000 68540000 05000800 00000000
@@ -32,14 +32,14 @@ const TOLD: &str = "
     00000000 00000000 00000000 00000000 00000000 00140100 00000100 00000000 00000000 00000000 00000000 00000000
     00000000 00000000 00000000 00000000 00000000 00000000";
 
-/// `ENOENT`, with the head of the question behind it, at question 9.
+/// The answer to request 9: `ENOENT`, followed by the header of the request.
 const NO_SUCH: &str = "
     24000000 02000001 09000000 57500000 feffffff 48000000 14000100 09000000 00000000";
 
 const NEAR: &str = "127.0.0.1:42802";
 const FAR: &str = "127.0.0.1:51237";
 
-/// Where `tcp_info` begins in [`TOLD`].
+/// The offset of `tcp_info` in [`TOLD`].
 const INFO: usize = 88 + 8 + 8 + 12 + 8 + 4;
 
 fn told(bytes: &[u8]) -> Tcp {
@@ -57,7 +57,7 @@ fn a_question_is_what_the_kernel_expects() {
         7f000001 00000000 00000000 00000000 7f000001 00000000 00000000 00000000
         00000000 ffffffff ffffffff";
     assert_eq!(asked[..], unhex(expected)[..]);
-    // A socket of IPv6 that speaks IPv4.
+    // An IPv6 socket that speaks IPv4.
     let mapped = connection("[::ffff:127.0.0.1]:42802", "[::ffff:127.0.0.1]:51237");
     assert_eq!(message::question(mapped, 7), asked);
     let local: SocketAddr = "[fe80::1%3]:1".parse().unwrap();
@@ -102,12 +102,12 @@ fn an_answer_gives_the_figures_of_this_connection_only() {
     assert_eq!(answer(&bytes, NEAR, "127.0.0.1:51238", 7), Answer::Nothing);
     assert_eq!(answer(&bytes, "127.0.0.1:42803", FAR, 7), Answer::Nothing);
     assert_eq!(answer(&unhex(NO_SUCH), NEAR, FAR, 9), Answer::Refused(2));
-    // Who listens where the connection was.
+    // A socket that listens where the connection was.
     bytes[17] = 10;
     assert_eq!(answer(&bytes, NEAR, FAR, 7), Answer::Nothing);
 }
 
-/// Linux 2.6.37 told 104 bytes, 4.2 told 136, 4.9 told 192 or so.
+/// The size of `tcp_info`: 104 bytes in Linux 2.6.37, 136 in 4.2, about 192 in 4.9.
 #[test]
 #[cfg(target_endian = "little")]
 fn what_an_older_kernel_does_not_tell_is_absent_and_not_zero() {
@@ -192,12 +192,12 @@ fn session(connections: &[Connection]) -> (Session, Connections) {
 #[tokio::test]
 async fn the_kernel_tells_what_is_sent_and_what_waits() {
     let (mut near, far) = pair();
-    // A kernel without tcp_diag tells nothing; there is nothing to see then.
+    // A kernel without tcp_diag gives no figures, so there is nothing to test.
     let mut kernel = Kernel::open().unwrap();
     if kernel.ask(ends(&near)).unwrap().is_none() {
         return;
     }
-    // More than the far end takes, as it never reads.
+    // More bytes than the far end takes, because it never reads.
     near.set_nonblocking(true).unwrap();
     while near.write(&[0; 65_536]).is_ok() {}
     let ledger = Ledger::default();
@@ -209,7 +209,7 @@ async fn the_kernel_tells_what_is_sent_and_what_waits() {
     assert_eq!((figures[1].queue_bytes, figures[1].sent_segments), (Some(0), Some(0)));
     let first = ledger.sums("home")["tcp"];
     assert_eq!(first.segments, figures[0].sent_segments);
-    // Looked at once more, it counts once; and its end takes nothing away.
+    // A second look counts nothing twice, and the end of the connection takes nothing away.
     ledger.look().await.fill([&mut told].into_iter(), &connections).await;
     assert!(ledger.sums("home")["tcp"].segments < first.segments.map(|n| n * 2), "{first:?}");
     let (gone, before) = (ends(&near), ledger.sums("home"));
@@ -233,11 +233,11 @@ fn sums_grow_by_what_was_counted_since_the_last_look_and_never_fall() {
     let sums = || ledger.sums("home").remove("tls").unwrap();
     ledger.add("home", "tls", None, tcp(top, 2, None));
     assert_eq!((sums().segments, sums().retransmitted_bytes), (Some(top), None));
-    // 32 bits are full.
+    // The 32-bit counter wraps.
     ledger.add("home", "tls", Some(tcp(top, 2, None)), tcp(4, 3, Some(10)));
     assert_eq!(sums().segments, Some(top + 5));
     assert_eq!(sums().retransmitted_segments, Some(3));
-    // Another connection begins anew.
+    // Another connection starts at zero.
     ledger.add("home", "tls", None, tcp(1, 0, Some(0)));
     assert_eq!(sums().segments, Some(top + 6));
     assert_eq!(sums().retransmitted_bytes, Some(10));

@@ -1,5 +1,4 @@
-//! What more than one family makes of the configuration: TLS at either end, and the way through a
-//! proxy.
+//! Parts of the configuration that several families use: TLS at both ends, and proxies.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +13,8 @@ use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
 use super::Setup;
 use crate::identity;
 
-/// TLS of a server whose listeners speak this inside it. Without an identity there is none.
+/// The TLS settings of a server whose listeners speak `speech` inside TLS; `None` without a
+/// certificate.
 pub(super) fn tls_server(
     setup: &Setup<'_>,
     speech: Speech,
@@ -24,14 +24,14 @@ pub(super) fn tls_server(
     setup.identity.map(server).transpose().context("tls")
 }
 
-/// Replaces what connections see, where both are there.
+/// Replaces the value for later connections, if both values are present.
 pub(super) fn replace<T>(current: Option<&Current<T>>, new: Option<Arc<T>>) {
     if let (Some(current), Some(new)) = (current, new) {
         current.replace(new);
     }
 }
 
-/// A host without brackets.
+/// A host as text. An IPv6 address has no brackets.
 pub(super) fn plain(host: &Host) -> String {
     match host {
         Host::Ip(ip) => ip.to_string(),
@@ -39,7 +39,7 @@ pub(super) fn plain(host: &Host) -> String {
     }
 }
 
-/// Where a proxy is, and what it is asked for a way.
+/// Host and port of the proxy of a path, and the request to the proxy; `None` without a proxy.
 pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     let proxy = path.proxy.as_ref()?;
     let (host, port) = (plain(&path.endpoint.host), path.endpoint.port);
@@ -53,7 +53,8 @@ pub(super) fn via(path: &config::Path) -> Option<(String, u16, Via)> {
     Some((plain(&proxy.host), proxy.port, Via { kind, host, port, credentials }))
 }
 
-/// The host that a way dials: its server, or the proxy before it, which resolves the server's name.
+/// The host that a path dials: its server, or the proxy in front of it. The proxy resolves the
+/// server's name.
 #[derive(Clone, Debug)]
 pub(super) struct NextHop {
     name: String,
@@ -69,13 +70,14 @@ impl NextHop {
         Self { name, port }
     }
 
-    /// The addresses of the host, dialled by this dialer.
+    /// A dialer for all addresses of the host, on top of `dialer`.
     pub(super) fn dialled(&self, dialer: impl Dialer + 'static) -> Rc<dyn PathDialer> {
         Rc::new(link::Host { name: self.name.clone(), port: self.port, dialer: Rc::new(dialer) })
     }
 }
 
-/// TLS of a client that speaks this inside it, where the scheme of the way has TLS.
+/// The TLS settings of a client that speaks `speech` inside TLS; `None` for a scheme without TLS.
+/// Reads certificates and pins.
 pub(super) fn tls_client(path: &config::Path, speech: Speech) -> anyhow::Result<Option<TlsClient>> {
     if !path.endpoint.scheme.tls {
         return Ok(None);

@@ -1,8 +1,9 @@
-//! From a URL of the configuration to a listener or a dialer. A row of the table of schemes
-//! (`config::Scheme`) belongs to one family of transports, and each family is a module here.
+//! From a URL of the configuration to a listener or a dialer. Each scheme (`config::Scheme`)
+//! belongs to one family of transports, and each family is a module here.
 //!
 //! ```text
-//!   server   Family::listeners -> Listeners::bind, one port -> Bound, an Opener for each worker -> Listener
+//!   server   Family::listeners -> Listeners::bind, one port -> Bound,
+//!            an Opener for each worker -> Listener
 //!   client   Family::dials -> Way, checked once -> Dials::dialer, on each worker -> Dialer
 //! ```
 //!
@@ -11,7 +12,7 @@
 //! | `tcp` | `tls://`, `tcp://` |
 //! | `ws` | `wss://`, `ws://` |
 //! | `quic` | `quic://` |
-//! | `side`, `way` | a server's listeners and a client's ways, over all families |
+//! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
 //! | `material` | certificates, pins and proxies, for every family |
 
 mod material;
@@ -40,70 +41,71 @@ pub(crate) use ws::request;
 /// All families.
 const FAMILIES: [&dyn Family; 3] = [&tcp::Tcp, &ws::Ws, &quic::Quic];
 
-/// Transports that share a kind of listener and of dialer.
+/// A family: transports that share one kind of listener and one kind of dialer.
 trait Family: Sync {
-    /// The names of its rows in the table of schemes.
+    /// The names of its schemes.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// What a way says that this family cannot use.
+    /// Checks that this family can use all settings of a path.
     fn check(&self, _path: &config::Path) -> Result<(), Unfit> {
         Ok(())
     }
 
-    /// What the listeners of a server have in common.
+    /// Prepares the listeners of a server. They share the result.
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>>;
 
-    /// What the dialers of a way have in common: certificates and pins are read once.
+    /// Prepares the dialers of a path. Certificates and pins are read here, once.
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>>;
 }
 
-/// What a server has when its listeners are prepared.
+/// The input for the listeners of a server.
 #[derive(Debug)]
 struct Setup<'a> {
     config: &'a ServerConfig,
-    /// Without it there is no TLS.
+    /// The server's certificate. Without it there is no TLS.
     identity: Option<&'a Identity>,
-    /// Where a family keeps what the next process is to know.
+    /// The directory in which a family keeps data for the next process.
     state: Option<&'a Path>,
 }
 
-/// The listeners of a server of one family.
+/// The listeners of one family of a server.
 trait Listeners: Debug + Send + Sync {
-    /// Takes the port, once for each worker.
+    /// Binds the port, with one socket for each worker.
     fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound>;
 
-    /// What connections from now on are to have. Returns what puts it in force, when nothing can
-    /// fail any more.
+    /// Prepares new settings for later connections. Calling the result applies the settings and
+    /// cannot fail.
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal>;
 }
 
-/// The dialers of one way.
+/// The dialers of one path to a server.
 trait Dials: Debug + Send + Sync {
-    /// A dialer of this thread. Links of consecutive numbers come to different workers of the
-    /// server, where the transport lets the client say so.
+    /// Makes a dialer for this thread. `link` is the number of the link. Links with consecutive
+    /// numbers reach different workers of the server, if the transport lets the client choose the
+    /// worker.
     fn dialer(&self, link: Option<u8>) -> Rc<dyn PathDialer>;
 }
 
-/// Puts in force what was prepared.
+/// Applies prepared settings.
 type Renewal = Box<dyn FnOnce()>;
 
-/// Makes a listener of the socket of one worker, on the thread of that worker.
+/// Makes a listener from the socket of one worker, on the thread of that worker.
 pub(crate) type Opener = Box<dyn FnOnce() -> io::Result<Box<dyn Listener>> + Send>;
 
-/// One port, bound.
+/// A bound port.
 pub(crate) struct Bound {
-    /// Where it listens.
+    /// The address of the port, with the number that the system chose.
     pub(crate) address: SocketAddr,
-    /// In the order of the workers.
+    /// The openers in the order of the workers.
     pub(crate) by_worker: Vec<Opener>,
 }
 
-/// A key of a way that its transport cannot use.
+/// A key in the settings of a path that the transport cannot use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
     /// The key.
     pub key: &'static str,
-    /// What is wrong.
+    /// The problem with its value.
     pub problem: String,
 }
 
@@ -112,10 +114,11 @@ fn family(scheme: Scheme) -> anyhow::Result<&'static dyn Family> {
     found.with_context(|| format!("{}:// has no transport", scheme.name))
 }
 
-/// Whether a way says something that its transport cannot use.
+/// Checks that the transport of a path can use all its settings.
 ///
 /// # Errors
-/// The key, and what is wrong with its value.
+/// The key that the transport cannot use, and the problem with its value. A scheme without a
+/// transport is no error here.
 pub fn check(path: &config::Path) -> Result<(), Unfit> {
     family(path.endpoint.scheme).map_or(Ok(()), |family| family.check(path))
 }
@@ -128,7 +131,7 @@ fn bind_tcp(endpoint: &Endpoint, workers: usize) -> anyhow::Result<Vec<std::net:
     })
 }
 
-/// The port of some TCP sockets, with what makes a listener of each.
+/// Wraps bound TCP sockets. `open` makes a listener from each socket.
 fn bound_tcp(
     group: Vec<std::net::TcpListener>,
     open: impl Fn(std::net::TcpListener) -> io::Result<Box<dyn Listener>> + Clone + Send + 'static,
@@ -141,7 +144,7 @@ fn bound_tcp(
     Ok(Bound { address, by_worker: by_worker.collect() })
 }
 
-/// The address that a listener's URL names.
+/// The address in the URL of a listener. A host name is resolved, and its first address counts.
 fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     match &endpoint.host {
         config::Host::Ip(ip) => Ok(SocketAddr::new(*ip, endpoint.port)),
@@ -153,8 +156,8 @@ fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     }
 }
 
-/// All of them, or a line for each that could not be had: who runs into one taken port shall not
-/// find the next one only at the next start.
+/// Collects the results. When some have failed, the error has a line for each failure, so that a
+/// person sees all taken ports at once and not one per start.
 pub(crate) fn all_bound<T>(
     each: impl Iterator<Item = anyhow::Result<T>>,
 ) -> anyhow::Result<Vec<T>> {
@@ -165,12 +168,12 @@ pub(crate) fn all_bound<T>(
             Err(error) => failed.push(format!("{error:#}")),
         }
     }
-    // Each line as the first one will be written.
+    // Each line starts like the first line in the output of the program.
     anyhow::ensure!(failed.is_empty(), "{}", failed.join("\ntunnel: "));
     Ok(bound)
 }
 
-/// What to do about a listener that does not bind, as the end of a line.
+/// The advice for a failed bind, as the end of a line.
 pub(crate) fn bind_advice(kind: io::ErrorKind) -> &'static str {
     if kind == io::ErrorKind::AddrInUse {
         " (another program listens there: see `ss -ltunp`, or choose another port)"

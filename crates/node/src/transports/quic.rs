@@ -1,5 +1,5 @@
-//! `quic://` in both roles: from the configuration to what `transport-quic` wants, and what a
-//! server keeps of it over restarts.
+//! `quic://` in both roles: the settings of `transport-quic`, and the data that a server keeps over
+//! restarts.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ use super::{
     Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
 };
 
-/// For so long the link goes on asking somebody who does not answer its keepalive.
+/// The time by which the idle time-out of a connection exceeds the keepalive. The link needs less:
+/// it declares a carrier dead 20 s after its first unanswered keepalive PING.
 const ANSWER: Duration = Duration::from_secs(30);
 
 pub(super) struct Quic;
@@ -29,8 +30,8 @@ impl Family for Quic {
         NAMES
     }
 
-    /// Reads what the process before this one left in the state directory. Without one nothing is
-    /// kept.
+    /// Reads the data that the previous process left in the state directory. Without a state
+    /// directory nothing is kept.
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
         let tls = material::tls_server(setup, Speech::Tunnel)?;
         let tls: Current<_> = tls.context("quic:// without a certificate")?.into();
@@ -61,12 +62,13 @@ impl Family for Quic {
 struct QuicListeners {
     tls: Current<tls::ServerConfig>,
     server: QuicServer,
-    /// Clients of the process before this one, which are called back.
+    /// The clients of the previous process. Their connections are reset, so that they reconnect.
     left: Arc<[Known]>,
 }
 
 impl Listeners for QuicListeners {
-    /// Binds a socket for each worker, and has the clients of the process before come back.
+    /// Binds a socket for each worker, and resets the connections of the previous process, so that
+    /// their clients reconnect at once.
     fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound> {
         let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
             let advice = bind_advice(e.kind());
@@ -102,7 +104,7 @@ impl Listeners for QuicListeners {
     }
 }
 
-/// With the tickets that all its dialers share.
+/// The dialers of one path. They share their session tickets.
 #[derive(Debug)]
 struct QuicDials {
     hop: NextHop,
@@ -119,7 +121,7 @@ impl Dials for QuicDials {
     }
 }
 
-/// As the configuration says them.
+/// The socket buffers of the configuration, in bytes.
 fn buffers(quic: &config::Quic) -> Buffers {
     let bytes = |size: config::Size| usize::try_from(size.bytes()).unwrap_or(usize::MAX);
     Buffers { receive: bytes(quic.receive_buffer), send: bytes(quic.send_buffer) }
@@ -134,7 +136,8 @@ fn settings(common: &Common) -> QuicSettings {
     QuicSettings { congestion, mtu: common.quic.mtu, idle, ..QuicSettings::default() }
 }
 
-/// The pings of `proto` come before the end, however rarely somebody wants them.
+/// The idle time-out of a connection. It outlasts the keepalive of `proto` for any configured
+/// period.
 fn idle(keepalive: Duration) -> Duration {
     QuicSettings::default().idle.max(keepalive.saturating_add(ANSWER))
 }

@@ -9,17 +9,17 @@ use tls::Identity;
 
 use super::{Bound, FAMILIES, Listeners, Setup};
 
-/// What the listeners of a server have in common.
+/// The common part of all listeners of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSide {
     has_tls: bool,
-    /// Of the families that are listened for.
+    /// The families whose schemes are listened for.
     families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
 }
 
 impl ServerSide {
-    /// Reads the authorities of clients, and from `state` what a family keeps there. Without an
-    /// identity there is no TLS.
+    /// Reads the certificate authorities for clients, and the data in `state` that families keep.
+    /// Without an identity there is no TLS.
     pub(crate) fn new(
         config: &ServerConfig,
         identity: Option<&Identity>,
@@ -40,8 +40,8 @@ impl ServerSide {
         self.has_tls
     }
 
-    /// Gives the listeners that there are what a configuration says now. Returns what puts it in
-    /// force, when nothing can fail any more.
+    /// Prepares new settings for the existing listeners. Calling the result applies the settings
+    /// and cannot fail.
     pub(crate) fn renew(
         &self,
         config: &ServerConfig,
@@ -53,7 +53,7 @@ impl ServerSide {
         Ok(move || renewals.into_iter().for_each(|renew| renew()))
     }
 
-    /// Takes the port, once for each worker.
+    /// Binds the port, with one socket for each worker.
     pub(crate) fn bind(
         &self,
         endpoint: &Endpoint,

@@ -1,4 +1,4 @@
-//! A path to a server, over whatever family.
+//! A path to a server, over any family.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use config::Common;
 use super::ws::HttpDials;
 use super::{Dials, family, material};
 
-/// A path to a server, checked; each worker makes its own dialer of it.
+/// A checked path to a server. Each worker makes its own dialer from it.
 #[derive(Clone, Debug)]
 pub struct Way {
     url: String,
     host: String,
-    /// Where the proxy is.
+    /// Host and port of the proxy.
     proxy: Option<(String, u16)>,
     dials: Arc<dyn Dials>,
 }
@@ -25,7 +25,7 @@ impl Way {
         Ok(Self::with(path, dials.with_context(|| path.endpoint.to_string())?))
     }
 
-    /// A way for HTTP, over the connections of a WebSocket.
+    /// A path for HTTP requests. It uses the connections of a WebSocket.
     pub(crate) fn of_http(path: &config::Path) -> anyhow::Result<Self> {
         let dials = HttpDials::new(path).with_context(|| path.endpoint.to_string())?;
         Ok(Self::with(path, Arc::new(dials)))
@@ -43,19 +43,19 @@ impl Way {
         &self.host
     }
 
-    /// The path of a link, with a dialer of this thread. Links of consecutive numbers come to
-    /// different workers of the server, where the transport lets the client say so.
+    /// The path of link `number`, with a dialer for this thread. Links with consecutive numbers
+    /// reach different workers of the server, if the transport lets the client choose the worker.
     pub(crate) fn path_of_link(&self, number: u8) -> link::Path {
         self.path_by(Some(number))
     }
 
-    /// The path with a dialer of this thread.
+    /// The path, with a dialer for this thread.
     pub fn path(&self) -> link::Path {
         self.path_by(None)
     }
 
     fn path_by(&self, link: Option<u8>) -> link::Path {
-        // What fails on the way may be the proxy.
+        // The URL in messages names the proxy, because the failure may be at the proxy.
         let url = match &self.proxy {
             Some((host, port)) => format!("{} (proxy {host}:{port})", self.url),
             None => self.url.clone(),

@@ -1,4 +1,4 @@
-//! `wss://` and `ws://`: a WebSocket over TCP, with TLS at our own end or without. And HTTP alone,
+//! `wss://` and `ws://`: a WebSocket over TCP, with our own TLS or without TLS. Also plain HTTP
 //! over the same connections.
 
 use std::rc::Rc;
@@ -17,8 +17,8 @@ use super::{
     Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material,
 };
 
-/// What a WebSocket may be still for at most: nginx and most load balancers close after 60 s, some
-/// after 30 s, and up to twice this time can pass.
+/// The longest time in which a WebSocket sends nothing. nginx and most load balancers close after
+/// 60 s, some after 30 s, and up to twice this time can pass.
 const STILL: Duration = Duration::from_secs(14);
 
 pub(super) struct Ws;
@@ -92,7 +92,7 @@ impl Dials for WsDials {
     }
 }
 
-/// Dials of connections for HTTP: those of a WebSocket without what makes a WebSocket of them.
+/// The dialers of connections for HTTP: those of a WebSocket without the WebSocket handshake.
 #[derive(Debug)]
 pub(super) struct HttpDials {
     hop: NextHop,
@@ -121,7 +121,7 @@ fn ping_after(common: &Common) -> Duration {
     STILL.min(common.keepalive.duration())
 }
 
-/// What is asked for in the opening handshake of a WebSocket.
+/// The request of the opening handshake of a WebSocket (RFC 6455 section 4.1).
 pub(crate) fn request(path: &config::Path) -> Result<Request, transport_ws::BadField> {
     let Endpoint { scheme, host, port, path: place } = &path.endpoint;
     // RFC 9110 section 7.2: the port is left out where it is the scheme's own.

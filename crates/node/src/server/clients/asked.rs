@@ -1,4 +1,5 @@
-//! What was heard of clients that stand nowhere here, and how long it counts.
+//! Cached answers of `auth.http` about clients that the configuration does not name, and their
+//! expiry.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,7 +7,8 @@ use std::time::Instant;
 
 use super::Client;
 
-/// Names of which it is kept that there is no such client; anybody may invent some.
+/// Names of which a negative answer is kept. The number is limited, because any peer may invent
+/// names.
 const NOS_MAX: usize = 4096;
 
 /// Answers by name.
@@ -16,12 +18,12 @@ pub(super) struct HookAnswers {
     no: HashMap<String, Instant>,
 }
 
-/// There is such a client.
+/// A positive answer.
 #[derive(Debug)]
 struct Yes {
     client: Arc<Client>,
     until: Instant,
-    /// A no was heard since.
+    /// A negative answer has come since.
     doubted: bool,
 }
 
@@ -30,7 +32,8 @@ impl HookAnswers {
         self.yes.get(name).map(|yes| &yes.client)
     }
 
-    /// Notes a no. Whether it is the first one of a client that there was.
+    /// Records a negative answer. Returns whether it is the first negative answer about a known
+    /// client.
     pub(super) fn doubt(&mut self, name: &str) -> bool {
         self.yes.get_mut(name).is_some_and(|yes| !std::mem::replace(&mut yes.doubted, true))
     }
@@ -49,7 +52,7 @@ impl HookAnswers {
         self.yes.insert(name.to_owned(), Yes { client, until, doubted: false });
     }
 
-    /// Says whether it was another answer before.
+    /// Stores a negative answer. Returns whether the answer was positive before.
     pub(super) fn no(&mut self, name: &str, now: Instant, until: Instant) -> bool {
         if self.no.len() >= NOS_MAX {
             self.no.retain(|_, until| *until > now);
@@ -61,26 +64,26 @@ impl HookAnswers {
         self.yes.remove(name).is_some()
     }
 
-    /// What was heard of this name does not count any more.
+    /// Removes the answer about this name. Returns whether the answer was positive.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.no.remove(name);
         self.yes.remove(name).is_some()
     }
 
-    /// All of it.
+    /// Removes all answers. Returns the names with a positive answer.
     pub(super) fn clear(&mut self) -> impl Iterator<Item = String> {
         self.no.clear();
         std::mem::take(&mut self.yes).into_keys()
     }
 
-    /// An answer that is too old to count.
+    /// Removes a positive answer that has expired.
     pub(super) fn forget(&mut self, name: &str, now: Instant) {
         if self.yes.get(name).is_some_and(|yes| yes.until <= now) {
             self.yes.remove(name);
         }
     }
 
-    /// It may be another one that is asked now.
+    /// Expires all answers, because a reload may have changed the service that is asked.
     pub(super) fn expire(&mut self, now: Instant) {
         self.no.clear();
         self.yes.values_mut().for_each(|yes| yes.until = now);

@@ -1,25 +1,25 @@
-//! What a reload has changed of the clients.
+//! The changes of the clients by a reload.
 
-/// What is different after a reload, by the clients' names.
+/// The changes by a reload, as client names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     pub(crate) added: Vec<String>,
     pub(crate) removed: Vec<String>,
-    /// One of its credentials is gone.
+    /// Clients that have lost a credential.
     pub(crate) credential_gone: Vec<String>,
-    /// Another set of ports, or another limit.
+    /// Clients with other rights to publish, or another limit.
     pub(crate) entrances: Vec<String>,
-    /// Something else.
+    /// Clients with another change.
     pub(crate) others: Vec<String>,
 }
 
 impl Changes {
-    /// Those whose links end.
+    /// The clients whose links end.
     pub(crate) fn out(&self) -> impl Iterator<Item = &String> {
         self.removed.iter().chain(&self.credential_gone)
     }
 
-    /// For people.
+    /// The changes as lines of text.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut changed: Vec<_> = self.entrances.iter().chain(&self.others).collect();
         changed.sort_unstable();

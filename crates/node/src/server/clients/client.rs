@@ -1,4 +1,4 @@
-//! One who may log in: what proves it, and what it may do.
+//! A client that may log in: its credentials and its rights.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,36 +10,41 @@ use relay::Gate;
 
 use super::Changes;
 
-/// One who may log in.
+/// A client that may log in.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) credentials: Vec<StoredCredential>,
     pub(crate) by_certificate: bool,
-    /// It introduced itself.
+    /// The client introduced itself (`allow_any_client`).
     pub(crate) is_stranger: bool,
-    /// What it may publish.
+    /// The ports that the client may publish.
     pub(crate) tcp: PortRights,
-    /// Hosts whose HTTP, and whose TLS, it may have.
+    /// The hosts that the client may publish for HTTP (`http`) and for TLS (`tls`).
     pub(crate) http: HostRights,
     pub(crate) tls: HostRights,
-    /// What it may reach on this side.
+    /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
-    /// Whether it may test the speed.
+    /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
-    /// How many streams it may have, over all links.
+    /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
     /// The limits of the gate: live streams, and new ones per second.
     pub(super) limits: (Option<u32>, Option<NonZeroU32>),
-    /// How many ports it may publish.
+    /// The number of ports that the client may publish; `None` is unlimited.
     pub(crate) ports: Option<NonZeroU32>,
-    /// How many hosts it may publish.
+    /// The number of hosts that the client may publish; `None` is unlimited.
     pub(crate) hosts: Option<NonZeroU32>,
-    /// Another one than before: who logged in by what was valid then has to do so again.
+    /// Changes when a credential becomes invalid. A client that logged in under an older epoch has
+    /// to log in again.
     pub(crate) epoch: u64,
 }
 
 impl Client {
-    /// `certificates`: clients are asked for them.
+    /// Makes a client from its configuration. `certificates`: the server asks clients for
+    /// certificates.
+    ///
+    /// # Errors
+    /// A token that is invalid.
     pub(super) fn read(grant: &ClientGrant, certificates: bool) -> anyhow::Result<Self> {
         let credentials: anyhow::Result<Vec<_>> = grant
             .tokens
@@ -50,7 +55,7 @@ impl Client {
             })
             .collect();
         let credentials = credentials?;
-        // Beside a token the certificate is asked for as well, not instead.
+        // A client with a token has to prove both the token and the certificate.
         let by_certificate = certificates && credentials.is_empty();
         Ok(Self { by_certificate, ..Self::new(&grant.rights, credentials) })
     }
@@ -74,8 +79,9 @@ impl Client {
         }
     }
 
-    /// What stays of the one before stays: the very same when nothing is different, else its gate,
-    /// which counts streams, and its epoch.
+    /// Replaces the client `before` and records the changes. Returns `before` itself when nothing
+    /// is different. Otherwise an unchanged limit keeps the gate, which counts streams, and
+    /// unchanged credentials keep the epoch.
     pub(super) fn instead_of(
         mut self,
         before: &Arc<Self>,

@@ -1,4 +1,4 @@
-//! Everybody who may log in, and what a reload changes of it.
+//! All clients that may log in, and the changes by a reload.
 
 mod asked;
 mod changes;
@@ -22,8 +22,8 @@ pub(super) use changes::Changes;
 pub(crate) use client::Client;
 use strangers::Strangers;
 
-/// Everybody who may log in. Asked at log-ins, registrations and forwards; a reload puts another
-/// set in its place.
+/// All clients that may log in. Log-ins, registrations and forwards look clients up here; a reload
+/// replaces the set.
 #[derive(Debug)]
 pub(crate) struct Clients {
     all: ArcSwap<HashMap<String, Arc<Client>>>,
@@ -31,7 +31,7 @@ pub(crate) struct Clients {
     epochs: AtomicU64,
 }
 
-/// Who does not stand here.
+/// The clients that the configuration does not name.
 #[derive(Debug, Default)]
 struct Guests {
     asked: HookAnswers,
@@ -48,21 +48,22 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Adds one, in the place of the one before it. Of two changes at a time one would be lost: the
-    /// caller sees to it that there is one.
+    /// Adds a client, or replaces the client of the same name. Of two concurrent changes one would
+    /// be lost, so the caller must serialize the changes.
     pub(super) fn put(&self, grant: &ClientGrant) -> anyhow::Result<Changes> {
         let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
         self.read_into(grant, false, &mut all, &mut changes)?;
         self.all.store(Arc::new(all));
         let mut guests = self.guests();
-        // Not one or the other: whoever came by this name did so by another credential.
+        // Both removals must happen, hence `|`: a client that used this name before had another
+        // credential.
         if guests.strangers.remove(&grant.name) | guests.asked.remove(&grant.name) {
             changes.credential_gone.push(grant.name.clone());
         }
         Ok(changes)
     }
 
-    /// As [`Self::put`].
+    /// Removes a client; concurrent changes as for [`Self::put`].
     pub(super) fn remove(&self, name: &str) -> Changes {
         let mut all = HashMap::clone(&self.all.load());
         let removed = all.remove(name).map(|_| name.to_owned()).into_iter().collect();
@@ -70,7 +71,8 @@ impl Clients {
         Changes { removed, ..Changes::default() }
     }
 
-    /// `certificates`: clients are asked for them.
+    /// Reads the client of `grant` into `all`. `certificates`: the server asks clients for
+    /// certificates.
     fn read_into(
         &self,
         grant: &ClientGrant,
@@ -99,7 +101,7 @@ impl Clients {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever may log in by this name.
+    /// The client that may log in by this name.
     pub(crate) fn find(&self, name: &str) -> Option<Arc<Client>> {
         if let Some(known) = self.all.load().get(name) {
             return Some(Arc::clone(known));
@@ -108,17 +110,17 @@ impl Clients {
         guests.asked.find(name).or_else(|| guests.strangers.find(name)).cloned()
     }
 
-    /// Whether the name stands in the configuration, or was enrolled.
+    /// Whether the client of this name is configured or was enrolled.
     pub(super) fn are_told_of(&self, name: &str) -> bool {
         self.all.load().contains_key(name)
     }
 
-    /// Whether somebody may come in whose name is unknown.
+    /// Whether clients with unknown names may log in.
     pub(super) fn may_be_any(&self) -> bool {
         self.guests().strangers.rights.is_some()
     }
 
-    /// Gives a name to whoever comes with this credential, as long as he is connected.
+    /// Reserves a name for a credential as long as its client is connected.
     pub(super) fn introduce(
         &self,
         name: &str,
@@ -134,47 +136,52 @@ impl Clients {
         guests.strangers.introduce(name, credential, is_connected, now, make)
     }
 
-    /// A client has no links any more: if it introduced itself, its name is free.
+    /// Frees the name of a client that introduced itself, when it has no more links.
     pub(super) fn forget_stranger(&self, name: &str, is_connected: impl Fn(&str) -> bool) {
         let mut guests = self.guests();
-        // It may have come again meanwhile.
+        // The client may have connected again meanwhile.
         if !is_connected(name) {
             guests.strangers.remove(name);
         }
     }
 
-    /// Whether it has introduced itself.
+    /// Whether a client of this name has introduced itself.
     pub(super) fn is_stranger(&self, name: &str) -> bool {
         self.guests().strangers.find(name).is_some()
     }
 
-    /// Of what is asked now: an answer to a question of before a reload does not count.
+    /// The generation of the configuration. An answer to a question from before a reload does not
+    /// count.
     pub(super) fn generation(&self) -> u64 {
         self.guests().generation
     }
 
-    /// Whether what was heard of a name counts still.
+    /// Whether an answer about this name is still valid.
     pub(super) fn is_answered(&self, name: &str, now: Instant) -> bool {
         self.guests().asked.is_answered(name, now)
     }
 
-    /// Whether it was heard that there is such a client, however long ago.
+    /// Whether a positive answer about this name is stored, even an expired one.
     pub(super) fn is_asked(&self, name: &str) -> bool {
         self.guests().asked.find(name).is_some()
     }
 
-    /// All of whom that was heard.
+    /// The names of all clients with a positive answer.
     pub(super) fn asked_names(&self) -> Vec<String> {
         self.guests().asked.names().cloned().collect()
     }
 
-    /// What was heard of one that is not here, if it is too old to count.
+    /// Removes the answer about a client that is not connected, if the answer has expired.
     pub(super) fn forget_answer(&self, name: &str, now: Instant) {
         self.guests().asked.forget(name, now);
     }
 
-    /// It was heard what there is of a name; `None` where it is no client. Of one that is connected
-    /// that has to be heard twice: it may be a proxy's answer while who is asked starts again.
+    /// Stores an answer about a name; `None`: there is no such client. A negative answer about a
+    /// connected client has to come twice, because the first one may come from a proxy while the
+    /// service behind it restarts.
+    ///
+    /// # Errors
+    /// The answer has an invalid token, or the configuration has changed since the question.
     pub(super) fn learn(
         &self,
         name: &str,
@@ -211,8 +218,7 @@ impl Clients {
         Ok(changes)
     }
 
-    /// Puts the clients of `config` in the place of those before. After an error nothing has
-    /// changed.
+    /// Replaces the clients with the clients of `config`. After an error nothing has changed.
     pub(super) fn replace(&self, config: &ServerConfig) -> anyhow::Result<Changes> {
         let old = self.all.load_full();
         let (mut new, mut changes) = (HashMap::new(), Changes::default());
@@ -220,7 +226,8 @@ impl Clients {
             self.read_into(grant, config.tls.client_ca.is_some(), &mut new, &mut changes)?;
         }
         changes.removed = old.keys().filter(|name| !new.contains_key(*name)).cloned().collect();
-        // Until the others are known: who comes meanwhile is looked at after that.
+        // Held until the new clients are stored, so a client that logs in meanwhile is looked up
+        // afterwards.
         let mut guests = self.guests();
         self.review_guests(&mut guests, config, &new, &mut changes);
         changes.removed.sort_unstable();
@@ -228,7 +235,7 @@ impl Clients {
         Ok(changes)
     }
 
-    /// Those who are in and may not be any more go, the others get the rights of today.
+    /// Removes the guests that may not stay, and gives the others their current rights.
     fn review_guests(
         &self,
         guests: &mut Guests,
@@ -242,7 +249,8 @@ impl Clients {
             changes.removed.extend(asked.clear());
         }
         changes.credential_gone.extend(known.keys().filter(|name| asked.remove(name)).cloned());
-        // They are asked about again at once, and whoever comes meanwhile waits for that.
+        // The service is asked about connected clients again at once, and a new log-in waits for
+        // its answer.
         asked.expire(Instant::now());
         strangers.rights.clone_from(&config.any_client);
         strangers.review(|name, client| {

@@ -1,5 +1,5 @@
-//! `allow_any_client`: clients that nobody knows, and names that belong to a token as long as
-//! somebody is connected by it.
+//! `allow_any_client`: clients that the configuration does not name. A name belongs to the token of
+//! its first client as long as that client is connected.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use proto::greeting::{Refusal, StoredCredential};
 
 use super::Client;
 
-/// Clients at a time that have introduced themselves.
+/// The number of clients that may have introduced themselves at a time.
 pub(super) const STRANGERS_MAX: usize = 4096;
 
-/// From an introduction to the first link: a greeting, and the way to its worker.
+/// The time from an introduction to the first link: a greeting, and the way to the worker.
 pub(super) const ARRIVES: Duration = Duration::from_secs(30);
 
-/// See the module's page.
+/// The clients that have introduced themselves; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
-    /// `None`: nobody comes in.
+    /// The rights of such clients; `None` admits no such client.
     pub(super) rights: Option<Rights>,
-    /// And when each of them came.
+    /// The clients by name, with the times of their introductions.
     all: HashMap<String, (Arc<Client>, Instant)>,
 }
 
@@ -34,7 +34,12 @@ impl Strangers {
         self.all.remove(name).is_some()
     }
 
-    /// Gives a name to whoever comes with this credential, as a client that `make` dates.
+    /// Reserves a name for a credential. `make` gives the new client its epoch.
+    ///
+    /// # Errors
+    /// Refuses with [`Refusal::BadCredential`] when no such client is admitted or another
+    /// credential has the name. Refuses with [`Refusal::Limit`] when [`STRANGERS_MAX`] clients hold
+    /// names.
     pub(super) fn introduce(
         &mut self,
         name: &str,
@@ -54,7 +59,7 @@ impl Strangers {
             }
         }
         match all.get(name) {
-            // Of several greetings at a time, another one was first.
+            // Another greeting of the same client was first.
             Some((client, _)) if client.credentials.contains(&credential) => return Ok(()),
             Some((_, since)) if is_there(name, *since) => return Err(Refusal::BadCredential),
             Some(_) | None => {}
@@ -64,7 +69,8 @@ impl Strangers {
         Ok(())
     }
 
-    /// Keeps those who may stay, each as what `keep` makes of it.
+    /// Replaces each client with the result of `keep`, and removes the clients for which `keep`
+    /// returns `None`.
     pub(super) fn review(
         &mut self,
         mut keep: impl FnMut(&str, &Arc<Client>) -> Option<Arc<Client>>,

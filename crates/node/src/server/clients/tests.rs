@@ -1,4 +1,4 @@
-//! Who is another one after a reload, and how long a stranger keeps his name.
+//! Tests of the changes by a reload, and of the time for which a stranger keeps its name.
 
 use config::{ServerFlags, Sources, Text, load_server};
 
@@ -37,7 +37,7 @@ fn only_what_is_different_is_another_client() {
     assert_eq!(changes, Changes::default());
     assert!(Arc::ptr_eq(&first, &clients.find("home").unwrap()));
 
-    // Rotation: two are valid, then the new one alone.
+    // Rotation: both tokens are valid, then only the new token.
     let home = || vec!["home".to_owned()];
     let changes = clients.replace(&config(&entry(&format!("token: [{A}, {B}]")))).unwrap();
     assert_eq!(changes, Changes { others: home(), ..Changes::default() });

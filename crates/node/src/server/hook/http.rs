@@ -1,5 +1,5 @@
-//! One question over HTTP: a connection as our own transports make them, with their trust, and
-//! hyper on top of it.
+//! One HTTP request: hyper on a connection of our own transports, with the trust settings of these
+//! transports.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +13,16 @@ use hyper::http::{Request, StatusCode};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use transport::Lane;
 
-/// Bytes of an answer: one client's entry.
+/// The longest answer in bytes. An answer is the entry of one client.
 const ANSWER_MAX: usize = 64 << 10;
 
-/// Bytes that are read at a time.
+/// The number of bytes per read.
 const PIECE: usize = 16 << 10;
 
-/// Sends the request over a fresh connection and returns the whole answer.
+/// Sends the request over `lane`, a new connection, and returns status and body.
+///
+/// # Errors
+/// The connection or the HTTP exchange fails, or the body has more than [`ANSWER_MAX`] bytes.
 pub(super) async fn ask(
     lane: Box<dyn Lane>,
     request: Request<Full<Bytes>>,
@@ -33,7 +36,7 @@ pub(super) async fn ask(
         let body = body.map_err(|why| anyhow::anyhow!("its answer: {why}"))?;
         anyhow::Ok((status, body.to_bytes()))
     };
-    // The connection is what moves the bytes; it may end first, with all of them moved.
+    // The connection future moves the bytes. It may end first, after all bytes have moved.
     let moving = async {
         let _ = connection.await;
         std::future::pending().await
@@ -41,7 +44,7 @@ pub(super) async fn ask(
     tokio::select! { answer = exchange => answer, never = moving => never }
 }
 
-/// A lane as hyper sees a connection.
+/// Adapts a lane to hyper's I/O traits.
 struct OverLane {
     lane: Box<dyn Lane>,
     read: BytesMut,
@@ -87,7 +90,7 @@ impl Write for OverLane {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_rest(cx))?;
         self.unwritten.push_back(Bytes::copy_from_slice(bytes));
-        // Whatever the lane does not take yet goes before anything else.
+        // Bytes that the lane does not take now are written before any later bytes.
         if let Poll::Ready(Err(error)) = self.poll_rest(cx) {
             return Poll::Ready(Err(error));
         }
@@ -105,8 +108,11 @@ impl Write for OverLane {
     }
 }
 
-/// The entry of a client in the words of its server, as `clients` would have it: what is JSON is
-/// YAML. `None`: there is no such client.
+/// The client's entry in the form of an entry under `clients`: JSON is also YAML. `None`: there is
+/// no such client (status 403 or 404).
+///
+/// # Errors
+/// Any other status than 200, a body that is not a JSON map, or an entry with another name.
 pub(super) fn entry(name: &str, status: StatusCode, body: &[u8]) -> anyhow::Result<Option<String>> {
     if matches!(status, StatusCode::NOT_FOUND | StatusCode::FORBIDDEN) {
         return Ok(None);

@@ -1,6 +1,6 @@
-//! `auth.http`: somebody else knows which clients there are, and is asked about those that stand
-//! nowhere here. What is not a clear yes lets nobody in; who is connected stays while nothing can
-//! be heard.
+//! `auth.http`: an external HTTP service is asked about clients that the configuration does not
+//! name. Only a clear positive answer admits a client. A connected client stays connected while the
+//! service does not answer.
 
 mod http;
 
@@ -26,30 +26,31 @@ use super::registry::Registry;
 use crate::session::Handle;
 use crate::transports::Way;
 
-/// Questions at a time, however many clients come.
+/// Questions at a time, for any number of clients.
 const AT_A_TIME: usize = 16;
 
-/// Of these, for one source: whoever invents names leaves room for others.
+/// Questions at a time for one source address. A source that invents names leaves room for others.
 const OF_A_SOURCE: usize = 4;
 
-/// A no counts for so long at most: who was just made a client there shall not wait for long.
+/// The longest validity of a negative answer, so that a client that was just added to the service
+/// does not wait long.
 const NO: Duration = Duration::from_secs(10);
 
-/// Whoever's address is not known.
+/// The source of a client whose address is not known.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Whom to ask, if anybody. One per server.
+/// The service that is asked, if one is configured. A server has one hook.
 #[derive(Debug)]
 pub(super) struct Hook {
     asked: ArcSwapOption<HookSettings>,
     changed: Notify,
     room: Arc<Semaphore>,
-    /// Questions at the moment, by whom they are about to let in.
+    /// The number of pending questions by source.
     sources: Arc<Mutex<HashMap<IpAddr, usize>>>,
     complaints: Mutex<RepeatLimit<()>>,
 }
 
-/// Who is asked, and how.
+/// The address of the service, and the parts of a question.
 pub(super) struct HookSettings {
     url: String,
     way: Way,
@@ -61,14 +62,14 @@ pub(super) struct HookSettings {
 }
 
 impl fmt::Debug for HookSettings {
-    /// Fields may be credentials.
+    /// Shows the URL only, because header fields may be credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "HookSettings({})", self.url)
     }
 }
 
 impl HookSettings {
-    /// Reads the certificates that it names.
+    /// Reads the settings and the certificates that they name; `None` without `auth.http`.
     pub(super) fn new(config: &ServerConfig) -> anyhow::Result<Option<Arc<Self>>> {
         let Some(auth) = &config.auth else { return Ok(None) };
         let way = Way::of_http(&auth.path).context("auth.http")?;
@@ -83,7 +84,7 @@ impl HookSettings {
         })))
     }
 
-    /// What there is of a client: its entry, or `None` where it is none.
+    /// Asks about a client. Returns its entry; `None`: there is no such client.
     async fn ask(&self, name: &str) -> anyhow::Result<Option<ClientGrant>> {
         let question = serde_json::to_vec(&serde_json::json!({ "name": name }))?;
         let mut request = Request::post(self.place.as_str())
@@ -104,7 +105,8 @@ impl HookSettings {
         http::entry(name, status, &body)?.map(|text| self.grant(&text)).transpose()
     }
 
-    /// An entry under the rules of the configuration; but it names nothing of this machine.
+    /// Parses an entry by the rules of the configuration. The entry must not refer to files or
+    /// environment variables of this machine.
     fn grant(&self, text: &str) -> anyhow::Result<ClientGrant> {
         let sources = Sources {
             env: &|_| None,
@@ -121,7 +123,7 @@ impl HookSettings {
     }
 }
 
-/// `Host`, and what the configuration adds or puts in its place.
+/// The header fields of a question: `Host`, and the fields that the configuration adds or replaces.
 fn fields(auth: &HttpAuth) -> anyhow::Result<Vec<(HeaderName, HeaderValue)>> {
     let own = crate::transports::request(&auth.path)?;
     let mut fields = Vec::new();
@@ -144,15 +146,15 @@ impl Hook {
         }
     }
 
-    /// Somebody else is asked from now on, about those who are connected at once. Returns who was
-    /// before.
+    /// Replaces the service and returns the previous one. Connected clients are checked at once.
     pub(super) fn replace(&self, asked: Option<Arc<HookSettings>>) -> Option<Arc<HookSettings>> {
         let before = self.asked.swap(asked);
         self.changed.notify_one();
         before
     }
 
-    /// A place among the questions of a source; given back when it is dropped.
+    /// Takes a place among the questions of a source; dropping the place frees it. `None` when the
+    /// source has [`OF_A_SOURCE`] pending questions.
     fn of_source(&self, source: IpAddr) -> Option<OfSource> {
         let source = prefix(source);
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,12 +166,12 @@ impl Hook {
         Some(OfSource { source, sources: Arc::clone(&self.sources) })
     }
 
-    /// Whether anybody is asked.
+    /// Whether a service is configured.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load().is_some()
     }
 
-    /// Ready when those who are connected are to be asked about again.
+    /// Ready when connected clients are due for another check.
     async fn due(&self) {
         let cache = self.asked.load().as_ref().map(|asked| asked.cache);
         let pause = async {
@@ -207,7 +209,8 @@ impl Drop for OfSource {
     }
 }
 
-/// What one customer of a provider has at least: of IPv6 a network of 64 bits.
+/// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
+/// address for IPv4.
 fn prefix(source: IpAddr) -> IpAddr {
     match source.to_canonical() {
         IpAddr::V4(ip) => IpAddr::V4(ip),
@@ -216,11 +219,12 @@ fn prefix(source: IpAddr) -> IpAddr {
 }
 
 impl Registry {
-    /// Sees to it that it is known whether there is a client of this name, which somebody from
-    /// `source` says he is.
+    /// Makes sure that there is a valid answer about the client of this name. `source` is the
+    /// address from which a peer claims the name.
     ///
     /// # Errors
-    /// Nothing clear was heard, or this source asks too much.
+    /// Refuses with [`Refusal::Unavailable`] when the service gave no clear answer, or when this
+    /// source has too many pending questions.
     pub(super) async fn ask_about(
         self: &Arc<Self>,
         name: &str,
@@ -232,7 +236,7 @@ impl Registry {
         }
         let is_known = || {
             clients.is_answered(name, Instant::now())
-                // Of who is connected somebody sees to it.
+                // [`keep_asking`] checks a connected client.
                 || clients.is_asked(name) && self.is_connected(name)
         };
         if is_known() {
@@ -249,21 +253,21 @@ impl Registry {
             return Ok(());
         }
         let (registry, own) = (Arc::clone(self), name.to_owned());
-        // In a task of its own: a greeting may be cut off at any moment, and what was heard is not
-        // to be applied by half.
+        // In a separate task, because a greeting may be cut off at any moment, and an answer must
+        // be applied as a whole.
         let work = async move {
             let _held = (place, room);
             registry.ask_again(&own).await
         };
         match tokio::task::spawn_local(work).await {
             Ok(Ok(())) => Ok(()),
-            // Who is in without being known there stays while nothing can be heard.
+            // A connected client that introduced itself stays while the service does not answer.
             _ if clients.is_stranger(name) && self.is_connected(name) => Ok(()),
             Ok(Err(())) | Err(_) => Err(Refusal::Unavailable),
         }
     }
 
-    /// Asks, and lets the answer count. The error was told.
+    /// Asks and applies the answer. An error has been logged.
     async fn ask_again(&self, name: &str) -> Result<(), ()> {
         let (clients, hook) = (&self.shared().clients, &self.shared().hook);
         let generation = clients.generation();
@@ -289,7 +293,7 @@ impl Registry {
     }
 }
 
-/// Asks about those who are connected, again and again, on one of the workers.
+/// Starts a task on a worker that checks connected clients again and again.
 pub(super) async fn keep_asking(registry: Arc<Registry>, worker: &Handle) -> anyhow::Result<()> {
     let work = async move {
         loop {

@@ -1,5 +1,6 @@
-//! Sessions, links and where they live; the only state of a server that all workers share. None of
-//! it is on the way of a byte: it is asked at log-ins and at the end of links.
+//! Sessions, links and their workers: the only state of a server that all workers share. It is not
+//! on the data path: it is used at log-ins, registrations, new forwarded streams, and the end of
+//! links.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -24,12 +25,12 @@ mod publish;
 
 use publish::Published;
 
-/// Links of one client process. Far more than workers anywhere; a client that asks for more is
-/// misconfigured or hostile.
+/// The number of links of one client process. It is far above any number of workers; a client that
+/// asks for more is misconfigured or hostile.
 const LINKS_MAX: usize = 256;
 
-/// How long the entrances of a superseded process wait for the newer one to register: as long as a
-/// visitor is held. Mostly a round trip suffices.
+/// The time for which the entrances of a superseded process wait for the registration of the newer
+/// process. It equals the time for which a visitor is held; usually one round trip suffices.
 const HANDOVER: Duration = Duration::from_secs(10);
 
 /// All sessions of a server.
@@ -38,23 +39,24 @@ pub(crate) struct Registry {
     shared: Arc<ServerShared>,
     handles: Arc<[Handle]>,
     brake: Brake,
-    /// Of this process; the first bytes of its link ids.
+    /// A random number of this process: the first four bytes of its link ids.
     generation: [u8; 4],
     serials: AtomicU64,
     sessions: Mutex<Sessions>,
-    /// Introductions that were told.
+    /// Limits the log lines about introductions.
     introduced: Mutex<RepeatLimit<()>>,
-    /// Entrances of services. Binding takes turns, so that two clients cannot both win a port.
+    /// The entrances of services. The lock serializes binding, so that two clients cannot both get
+    /// a port.
     published: tokio::sync::Mutex<Published>,
 }
 
 #[derive(Debug, Default)]
 struct Sessions {
-    /// The session in charge of a client's name.
+    /// The current session of a client name, with the instance of its process.
     current: HashMap<String, (InstanceId, Arc<Session>)>,
     links: HashMap<LinkId, LinkEntry>,
     ids: HashMap<u64, LinkId>,
-    /// How many links there are of a name.
+    /// The number of links by client name.
     names: HashMap<String, usize>,
 }
 
@@ -67,10 +69,10 @@ struct LinkEntry {
     session: Arc<Session>,
 }
 
-/// Worker and serial of a link.
+/// The worker and the serial of a link.
 type LinkPlace = (usize, u64);
 
-/// Where a carrier belongs.
+/// The worker and the link of a carrier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) worker: usize,
@@ -119,8 +121,7 @@ impl Registry {
         owns.then(|| entry.secret.clone())
     }
 
-    /// A link as it stands, for a client that says it is about to come back to it; see
-    /// [`link::Link::preview`].
+    /// The preview of a link for a client that is about to resume it; see [`link::Link::preview`].
     pub(super) async fn preview(
         &self,
         name: &str,
@@ -139,15 +140,16 @@ impl Registry {
         self.handles.get(worker)?.call(look).await.ok().flatten()
     }
 
-    /// The session of a link by its serial.
+    /// The session of the link with this serial.
     pub(super) fn session_of(&self, serial: u64) -> Option<Arc<Session>> {
         let sessions = self.sessions();
         let entry = sessions.links.get(sessions.ids.get(&serial)?)?;
         Some(Arc::clone(&entry.session))
     }
 
-    /// May this process have a new link? The newest process of a name wins; one that was superseded
-    /// says so by not asking to take over, and stays out while another lives (no kick loops).
+    /// Whether this client process may have a new link. The newest process of a name wins. A
+    /// superseded process does not ask to take over, and is refused while another process has
+    /// links. So two processes do not supersede each other forever.
     pub(super) fn admit(&self, grant: &Grant) -> Result<(), Refusal> {
         let name = grant.name.as_str();
         let sessions = self.sessions();
@@ -165,8 +167,8 @@ impl Registry {
         }
     }
 
-    /// Somebody has come in by a code; see [`Enrolments::finish`]. False: the code is not good (any
-    /// more).
+    /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
+    /// valid any more.
     ///
     /// [`Enrolments::finish`]: super::enrolments::Enrolments::finish
     pub(super) async fn enroll(
@@ -177,7 +179,7 @@ impl Registry {
     ) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
-        // Somebody may have configured a client of this name since the code was made.
+        // A reload may have configured a client of this name since the code was made.
         let is_client = shared.clients.are_told_of(name.as_str());
         let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
             return Ok(false);
@@ -193,25 +195,26 @@ impl Registry {
         self.sessions().names.contains_key(name)
     }
 
-    /// A client that nobody knew has a token, and wants this name for it.
+    /// Introduces a client whose name is unknown: reserves the name for its token.
     pub(super) fn introduce(&self, name: &Name, token: StoredCredential) -> Result<(), Refusal> {
         let is_connected = |name: &str| self.is_connected(name);
         self.shared.clients.introduce(name.as_str(), token, is_connected, Instant::now())?;
         let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
-        // Anybody can do so, under any name.
+        // Limited, because any peer can introduce itself under any name.
         if let Some(more) = told.pass((), Instant::now()) {
             tracing::info!(target: AUDIT, client = name.as_str(), more, "nobody knew it, and it has introduced itself");
         }
         Ok(())
     }
 
-    /// Puts a client out that came in by a code. Says whether there was one.
+    /// Removes an enrolled client and its code, and ends its links. Returns whether there was a
+    /// client or a code.
     pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
         let shared = &self.shared;
         let _turn = shared.enrolments.turn().await;
         let Revoked { code, client } = shared.enrolments.revoke(name).await?;
         if !client {
-            // One of the configuration stays.
+            // A client of the configuration stays.
             return Ok(code);
         }
         let changes = shared.clients.remove(name.as_str());
@@ -220,8 +223,8 @@ impl Registry {
         Ok(true)
     }
 
-    /// After a reload: who may not be in any more is put out, and rights that have changed are
-    /// those of the entrances.
+    /// Applies the changes of a reload: ends the links of clients that may not stay, and updates
+    /// entrances whose rights have changed.
     pub(super) async fn follow(&self, changes: &Changes) {
         for name in changes.out() {
             let links = self.sessions().links_of_name(name);
@@ -241,7 +244,7 @@ impl Registry {
         }
     }
 
-    /// Says to a client, over one of its links, what became of its services.
+    /// Sends a client, over one of its links, the outcome of its registration.
     async fn tell(&self, session: &Arc<Session>, registered: &Registered) {
         for handle in self.handles.iter() {
             let (session, message) =
@@ -265,9 +268,10 @@ impl Registry {
         publish::Registrant { session, client, public_bind, handles: &self.handles }
     }
 
-    /// Finds the worker for a greeted carrier: that of its link, else for a new link the one with
-    /// the fewest of the session, the present one if it is among them, or if the carrier stays
-    /// here.
+    /// Chooses the worker of a greeted carrier. A carrier of an existing link goes to the worker of
+    /// the link. A new link goes to a worker with the fewest links of the session, and preferably
+    /// to the present worker `here`. A carrier that cannot move (see `Transport::stays`) begins its
+    /// link here.
     pub(super) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
         let mut sessions = self.sessions();
         if let Some(attach) = greeted.grant.attach {
@@ -298,7 +302,8 @@ impl Registry {
         Some(Placed { worker, serial })
     }
 
-    /// A link is over. With the last of a session its entrances close, those that nobody took over.
+    /// Removes a link that has ended. With the last link of a session its entrances close, except
+    /// the entrances that a newer session took over.
     pub(super) async fn link_ended(&self, serial: u64) {
         let (last, in_charge) = {
             let mut sessions = self.sessions();
@@ -320,23 +325,25 @@ impl Registry {
             let is_connected = |name: &str| self.is_connected(name);
             self.shared.clients.forget_stranger(&last.name, is_connected);
         } else {
-            // A newer process of the client took over and is about to register: its ports stay
-            // open meanwhile, and visitors are held until it has links.
+            // A newer process of the client took over and is about to register. The ports stay open
+            // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
         self.published.lock().await.withdraw(&last, &self.handles).await;
     }
 
-    /// Publishes what a client wants; `None` when a later registration was applied already.
+    /// Publishes the services that a client registers. `None` when a later registration was applied
+    /// already.
     pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
         let session = self.session_of(serial)?;
         let mut published = self.published.lock().await;
-        // Not before it is our turn: a reload may have had its own meanwhile.
+        // Looked up only now that the lock is held, because a reload may have changed the client
+        // meanwhile.
         let client = self.shared.clients.find(&session.name)?;
         published.apply(self.place_of(&session, &client), register).await
     }
 
-    /// Adds what could not be published to the sessions of a status.
+    /// Adds the services that could not be published to the sessions of a status.
     pub(super) async fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
         self.published.lock().await.add_failures(sessions);
     }
@@ -347,7 +354,7 @@ impl Registry {
     }
 }
 
-/// Ends links, by worker and serial, on their workers.
+/// Ends links, given by worker and serial, on their workers.
 async fn close_links(handles: Arc<[Handle]>, links: Vec<LinkPlace>) {
     for (worker, serial) in links {
         let Some(handle) = handles.get(worker) else { continue };
@@ -357,14 +364,14 @@ async fn close_links(handles: Arc<[Handle]>, links: Vec<LinkPlace>) {
                 link.close();
             }
         });
-        // A worker that is gone has closed its links.
+        // A worker that has stopped has closed its links.
         let _ = closing.await;
     }
 }
 
 impl Sessions {
-    /// The session that a new link joins, and the links of an older process whose place it takes.
-    /// `None`: a newer one has come meanwhile.
+    /// The session that a new link joins, and the links of an older process that it replaces.
+    /// `None`: a newer process has logged in meanwhile.
     fn in_charge(
         &mut self,
         grant: &Grant,
@@ -395,7 +402,7 @@ impl Sessions {
         }
     }
 
-    /// Worker and serial of each link of a client, of whichever process.
+    /// Worker and serial of each link of a client, over all its processes.
     fn links_of_name(&self, name: &str) -> Vec<LinkPlace> {
         let entries = self.links.values().filter(|entry| entry.session.name == name);
         entries.map(|entry| (entry.worker, entry.serial)).collect()

@@ -1,4 +1,4 @@
-//! From registered services to entrances: rights, binding, taking over, withdrawing.
+//! Makes entrances of registered services: rights, binding, takeover, withdrawal.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -25,15 +25,15 @@ use crate::transports::bind_advice;
 
 use super::super::clients::Client;
 
-/// What one client at a time may have of a server.
+/// A resource that one client at a time may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
-    /// A port of this protocol: the same port of TCP and of UDP are two.
+    /// A port of this protocol. A TCP port and the UDP port of the same number are two resources.
     Port(Over, SocketAddr),
 }
 
 impl Key {
-    /// Where visitors connect.
+    /// The address at which visitors connect.
     const fn address(self) -> SocketAddr {
         let Self::Port(_, address) = self;
         address
@@ -43,12 +43,12 @@ impl Key {
 /// A public address as a client asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Public {
-    /// A port of TCP; 0 lets the server choose.
+    /// A TCP port; 0 lets the server choose.
     Tcp(SocketAddr),
 }
 
 impl Public {
-    /// What a client has once this is published.
+    /// The resource that this address takes.
     const fn key(self) -> Key {
         let Self::Tcp(address) = self;
         Key::Port(Over::Tcp, address)
@@ -61,7 +61,8 @@ pub(super) struct Published {
     entrances: HashMap<Key, Entry>,
     /// The last registration of each session, by its id.
     registered: HashMap<u64, (Register, Registered)>,
-    /// Refusals that were told, by client and service: a client can register without end.
+    /// Limits the log lines about refusals, by client and service, because a client can register
+    /// again and again.
     told: RepeatLimit<(String, String)>,
 }
 
@@ -70,11 +71,11 @@ struct Entry {
     entrance: Arc<Entrance>,
     /// The client's name.
     owner: String,
-    /// The client's own, which that of the entrance is within.
+    /// The gate of the client. The gate of the entrance lies within it.
     gate: Arc<Gate>,
-    /// Asked for with port 0.
+    /// The server chose the port, because the client asked for port 0.
     chosen: bool,
-    /// Part of the owner's latest registration.
+    /// The owner's latest registration includes this entrance.
     wanted: bool,
 }
 
@@ -87,7 +88,7 @@ pub(super) struct Registrant<'a> {
     pub(super) handles: &'a [Handle],
 }
 
-/// How many more ports and hosts a client may have.
+/// The numbers of further ports and hosts that a client may have.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     ports: u32,
@@ -101,8 +102,9 @@ fn error(code: ServiceErrorCode, text: String) -> ServiceError {
 }
 
 impl Published {
-    /// Makes the entrances of a client be those of `register`: new ones open, known ones stay open
-    /// and lead to this session, others close.
+    /// Applies a registration: new entrances open, known entrances stay open and lead to this
+    /// session, other entrances of the client close. A registration of the last generation gets the
+    /// known answer again; an older one gets `None`.
     pub(super) async fn apply(
         &mut self,
         to: Registrant<'_>,
@@ -119,7 +121,8 @@ impl Published {
         Some(self.set(to, register).await)
     }
 
-    /// The rights of the client have changed: what it asked for is looked at again.
+    /// Applies the last registration of a client again, after its rights have changed. `None` when
+    /// the session has not registered.
     pub(super) async fn review(&mut self, to: Registrant<'_>) -> Option<Registered> {
         let (register, _) = self.registered.get(&to.session.id)?.clone();
         Some(self.set(to, register).await)
@@ -127,7 +130,8 @@ impl Published {
 
     async fn set(&mut self, to: Registrant<'_>, register: Register) -> Registered {
         let owner = &to.session.name;
-        // Ports that are asked for no more make room first: another address may want the same one.
+        // Ports that are no longer wanted close first, because another address may want the same
+        // port.
         let texts = register.services.iter().flat_map(|spec| &spec.public);
         let asked: HashSet<_> =
             texts.filter_map(|text| parse(text, to.public_bind).ok()).map(Public::key).collect();
@@ -141,7 +145,7 @@ impl Published {
         let mut room = Room { ports: most(to.client.ports), hosts: most(to.client.hosts) };
         for spec in &register.services {
             let outcome = self.publish(to, spec, &mut room).await;
-            // A client asks again for what it could not have.
+            // A client asks again for services that it could not have.
             let before = self.registered.get(&to.session.id);
             let is_news = before.is_none_or(|(_, before)| {
                 !before.results.iter().any(|r| r.name == spec.name && r.outcome == outcome)
@@ -166,7 +170,8 @@ impl Published {
         registered
     }
 
-    /// `room`: how many more the client may have.
+    /// Publishes one service. Returns its public addresses. `room` has the numbers of ports and
+    /// hosts that the client may still have.
     async fn publish(
         &mut self,
         to: Registrant<'_>,
@@ -186,7 +191,7 @@ impl Published {
             };
             let address = self.open(to, spec, text).await?;
             room.ports = left;
-            // The client knows the host by which it reaches us.
+            // Without a host, because the client knows the host by which it reaches the server.
             reached.push(if address.ip().is_unspecified() {
                 format!("tcp://:{}", address.port())
             } else {
@@ -210,7 +215,7 @@ impl Published {
             return self.open_any(to, spec, bind).await;
         }
         if !to.client.tcp.permits(bind, port) {
-            // A port alone is about `public_bind` only.
+            // A right without an address applies to `public_bind` only.
             let right = if bind == to.public_bind {
                 port.to_string()
             } else {
@@ -244,8 +249,8 @@ impl Published {
         self.bind(to, spec, address, false).await.map_err(|e| refusal(text, name, &e))
     }
 
-    /// The server chooses: the port of before if there is one, else the first free one of those
-    /// that the client may have.
+    /// Opens an entrance on a port that the server chooses: the port that this service had before,
+    /// or else the first free port that the client may have.
     async fn open_any(
         &mut self,
         to: Registrant<'_>,
@@ -326,7 +331,8 @@ impl Published {
         }
     }
 
-    /// The session has ended: its entrances close, those that a newer one took over stay.
+    /// Closes the entrances of an ended session. Entrances that a newer session took over stay
+    /// open.
     pub(super) async fn withdraw(&mut self, session: &Session, handles: &[Handle]) {
         self.registered.remove(&session.id);
         for entrance in self.take(|entry| entry.entrance.route.session.load().id == session.id) {
@@ -362,8 +368,8 @@ impl Published {
 }
 
 impl Entry {
-    /// From now on its visitors are this session's and count for the client as it is now. Those who
-    /// are in count where they came in.
+    /// Leads new visitors to this session and counts them for the client as it is now. Present
+    /// visitors stay counted in their old gate.
     fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec) {
         let aim = aim(spec);
         if **self.entrance.route.aim.load() != aim {
@@ -382,14 +388,15 @@ fn aim(spec: &ServiceSpec) -> Aim {
     Aim { target: Target::Service(name.clone()), name, priority: spec.priority }
 }
 
-/// `http://host` or `tls://host`, with the port of another listener perhaps.
+/// Parses `http://host` or `tls://host`, optionally with the port of another listener, into scheme
+/// and host.
 fn host(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     matches!(scheme, "http" | "tls").then(|| (scheme, rest.split(':').next().unwrap_or(rest)))
 }
 
 impl Room {
-    /// Why a host is not published: first what the client may not, then what this server cannot.
+    /// Returns the reason why a host is not published: first missing rights, then missing support.
     fn host(
         &mut self,
         to: Registrant<'_>,
@@ -416,7 +423,7 @@ impl Room {
     }
 }
 
-/// `tcp://:port` or `tcp://address:port`.
+/// Parses `tcp://:port` or `tcp://address:port`. A port without an address is at `public_bind`.
 fn parse(text: &str, public_bind: IpAddr) -> Outcome<Public> {
     let bad = || {
         let text = format!("`{text}` is no public address: tcp://:10022 or tcp://127.0.0.1:10022");
@@ -446,7 +453,7 @@ fn refusal(text: &str, service: &str, e: &io::Error) -> ServiceError {
     error(code, format!("the server cannot listen on {text} for `{service}`: {e}{advice}"))
 }
 
-/// Whether descriptors or memory ran out, of this process or of the system.
+/// Whether this process or the system ran out of descriptors or memory.
 fn is_exhaustion(e: &io::Error) -> bool {
     let errno = Errno::from_io_error(e);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
