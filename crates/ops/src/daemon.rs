@@ -1,5 +1,5 @@
-//! The traits of a running daemon: the questions and commands that it accepts, and the role that
-//! its frame drives.
+//! The traits of a running daemon: [`Daemon`] for commands and queries, [`Role`] for the daemon's
+//! frame.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::status::{Status, Streams};
 /// The error of a command that only a server can carry out.
 const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel server` runs";
 
-/// A future that may be sent; the control socket runs beside the workers.
+/// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A running daemon, as the control socket and the admin API see it.
@@ -28,10 +28,10 @@ pub trait Daemon: Send + Sync {
         Box::pin(std::future::ready(true))
     }
 
-    /// Asks the workers. The caller sets a deadline.
+    /// Collects the status from the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
 
-    /// At most `limit` of its streams, of one service if it is named.
+    /// Lists at most `limit` streams. `_service` restricts the list to one service.
     fn streams(&self, _service: Option<String>, _limit: usize) -> SendFuture<'_, Streams> {
         Box::pin(std::future::ready(Streams::default()))
     }
@@ -41,66 +41,76 @@ pub trait Daemon: Send + Sync {
         Box::pin(std::future::ready(false))
     }
 
-    /// Reads the configuration again and applies what has changed. The error says what is wrong;
-    /// nothing has changed then.
+    /// Reads the configuration again and applies the changes.
+    ///
+    /// # Errors
+    /// The problem with the configuration; nothing has changed then.
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { anyhow::bail!("its configuration is read at its start only: restart it") })
     }
 
-    /// The configuration's file.
+    /// The configuration as the admin API shows it.
+    ///
+    /// # Errors
+    /// The daemon was started without a configuration file, or the file cannot be shown.
     fn configuration(&self) -> anyhow::Result<Shown> {
         anyhow::bail!(shown::NONE)
     }
 
-    /// Changes the configuration's file and puts it in force. After an error neither has changed.
+    /// Changes the configuration file and applies it. After an error neither has changed.
     fn amend(&self, _operations: Vec<Operation>) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { anyhow::bail!(shown::NONE) })
     }
 
-    /// A code by which a new client comes in.
+    /// Makes a code that lets a new client in. Only a server can make codes.
     fn enroll(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
-    /// Puts a client out that came in by a code. Says whether there was one.
+    /// Removes a client that was enrolled by a code. Returns whether there was such a client or
+    /// code.
     fn revoke(&self, _name: String) -> SendFuture<'_, anyhow::Result<bool>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
-    /// Whoever can measure its links.
+    /// The measurements of the links; `None` when the daemon cannot measure.
     fn meter(&self) -> Option<&dyn Meter> {
         None
     }
 }
 
-/// What runs between start and end: the wiring of a server or of a client.
+/// The part of a daemon that serves: a server or a client.
 pub trait Role: Daemon {
-    /// One line for `systemctl status` and the log: what it serves.
+    /// A summary in one line, for `systemctl status` and the log.
     fn summary(&self) -> String;
 
-    /// Whether it lets a client of this name in.
+    /// Whether a client of this name is configured or was enrolled.
     fn knows(&self, _name: &str) -> bool {
         false
     }
 
-    /// Whether a start with this text in the place of the configuration's file would be good.
+    /// Checks whether a start with `_text` as the configuration file would succeed.
+    ///
+    /// # Errors
+    /// The problem with the text.
     fn check(&self, _text: String) -> anyhow::Result<()> {
         anyhow::bail!(shown::NONE)
     }
 
-    /// Of what is in force.
+    /// The common part of the configuration in force.
     fn common(&self) -> Common;
 
-    /// The certificates and keys that it was given.
+    /// The files of the configured certificates and keys.
     fn certificates(&self) -> Vec<PathBuf>;
 
-    /// Reads these again, for connections from now on. After an error those of before stay.
+    /// Reads the certificates again, for new connections. After an error the previous certificates
+    /// stay in force.
     fn renew(&self) -> SendFuture<'_, anyhow::Result<()>>;
 
-    /// Closes the listeners at once, lets streams finish, and is ready when the last one did.
-    /// Dropped at the deadline.
+    /// Closes the listeners at once and lets streams finish. The future is ready when the last
+    /// stream has ended. The caller drops the future at the deadline.
     fn drain(&self) -> SendFuture<'_, ()>;
 
-    /// Cuts what is left, tells the peers, and stops the workers.
+    /// Tells the peers, ends the remaining streams, and stops the workers.
     fn close(&self) -> SendFuture<'_, ()>;
 }

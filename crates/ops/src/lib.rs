@@ -1,17 +1,18 @@
-//! The command port of a daemon: the questions and commands that a running `tunnel` accepts.
+//! The commands and queries that a running `tunnel` accepts, and their results.
 //!
-//! The control socket, the admin API and signals ask a [`Daemon`]; the daemon's frame drives a
-//! [`Role`], which is a server or a client of crate `node`. Questions and answers are plain data.
+//! The control socket, the admin API and signals call a [`Daemon`]. The frame of the daemon drives
+//! a [`Role`], which is a server or a client of crate `node`. Commands and results are plain data.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
 //! | `daemon` | both traits |
-//! | `status` | the answer of `tunnel status`, and how a terminal shows it |
-//! | `measure` | what `tunnel ping` and `tunnel speedtest` tell |
+//! | `status` | the result of `tunnel status`, and its text for a terminal |
+//! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `enrol` | orders for a code, and the code |
-//! | `reload`, `loaded`, `shown` | a configuration read, put in force, and shown |
-//! | `life` | running, draining, ending |
-//! | `state`, `socket_file` | where a daemon's files lie, and its Unix sockets |
+//! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
+//! | `shown` | the configuration file as the admin API shows it |
+//! | `life` | the phases running, draining, ending |
+//! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
 
 mod daemon;

@@ -1,24 +1,27 @@
-//! The life of the process: running, draining, ending. Signals and `tunnel stop` push it forward,
-//! it never goes back, and everybody may wait for a phase. A wish to reload comes the same way.
+//! The phases of the process: running, draining, ending. Signals and `tunnel stop` advance the
+//! phase, which never goes back, and any task may wait for a phase. A request to reload uses the
+//! same type.
 
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
 
+/// A phase of the process.
+///
 /// ```text
 ///   Running --SIGTERM, SIGINT, `tunnel stop`--> Draining --second signal, drain_timeout--> Ending
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// At work.
+    /// The daemon serves.
     Running,
-    /// Nothing new is taken, streams are let finish.
+    /// The daemon takes no new streams and lets the present streams finish.
     Draining,
-    /// Whatever is left is cut.
+    /// The daemon ends the remaining streams.
     Ending,
 }
 
-/// The phase, shared. Clones are the same life.
+/// The shared phase. Clones share one phase.
 #[derive(Clone, Debug)]
 pub struct Life(Arc<Inner>);
 
@@ -35,13 +38,13 @@ impl Default for Life {
 }
 
 impl Life {
-    /// A life that begins.
+    /// Starts in phase `Running`.
     pub fn new() -> Self {
         let phase = watch::Sender::new(Phase::Running);
         Self(Arc::new(Inner { phase, reload: Notify::new() }))
     }
 
-    /// Asks for a reload. Wishes that come while one is waited for are one.
+    /// Asks for a reload. Requests that come before the waiting task takes one count as one.
     pub fn reload(&self) {
         self.0.reload.notify_one();
     }
@@ -51,7 +54,7 @@ impl Life {
         self.0.reload.notified().await;
     }
 
-    /// Asks for a drain. No effect when one is under way.
+    /// Asks for a drain. No effect when the drain or the end has begun.
     pub fn drain(&self) {
         self.advance(Phase::Draining);
     }
@@ -61,14 +64,14 @@ impl Life {
         self.advance(Phase::Ending);
     }
 
-    /// Where it stands.
+    /// The present phase.
     pub fn phase(&self) -> Phase {
         *self.0.phase.borrow()
     }
 
     /// Ready when `phase` or a later one is reached. Cancel-safe.
     pub async fn reached(&self, phase: Phase) {
-        // Fails only when the sender is gone, and we hold it.
+        // Fails only when the sender is gone, but `self` holds the sender.
         drop(self.0.phase.subscribe().wait_for(|now| *now >= phase).await);
     }
 

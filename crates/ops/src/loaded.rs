@@ -1,10 +1,10 @@
-//! The outcome of reading a configuration: a checked model with warnings, or all problems.
+//! The outcome of reading a configuration: a checked configuration with warnings, or all problems.
 
 use std::fmt;
 
 use config::Problem;
 
-/// The configuration is wrong: exit code 2. Every line is one problem.
+/// A wrong configuration (exit code 2). Every line is one problem.
 #[derive(Debug)]
 pub struct WrongConfig(pub Vec<String>);
 
@@ -23,17 +23,17 @@ impl From<Vec<Problem>> for WrongConfig {
 }
 
 impl WrongConfig {
-    /// A problem that shows only when the configuration meets the machine: a certificate file that
-    /// is none.
+    /// A problem that shows only on the machine itself, such as a certificate file that is no
+    /// certificate.
     pub fn one(text: String) -> Self {
         Self(vec![text])
     }
 }
 
-/// A checked configuration whose paths no longer depend on where we stand.
+/// A checked configuration. Its paths no longer depend on the working directory.
 #[derive(Debug)]
 pub struct Loaded<C> {
     pub config: C,
-    /// Worth saying in the log.
+    /// Warnings for the log.
     pub warnings: Vec<String>,
 }

@@ -7,52 +7,52 @@ use serde::{Deserialize, Serialize};
 
 use crate::daemon::SendFuture;
 
-/// Longest speed test in each direction: long enough for any window to have grown, short enough
-/// that a forgotten one harms nobody.
+/// The longest speed test per direction. Any window has grown to its full size by then, and a
+/// forgotten test does little harm.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// Longest that a ping may be waited for.
+/// The longest time-out of a ping.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(10);
 
-/// One round trip over every link.
+/// The result of a ping: one round trip over every link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ping {
-    /// The server; of a server `clients`.
+    /// The name of the server. In the result of a server: `clients`.
     pub peer: String,
-    /// Whether there is a way through; not for a person, who sees the links.
+    /// Whether the tunnel works. For programs only; a person sees the links.
     #[serde(skip)]
     pub ok: bool,
-    /// Why nobody is reached, if so.
+    /// The reason for which the server is not reached, or a note that no client is connected.
     pub trouble: Option<String>,
-    /// By link.
+    /// The round trips by link.
     pub links: Vec<Pong>,
-    /// Links of a server that were not asked over this time, since there are so many.
+    /// The number of links that a server omitted this time, because it has too many.
     pub omitted: usize,
 }
 
-/// A round trip, or none.
+/// The result for one link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pong {
-    /// Number of the link, as in a status.
+    /// The number of the link, as in the status.
     pub link: u64,
-    /// The other side, as in a status.
+    /// The name of the other side, as in the status.
     pub peer: String,
-    /// `tls`.
+    /// The scheme of the carrier, such as `tls`.
     pub transport: String,
-    /// The far end of its connection.
+    /// The address of the far end of the carrier.
     pub address: String,
-    /// The round trip; `null` when nothing came back.
+    /// The round trip in microseconds; `null` without an answer.
     pub micros: Option<u64>,
-    /// Why nothing came back.
+    /// The reason of a missing answer.
     pub error: Option<String>,
-    /// The other side said that it will not: it is there.
+    /// The other side refused the measurement, so it is there.
     #[serde(skip)]
     pub refused: bool,
 }
 
-/// Which way bytes go.
+/// The direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -71,66 +71,68 @@ impl Direction {
     }
 }
 
-/// How far a speed test is.
+/// The progress of a speed test.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     pub direction: Direction,
-    /// Since this direction began.
+    /// The milliseconds since this direction began.
     pub elapsed_millis: u64,
-    /// How long this direction takes.
+    /// The duration of this direction in milliseconds.
     pub span_millis: u64,
-    /// So far: sent into the tunnel going up, received going down.
+    /// The payload bytes so far: sent into the tunnel in direction up, received in direction down.
     pub bytes: u64,
 }
 
 /// The outcome of a speed test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speed {
-    /// The server.
+    /// The name of the server.
     pub peer: String,
-    /// Links that took part, on as many workers.
+    /// The number of links that took part, each on a different worker.
     pub links: usize,
-    /// To the server.
+    /// The result in direction up.
     pub up: Flow,
-    /// From the server.
+    /// The result in direction down.
     pub down: Flow,
 }
 
-/// One direction.
+/// The result in one direction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Payload that arrived.
+    /// The payload bytes that arrived.
     pub bytes: u64,
-    /// From the first byte that arrived to the last.
+    /// Microseconds from the first byte that arrived to the last; the longest of all streams.
     pub micros: u64,
-    /// Both as a rate.
+    /// The rate: `bytes` within `micros`.
     pub bits_per_second: u64,
-    /// What kept it from being more.
+    /// The limit of the rate.
     pub limit: Limit,
-    /// Of the busiest worker here; `null` where the system does not tell.
+    /// The busy time of the busiest worker of the client, in percent; `null` when the system does
+    /// not report it.
     pub client_busy_percent: Option<u32>,
-    /// Of the busiest worker there.
+    /// The busy time of the busiest worker of the server, in percent; `null` when the system does
+    /// not report it.
     pub server_busy_percent: Option<u32>,
 }
 
-/// What kept a transfer from being faster.
+/// The limit of a transfer's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The sender was out of credit most of the time.
+    /// The sender was blocked by credit most of the time.
     Window,
     /// A worker of either side had hardly any time left.
     Cpu,
-    /// The carrier took no more most of the time.
+    /// The sender was blocked by the carrier most of the time.
     Path,
-    /// The sender was out of memory budget most of the time.
+    /// The sender was blocked by the memory budget most of the time.
     Memory,
-    /// None of them for most of the time.
+    /// None of the limits applied for most of the time.
     Unclear,
 }
 
 impl Limit {
-    /// As a person reads it.
+    /// An explanation for a person.
     pub fn explain(self) -> &'static str {
         match self {
             Self::Window => "window (the sender was out of credit; window.max allows more)",
@@ -142,14 +144,17 @@ impl Limit {
     }
 }
 
-/// Who can measure its links.
+/// The measurements of a daemon's links.
 pub trait Meter: Send + Sync {
-    /// One round trip over every link, or as many as are asked over at a time; a link that has not
-    /// answered within `patience` has lost it.
+    /// Measures one round trip over every link, or over as many links as are asked at a time. A
+    /// link without an answer within `patience` has failed.
     fn ping(&self, patience: Duration) -> SendFuture<'_, Ping>;
 
-    /// Up, then down, for `span` each; a client only. News go to `news` until the end; dropping the
-    /// future ends the test.
+    /// Tests the direction up, then the direction down, for `span` each. Only a client can do so.
+    /// Progress goes to `news` until the end. Dropping the future ends the test.
+    ///
+    /// # Errors
+    /// A line for a person.
     fn speedtest(
         &self,
         span: Duration,

@@ -1,24 +1,25 @@
-//! The outcome of a reload, which `tunnel reload` shows and the log records.
+//! The outcome of a reload, for `tunnel reload` and the log.
 
 use std::fmt;
 
 use config::{Change, Changed};
 use serde::{Deserialize, Serialize};
 
-/// The outcome of a reload that was good.
+/// The outcome of a successful reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Reloaded {
-    /// What is different now, a line each.
+    /// The changes in force, one line each.
     pub applied: Vec<String>,
-    /// Keys whose new value waits for a restart.
+    /// Keys whose new value takes effect at a restart.
     pub restart: Vec<String>,
-    /// What the system refused when it was opened; the rest is in force.
+    /// Items that the system refused to open; the rest is in force.
     pub failed: Vec<String>,
 }
 
 impl Reloaded {
-    /// What was applied besides these keys, and the keys.
+    /// Sorts the changed `keys` by the time at which they take effect. `applied` has the other
+    /// changes.
     pub fn new(mut applied: Vec<String>, keys: &[Changed]) -> Self {
         let mut restart = Vec::new();
         for Changed { key, change } in keys {

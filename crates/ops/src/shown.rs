@@ -1,18 +1,18 @@
-//! The configuration's file as the admin API shows it.
+//! The configuration file as the admin API shows it.
 
 use std::path::PathBuf;
 
 use config::edit::Value;
 
-/// Whoever was started without one.
+/// The error of a daemon without a configuration file.
 pub const NONE: &str = "it was started without a configuration file";
 
-/// What is told of it.
+/// A configuration file with its path.
 #[derive(Debug)]
 pub struct Shown {
     pub path: PathBuf,
-    /// Why it cannot be written, if so.
+    /// The reason for which the file cannot be written, if there is one.
     pub read_only: Option<String>,
-    /// Without secrets.
+    /// The content, without secrets.
     pub config: Value,
 }

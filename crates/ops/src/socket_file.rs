@@ -1,5 +1,6 @@
-//! A listening Unix socket and its file: private before anybody can connect, replaced where a crash
-//! left it behind, never taken from a living process, removed at the end.
+//! A listening Unix socket and its file. The file has its mode before anybody can connect. A file
+//! that a crash left behind is replaced, but never the file of a living process. The file is
+//! removed at the end.
 
 use std::fs;
 use std::io;
@@ -12,19 +13,19 @@ use rustix::fs::{Mode, chmod};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Who may connect to the file of a socket: its user alone.
+/// The mode of a socket file to which only its user may connect.
 pub const PRIVATE: u32 = 0o600;
 
-/// Removes the file when dropped.
+/// The file of a socket. Dropping the value removes the file.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode: another process may have put its own file there meanwhile.
+    /// Device and inode, because another process may have put its own file there meanwhile.
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    /// Where it is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -43,12 +44,12 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((file.dev(), file.ino()))
 }
 
-/// Listens at `path`, non-blocking, the file with these permission bits; `backlog` connections
-/// wait.
+/// Makes a non-blocking socket that listens at `path`. The file has the permission bits `mode`;
+/// `backlog` connections may wait.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when somebody listens there. A file that is no socket is not
-/// touched.
+/// Fails with [`io::ErrorKind::AddrInUse`] when another process listens there. A file that is no
+/// socket is an error and stays untouched.
 pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener, SocketFile)> {
     if probe(path)? {
         return Err(in_use());
@@ -62,18 +63,22 @@ pub fn listen(path: &Path, mode: u32, backlog: i32) -> io::Result<(UnixListener,
     let socket = socket()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path)? };
-    // Before `listen`: nobody can connect while the mode is what the umask made of it.
+    // Set before `listen`, so nobody can connect while the mode depends on the umask.
     chmod(path, Mode::from_raw_mode(mode))?;
     rustix::net::listen(&socket, backlog)?;
     Ok((socket.into(), file))
 }
 
-/// Lets these connect to the socket there from now on.
+/// Sets the permission bits of the socket file for later connections.
 pub fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     Ok(chmod(path, Mode::from_raw_mode(mode))?)
 }
 
-/// Listens in the abstract namespace: no file, no permissions, gone with the process.
+/// Makes a non-blocking socket that listens in the abstract namespace. It has no file and no
+/// permissions, and ends with the process.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] when another process listens there.
 pub fn listen_abstract(name: &str) -> io::Result<UnixListener> {
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
     let listener =
@@ -91,11 +96,11 @@ fn socket() -> io::Result<std::os::fd::OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// Whether somebody listens there. False when the file is missing, was left over by a crash, or is
-/// no socket at all.
+/// Whether a process listens there. False when the file is missing, was left by a crash, or is no
+/// socket.
 pub fn probe(path: &Path) -> io::Result<bool> {
     match rustix::net::connect(&socket()?, &SocketAddrUnix::new(path)?) {
-        // A full queue belongs to a living process.
+        // A full backlog belongs to a living process.
         Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Ok(false),
         Err(e) => Err(e.into()),
@@ -128,7 +133,7 @@ mod tests {
         let path = dir.path().join("x");
         drop(UnixListener::bind(&path).unwrap());
         let (listener, _file) = listen(&path, PRIVATE, 0).unwrap();
-        // Also when it does not come to accept: the queue is full now.
+        // The file of a process that does not accept stays as well: its backlog is full now.
         let _first = UnixStream::connect(&path).unwrap();
         for _ in 0..2 {
             assert_eq!(listen(&path, PRIVATE, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -154,7 +159,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x");
         let (_listener, file) = listen(&path, PRIVATE, 1).unwrap();
-        // Kept, so that its inode is not used again.
+        // The old file is kept, so that its inode is not used again.
         fs::rename(&path, dir.path().join("old")).unwrap();
         let _theirs = UnixListener::bind(&path).unwrap();
         drop(file);

@@ -1,5 +1,6 @@
-//! The state directory: keys and tokens made at first start. One process at a time owns it, and
-//! nobody else reads it (0700, files 0600).
+//! The state directory, with the keys and tokens that are made at the first start. One process at a
+//! time owns the directory, and other users cannot read it: a new directory has mode 0700, files
+//! have mode 0600.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,10 +14,11 @@ use rustix::process::{geteuid, getpid};
 
 const LOCK: &str = "lock";
 
-/// Files here are a token or a certificate with its key; whatever is larger is not ours.
+/// The number of bytes that are read from a file at most. A file here is a token or a certificate
+/// with its key; a larger file is not ours.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Why the state directory cannot be used.
+/// The reason for which the state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error(
@@ -34,12 +36,15 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    /// The lock lives as long as the descriptor.
+    /// The lock lasts as long as this descriptor.
     _lock: File,
 }
 
 impl StateDir {
-    /// Makes the directory where it is missing and locks it.
+    /// Makes the directory if it is missing, and locks it.
+    ///
+    /// # Errors
+    /// [`StateError::Locked`] when another process owns the directory, else [`StateError::Io`].
     pub fn open(path: PathBuf) -> Result<Self, StateError> {
         let failed = |cause| StateError::Io { path: path.clone(), cause };
         create_private(&path).map_err(failed)?;
@@ -55,7 +60,7 @@ impl StateDir {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut owner = String::new();
-                // Without the number the message is still true.
+                // The message is true without the process number as well.
                 drop((&lock).take(32).read_to_string(&mut owner));
                 let owner = owner.trim();
                 let owner = if owner.is_empty() { "unknown" } else { owner }.to_owned();
@@ -68,12 +73,12 @@ impl StateDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads a text file; `None` when there is none.
+    /// Reads a text file; `None` when there is no such file. Reads at most 1 MiB.
     pub fn read(&self, name: &str) -> Result<Option<String>, StateError> {
         let path = self.path.join(name);
         let mut text = String::new();
@@ -94,22 +99,24 @@ impl StateDir {
     }
 }
 
-/// Writes a file that only we may read, in one piece: after a crash it is the old or the new.
+/// Writes a file with mode 0600 in `folder`. The write is atomic: after a crash the file is the old
+/// or the new one.
 pub fn write_private(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     write_like(folder, name, content, None)
 }
 
-/// As [`write_private`], with the mode and owner of another file if there is one.
+/// Writes a file as [`write_private`], but with the mode and owner of another file if `like` is
+/// given.
 pub fn write_like(
     folder: &Path,
     name: &str,
     content: &[u8],
     like: Option<&Metadata>,
 ) -> io::Result<()> {
-    // Before anything is done: what cannot be opened cannot be told to be on disk.
+    // Opened before anything else: a folder that cannot be opened cannot be synchronized later.
     let opened = File::open(folder)?;
     let fresh = folder.join(format!(".{name}.new"));
-    // Left over by a crash: nobody else writes there.
+    // A crash may have left this file; no other process writes it.
     match fs::remove_file(&fresh) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         Ok(()) | Err(_) => {}
@@ -128,25 +135,25 @@ pub fn write_like(
         fs::rename(&fresh, folder.join(name))
     };
     if let Err(why) = write() {
-        // What is left of it is of no use to anybody.
+        // The rest of the file is useless.
         drop(fs::remove_file(&fresh));
         return Err(why);
     }
-    // It is there; whether it survives a loss of power is another matter, and no error of the
-    // change.
+    // The file is in place. Whether it survives a loss of power is uncertain, but that is no error
+    // of the change.
     if let Err(error) = opened.sync_all() {
         tracing::warn!(folder = %folder.display(), %error, "a new file may not be on disk yet");
     }
     Ok(())
 }
 
-/// Makes a directory, and what is missing above it, that only we may enter. One that exists keeps
-/// its mode: it was somebody's choice.
+/// Makes a directory and its missing parents with mode 0700. An existing directory keeps its mode,
+/// because somebody chose it.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Folders that the environment gives, read once so that the choice can be tested.
+/// The folders that the environment names. They are read once, so that tests can set them.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     root: bool,
@@ -158,14 +165,14 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those of this process.
+    /// The folders of this process.
     pub fn of_process() -> Self {
         Self::from_environment(geteuid().is_root(), |name| env::var_os(name))
     }
 
     fn from_environment(root: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
-        // The XDG specification: what is not absolute is to be ignored. systemd separates several
-        // directories by colons; the first is ours.
+        // The XDG specification says to ignore relative paths. systemd separates several
+        // directories by colons; the first one is ours.
         let folder = |name| {
             let value = variable(name)?.into_string().ok()?;
             let first = PathBuf::from(value.split(':').next()?);
@@ -181,7 +188,10 @@ impl Places {
         }
     }
 
-    /// Where state lies unless flag or file say so.
+    /// The default of the state directory, when neither flag nor file sets it.
+    ///
+    /// # Errors
+    /// [`StateError::NoPlace`] when the environment names no folder.
     pub fn state_dir(&self) -> Result<PathBuf, StateError> {
         if let Some(given) = &self.systemd_state {
             return Ok(given.clone());
@@ -189,7 +199,11 @@ impl Places {
         self.default_state_dir().ok_or(StateError::NoPlace)
     }
 
-    /// Where control sockets lie: gone after a reboot where the system offers that.
+    /// The directory of the control sockets. It is emptied at a reboot where the system offers such
+    /// a directory; else it is the state directory.
+    ///
+    /// # Errors
+    /// [`StateError::NoPlace`] when the environment names no folder.
     pub fn runtime_dir(&self) -> Result<PathBuf, StateError> {
         if let Some(given) = &self.systemd_runtime {
             return Ok(given.clone());
@@ -197,8 +211,8 @@ impl Places {
         self.default_runtime_dir().map_or_else(|| self.state_dir(), Ok)
     }
 
-    /// Where `tunnel status` looks for running instances: what an instance chose that was started
-    /// by hand, and by systemd as `/run/tunnel/INSTANCE`.
+    /// The directories in which `tunnel status` looks for running instances, each once: those of an
+    /// instance started by hand, and those of systemd (`/run/tunnel/INSTANCE`).
     pub fn known(&self) -> Vec<PathBuf> {
         let mut known: Vec<PathBuf> = [
             self.systemd_runtime.clone(),

@@ -1,43 +1,44 @@
-//! What the program says to a person. Everything that is not a log line goes through here: results
-//! to stdout, trouble to stderr, and a closed pipe (`tunnel status | head -1`) is no trouble.
+//! The output of the program for a person. Everything except log lines goes through here: results
+//! to stdout, problems to stderr. A closed pipe (`tunnel status | head -1`) is no error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-/// A line for whoever or whatever asked: stdout.
+/// Writes a line to stdout: a result.
 pub fn out(text: impl Display) {
     line(io::stdout().lock(), text);
 }
 
-/// Text to stdout without an end of line, for `generate token -n`.
+/// Writes text to stdout without a line end, for `generate token -n`.
 pub fn out_bare(text: impl Display) {
     let mut stdout = io::stdout().lock();
     drop(write!(stdout, "{text}").and_then(|()| stdout.flush()));
 }
 
-/// A line about trouble, or a hint that must not mix with the result: stderr.
+/// Writes a line to stderr: a problem, or a hint that must not mix with the result.
 pub fn err(text: impl Display) {
     line(io::stderr().lock(), text);
 }
 
 fn line(mut to: impl Write, text: impl Display) {
-    // Nobody is left to tell when this fails.
+    // A failure cannot be reported anywhere.
     drop(writeln!(to, "{text}").and_then(|()| to.flush()));
 }
 
-/// An address; without the port where that is not known: a reverse proxy tells its client's address
-/// only.
+/// An address as text, without an unknown port (0): a reverse proxy reports only the IP address of
+/// its client.
 pub fn address(address: SocketAddr) -> String {
     if address.port() == 0 { address.ip().to_string() } else { address.to_string() }
 }
 
-/// `1 link`, `2 links`: for words whose plural is made by an `s`.
+/// A number with its word: `1 link`, `2 links`. The plural of the word must end in an added `s`.
 pub fn count(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
 }
 
-/// Lines up columns: each cell as wide as the widest of its column, two spaces in between.
+/// A table with aligned columns: each column is as wide as its widest cell, with two spaces in
+/// between.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

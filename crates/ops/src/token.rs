@@ -1,16 +1,19 @@
-//! A token for a client to log in with.
+//! Makes tokens with which clients log in.
 
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// A random token of 256 bits, in characters that need no quotes in YAML, shells and URLs.
+/// Makes a random token of 256 bits: 43 characters that need no quotes in YAML, shells and URLs.
+///
+/// # Errors
+/// The system gives no random bytes.
 pub fn token() -> anyhow::Result<String> {
     let mut bytes = [0; 32];
     loop {
         getrandom::fill(&mut bytes).context("the system gives no randomness")?;
         let token = URL_SAFE_NO_PAD.encode(bytes);
-        // A dash in front would look like a flag.
+        // A leading dash would look like a flag.
         if token.starts_with(|c: char| c.is_ascii_alphanumeric()) {
             return Ok(token);
         }

@@ -1,27 +1,28 @@
-//! The text that a person carries from the server to the new client.
+//! The code: text that a person carries from the server to the new client.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// In front of each code, so that it can be told from a token, and with a version.
+/// The prefix of each code. It distinguishes a code from a token, and has the version of the
+/// format.
 const PREFIX: &str = "enroll1.";
 
 const SELF_SIGNED: &str = "self-signed";
 
-/// Longer than any code; the rest is a file in the wrong place.
+/// The longest text, in bytes, that is read as a code. Longer text is a file in the wrong place.
 const MAX: usize = 8192;
 
-/// Everything that a new client needs.
+/// The data that a new client needs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Code {
     pub name: String,
-    /// Good once.
+    /// The one-time secret.
     pub secret: String,
-    /// Of the server's certificate.
+    /// The pin of the server's certificate.
     pub pin: Option<String>,
-    /// The server has made that itself: no authority will know it.
+    /// The server made its certificate itself, so no authority knows the certificate.
     pub self_signed: bool,
-    /// Ways to the server, preferred first.
+    /// URLs of the server, the preferred URL first.
     pub urls: Vec<String>,
 }
 
@@ -32,18 +33,21 @@ impl std::fmt::Debug for Code {
 }
 
 impl Code {
-    /// In characters that need no quotes in a shell.
+    /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
         let trust = if self.self_signed { SELF_SIGNED } else { "" };
         let mut lines = vec![self.name.as_str(), &self.secret, pin, trust];
         lines.extend(self.urls.iter().map(String::as_str));
-        // The last end of line tells that nothing is missing behind it.
+        // The last line end shows that nothing is missing behind it.
         let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
         format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(text))
     }
 
-    /// Reads one. What is in it is checked where it is used.
+    /// Reads a code. The caller checks the values.
+    ///
+    /// # Errors
+    /// A line for a person: the text is no code, or the code is damaged.
     pub fn read(text: &str) -> Result<Self, String> {
         let not_one = || "this is no code of `tunnel enroll`".to_owned();
         let text = text.trim();

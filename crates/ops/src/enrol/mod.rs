@@ -1,4 +1,4 @@
-//! Enrolment as data: what is asked for, and what a server gives for it.
+//! Enrolment as data: the order of a person, and the answer of a server.
 
 mod code;
 mod reach;
@@ -10,22 +10,23 @@ use serde::{Deserialize, Serialize};
 pub use code::Code;
 pub use reach::{PLACEHOLDER, urls};
 
-/// How long a code is good.
+/// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// What a client may publish where nothing is said of it: any port that needs no privilege. Whoever
-/// holds its
-/// token or its code was given it by the owner of the server. Forwards into the server's network
-/// stay denied, as for every client whose configuration does not allow them.
+/// The ports that a client may publish when the order names no rights: every port that needs no
+/// privilege. A person who has the token or the code of such a client got it from the owner of the
+/// server. Forwards into the server's network stay denied, as for every client whose configuration
+/// does not allow them.
 pub const PORTS: &str = "1024-65535";
 
-/// Who is to come in, and what it may do then.
+/// The order for a code: the new client and its rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
     /// The client's name.
     pub name: String,
-    /// As `allow.tcp` and `allow.forward`.
+    /// The rights, in the form of `allow.tcp` (`allow_tcp`) and `allow.forward` (`allow_forward`)
+    /// in the configuration.
     #[serde(default)]
     pub allow_tcp: Vec<String>,
     #[serde(default)]
@@ -33,14 +34,14 @@ pub struct Order {
 }
 
 impl Order {
-    /// With the rights that a person gave, or those of [`PORTS`].
+    /// Makes an order with the given rights. Without `allow_tcp` the client may publish [`PORTS`].
     pub fn new(name: &str, allow_tcp: &[String], allow_forward: &[String]) -> Self {
         let allow_tcp =
             if allow_tcp.is_empty() { vec![PORTS.to_owned()] } else { allow_tcp.to_vec() };
         Self { name: name.to_owned(), allow_tcp, allow_forward: allow_forward.to_vec() }
     }
 
-    /// Its rights as flags of a command line, each with a blank in front.
+    /// The rights as command-line flags, each with a space in front; empty for the default rights.
     pub fn flags(&self) -> String {
         let both = [("--allow-tcp", &self.allow_tcp), ("--allow-forward", &self.allow_forward)];
         let each = |(flag, list): (&str, &Vec<String>)| -> String {
@@ -49,27 +50,28 @@ impl Order {
         if self.is_default() { String::new() } else { both.map(each).concat() }
     }
 
-    /// Whether nothing was said about its rights.
+    /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
         self.allow_forward.is_empty() && self.allow_tcp == [PORTS]
     }
 }
 
-/// What a server gives for an [`Order`]: all of a [`Code`] that it knows.
+/// The answer of a server to an [`Order`]: the parts of a [`Code`] that the server knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
     /// The one-time secret.
     pub secret: String,
-    /// Of the server's certificate, if it has one; and whether it has made that itself.
+    /// The pin of the server's certificate, if there is one (`pin`), and whether the server made
+    /// the certificate itself (`self_signed`).
     pub pin: Option<String>,
     pub self_signed: bool,
-    /// Its listeners as they are bound: `tls://[::]:7000`.
+    /// The URLs of the bound listeners: `tls://[::]:7000`.
     pub listen: Vec<String>,
 }
 
 impl Opened {
-    /// The code, and what to do with it. `servers`: how the client reaches this machine, if
-    /// somebody knows better than the listeners.
+    /// The code with instructions for a person. `servers`: the URLs under which the client reaches
+    /// this machine; when empty, the URLs come from the listeners.
     pub fn text(self, name: &str, servers: &[String]) -> String {
         let code = self.code(name, servers);
         let reached = code.urls.join(", ");
@@ -84,7 +86,7 @@ impl Opened {
         )
     }
 
-    /// The code itself.
+    /// The code itself; `servers` as for [`Self::text`].
     pub fn code(self, name: &str, servers: &[String]) -> Code {
         let urls = if servers.is_empty() { urls(&self.listen) } else { servers.to_vec() };
         let Self { secret, pin, self_signed, .. } = self;

@@ -1,11 +1,12 @@
-//! Under which addresses others reach this machine, as far as it can know.
+//! The addresses under which other machines reach this machine, as far as it can know.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-/// Stands where no address of ours is worth printing.
+/// The host in a URL when this machine knows no address of its own that others can use.
 pub const PLACEHOLDER: &str = "SERVER_ADDRESS";
 
-/// The URLs under which a client reaches listeners, as far as we know.
+/// The URLs under which a client reaches the listeners `listen`. For a listener on all addresses
+/// the host is a guess.
 pub fn urls(listen: &[String]) -> Vec<String> {
     let own = own_address();
     listen.iter().map(|url| reachable(url, own)).collect()
@@ -25,10 +26,11 @@ fn reachable(url: &str, own: Option<IpAddr>) -> String {
     }
 }
 
-/// The address from which this machine talks to the world; a guess (there may be NAT in front).
+/// The source address of this machine for the default route. It is a guess, because there may be
+/// NAT in front of the machine.
 fn own_address() -> Option<IpAddr> {
-    // Connecting a UDP socket asks the routing table and sends nothing. The addresses are of the
-    // blocks for documentation (RFC 5737, RFC 3849): only a default route leads there.
+    // Connecting a UDP socket asks the routing table and sends nothing. The remote addresses are
+    // from the blocks for documentation (RFC 5737, RFC 3849), to which only a default route leads.
     [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")].into_iter().find_map(
         |(local, remote)| {
             let socket = UdpSocket::bind(local).ok()?;

@@ -1,5 +1,5 @@
-//! The status of a running daemon, which `tunnel status` shows. Field names are an interface
-//! (`--json`): fields are added, and none is removed.
+//! The status of a running daemon, for `tunnel status`. Field names are an interface (`--json`):
+//! fields are added, and none is removed.
 
 mod render;
 #[cfg(any(test, feature = "sample"))]
@@ -13,7 +13,7 @@ pub use render::{Rates, bytes, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::sample;
 
-/// A daemon.
+/// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Status {
@@ -21,67 +21,71 @@ pub struct Status {
     pub role: String,
     /// The client's name; empty for a server.
     pub name: String,
-    /// Of the program.
+    /// The version of the program.
     pub version: String,
-    /// Of the process.
+    /// The process id.
     pub pid: u32,
-    /// Since the start.
+    /// The seconds since the start.
     pub uptime_seconds: u64,
-    /// `running`, `draining`, or what keeps it from running.
+    /// `running`, `draining`, or the reason for which the daemon does not run.
     pub state: String,
-    /// Why the last reload changed nothing; absent when it was good, or there was none.
+    /// The reason for which the last reload failed and changed nothing; absent when it succeeded or
+    /// there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
-    /// Where a server waits for clients: `tls://0.0.0.0:7000`.
+    /// The URLs at which a server listens for clients: `tls://0.0.0.0:7000`.
     pub listen: Vec<String>,
-    /// Tasks alive on all runtimes: what a leak shows first.
+    /// The number of live tasks on all runtimes. A leak shows here first.
     pub tasks: u64,
-    /// Of streams and their bytes.
+    /// The memory of streams and their bytes.
     pub memory: Memory,
-    /// Of a server, by outcome: `accepted`, or why not.
+    /// The number of log-ins at a server, by outcome: `accepted`, or the reason of the refusal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub logins: BTreeMap<String, u64>,
-    /// Open files, of which every visitor is one.
+    /// The open descriptors; every visitor takes one.
     pub descriptors: Descriptors,
-    /// Of the UDP sockets of `quic://`, once there is one.
+    /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<Udp>,
-    /// A server has one per client process, a client one per server.
+    /// The sessions. A server has one per client process. A client has its current session first,
+    /// then the sessions that retire.
     pub sessions: Vec<Session>,
 }
 
-/// All links of one client process with one server.
+/// All links between one client process and one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
-    /// On a server the client's name, on a client the server's.
+    /// The name of the other side: on a server the client's name, on a client the server's.
     pub peer: String,
     /// `up`, `connecting`, or the last error.
     pub state: String,
-    /// Carriers that took over from one that had died.
+    /// The number of carriers that replaced a dead carrier.
     pub resumes: u64,
-    /// Payload bytes over links since the session began.
+    /// The payload bytes received and sent over links since the session began. The newest session
+    /// of a peer includes the bytes of the peer's earlier sessions.
     pub bytes_received: u64,
     pub bytes_sent: u64,
-    /// What the kernel has sent over TCP connections, by transport, to this peer since the start.
-    /// Added up when somebody looks: what a connection sent after the last look at it is missing.
+    /// The traffic of the carriers to this peer since the start, by transport. The values are added
+    /// up at each status query: the traffic of a connection after the last query before its end is
+    /// missing.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub sent: BTreeMap<String, Sent>,
-    /// By worker.
+    /// The links, by worker.
     pub links: Vec<Link>,
-    /// What is published.
+    /// The published services.
     pub services: Vec<Service>,
-    /// Local listeners of a client whose targets the server dials.
+    /// The forwards: local listeners of a client whose targets the server dials.
     pub forwards: Vec<Service>,
 }
 
-/// What may wait in each UDP socket, as the system grants it.
+/// The buffer sizes of each UDP socket, as the system grants them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Udp {
-    /// What has arrived; more is lost.
+    /// The bytes of received datagrams that may wait; further datagrams are lost.
     pub receive_buffer_bytes: u64,
-    /// What is to leave.
+    /// The bytes of datagrams to send that may wait.
     pub send_buffer_bytes: u64,
 }
 
@@ -89,9 +93,9 @@ pub struct Udp {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Memory {
-    /// `memory_budget`.
+    /// The budget in bytes (`memory_budget`).
     pub budget_bytes: u64,
-    /// What streams, windows, replay and buffers take of it.
+    /// The bytes of the budget that streams, windows, replay and buffers take.
     pub used_bytes: u64,
 }
 
@@ -99,79 +103,81 @@ pub struct Memory {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Descriptors {
-    /// In use.
+    /// The number of open descriptors.
     pub open: u64,
-    /// How many there may be; absent where nothing limits them.
+    /// The limit of open descriptors; absent when nothing limits them.
     pub limit: Option<u64>,
-    /// How many more visitors find one: some are kept for links and commands.
+    /// The number of further visitors that get a descriptor. Some descriptors are reserved for
+    /// links and commands.
     pub room: Option<u64>,
 }
 
-/// One authenticated mux.
+/// A link: one authenticated multiplexed connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Link {
-    /// Number for logs; not the id.
+    /// The number of the link in logs. It is not the link id.
     pub serial: u64,
-    /// The worker it lives on.
+    /// The index of the worker of the link.
     pub worker: usize,
-    /// `up`, `stalled` while it has no carrier, or `going away`: it takes no new streams, another
-    /// link does.
+    /// `up`, `stalled` while the link has no carrier, or `going away`: the link takes no new
+    /// streams, another link does.
     pub state: String,
-    /// Open at the moment.
+    /// The number of open streams.
     pub streams: u64,
-    /// Kept for replay until the other side has consumed it.
+    /// The bytes that are kept for replay until the other side has consumed them.
     pub retained_bytes: u64,
-    /// Its live connections.
+    /// The live connections of the link.
     pub carriers: Vec<Carrier>,
 }
 
-/// One live connection.
+/// A carrier: one live connection of a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Carrier {
-    /// Growing within the link.
+    /// The number of the carrier, which grows within the link.
     pub number: u32,
-    /// Scheme.
+    /// The scheme of the transport.
     pub transport: String,
-    /// Address of the far end.
+    /// The address of the far end.
     pub peer: String,
-    /// Smoothed round trip; absent before the first answer.
+    /// The least round trip of the link's active carrier, in microseconds; absent before the first
+    /// answer.
     pub rtt_micros: Option<u64>,
-    /// How its TCP connection fares; absent where the kernel does not tell.
+    /// The figures of the TCP connection; absent when the kernel does not report them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<Tcp>,
-    /// How its QUIC connection fares.
+    /// The figures of the QUIC connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quic: Option<Quic>,
 }
 
 impl Carrier {
-    /// What was sent and lost, whoever counts it.
+    /// The traffic and the losses, from the kernel (TCP) or from this process (QUIC).
     pub fn sent(&self) -> Option<Tcp> {
         self.tcp.or_else(|| self.quic.map(Tcp::from))
     }
 }
 
-/// A QUIC connection as this process drives it. Counters begin with the connection.
+/// The figures of a QUIC connection, which this process drives. Counters begin with the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quic {
-    /// Packets, those that were lost included.
+    /// The number of packets sent, lost packets included.
     pub sent_packets: u64,
-    /// Of those, lost: what was in them is sent again.
+    /// The number of lost packets. Their content is sent again.
     pub lost_packets: u64,
-    /// Bytes in them.
+    /// The bytes in lost packets.
     pub lost_bytes: u64,
-    /// Congestion window.
+    /// The congestion window in bytes.
     pub window_bytes: u64,
-    /// Largest UDP payload that the path is known to take.
+    /// The largest UDP payload, in bytes, that the path is known to carry.
     pub mtu: u16,
-    /// Smoothed round trip.
+    /// The smoothed round trip in microseconds.
     pub rtt_micros: u64,
 }
 
-/// For what is told of connections of both kinds: packets are segments.
+/// Maps packets to segments, for figures that both kinds of connections have.
 impl From<Quic> for Tcp {
     fn from(quic: Quic) -> Self {
         Self {
@@ -183,47 +189,50 @@ impl From<Quic> for Tcp {
     }
 }
 
-/// A TCP connection as the kernel sees it (`ss -ti`); absent what an older one does not tell.
+/// The figures of a TCP connection from the kernel (`ss -ti`). Figures that an older kernel does
+/// not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tcp {
-    /// With payload, since it began, those that were sent again included.
+    /// The number of segments with payload since the connection began, retransmissions included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_segments: Option<u64>,
-    /// Sent again, since it began: of `sent_segments` the share that was lost, or seemed to be.
+    /// The number of retransmitted segments since the connection began. They are the part of
+    /// `sent_segments` that was lost or seemed to be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_segments: Option<u64>,
-    /// Payload bytes in them.
+    /// The payload bytes in retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
-    /// On their way at the moment and believed to be lost.
+    /// The number of segments in flight that are believed to be lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_segments: Option<u64>,
-    /// Written by this process and not sent yet.
+    /// The bytes that this process has written and the kernel has not sent yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_bytes: Option<u64>,
-    /// Congestion window.
+    /// The congestion window in segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_segments: Option<u64>,
-    /// The newest rate at which bytes arrived at the far end.
+    /// The latest rate at which bytes arrived at the far end, in bytes per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// Smoothed round trip of the kernel.
+    /// The kernel's smoothed round trip in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rtt_micros: Option<u64>,
 }
 
-/// What the kernel has sent.
+/// The traffic of several connections. For QUIC, packets count as segments and lost packets as
+/// retransmitted segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sent {
-    /// With payload, those that were sent again included.
+    /// The number of segments with payload, retransmissions included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segments: Option<u64>,
-    /// Sent again.
+    /// The number of retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_segments: Option<u64>,
-    /// Payload bytes in them.
+    /// The payload bytes in retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retransmitted_bytes: Option<u64>,
 }
@@ -232,29 +241,30 @@ pub struct Sent {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// Its name; a forward has none.
+    /// The name of a service, or `ADDRESS -> TARGET` of a forward.
     pub name: String,
-    /// Where it is reached: `tcp://0.0.0.0:10022`.
+    /// The address at which visitors connect: `tcp://0.0.0.0:10022`.
     pub address: String,
-    /// Where it leads, as far as this side knows.
+    /// The target, as far as this side knows it.
     pub target: String,
-    /// [`UP`], [`WAITING`], [`SUPERSEDED`], or why it is refused.
+    /// [`UP`], [`WAITING`], [`SUPERSEDED`], or the reason of a refusal.
     pub state: String,
-    /// Open at the moment.
+    /// The number of open streams.
     pub streams: u64,
-    /// Since the start.
+    /// The number of streams since the start.
     pub streams_total: u64,
-    /// Bytes from visitors towards the target since the start.
+    /// The bytes from visitors to the target since the start.
     pub bytes_in: u64,
-    /// Bytes from the target towards visitors since the start.
+    /// The bytes from the target to visitors since the start.
     pub bytes_out: u64,
-    /// Visitors and streams refused since the start, by reason: `limit`, `denied`, `timeout` …
+    /// The numbers of visitors and streams refused since the start, by reason: `limit`, `denied`,
+    /// `timeout` …
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
 }
 
 impl Sent {
-    /// Adds what another session has sent.
+    /// Adds the traffic of another session. A figure is absent only when both are absent.
     pub fn join(&mut self, other: Self) {
         let join = |sum: &mut Option<u64>, more: Option<u64>| {
             *sum = sum.map_or(more, |sum| Some(sum + more.unwrap_or(0)));
@@ -266,7 +276,7 @@ impl Sent {
 }
 
 impl Session {
-    /// Adds received and sent bytes, and resumes.
+    /// Adds bytes received, bytes sent, and resumes.
     pub fn add(&mut self, [received, sent, resumes]: [u64; 3]) {
         self.bytes_received += received;
         self.bytes_sent += sent;
@@ -275,7 +285,7 @@ impl Session {
 }
 
 impl Service {
-    /// Adds what was counted elsewhere for the same one.
+    /// Adds the counts of the same service from elsewhere.
     pub fn add(&mut self, part: &Self) {
         self.streams += part.streams;
         self.streams_total += part.streams_total;
@@ -287,40 +297,42 @@ impl Service {
     }
 }
 
-/// One stream.
+/// An open stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
-    /// `LINK/STREAM`: the serial of its link and its number there.
+    /// `LINK/STREAM`: the serial of the link, and the number of the stream on the link.
     pub id: String,
-    /// The other side, as of [`Session`].
+    /// The name of the other side, as in [`Session`].
     pub peer: String,
-    /// The service's name, or a forward's address; empty for what has neither.
+    /// The name of the service, or the address of the forward; empty when the stream belongs to
+    /// neither.
     pub service: String,
-    /// Whom this side's socket is connected to: a visitor or a target. Empty while it is dialled.
+    /// The peer address of this side's socket, which belongs to a visitor or a target. Empty during
+    /// the dial.
     pub socket: String,
-    /// Bytes from the visitor towards the target.
+    /// The bytes from the visitor to the target.
     pub bytes_in: u64,
-    /// Bytes from the target towards the visitor.
+    /// The bytes from the target to the visitor.
     pub bytes_out: u64,
 }
 
-/// Streams, as many as were asked for.
+/// A list of streams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Streams {
-    /// How many there are.
+    /// The number of matching streams, which may exceed the length of the list.
     pub total: u64,
     pub list: Vec<Stream>,
 }
 
-/// A service or forward that visitors reach.
+/// The state of a service or forward that visitors reach.
 pub const UP: &str = "up";
 
-/// A service that no live link can carry, or whose registration is not answered yet.
+/// The state of a service that no live link can carry, or whose registration has no answer yet.
 pub const WAITING: &str = "waiting for the server";
 
-/// A service of a client in whose place a newer process of the same name serves.
+/// The state of a service of a superseded client: a newer process of the same name serves.
 pub const SUPERSEDED: &str = "superseded";
 
 #[cfg(test)]

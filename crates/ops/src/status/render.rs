@@ -1,16 +1,16 @@
-//! A status as text for people.
+//! The status as text for a person.
 
 use std::collections::HashMap;
 
 use super::{Link, SUPERSEDED, Service, Session, Status, Streams, Tcp, UP, WAITING};
 use crate::term;
 
-/// Bytes per second of services and forwards, from two looks at them.
+/// The rates of services and forwards in bytes per second, from two statuses.
 #[derive(Debug, Default)]
 pub struct Rates(HashMap<[String; 3], (u64, u64)>);
 
 impl Rates {
-    /// What has moved since `before`, `seconds` ago.
+    /// The rates between `before` and `now`, which are `seconds` apart.
     pub fn between(before: &Status, now: &Status, seconds: f64) -> Self {
         let all = |status: &Status| -> HashMap<[String; 3], (u64, u64)> {
             let of = |session: &Session| {
@@ -23,7 +23,7 @@ impl Rates {
         };
         let earlier = all(before);
         let rate = |now: u64, before: u64| {
-            // A process that began anew counts from nothing.
+            // A restarted process counts from zero.
             (now.saturating_sub(before) as f64 / seconds.max(0.001)) as u64
         };
         let rates = all(now).into_iter().filter_map(|(key, now)| {
@@ -38,10 +38,10 @@ fn key(peer: &str, service: &Service) -> [String; 3] {
     [peer.to_owned(), service.name.clone(), service.address.clone()]
 }
 
-/// For people: a head line and a table per session; with what moves at the moment, if that is
-/// known.
+/// The status as text for a person: a header and tables per session. With `rates` the tables also
+/// show the present rates.
 pub fn render(status: &Status, rates: Option<&Rates>) -> String {
-    // The count of tasks is for programs that watch it.
+    // The number of tasks is for monitoring programs.
     let Status {
         role,
         name,
@@ -52,7 +52,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         reload_error,
         listen,
         tasks: _,
-        // So are these; the log tells people of each.
+        // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
         memory,
         descriptors,
@@ -110,11 +110,11 @@ fn links_table(links: &[Link]) -> String {
     table(&rows)
 }
 
-/// The share of segments that were sent again, in percent.
+/// The share of retransmitted segments, in percent.
 fn loss(tcp: Option<Tcp>) -> String {
     let counts = tcp.and_then(|tcp| tcp.retransmitted_segments.zip(tcp.sent_segments));
     match counts {
-        // A retransmitted SYN is not among those that were sent.
+        // A retransmitted SYN is not among the sent segments.
         Some((again, sent @ 1..)) => {
             let hundredths = again.min(sent).saturating_mul(10_000) / sent;
             format!("{}.{:02} %", hundredths / 100, hundredths % 100)
@@ -123,10 +123,10 @@ fn loss(tcp: Option<Tcp>) -> String {
     }
 }
 
-/// Columns that services and forwards have in common.
+/// The columns that services and forwards share.
 const COUNTS: [&str; 4] = ["streams", "total", "in", "out"];
 
-/// Behind them, when rates are known.
+/// The columns behind them, when rates are known.
 const RATES: [&str; 2] = ["in/s", "out/s"];
 
 fn services_table(session: &Session, rates: Option<&Rates>) -> String {
@@ -145,7 +145,8 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
     text
 }
 
-/// Without the name, which for a forward is address and target once more.
+/// The table of forwards. It has no names, because the name of a forward repeats address and
+/// target.
 fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let heads = [&["forward", "target", "state"][..], &COUNTS, moving(rates)];
     let mut rows = vec![titles(&heads.concat())];
@@ -153,7 +154,7 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     table(&rows) + &refusals(&session.forwards)
 }
 
-/// Who was turned away, and why.
+/// The numbers of refusals with their reasons, a line per service.
 fn refusals(services: &[Service]) -> String {
     let line = |service: &Service| {
         let reasons: Vec<_> =
@@ -164,7 +165,7 @@ fn refusals(services: &[Service]) -> String {
     services.iter().filter_map(line).collect()
 }
 
-/// For people: a table, and what is not in it.
+/// A table of streams for a person, and the number of streams that it omits.
 pub fn render_streams(streams: &Streams) -> String {
     let mut rows = vec![titles(&["stream", "peer", "service", "socket", "in", "out"])];
     for stream in &streams.list {
@@ -207,10 +208,10 @@ fn cells(peer: &str, service: &Service, rates: Option<&Rates>) -> Vec<String> {
     cells
 }
 
-/// In the table for a reason, which has a line of its own below.
+/// The cell for a reason of a refusal, which has a line of its own below the table.
 const REFUSED: &str = "refused";
 
-/// The state of a service in a word, as one long cell would widen the table for all.
+/// The state of a service in a word. A long cell would widen the whole table.
 fn brief(state: &str) -> &str {
     match state {
         UP | SUPERSEDED => state,
@@ -219,7 +220,7 @@ fn brief(state: &str) -> &str {
     }
 }
 
-/// Nothing at all when only the titles are there.
+/// A table; an empty text when there are only titles.
 fn table(rows: &[Vec<String>]) -> String {
     if rows.len() > 1 { term::table(rows) } else { String::new() }
 }
@@ -250,7 +251,7 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-/// `1.4 GiB`: one digit behind the point, units of 1,024.
+/// A number of bytes as text: `1.4 GiB`, with one decimal and units of powers of 1,024.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
@@ -281,7 +282,7 @@ mod tests {
         assert!(lines[0].ends_with("in       out      in/s     out/s"), "{text}");
         assert!(lines[1].ends_with("4.0 MiB  3.0 GiB  2.0 MiB  0 B"), "{text}");
         assert!(lines[2].ends_with("0 B      0 B"), "{text}");
-        // A daemon that was started again.
+        // A restarted daemon.
         let rates = Rates::between(&now, &before, 2.0);
         assert!(render(&before, Some(&rates)).contains("3.0 GiB  0 B   0 B"), "{text}");
     }
