@@ -9,6 +9,17 @@ pub(crate) use testkit::stage::{
 };
 pub(crate) use testkit::wire::reset_on_drop;
 
+/// Runs a story over each of the schemes at the same time: for stories that mostly wait. A panic of
+/// any of them is a panic of the test.
+pub(crate) fn side_by_side(schemes: &[Scheme], story: impl Fn(Scheme) + Sync) {
+    std::thread::scope(|scope| {
+        let story = &story;
+        for &scheme in schemes {
+            scope.spawn(move || story(scheme));
+        }
+    });
+}
+
 /// `tunnel` with these arguments, and nothing of this machine's configuration.
 pub(crate) fn tunnel<S: AsRef<std::ffi::OsStr>>(args: &[S]) -> Command {
     testkit::stage::tunnel(&binary(), args)

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use testkit::stage::Running;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, connect, try_connect, wait, wait_listening};
+use crate::harness::{
+    Origin, SOON, Scheme, Setup, connect, side_by_side, try_connect, wait, wait_listening,
+};
 
 /// Answers each connection with this byte.
 fn says(byte: u8) -> Origin {
@@ -129,7 +131,7 @@ fn a_client_reconnects_to_a_server_that_was_told_to_end() {
 
 #[test]
 fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
-    for &scheme in Scheme::ALL {
+    side_by_side(Scheme::ALL, |scheme| {
         let (first, second) = (says(b'1'), says(b'2'));
         let mut setup = Setup::new(scheme).service("who", first.port());
         setup.client_lines.push_str("connections: 2\n");
@@ -181,5 +183,5 @@ fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
         running.client().kill();
         visitor.read_exact(&mut [0]).unwrap();
         assert_eq!(heard(port), Some(b'2'));
-    }
+    });
 }

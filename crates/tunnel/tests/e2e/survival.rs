@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::harness::{
     LONG, Origin, SOON, Scheme, Setup, bytes, connect, free_port, is_listening, reset_on_drop,
-    try_connect, wait, wait_listening,
+    side_by_side, try_connect, wait, wait_listening,
 };
 
 const MB: u64 = 1_000_000;
@@ -32,7 +32,7 @@ fn send_then_swallow(port: u16, total: u64) {
 
 #[test]
 fn a_carrier_killed_again_and_again_loses_no_byte_of_200_mb_each_way() {
-    for &scheme in Scheme::ALL {
+    side_by_side(Scheme::ALL, |scheme| {
         let origin = swallow_then_send(200 * MB);
         let running = Setup::new(scheme).service("bulk", origin.port()).wired().start();
         running.wire().kill_every(30 << 20);
@@ -40,7 +40,7 @@ fn a_carrier_killed_again_and_again_loses_no_byte_of_200_mb_each_way() {
         origin.wait_one(LONG);
         let kills = running.wire().kills();
         assert!(kills >= 10, "400 MB, killed every 30 MiB: {kills}");
-    }
+    });
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn one_byte_at_a_time_is_as_good_as_any() {
 /// missed ping.
 #[test]
 fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
-    for scheme in [Scheme::TLS, Scheme::QUIC] {
+    side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
         let origin = swallow_then_send(100 * MB);
         let mut setup = Setup::new(scheme).service("bulk", origin.port()).wired();
         for lines in [&mut setup.server_lines, &mut setup.client_lines] {
@@ -83,7 +83,7 @@ fn a_path_that_swallows_everything_is_replaced_in_mid_transfer() {
         let took = start.elapsed();
         println!("{scheme:?}: two frozen paths took {took:?}");
         assert!(took.as_secs() < 75, "two frozen paths took {took:?}");
-    }
+    });
 }
 
 /// The server still believes in the old link: its path is silent, not closed.

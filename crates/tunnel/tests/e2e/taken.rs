@@ -2,11 +2,11 @@
 
 use std::net::TcpListener;
 
-use crate::harness::{LONG, Origin, SOON, Scheme, Setup, free_port};
+use crate::harness::{LONG, Origin, SOON, Scheme, Setup, free_port, side_by_side};
 
 #[test]
 fn a_service_whose_port_was_taken_is_published_when_it_is_free() {
-    for &scheme in Scheme::ALL {
+    side_by_side(Scheme::ALL, |scheme| {
         let (good, late) = (Origin::echo(), Origin::echo());
         let port = free_port();
         let other = TcpListener::bind(("0.0.0.0", port)).unwrap();
@@ -32,5 +32,5 @@ fn a_service_whose_port_was_taken_is_published_when_it_is_free() {
             assert_eq!(log.matches(words).count(), 2, "{log}");
             assert_eq!(log.matches("not published").count(), 1, "{log}");
         }
-    }
+    });
 }
