@@ -23,11 +23,11 @@
 
 mod ask;
 mod message;
-mod place;
 mod serve;
+mod socket_path;
 
 pub use ask::{
     Instance, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
 };
-pub use place::{Place, running};
 pub use serve::ControlSocket;
+pub use socket_path::{SocketPath, running};

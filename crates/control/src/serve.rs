@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
 
 use crate::message::{Answer, Request};
-use crate::place::Place;
+use crate::socket_path::SocketPath;
 
 /// Longest request, in bytes. A request is a short line, so a longer line is a mistake.
 const MAX_REQUEST: u64 = 4096;
@@ -49,8 +49,8 @@ impl ControlSocket {
     /// # Errors
     /// The path cannot be bound. The error contains the path, and says whether another daemon or
     /// another kind of file is in the way.
-    pub fn bind(place: &Place) -> io::Result<Self> {
-        let path = &place.path;
+    pub fn bind(socket: &SocketPath) -> io::Result<Self> {
+        let path = &socket.path;
         let named = |path: &Path, e: io::Error| {
             io::Error::new(e.kind(), format!("control socket {}: {e}", path.display()))
         };
@@ -58,12 +58,12 @@ impl ControlSocket {
             create_private(folder).map_err(|e| named(path, e))?;
         }
         match Self::listen(path) {
-            Err(e) if e.kind() == io::ErrorKind::AddrInUse && place.fixed => {
+            Err(e) if e.kind() == io::ErrorKind::AddrInUse && socket.fixed => {
                 let taken = "another running tunnel has it; give this one another with --control";
                 Err(named(path, io::Error::new(io::ErrorKind::AddrInUse, taken)))
             }
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-                let path = place.beside();
+                let path = socket.beside();
                 Self::listen(&path).map_err(|e| named(&path, e))
             }
             made => made.map_err(|e| named(path, e)),
@@ -260,8 +260,8 @@ mod tests {
         }
     }
 
-    fn place(dir: &tempfile::TempDir, fixed: bool) -> Place {
-        Place { path: dir.path().join("d/server.sock"), fixed }
+    fn socket(dir: &tempfile::TempDir, fixed: bool) -> SocketPath {
+        SocketPath { path: dir.path().join("d/server.sock"), fixed }
     }
 
     async fn raw(path: &Path, request: &[u8]) -> String {
@@ -275,7 +275,7 @@ mod tests {
     #[tokio::test]
     async fn status_and_stop_are_answered_and_the_file_is_private_and_goes() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = ControlSocket::bind(&place(&dir, true)).unwrap();
+        let socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
         let path = socket.path().to_owned();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let life = Life::new();
@@ -298,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn nonsense_and_endless_lines_get_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = ControlSocket::bind(&place(&dir, true)).unwrap();
+        let socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
         let path = socket.path().to_owned();
         let serving = tokio::spawn(socket.serve(Arc::new(Fixed), Life::new()));
         for request in
@@ -313,28 +313,28 @@ mod tests {
     #[tokio::test]
     async fn a_stale_socket_is_replaced_a_live_one_and_another_file_are_not() {
         let dir = tempfile::tempdir().unwrap();
-        let place = place(&dir, true);
-        create_private(place.path.parent().unwrap()).unwrap();
-        drop(StdListener::bind(&place.path).unwrap());
-        let first = ControlSocket::bind(&place).unwrap();
+        let socket = socket(&dir, true);
+        create_private(socket.path.parent().unwrap()).unwrap();
+        drop(StdListener::bind(&socket.path).unwrap());
+        let first = ControlSocket::bind(&socket).unwrap();
 
-        let error = ControlSocket::bind(&place).unwrap_err();
+        let error = ControlSocket::bind(&socket).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains("--control"), "{error}");
-        let second = ControlSocket::bind(&Place { fixed: false, ..place.clone() }).unwrap();
+        let second = ControlSocket::bind(&SocketPath { fixed: false, ..socket.clone() }).unwrap();
         assert_ne!(first.path(), second.path());
         drop(first);
 
-        fs::write(&place.path, "precious").unwrap();
-        assert!(ControlSocket::bind(&place).is_err());
-        assert_eq!(fs::read_to_string(&place.path).unwrap(), "precious");
+        fs::write(&socket.path, "precious").unwrap();
+        assert!(ControlSocket::bind(&socket).is_err());
+        assert_eq!(fs::read_to_string(&socket.path).unwrap(), "precious");
     }
 
     #[tokio::test]
     async fn a_path_too_long_for_a_socket_is_an_error_that_names_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x".repeat(120));
-        let error = ControlSocket::bind(&Place { path, fixed: true }).unwrap_err();
+        let error = ControlSocket::bind(&SocketPath { path, fixed: true }).unwrap_err();
         assert!(error.to_string().contains("xxx"), "{error}");
     }
 }

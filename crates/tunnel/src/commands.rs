@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::{Common, LogFormat};
-use control::{Instance, Place};
+use control::{Instance, SocketPath};
 use logging::Format;
 use node::{client, descriptors, server};
 use ops::state::{Places, StateDir};
@@ -179,7 +179,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
 
 /// The place of the control socket of a daemon that was started with this file. If the file has
 /// become wrong since then, the place still comes from the keys that name it.
-pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
+pub(crate) fn control_of(path: &Path) -> anyhow::Result<SocketPath> {
     let places = Places::of_process();
     match load::file(path) {
         Ok(Either::Server(loaded)) => control(&loaded.config.common, "server", &places),
@@ -190,7 +190,7 @@ pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
         Err(wrong) => match load::whereabouts(path) {
             Some(Whereabouts { control, state_dir, instance }) => {
                 let (control, state_dir) = (control.as_deref(), state_dir.as_deref());
-                let place = Place::choose(control, state_dir, &instance, &places)?;
+                let place = SocketPath::choose(control, state_dir, &instance, &places)?;
                 // The daemon runs, and reports the problems of the file itself.
                 if Instance::connect(&place.path).is_ok() { Ok(place) } else { Err(wrong.into()) }
             }
@@ -199,9 +199,9 @@ pub(crate) fn control_of(path: &Path) -> anyhow::Result<Place> {
     }
 }
 
-fn control(common: &Common, instance: &str, places: &Places) -> anyhow::Result<Place> {
+fn control(common: &Common, instance: &str, places: &Places) -> anyhow::Result<SocketPath> {
     let (control, state_dir) = (common.control.as_deref(), common.state_dir.as_deref());
-    Ok(Place::choose(control, state_dir, instance, places)?)
+    Ok(SocketPath::choose(control, state_dir, instance, places)?)
 }
 
 fn frame(

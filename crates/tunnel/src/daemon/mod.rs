@@ -19,7 +19,7 @@ use admin::AdminApi;
 use admin::otlp::Push;
 use anyhow::Context;
 use config::Common;
-use control::{ControlSocket, Place};
+use control::{ControlSocket, SocketPath};
 use ops::{Life, Phase, Role};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -33,7 +33,7 @@ use told::RunningDaemon;
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     /// The place of the control socket.
-    pub(crate) control: Place,
+    pub(crate) control: SocketPath,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
 }

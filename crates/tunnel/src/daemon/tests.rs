@@ -68,7 +68,7 @@ impl Role for Recorded {
 }
 
 fn frame(dir: &Path) -> Frame {
-    let control = Place { path: dir.join("c.sock"), fixed: true };
+    let control = SocketPath { path: dir.join("c.sock"), fixed: true };
     Frame { control, configuration: None }
 }
 

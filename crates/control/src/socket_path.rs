@@ -11,7 +11,7 @@ const SUFFIX: &str = ".sock";
 
 /// The place of a daemon's control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SocketPath {
     /// The path of the socket file.
     pub path: PathBuf,
     /// Whether the user gave this path. At such a path, another live daemon is an error. At any
@@ -19,7 +19,7 @@ pub struct Place {
     pub fixed: bool,
 }
 
-impl Place {
+impl SocketPath {
     /// Chooses the place. `given` is the value of the flag or of the key `control`, and has
     /// precedence. Otherwise the socket goes into the daemon's own state directory, if the daemon
     /// has one, or else into the runtime directory. `instance` (`server`, `client-home`) keeps the
@@ -98,10 +98,11 @@ mod tests {
     #[test]
     fn a_given_path_is_taken_as_it_is_and_instances_do_not_clash() {
         let places = Places::default();
-        let given = Place::choose(Some(Path::new("/x/c")), None, "server", &places).unwrap();
-        assert_eq!(given, Place { path: "/x/c".into(), fixed: true });
-        let at =
-            |instance| Place::choose(None, Some(Path::new("/s")), instance, &places).unwrap().path;
+        let given = SocketPath::choose(Some(Path::new("/x/c")), None, "server", &places).unwrap();
+        assert_eq!(given, SocketPath { path: "/x/c".into(), fixed: true });
+        let at = |instance| {
+            SocketPath::choose(None, Some(Path::new("/s")), instance, &places).unwrap().path
+        };
         assert_eq!(at("server"), Path::new("/s/server.sock"));
         assert_eq!(at("client-../a b"), Path::new("/s/client-.._a_b.sock"));
         assert_ne!(at("client-home"), at("client-work"));
