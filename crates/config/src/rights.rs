@@ -181,6 +181,20 @@ impl ForwardRights {
         })
     }
 
+    /// Whether a dial to the host name `asked` can be permitted, before the name is resolved: a
+    /// right covers the name, or a right covers some network on this port. A name that no right can
+    /// cover is not looked up, so a client without rights costs no lookup and sends no data by DNS.
+    #[must_use]
+    pub fn may_permit(&self, asked: &str, port: u16) -> bool {
+        let name = asked.strip_suffix('.').unwrap_or(asked);
+        self.0.iter().any(|ForwardRight(right)| match right {
+            Reach::Unix(_) => false,
+            Reach::Tcp { first, last, .. } if !(*first..=*last).contains(&port) => false,
+            Reach::Tcp { place: Place::Name(allowed), .. } => allowed.eq_ignore_ascii_case(name),
+            Reach::Tcp { place: Place::Net(_), .. } => true,
+        })
+    }
+
     /// Whether a dial to this Unix socket is permitted. The path is compared as written; links in
     /// the file system are under the control of the server's owner.
     #[must_use]
@@ -235,6 +249,23 @@ mod tests {
             );
         }
         assert!(!ForwardRights::default().permits("a", "127.0.0.1".parse().unwrap(), 1));
+    }
+
+    #[test]
+    fn a_name_is_looked_up_only_where_a_right_can_cover_it() {
+        let table = [
+            ("db.internal:5432", "DB.internal.", 5432, true),
+            ("db.internal:5432", "db.internal", 5433, false),
+            ("db.internal:5432", "leak.evil.example", 5432, false),
+            ("10.0.0.0/8:80-90", "anything.example", 85, true),
+            ("10.0.0.0/8:80-90", "anything.example", 91, false),
+            ("unix:/run/app.sock", "run", 80, false),
+        ];
+        for (right, asked, port, want) in table {
+            let rights = ForwardRights(vec![right.parse().unwrap()]);
+            assert_eq!(rights.may_permit(asked, port), want, "{right} {asked} {port}");
+        }
+        assert!(!ForwardRights::default().may_permit("a.example", 80));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave};
+use net::resolve::Lookups;
 use transport::{Carrier, CarrierError, Dialer, Dialled, LocalFuture, PathDialer, Say};
 
 /// Time limit for name resolution, connect and handshake together.
@@ -91,10 +92,11 @@ async fn twice(path: &Path, say: Option<&Say>) -> Dialled {
 
 async fn race(host: Host, say: Option<Say>) -> Dialled {
     let Host { name, port, dialer } = host;
-    let found = tokio::net::lookup_host((name.as_str(), port))
-        .await
-        .map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {name}: {e}")))?;
-    let addresses = interleave(found.collect(), ADDRESSES_MAX);
+    let found = Lookups::of_servers().resolve(&name).await;
+    let found =
+        found.map_err(|e| io::Error::new(e.kind(), format!("cannot resolve {name}: {e}")))?;
+    let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+    let addresses = interleave(addresses, ADDRESSES_MAX);
     let start = |address: SocketAddr| -> LocalFuture<'static, _> {
         let (dialer, say) = (Rc::clone(&dialer), say.clone());
         Box::pin(async move {

@@ -6,6 +6,7 @@
 //! | [`pool`] | read buffers of a worker |
 //! | [`gather`] | gathered writes |
 //! | [`race`] | racing several addresses |
+//! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
 //! | [`listen_group`] | one TCP listener per worker on one address |
 //! | [`udp`] | one UDP socket per worker on one address, with buffers and steering |
@@ -16,6 +17,7 @@ pub mod gather;
 mod listen;
 pub mod pool;
 pub mod race;
+pub mod resolve;
 pub mod socket;
 pub mod udp;
 

@@ -32,6 +32,13 @@ pub fn raise_limit() -> Option<u64> {
     limit.current
 }
 
+/// The number of descriptors that visitors and targets leave to links, commands, name resolution
+/// and files.
+pub(crate) fn kept() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    usize::try_from(limit.map_or(RESERVE_MAX, reserve)).unwrap_or(usize::MAX)
+}
+
 /// The descriptor numbers that sockets of visitors and targets may have.
 pub(crate) fn room() -> Room {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return Room::default() };

@@ -32,9 +32,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 /// full.
 const MAILBOX: usize = 1024;
 
-/// Threads of a worker for name resolution, which is the only blocking call there. This number of
-/// slow names may be pending before they delay others.
-const BLOCKING_THREADS: usize = 32;
+/// Threads of a worker for files of enrolled clients, which are the only blocking calls there. Names
+/// are looked up by the threads of `net::resolve`.
+const BLOCKING_THREADS: usize = 4;
 
 /// How often a worker frees the read buffers that it does not use.
 const TIDY: Duration = Duration::from_secs(5);
@@ -234,7 +234,7 @@ pub(crate) fn automatic() -> NonZeroUsize {
 fn runtime() -> io::Result<LocalRuntime> {
     Builder::new_current_thread()
         .enable_all()
-        .thread_name("tunnel-dns")
+        .thread_name("tunnel-files")
         .max_blocking_threads(BLOCKING_THREADS)
         .build_local(LocalOptions::default())
 }

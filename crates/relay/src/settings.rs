@@ -3,6 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use net::resolve::Lookups;
+
 use crate::{Room, Stats};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
@@ -40,4 +42,6 @@ pub struct Settings {
     pub stats: Rc<Stats>,
     /// The descriptors that sockets to targets may use.
     pub room: Room,
+    /// How the names of targets are looked up.
+    pub lookups: Lookups,
 }

@@ -27,7 +27,11 @@ pub fn connect_stream(
 ) -> Rc<dyn Outlet> {
     let pipe = Pipe::new(Rc::clone(settings));
     let (deadline, room) = (settings.timeouts.dial, settings.room);
-    let dial = Box::pin(async move { dial::dial(&target, allow.as_ref(), deadline, room).await });
+    let lookups = settings.lookups.clone();
+    let dial =
+        Box::pin(
+            async move { dial::dial(&target, allow.as_ref(), deadline, room, &lookups).await },
+        );
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });
     outlet

@@ -5,7 +5,8 @@
 //! targets.
 //!
 //! The default features add the rest. `certs` makes valid and flawed certificates. `conformance` is
-//! the suite that every transport passes unchanged. `origins` are real, small TCP servers. `stage`
+//! the suite that every transport passes unchanged. `origins` are real, small TCP servers. `peer` is a
+//! hostile client. `stage`
 //! starts real daemons and the software around them. `wire` is a network path between two daemons
 //! that breaks on demand.
 
@@ -18,6 +19,8 @@ pub mod netem;
 #[cfg(feature = "full")]
 pub mod origins;
 pub mod pair;
+#[cfg(feature = "full")]
+pub mod peer;
 #[cfg(feature = "stage")]
 pub mod stage;
 #[cfg(feature = "stage")]

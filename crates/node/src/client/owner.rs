@@ -65,7 +65,7 @@ impl Services {
                 half_close: service.timeouts.half_close.duration(),
             };
             let stats = worker.state.service_stats(&service.name);
-            let settings = Rc::new(Settings { timeouts, stats, room });
+            let settings = Rc::new(Settings { timeouts, stats, room, ..Settings::default() });
             let local = Local { target: target(&service.target), settings };
             (service.name.clone(), Rc::new(local))
         };

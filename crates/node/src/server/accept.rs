@@ -25,7 +25,7 @@ use super::brake::{Kind, Outcome};
 use super::owner;
 use super::registry::Registry;
 use crate::descriptors;
-use crate::session::Worker;
+use crate::session::{Session, Worker};
 
 /// The deadline of a handshake, without the greeting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -295,7 +295,7 @@ fn arrive(
     let known = worker.state.link(&session, serial);
     let link = match known {
         Some(link) => link,
-        None if greeted.grant.attach.is_none() => begin(worker, registry, serial),
+        None if greeted.grant.attach.is_none() => begin(worker, registry, serial, &session),
         None => return,
     };
     let resumed = greeted.grant.attach.is_some();
@@ -308,18 +308,22 @@ fn arrive(
     }
 }
 
-fn begin(worker: &Rc<Worker>, registry: &Arc<Registry>, serial: u64) -> Link {
+fn begin(
+    worker: &Rc<Worker>,
+    registry: &Arc<Registry>,
+    serial: u64,
+    session: &Arc<Session>,
+) -> Link {
     let settings = link::Settings {
         side: proto::Side::Server,
         config: registry.shared().link.get(),
         budget: Rc::<link::Lease>::clone(&worker.state.budget),
         serial,
     };
-    let owner = owner::ServerOwner::new(Rc::clone(worker), Arc::clone(registry), serial);
+    let (worker_of, registry_of) = (Rc::clone(worker), Arc::clone(registry));
+    let owner = owner::ServerOwner::new(worker_of, registry_of, serial, &session.name);
     let link = Link::new(settings, owner);
-    if let Some(session) = registry.session_of(serial) {
-        worker.state.add_link(&session, &link);
-    }
+    worker.state.add_link(session, &link);
     link
 }
 

@@ -35,6 +35,7 @@ use arc_swap::ArcSwap;
 use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
+use net::resolve::{Bounds, Resolver};
 use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
@@ -89,6 +90,8 @@ pub(crate) struct ServerShared {
     /// The settings of new links.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
+    /// Looks up the names to which clients forward.
+    pub(crate) names: Resolver,
 }
 
 /// The settings that a new link gets. A reload changes the settings of later links.
@@ -146,6 +149,7 @@ impl Server {
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
+            names: Resolver::new(Bounds::of_clients(descriptors::kept())),
         });
         // Ports are bound first, so that a port that is taken is reported before anything runs.
         let groups = config.listen.iter();

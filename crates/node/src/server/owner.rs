@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
+use net::resolve::Lookups;
 use proto::control::{ControlMessage, Register};
 use proto::{Measure, Open, ResetCode, Target};
 use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_stream};
@@ -35,12 +36,23 @@ impl fmt::Debug for ServerOwner {
 }
 
 impl ServerOwner {
-    pub(super) fn new(worker: Rc<Worker>, registry: Arc<Registry>, serial: u64) -> Rc<Self> {
+    /// The owner of a link of the client `name`.
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        registry: Arc<Registry>,
+        serial: u64,
+        name: &str,
+    ) -> Rc<Self> {
+        let lookups = Lookups::on(&registry.shared().names, name);
         Rc::new(Self {
             worker,
             registry,
             serial,
-            settings: Rc::new(Settings { room: descriptors::room(), ..Settings::default() }),
+            settings: Rc::new(Settings {
+                room: descriptors::room(),
+                lookups,
+                ..Settings::default()
+            }),
             denied: Rc::new(RepeatLimit::new()),
         })
     }
@@ -68,6 +80,9 @@ impl ServerOwner {
         let denied = Rc::clone(&self.denied);
         let allow = Allow::new(move |destination| {
             let (permitted, right) = match (&asked, destination) {
+                (_, Destination::Name(host, port)) => {
+                    (rights.may_permit(host, port), format!("{host}:{port}"))
+                }
                 (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _)) => {
                     (rights.permits(host, ip, *port), format!("{host}:{port} ({ip})"))
                 }

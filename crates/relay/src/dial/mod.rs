@@ -2,7 +2,6 @@
 //! within one deadline.
 
 mod address;
-mod resolve;
 mod unix;
 
 use std::fmt;
@@ -13,6 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use net::race::{ADDRESS_STAGGER, interleave, race};
+use net::resolve::Lookups;
 use net::socket::dialling;
 use proto::{ResetCode, UnixAddr};
 use rustix::io::Errno;
@@ -27,17 +27,21 @@ pub use address::{TargetAddr, TargetError};
 /// sockets.
 const ADDRESSES: usize = 8;
 
-/// The address to which a dial connects after resolution.
+/// What a dial asks a rule about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<'a> {
+    /// A host name and a port, before the name is looked up. A rule that denies the name costs no
+    /// lookup and tells the name server nothing. A rule that permits it is asked about each address
+    /// of the name as well.
+    Name(&'a str, u16),
     /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
     /// A Unix socket, as the target address writes it.
     Unix(&'a UnixAddr),
 }
 
-/// A rule that permits or denies destinations. A dial asks it about each resolved address, because
-/// a permitted name can resolve to a forbidden address.
+/// A rule that permits or denies destinations. A dial asks the rule about a name, and then about
+/// each address of the name, because a permitted name can resolve to a forbidden address.
 #[derive(Clone)]
 pub struct Allow(Rc<dyn Fn(Destination<'_>) -> bool>);
 
@@ -83,6 +87,9 @@ pub enum DialError {
     /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
+    /// Too many names wait for the resolver.
+    #[error("{0}: too many names wait for the resolver already")]
+    Names(TargetAddr),
     /// The deadline passed.
     #[error("{0} did not answer in time")]
     Timeout(TargetAddr),
@@ -95,7 +102,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Exhausted(_) => ResetCode::Limit,
+            Self::Exhausted(_) | Self::Names(_) => ResetCode::Limit,
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }
@@ -123,26 +130,35 @@ impl Dialled {
     }
 }
 
-/// Connects to `target` within `deadline`, which includes name resolution. The new socket must lie
-/// inside `room`. A slow answer of the resolver delays only dials of the same name. The caller must
-/// be on a local runtime, because the resolver's task is a local task.
+/// Connects to `target` within `deadline`, which includes name resolution by `lookups`. The new
+/// socket must lie inside `room`.
 pub async fn dial(
     target: &TargetAddr,
     allow: Option<&Allow>,
     deadline: Duration,
     room: Room,
+    lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
     let permits = |destination: Destination<'_>| allow.is_none_or(|a| a.permits(destination));
     let attempt = async {
         let outcome = match target {
             TargetAddr::Tcp { host, port } => {
-                let mut addresses = resolve::resolve(host, *port).await?;
-                addresses.retain(|address| {
-                    permits(Destination::Tcp(address.ip().to_canonical(), address.port()))
-                });
-                if addresses.is_empty() {
+                let is_name = host.parse::<IpAddr>().is_err();
+                if is_name && !permits(Destination::Name(host, *port)) {
                     return Err(DialError::Denied(target.clone()));
                 }
+                let mut found = lookups.resolve(host).await.map_err(|source| {
+                    if source.kind() == io::ErrorKind::QuotaExceeded {
+                        DialError::Names(target.clone())
+                    } else {
+                        DialError::Resolve { host: host.clone(), source }
+                    }
+                })?;
+                found.retain(|ip| permits(Destination::Tcp(ip.to_canonical(), *port)));
+                if found.is_empty() {
+                    return Err(DialError::Denied(target.clone()));
+                }
+                let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
                 let addresses = interleave(addresses, ADDRESSES);
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
@@ -194,7 +210,7 @@ fn code_of(error: &io::Error) -> ResetCode {
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
-    use tokio::task::LocalSet;
+    use net::resolve::{Bounds, Resolver};
 
     use super::*;
 
@@ -211,7 +227,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_port_is_refused() {
-        let error = dial(&local(free_port()), None, 5 * SECOND, Room::default()).await.unwrap_err();
+        let error =
+            dial(&local(free_port()), None, 5 * SECOND, Room::default(), &Lookups::default())
+                .await
+                .unwrap_err();
         assert_eq!(error.code(), ResetCode::Refused);
     }
 
@@ -221,7 +240,9 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
         let end = async |keep: bool| {
-            let dialled = dial(&target, None, 5 * SECOND, Room::default()).await.unwrap();
+            let dialled = dial(&target, None, 5 * SECOND, Room::default(), &Lookups::default())
+                .await
+                .unwrap();
             let (mut accepted, _) = listener.accept().unwrap();
             if keep {
                 drop(dialled.keep())
@@ -238,16 +259,28 @@ mod tests {
     async fn a_permission_is_asked_after_resolution_and_in_ipv4_form() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let deny = Allow::new(|to| matches!(to, Destination::Tcp(ip, _) if !ip.is_loopback()));
+        let by_name = |to: &Destination<'_>| matches!(to, Destination::Name(..));
+        let deny = Allow::new(move |to| {
+            by_name(&to) || matches!(to, Destination::Tcp(ip, _) if !ip.is_loopback())
+        });
+        let lookups = Lookups::default();
         for host in ["127.0.0.1", "localhost", "::ffff:127.0.0.1"] {
             let target = TargetAddr::Tcp { host: host.into(), port };
-            let dialling = dial(&target, Some(&deny), 5 * SECOND, Room::default());
-            // The lookup of a name runs in a local task, so the test needs a local runtime.
-            let error = LocalSet::new().run_until(dialling).await.unwrap_err();
-            assert_eq!(error.code(), ResetCode::Denied, "{host}");
+            let dialling = dial(&target, Some(&deny), 5 * SECOND, Room::default(), &lookups);
+            assert_eq!(dialling.await.unwrap_err().code(), ResetCode::Denied, "{host}");
         }
         let allow = Allow::new(move |to| matches!(to, Destination::Tcp(_, p) if p == port));
-        dial(&local(port), Some(&allow), 5 * SECOND, Room::default()).await.unwrap();
+        dial(&local(port), Some(&allow), 5 * SECOND, Room::default(), &lookups).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_denied_name_is_not_looked_up() {
+        let resolver = Resolver::with(Bounds::OWN, |host| panic!("{host} was looked up"));
+        let lookups = Lookups::on(&resolver, "home");
+        let deny = Allow::new(|to| !matches!(to, Destination::Name("leak.example", 53)));
+        let target = TargetAddr::Tcp { host: "leak.example".into(), port: 53 };
+        let error = dial(&target, Some(&deny), 5 * SECOND, Room::default(), &lookups).await;
+        assert_eq!(error.unwrap_err().code(), ResetCode::Denied);
     }
 
     #[tokio::test(start_paused = true)]
@@ -269,7 +302,9 @@ mod tests {
             })
             .collect();
         let error =
-            dial(&local(address.port()), None, 10 * SECOND, Room::default()).await.unwrap_err();
+            dial(&local(address.port()), None, 10 * SECOND, Room::default(), &Lookups::default())
+                .await
+                .unwrap_err();
         assert_eq!(error.code(), ResetCode::Timeout);
         drop(fillers);
     }
@@ -278,7 +313,9 @@ mod tests {
     async fn a_target_takes_no_descriptor_that_is_kept_for_others() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let target = local(listener.local_addr().unwrap().port());
-        let error = dial(&target, None, 5 * SECOND, Room::below(3, 3)).await.unwrap_err();
+        let error = dial(&target, None, 5 * SECOND, Room::below(3, 3), &Lookups::default())
+            .await
+            .unwrap_err();
         assert_eq!(error.code(), ResetCode::Limit);
         assert!(error.to_string().contains("LimitNOFILE"), "{error}");
         listener.set_nonblocking(true).unwrap();

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use net::resolve::Lookups;
 use proto::{ResetCode, UnixAddr};
 use relay::{ListeningUnix, Room, TargetAddr, Timeouts, dial, listen_unix};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -196,8 +197,14 @@ fn a_full_queue_is_waited_for_until_the_deadline() {
     run_paused(async {
         let place = Place::new();
         let _full = full(&place);
-        let error =
-            dial::dial(&place.target("back"), None, Duration::from_secs(10), Room::default()).await;
+        let error = dial::dial(
+            &place.target("back"),
+            None,
+            Duration::from_secs(10),
+            Room::default(),
+            &Lookups::default(),
+        )
+        .await;
         assert_eq!(error.unwrap_err().code(), ResetCode::Timeout);
     });
     run(async {

@@ -12,7 +12,7 @@ use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::harness::{LONG, Origin, SOON, Scheme, Setup, connect, run, tunnel, wait};
-use crate::peer::{Peer, frame};
+use crate::peer::{frame, log_in, open, open_frame};
 
 const MIB: u64 = 1 << 20;
 
@@ -75,15 +75,8 @@ impl Watch {
     }
 }
 
-/// The body of OPEN: all credit there is, normal class, then the target and no visitor.
-fn open(kind: u8, target: &str) -> Vec<u8> {
-    let length = u16::try_from(target.len()).unwrap().to_be_bytes();
-    let head = [0, 0, 0, 0, 0, 0x40, 0, 0, 1, kind];
-    [&head[..], &length, target.as_bytes(), &[0]].concat()
-}
-
 fn opens(body: &[u8], from: u32, count: u32) -> Bytes {
-    (from..from + count).flat_map(|n| frame(Kind::Open, 2 * n + 1, body)).collect()
+    (from..from + count).flat_map(|n| open_frame(n, body)).collect()
 }
 
 #[test]
@@ -95,7 +88,7 @@ fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
             // Services are the server's to ask for: each is refused, and nothing is kept of it,
             // though this peer acknowledges nothing. Those who read go on.
             let body = open(0, "x");
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut peer = log_in(&running, "flood", &token).await;
             for n in 0..20 {
                 peer.write(opens(&body, n * 10_000, 10_000), true).await.unwrap();
                 peer.expect(u64::from(n) * 20_000).await;
@@ -104,7 +97,7 @@ fn a_flood_of_streams_is_refused_and_cut_off_when_no_answer_is_read() {
             peer.expect(400_000).await;
             assert_eq!(peer.goaway, None, "a burst is no flood");
             // And those who do not read are cut off; a code would not reach them.
-            let mut deaf = Peer::log_in(&running, "flood", &token).await;
+            let mut deaf = log_in(&running, "flood", &token).await;
             let mut n = 0;
             while deaf.write(opens(&body, n * 10_000, 10_000), false).await.is_ok() {
                 n += 1;
@@ -127,7 +120,7 @@ fn lanes_that_belong_to_no_stream_are_few_and_small() {
     really(async {
         // The newest takes the place of the one before.
         for _ in 0..3 {
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut peer = log_in(&running, "flood", &token).await;
             let (mut lanes, mut stream) = (Vec::new(), 1_000_001);
             // Longer than a server needs to allow more.
             for _ in 0..50 {
@@ -158,7 +151,7 @@ fn a_flood_of_pings_is_answered_as_they_can_be_read() {
         let mut watch = Watch::begin(&running);
         let pings: Bytes = frame(Kind::Ping, 0, &[7; 8]).repeat(100_000).into();
         really(async {
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut peer = log_in(&running, "flood", &token).await;
             for n in 1..=20 {
                 peer.write(pings.clone(), false).await.unwrap();
                 watch.look(&running, &format!("{scheme:?}: {n}00,000 pings"));
@@ -181,7 +174,7 @@ fn streams_opened_and_reset_without_end_cost_neither_memory_nor_descriptors() {
         let body = open(1, &format!("tcp://127.0.0.1:{}", origin.port()));
         let before = running.server.descriptors();
         really(async {
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut peer = log_in(&running, "flood", &token).await;
             for n in 0..20u32 {
                 let burst: Vec<u8> = (n * 1000..(n + 1) * 1000)
                     .flat_map(|n| {
@@ -219,7 +212,7 @@ fn frames_of_one_byte_cost_what_their_bytes_cost() {
         let mut watch = Watch::begin(&running);
         let body = open(1, &format!("tcp://127.0.0.1:{}", deaf.port()));
         really(async {
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
+            let mut peer = log_in(&running, "flood", &token).await;
             peer.write(opens(&body, 0, 20), true).await.unwrap();
             // The window that every stream has: 16 KiB, a byte a frame.
             for at in 0..(16u32 << 10) {
@@ -244,8 +237,7 @@ fn registrations_without_end_fill_no_log() {
         let (running, token, _echo) = stage(scheme, 1);
         let mut watch = Watch::begin(&running);
         really(async {
-            let mut peer = Peer::log_in(&running, "flood", &token).await;
-            let mut offset = 0u32;
+            let mut peer = log_in(&running, "flood", &token).await;
             for generation in 1..=30 {
                 let services = (0..200).map(|n| ServiceSpec {
                     name: Name::new(&format!("s{generation}-{n}")).unwrap(),
@@ -255,10 +247,7 @@ fn registrations_without_end_fill_no_log() {
                     resume: true,
                 });
                 let register = Register { generation, services: services.collect() };
-                let message = ControlMessage::Register(register).encode().unwrap();
-                let body = [&offset.to_be_bytes()[..], &message].concat();
-                offset += u32::try_from(message.len()).unwrap();
-                peer.write(frame(Kind::Control, 0, &body).into(), true).await.unwrap();
+                peer.tell(&ControlMessage::Register(register)).await;
             }
             // An answer to the last one, at least.
             let start = Instant::now();

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use proto::Priority;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
-use proto::{Kind, Priority};
 use testkit::stage::Running;
 
 use crate::floods::really;
 use crate::harness::{Origin, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait};
-use crate::peer::{Peer, frame};
+use crate::peer::log_in;
 use crate::reload::{echo, outcome};
 
 /// `tunnel generate hash` of what comes in.
@@ -228,10 +228,9 @@ fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none()
     };
     let services = asked.map(service).to_vec();
     let register = ControlMessage::Register(Register { generation: 1, services });
-    let body = [&[0; 4][..], &register.encode().unwrap()].concat();
     really(async {
-        let mut peer = Peer::log_in(&running, "web", &token).await;
-        peer.write(frame(Kind::Control, 0, &body).into(), false).await.unwrap();
+        let mut peer = log_in(&running, "web", &token).await;
+        peer.tell(&register).await;
         peer.expect(1).await;
     });
     for (name, why) in [
