@@ -37,7 +37,7 @@ pub fn fuzz(data: &[u8]) {
         assert!(config.summary().iter().all(|line| !line.is_empty()));
     }
     let bind = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    if let Some(grant) = check(&text, load_grant(text_file, bind, &sources)) {
+    if let Some(grant) = check(&text, load_grant(text_file, bind, crate::CLIENT_PORTS, &sources)) {
         assert!((1..=2).contains(&grant.tokens.len()) && !grant.name.is_empty());
     }
     if let Some(config) = check(&text, load_client(file, &ClientFlags::default(), &sources)) {

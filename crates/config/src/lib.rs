@@ -36,7 +36,10 @@ pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
-pub use load::{Loaded, Role, Text, is_yaml, load_client, load_grant, load_server, locate, scalar};
+pub use load::{
+    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, is_yaml, load_client, load_grant, load_server,
+    locate, scalar,
+};
 pub use model::{
     Admin, Change, Changed, ClientConfig, ClientGrant, Common, Congestion, Field, Forward,
     HttpAuth, KeyPair, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Quic, Rights,

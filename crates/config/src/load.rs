@@ -120,17 +120,27 @@ pub fn load_client(
     load(file, flags.tree(), sources, client)
 }
 
+/// The most ports that a client of the server's files may publish without `limits.ports`. Each port
+/// takes a descriptor on each worker.
+pub const CLIENT_PORTS: u32 = 1024;
+
+/// As [`CLIENT_PORTS`], for clients that the files do not name: those of `auth.http` and
+/// `allow_any_client`.
+pub const GUEST_PORTS: u32 = 64;
+
 /// Loads one client from a file of its own, with the same keys as an entry of `clients`. Its ports
-/// without an address get the address `public_bind`.
+/// without an address get the address `public_bind`. `ports` is the most that it may publish
+/// without `limits.ports`.
 ///
 /// # Errors
 /// All problems, in the order of the file.
 pub fn load_grant(
     file: Text<'_>,
     public_bind: IpAddr,
+    ports: u32,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientGrant>, Vec<Problem>> {
-    load(Some(file), Vec::new(), sources, |cx, root| grant(cx, root, public_bind))
+    load(Some(file), Vec::new(), sources, |cx, root| grant(cx, root, public_bind, ports))
 }
 
 fn load<T>(

@@ -78,6 +78,12 @@ impl PortRights {
             })
     }
 
+    /// The number of ports in all rights.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.rights.iter().map(|right| u32::from(right.last - right.first) + 1).sum()
+    }
+
     /// First and last port of each right that covers `bind`.
     pub fn ranges(&self, bind: IpAddr) -> impl Iterator<Item = (u16, u16)> + '_ {
         let bind = bind.to_canonical();

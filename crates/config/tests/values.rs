@@ -224,7 +224,10 @@ fn any_client_has_the_rights_that_are_given_and_none_without() {
     let some = "allow_any_client: { allow: { tcp: 1-9 }, limits: { ports: 2 } }";
     let said = "any other client: may publish 1-9; may reach nothing";
     assert_eq!(shown(some).as_deref(), Some(said));
-    assert_eq!(read(some).any_client.unwrap().ports.map(|n| n.get()), Some(2));
+    assert_eq!(read(some).any_client.unwrap().ports, 2);
+    let most = |text: &str| read(text).any_client.unwrap().ports;
+    assert_eq!(most("allow_any_client: { allow: { tcp: 1-9999 } }"), config::GUEST_PORTS);
+    assert_eq!(most("allow_any_client: { limits: { ports: unlimited } }"), u32::MAX);
 }
 
 #[test]

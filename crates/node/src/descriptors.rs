@@ -46,6 +46,13 @@ pub(crate) fn room() -> Room {
     Room::below(number(ceiling(limit)), number(wall(limit)))
 }
 
+/// The number of descriptors that the listeners of published ports may use: half of the part that
+/// visitors and targets have, because a port is of no use without visitors.
+pub(crate) fn of_listeners() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(ceiling(limit) / 2).unwrap_or(usize::MAX))
+}
+
 /// The descriptor numbers that connections may have before they have logged in. They may use half
 /// of the reserve.
 pub(crate) fn room_of_strangers() -> Room {

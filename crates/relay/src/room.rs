@@ -47,6 +47,12 @@ impl Room {
         Self { ceiling: number(ceiling), wall: number(wall.max(ceiling)) }
     }
 
+    /// Whether the number of this socket is below the ceiling.
+    #[must_use]
+    pub fn holds(self, socket: &impl AsFd) -> bool {
+        self.place(socket) == Place::Inside
+    }
+
     pub(crate) fn place(self, socket: &impl AsFd) -> Place {
         match socket.as_fd().as_raw_fd() {
             number if number < self.ceiling => Place::Inside,

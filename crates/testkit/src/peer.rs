@@ -58,6 +58,8 @@ pub struct Peer {
     pub goaway: Option<u16>,
     /// The number of frames that arrived, GOAWAY included.
     pub frames: u64,
+    /// The kinds of frames that arrived.
+    kinds: Vec<Kind>,
     /// The streams that the server reset, with the codes.
     pub resets: Vec<(u32, u16)>,
 }
@@ -85,6 +87,7 @@ impl Peer {
             goaway: None,
             frames: 0,
             resets: Vec::new(),
+            kinds: Vec::new(),
         };
         loop {
             while let Some(output) = greeting.poll_output() {
@@ -149,6 +152,15 @@ impl Peer {
         .await
     }
 
+    /// Reads until a frame of this kind has arrived since the log-in.
+    pub async fn expect_kind(&mut self, kind: Kind) {
+        self.count();
+        while !self.kinds.contains(&kind) {
+            assert!(self.read().await.unwrap() > 0, "{:?} came", self.kinds);
+            self.count();
+        }
+    }
+
     /// Reads until the server has reset this number of streams.
     pub async fn expect_resets(&mut self, streams: usize) {
         self.count();
@@ -176,6 +188,9 @@ impl Peer {
             }
             if head.kind == Some(Kind::Reset) {
                 self.resets.push((head.stream.raw(), u16::from_be_bytes([body[0], body[1]])));
+            }
+            if let Some(kind) = head.kind.filter(|kind| !self.kinds.contains(kind)) {
+                self.kinds.push(kind);
             }
             self.frames += 1;
             self.input.advance(HEAD + head.length);

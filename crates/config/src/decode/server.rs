@@ -11,7 +11,10 @@ use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, auth, common, values};
 use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, ForwardRights, Host, HostRights, Over, PortRights, Scheme};
+use crate::{
+    BadValue, CLIENT_PORTS, Endpoint, ForwardRights, GUEST_PORTS, Host, HostRights, Over,
+    PortRights, Scheme,
+};
 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
@@ -29,7 +32,9 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
     let clients = items
         .into_iter()
-        .filter_map(|item| client(cx, item, public_bind, by_certificate, &mut names))
+        .filter_map(|item| {
+            client(cx, item, (public_bind, CLIENT_PORTS), by_certificate, &mut names)
+        })
         .collect();
     let auth = auth::auth(&s);
     let any_client = any_client(&s, public_bind, &listen);
@@ -106,14 +111,14 @@ pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
 }
 
 /// Decodes a client in its own file.
-pub(crate) fn grant(cx: &Cx<'_>, root: Item, bind: IpAddr) -> Option<ClientGrant> {
-    client(cx, root, bind, false, &mut BTreeSet::new())
+pub(crate) fn grant(cx: &Cx<'_>, root: Item, bind: IpAddr, ports: u32) -> Option<ClientGrant> {
+    client(cx, root, (bind, ports), false, &mut BTreeSet::new())
 }
 
 fn client(
     cx: &Cx<'_>,
     item: Item,
-    bind: IpAddr,
+    (bind, ports): (IpAddr, u32),
     by_certificate: bool,
     names: &mut BTreeSet<String>,
 ) -> Option<ClientGrant> {
@@ -132,7 +137,7 @@ fn client(
     }
     let without = (!by_certificate).then_some(common::TOKEN_WANTED);
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
-    let rights = rights(&s, [&ALLOW, &LIMITS], bind);
+    let rights = rights(&s, [&ALLOW, &LIMITS], bind, ports);
     let name = name?;
     Some(ClientGrant { name, tokens, rights })
 }
@@ -143,7 +148,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
     let rights = match &item.node.kind {
         Kind::Map(_) => {
             let s = Section::open(s.cx, item.clone(), &ANY_CLIENT)?;
-            rights(&s, [&ANY_ALLOW, &ANY_LIMITS], bind)
+            rights(&s, [&ANY_ALLOW, &ANY_LIMITS], bind, GUEST_PORTS)
         }
         Kind::Scalar { .. } | Kind::List(_) => {
             let may = s.cx.value(&item, values::switch)?;
@@ -158,7 +163,9 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
     Some(rights)
 }
 
-fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr) -> Rights {
+/// Decodes rights and limits. Without `limits.ports` a client may have as many ports as `allow.tcp`
+/// lists, and at most `most`.
+fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32) -> Rights {
     let allow = s.section("allow", allow);
     let limits = s.section("limits", limits);
     let limit = |key, what| {
@@ -169,14 +176,25 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr) -> Rights
     };
     let (streams, new_per_second) =
         (limit("streams", "streams"), limit("new_per_second", "streams"));
-    let (ports, hosts) = (limit("ports", "ports"), limit("hosts", "hosts"));
+    let hosts = limit("hosts", "hosts");
+    let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
     let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
     let (http, tls) = (names("http"), names("tls"));
     let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
     let tcp = PortRights { default_bind: Some(bind), rights };
+    let ports = ports.unwrap_or_else(|| tcp.count().min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
     let speedtest = allow.and_then(|a| a.value("speedtest", values::switch)).unwrap_or(true);
     Rights { tcp, http, tls, forward, speedtest, streams, new_per_second, ports, hosts }
+}
+
+fn port_limit(text: &str) -> Result<u32, BadValue> {
+    if text == "unlimited" {
+        return Ok(u32::MAX);
+    }
+    let bad = |_| BadValue::new(format!("`{text}` is not a number of ports"));
+    let limit = text.parse::<NonZeroU32>();
+    limit.map(NonZeroU32::get).map_err(|why| bad(why).hint("1 or more, or `unlimited`"))
 }
 
 fn entries<T: std::str::FromStr<Err = BadValue>>(s: &Section<'_>, key: &str) -> Vec<T> {

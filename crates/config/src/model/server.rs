@@ -90,8 +90,9 @@ pub struct Rights {
     pub streams: Option<NonZeroU32>,
     /// Most new streams per second; `None` is no limit.
     pub new_per_second: Option<NonZeroU32>,
-    /// Most published ports; `None`: only `tcp` limits them.
-    pub ports: Option<NonZeroU32>,
+    /// Most published ports. The default is the number of ports in `tcp`, within the bound of the
+    /// kind of client; [`u32::MAX`] is unlimited.
+    pub ports: u32,
     /// Most published hosts; `None`: only `http` and `tls` limit them.
     pub hosts: Option<NonZeroU32>,
 }
@@ -175,7 +176,7 @@ impl Rights {
             speedtest: true,
             streams: None,
             new_per_second: None,
-            ports: None,
+            ports: 0,
             hosts: None,
         }
     }

@@ -248,7 +248,7 @@ impl Daemon for Server {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
-            self.registry.add_failures(&mut sessions).await;
+            self.registry.add_failures(&mut sessions);
             Status {
                 role: "server".to_owned(),
                 uptime_seconds: self.started.elapsed().as_secs(),

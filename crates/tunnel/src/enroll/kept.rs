@@ -172,6 +172,6 @@ fn load(
     let folder = path.parent().unwrap_or(path);
     let name = path.display().to_string();
     input::with_sources(folder, |sources| {
-        config::load_grant(Text { name: &name, text }, public_bind, sources)
+        config::load_grant(Text { name: &name, text }, public_bind, config::CLIENT_PORTS, sources)
     })
 }

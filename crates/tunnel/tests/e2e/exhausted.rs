@@ -6,19 +6,24 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::greeting::Name;
+use proto::{Kind, Priority};
 use testkit::stage::Daemon;
 
+use crate::floods::really;
 use crate::harness::{
     LONG, Origin, Over, SOON, Scheme, Setup, connect, run, try_connect, tunnel, wait,
 };
+use crate::peer::log_in;
 
 /// Descriptors of the daemon that runs out of them. Of so many, 32 are kept from visitors, and the
 /// threads of two workers, listeners and log take about 25.
 const LIMIT: u64 = 128;
 
-/// The words that start a daemon with so few.
-fn limited() -> Vec<OsString> {
-    let script = format!("ulimit -n {LIMIT} && exec \"$@\"");
+/// The words that start a daemon with this limit of open files.
+fn limited(limit: u64) -> Vec<OsString> {
+    let script = format!("ulimit -n {limit} && exec \"$@\"");
     ["sh".into(), "-c".into(), script.into(), "sh".into()].to_vec()
 }
 
@@ -83,7 +88,7 @@ fn visitors_who_take_all_descriptors_leave_some_to_links_and_commands() {
     for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
-        setup.server_starter = limited();
+        setup.server_starter = limited(LIMIT);
         let token = run(&mut tunnel(&["generate", "token"])).stdout;
         let token = String::from_utf8(token).unwrap();
         setup.server_lines = format!("  - {{ name: other, token: \"{}\" }}\n", token.trim());
@@ -145,7 +150,7 @@ fn a_client_without_descriptors_for_targets_refuses_visitors_and_keeps_its_links
     for &scheme in Scheme::ALL {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).wired().service("echo", origin.port());
-        setup.client_starter = limited();
+        setup.client_starter = limited(LIMIT);
         let mut running = setup.start();
         let port = running.public("echo");
         running.wait_echo(port);
@@ -192,7 +197,7 @@ fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
     for scheme in Scheme::over(Over::Tcp) {
         let origin = Origin::echo();
         let mut setup = Setup::new(scheme).service("echo", origin.port());
-        setup.server_starter = limited();
+        setup.server_starter = limited(LIMIT);
         let mut running = setup.start_server();
         let door = running.server_port();
         let strangers: Vec<_> = (0..400).map(|_| connect(door)).collect();
@@ -213,5 +218,45 @@ fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
         assert!(!log.contains("Too many open files"), "{log}");
         running.wait_echo(running.public("echo"));
         drop(strangers);
+    }
+}
+
+#[test]
+fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins() {
+    for &scheme in Scheme::ALL {
+        let echo = Origin::echo();
+        let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
+        let token = token.trim().to_owned();
+        let mut setup = Setup::new(scheme).service("echo", echo.port());
+        setup.server_starter = limited(256);
+        setup.server_lines =
+            format!("  - {{ name: greedy, token: \"{token}\", allow: {{ tcp: 40000-59999 }} }}\n");
+        let running = setup.start();
+        let service = |n| ServiceSpec {
+            name: Name::new(&format!("s{n}")).unwrap(),
+            public: vec!["tcp://:0".to_owned()],
+            priority: Priority::Normal,
+            shared: false,
+            resume: true,
+        };
+        let register = ControlMessage::Register(Register {
+            generation: 1,
+            services: (0..500).map(service).collect(),
+        });
+        really(async {
+            let mut peer = log_in(&running, "greedy", &token).await;
+            peer.tell(&register).await;
+            // The answer comes after all ports.
+            peer.expect_kind(Kind::Control).await;
+            running.server.wait_line(&["not published", "LimitNOFILE"], SOON);
+            // A command, a visitor, and another log-in.
+            running.status("server").unwrap();
+            running.wait_echo(running.public("echo"));
+            log_in(&running, "greedy", &token).await;
+        });
+        let published = running.server.log().matches("published at").count();
+        println!("{scheme:?}: {published} ports");
+        // Half of the 224 descriptors that visitors may have, and a descriptor per worker.
+        assert!((10..=1 + 112).contains(&published), "{published} ports");
     }
 }

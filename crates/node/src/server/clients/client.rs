@@ -30,8 +30,8 @@ pub(crate) struct Client {
     pub(crate) gate: Arc<Gate>,
     /// The limits of the gate: live streams, and new ones per second.
     pub(super) limits: (Option<u32>, Option<NonZeroU32>),
-    /// The number of ports that the client may publish; `None` is unlimited.
-    pub(crate) ports: Option<NonZeroU32>,
+    /// The number of ports that the client may publish; [`u32::MAX`] is unlimited.
+    pub(crate) ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
     pub(crate) hosts: Option<NonZeroU32>,
     /// Changes when a credential becomes invalid. A client that logged in under an older epoch has

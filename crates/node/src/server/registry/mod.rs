@@ -19,6 +19,7 @@ use super::ServerShared;
 use super::brake::Brake;
 use super::clients::{Changes, Client};
 use super::enrolments::Revoked;
+use crate::descriptors;
 use crate::session::{Handle, Session, Worker};
 
 mod publish;
@@ -45,9 +46,8 @@ pub(crate) struct Registry {
     sessions: Mutex<Sessions>,
     /// Limits the log lines about introductions.
     introduced: Mutex<RepeatLimit<()>>,
-    /// The entrances of services. The lock serializes binding, so that two clients cannot both get
-    /// a port.
-    published: tokio::sync::Mutex<Published>,
+    /// The entrances of services.
+    published: Published,
 }
 
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Registry {
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
             introduced: Mutex::default(),
-            published: tokio::sync::Mutex::default(),
+            published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4),
         }
     }
 
@@ -235,11 +235,10 @@ impl Registry {
             else {
                 continue;
             };
+            let turn = self.published.turn(name).await;
             let Some(client) = self.shared.clients.find(name) else { continue };
             let place = self.place_of(&session, &client);
-            let Some(registered) = self.published.lock().await.review(place).await else {
-                continue;
-            };
+            let Some(registered) = turn.review(place).await else { continue };
             self.tell(&session, &registered).await;
         }
     }
@@ -329,28 +328,28 @@ impl Registry {
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
-        self.published.lock().await.withdraw(&last, &self.handles).await;
+        self.published.withdraw(&last, &self.handles).await;
     }
 
     /// Publishes the services that a client registers. `None` when a later registration was applied
     /// already.
     pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
         let session = self.session_of(serial)?;
-        let mut published = self.published.lock().await;
-        // Looked up only now that the lock is held, because a reload may have changed the client
-        // meanwhile.
+        let turn = self.published.turn(&session.name).await;
+        // Looked up only now that it is the client's turn, because a reload may have changed the
+        // client meanwhile.
         let client = self.shared.clients.find(&session.name)?;
-        published.apply(self.place_of(&session, &client), register).await
+        turn.apply(self.place_of(&session, &client), register).await
     }
 
     /// Adds the services that could not be published to the sessions of a status.
-    pub(super) async fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
-        self.published.lock().await.add_failures(sessions);
+    pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        self.published.add_failures(sessions);
     }
 
     /// Closes all entrances.
     pub(super) async fn close_entrances(&self) {
-        self.published.lock().await.close_all(&self.handles).await;
+        self.published.close_all(&self.handles).await;
     }
 }
 

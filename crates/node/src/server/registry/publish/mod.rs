@@ -1,0 +1,196 @@
+//! Makes entrances of registered services: rights, binding, takeover, withdrawal.
+//!
+//! ```text
+//!   Published ── table      who has which resource, and the descriptors of all listeners
+//!             ── clients    by name: the entrances of one client, behind a lock of its own
+//!             ── answers    the last registration of each session, and its answer
+//! ```
+//!
+//! Ports are opened under the lock of their client only, so a client with many ports delays no
+//! other client. Two clients that want the same port meet at the table.
+
+mod address;
+mod of_client;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use logging::{AUDIT, RepeatLimit};
+use ops::status;
+use proto::control::{Register, Registered, ServiceResult};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::session::{Handle, Session};
+
+use super::super::clients::Client;
+use address::Outcome;
+use of_client::OfClient;
+use table::Table;
+
+/// All entrances of a server.
+#[derive(Debug)]
+pub(super) struct Published {
+    table: Arc<Table>,
+    clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
+    /// The last registration of each session, by its id.
+    answers: Mutex<HashMap<u64, (Register, Registered)>>,
+    /// Limits the log lines about refusals, by client and service, because a client can register
+    /// again and again.
+    told: Mutex<RepeatLimit<(String, String)>>,
+}
+
+/// The client whose registration is applied, and the workers that listen for it.
+#[derive(Clone, Copy)]
+pub(super) struct Registrant<'a> {
+    pub(super) session: &'a Arc<Session>,
+    pub(super) client: &'a Client,
+    pub(super) public_bind: IpAddr,
+    pub(super) handles: &'a [Handle],
+}
+
+/// The turn of one client to change its entrances.
+pub(super) struct Turn<'a> {
+    published: &'a Published,
+    mine: OwnedMutexGuard<OfClient>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Published {
+    /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
+    /// them may lie in the part of the descriptor table that is kept for others.
+    pub(super) fn new(descriptors: usize, kept: usize) -> Self {
+        let (clients, answers, told) = Default::default();
+        Self { table: Table::new(descriptors, kept), clients, answers, told }
+    }
+
+    /// Waits for the turn of the client of this name.
+    pub(super) async fn turn(&self, name: &str) -> Turn<'_> {
+        let mine = {
+            let mut clients = lock(&self.clients);
+            let make = || Arc::new(tokio::sync::Mutex::new(OfClient::new(&self.table, name)));
+            Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
+        };
+        Turn { published: self, mine: mine.lock_owned().await }
+    }
+
+    /// Closes the entrances of an ended session. Entrances that a newer session took over stay
+    /// open.
+    pub(super) async fn withdraw(&self, session: &Session, handles: &[Handle]) {
+        let mut turn = self.turn(&session.name).await;
+        lock(&self.answers).remove(&session.id);
+        turn.mine.close_of(session, handles).await;
+        let is_empty = turn.mine.is_empty();
+        drop(turn);
+        if is_empty {
+            let mut clients = lock(&self.clients);
+            // Nobody can get the lock of a client while the map is locked.
+            let is_unused = |one: &Arc<tokio::sync::Mutex<OfClient>>| {
+                Arc::strong_count(one) == 1 && one.try_lock().is_ok_and(|one| one.is_empty())
+            };
+            if clients.get(&session.name).is_some_and(is_unused) {
+                clients.remove(&session.name);
+            }
+        }
+    }
+
+    pub(super) async fn close_all(&self, handles: &[Handle]) {
+        let all: Vec<_> = lock(&self.clients).values().cloned().collect();
+        for one in all {
+            one.lock().await.close_all(handles).await;
+        }
+    }
+
+    /// Adds the services that could not be published to the sessions of a status.
+    pub(super) fn add_failures(&self, sessions: &mut BTreeMap<u64, status::Session>) {
+        for (id, (_, registered)) in lock(&self.answers).iter() {
+            let Some(session) = sessions.get_mut(id) else { continue };
+            for result in &registered.results {
+                let Err(error) = &result.outcome else { continue };
+                session.services.push(status::Service {
+                    name: result.name.as_str().to_owned(),
+                    state: error.to_string(),
+                    ..status::Service::default()
+                });
+            }
+        }
+    }
+
+    /// Logs the outcome of a service, if it is news.
+    fn tell(&self, owner: &str, service: &str, outcome: &Outcome<Vec<String>>) {
+        match outcome {
+            Ok(at) => {
+                tracing::info!(target: AUDIT, client = owner, service, "published at {}", at.join(", "));
+            }
+            Err(e) => {
+                let key = (owner.to_owned(), service.to_owned());
+                if lock(&self.told).pass(key, Instant::now()).is_some() {
+                    tracing::warn!(target: AUDIT, client = owner, service, "not published: {e}");
+                }
+            }
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Applies a registration: new entrances open, known entrances stay open and lead to this
+    /// session, other entrances of the client close. A registration of the last generation gets the
+    /// known answer again; an older one gets `None`.
+    pub(super) async fn apply(
+        mut self,
+        to: Registrant<'_>,
+        register: Register,
+    ) -> Option<Registered> {
+        if let Some((_, known)) = lock(&self.published.answers).get(&to.session.id) {
+            if known.generation == register.generation {
+                return Some(known.clone());
+            }
+            if known.generation > register.generation {
+                return None;
+            }
+        }
+        Some(self.set(to, register).await)
+    }
+
+    /// Applies the last registration of a client again, after its rights have changed. `None` when
+    /// the session has not registered.
+    pub(super) async fn review(mut self, to: Registrant<'_>) -> Option<Registered> {
+        let (register, _) = lock(&self.published.answers).get(&to.session.id)?.clone();
+        Some(self.set(to, register).await)
+    }
+
+    async fn set(&mut self, to: Registrant<'_>, register: Register) -> Registered {
+        let owner = &to.session.name;
+        let outcomes = self.mine.set(to, &register).await;
+        let results: Vec<_> = register
+            .services
+            .iter()
+            .zip(outcomes)
+            .map(|(spec, outcome)| ServiceResult { name: spec.name.clone(), outcome })
+            .collect();
+        {
+            // A client asks again for services that it could not have; an answer that is known
+            // already is no news.
+            let answers = lock(&self.published.answers);
+            let before = answers.get(&to.session.id).map(|(_, before)| before.results.as_slice());
+            let before: HashMap<_, _> =
+                before.unwrap_or_default().iter().map(|r| (r.name.as_str(), &r.outcome)).collect();
+            for ServiceResult { name, outcome } in &results {
+                if before.get(name.as_str()) != Some(&outcome) {
+                    self.published.tell(owner, name.as_str(), outcome);
+                }
+            }
+        }
+        let registered = Registered { generation: register.generation, results };
+        let answer = (register, registered.clone());
+        lock(&self.published.answers).insert(to.session.id, answer);
+        registered
+    }
+}

@@ -1,0 +1,350 @@
+//! The entrances of one client.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use logging::AUDIT;
+use proto::Target;
+use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
+use relay::{Gate, Timeouts};
+use rustix::io::Errno;
+
+use crate::descriptors;
+use crate::entrance::{self, Entrance};
+use crate::listeners::Listeners;
+use crate::route::{Aim, Route};
+use crate::session::{Handle, Session};
+
+use super::Registrant;
+use super::address::{Key, Outcome, Public, error, host, no_room, parse, refusal, told};
+use super::table::{Claim, Refused, Table};
+
+/// The entrances of one client.
+#[derive(Debug)]
+pub(super) struct OfClient {
+    name: Arc<str>,
+    table: Arc<Table>,
+    entrances: HashMap<Key, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    entrance: Arc<Entrance>,
+    /// Holds the resource for the client.
+    claim: Claim,
+    /// The gate of the client. The gate of the entrance lies within it.
+    gate: Arc<Gate>,
+    /// The server chose the port, because the client asked for port 0.
+    chosen: bool,
+    /// The latest registration includes this entrance.
+    wanted: bool,
+}
+
+/// The state of one registration.
+struct Registration {
+    /// The numbers of further ports and hosts that the client may have.
+    ports: u32,
+    hosts: u32,
+    /// The entrances on ports that the server chose before, by service.
+    chosen: HashMap<String, Vec<Key>>,
+    /// The ports from which the server may still choose, by address. Ports that turned out to be
+    /// taken are not tried again.
+    free: HashMap<IpAddr, Box<dyn Iterator<Item = u16> + Send>>,
+}
+
+impl OfClient {
+    pub(super) fn new(table: &Arc<Table>, name: &str) -> Self {
+        Self { name: name.into(), table: Arc::clone(table), entrances: HashMap::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entrances.is_empty()
+    }
+
+    /// Applies a registration. Returns the public addresses of each service, or why the service is
+    /// not published.
+    pub(super) async fn set(
+        &mut self,
+        to: Registrant<'_>,
+        register: &Register,
+    ) -> Vec<Outcome<Vec<String>>> {
+        // Ports that are no longer wanted close first, because another address may want the same
+        // port.
+        let texts = register.services.iter().flat_map(|spec| &spec.public);
+        let asked: HashSet<_> =
+            texts.filter_map(|text| parse(text, to.public_bind).ok()).map(Public::key).collect();
+        let mut chosen: HashMap<String, Vec<Key>> = HashMap::new();
+        for (key, entry) in &mut self.entrances {
+            entry.wanted = entry.chosen || asked.contains(key);
+            if entry.chosen {
+                chosen.entry(entry.entrance.name()).or_default().push(*key);
+            }
+        }
+        self.close_unwanted(to.handles).await;
+        self.entrances.values_mut().for_each(|entry| entry.wanted = false);
+        let mut state = Registration {
+            ports: to.client.ports,
+            hosts: to.client.hosts.map_or(u32::MAX, NonZeroU32::get),
+            chosen,
+            free: HashMap::new(),
+        };
+        let mut outcomes = Vec::with_capacity(register.services.len());
+        for spec in &register.services {
+            outcomes.push(self.publish(to, spec, &mut state).await);
+        }
+        self.close_unwanted(to.handles).await;
+        outcomes
+    }
+
+    /// Publishes one service. Returns its public addresses.
+    async fn publish(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        state: &mut Registration,
+    ) -> Outcome<Vec<String>> {
+        let mut reached = Vec::new();
+        for text in &spec.public {
+            if let Some(place) = host(text) {
+                return Err(state.host(to, text, place));
+            }
+            let public = parse(text, to.public_bind)?;
+            let address = public.key().address();
+            if address.port() != 0 && !to.client.tcp.permits(address.ip(), address.port()) {
+                return Err(self.not_allowed(to, text, address));
+            }
+            let left = state.ports.checked_sub(1);
+            // A client without any right is told that, rather than a number.
+            let Some(left) = left.or_else(|| to.client.tcp.rights.is_empty().then_some(0)) else {
+                return Err(self.too_many(to, text));
+            };
+            let address = self.open(to, spec, (text, public), state).await?;
+            state.ports = left;
+            reached.push(told(address));
+        }
+        Ok(reached)
+    }
+
+    fn not_allowed(&self, to: Registrant<'_>, text: &str, address: SocketAddr) -> ServiceError {
+        // A right without an address applies to `public_bind` only.
+        let right = if address.ip() == to.public_bind {
+            address.port().to_string()
+        } else {
+            address.to_string()
+        };
+        let name = &self.name;
+        let text = format!(
+            "{text} is not allowed to client `{name}`: add `{right}` to `allow.tcp` of this client \
+             on the server"
+        );
+        error(ServiceErrorCode::NotAllowed, text)
+    }
+
+    fn too_many(&self, to: Registrant<'_>, text: &str) -> ServiceError {
+        let (name, ports) = (&self.name, to.client.ports);
+        let text = format!(
+            "{text}: client `{name}` has as many ports as `limits.ports` of this client on the \
+             server allows ({ports})"
+        );
+        error(ServiceErrorCode::Limit, text)
+    }
+
+    async fn open(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        (text, public): (&str, Public),
+        state: &mut Registration,
+    ) -> Outcome<SocketAddr> {
+        let address = public.key().address();
+        let (bind, port) = (address.ip(), address.port());
+        if port == 0 {
+            return self.open_any(to, spec, bind, state).await;
+        }
+        if let Some(entry) = self.entrances.get_mut(&public.key()) {
+            if entry.wanted {
+                return Err(error(
+                    ServiceErrorCode::NameTaken,
+                    format!("{text} is published by another service of this client"),
+                ));
+            }
+            entry.wanted = true;
+            entry.lead_to(to, spec);
+            return Ok(address);
+        }
+        let claim = self.table.claim(public.key(), &self.name, to.handles.len());
+        let claim = claim.map_err(|why| match why {
+            Refused::NoRoom => no_room(text, spec.name.as_str()),
+            Refused::OwnedByOther | Refused::OwnedBySelf => {
+                let other = "another client publishes there; choose another port";
+                error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
+            }
+        })?;
+        self.bind(to, spec, claim, false).await.map_err(|e| refusal(text, spec.name.as_str(), &e))
+    }
+
+    /// Opens an entrance on a port that the server chooses: the port that this service had before,
+    /// or else the first free port that the client may have.
+    async fn open_any(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        bind: IpAddr,
+        state: &mut Registration,
+    ) -> Outcome<SocketAddr> {
+        let service = spec.name.as_str();
+        for key in state.chosen.get(service).into_iter().flatten() {
+            let address = key.address();
+            let may = address.ip() == bind && to.client.tcp.permits(bind, address.port());
+            let Some(entry) = self.entrances.get_mut(key).filter(|entry| may && !entry.wanted)
+            else {
+                continue;
+            };
+            entry.wanted = true;
+            entry.lead_to(to, spec);
+            return Ok(address);
+        }
+        let ports = state.free.entry(bind).or_insert_with(|| {
+            let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
+            Box::new(ranges.into_iter().flat_map(|(first, last)| first..=last))
+        });
+        for port in ports.by_ref() {
+            let address = SocketAddr::new(bind, port);
+            let claim =
+                match self.table.claim(Public::Tcp(address).key(), &self.name, to.handles.len()) {
+                    Ok(claim) => claim,
+                    Err(Refused::OwnedByOther | Refused::OwnedBySelf) => continue,
+                    Err(Refused::NoRoom) => return Err(no_room("tcp://:0", service)),
+                };
+            match self.bind(to, spec, claim, true).await {
+                Ok(address) => return Ok(address),
+                Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
+                Err(e) => return Err(refusal("tcp://:0", service, &e)),
+            }
+        }
+        let name = &self.name;
+        Err(error(
+            ServiceErrorCode::NotAllowed,
+            format!("client `{name}` has no free port in `allow.tcp` of the server to choose from"),
+        ))
+    }
+
+    /// Listens at the claimed address on all workers.
+    async fn bind(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        mut claim: Claim,
+        chosen: bool,
+    ) -> io::Result<SocketAddr> {
+        let address = claim.key().address();
+        let group = net::listen_group(address, to.handles.len())?;
+        let room = descriptors::room();
+        if !claim.keep(group.iter().filter(|socket| !room.holds(*socket)).count()) {
+            return Err(Errno::MFILE.into());
+        }
+        let entrance = Arc::new(Entrance {
+            id: entrance::next_id(),
+            address: format!("tcp://{address}"),
+            timeouts: Timeouts::default(),
+            route: Route::new(
+                aim(spec),
+                to.session,
+                Gate::within(Arc::clone(&to.client.gate), None),
+            ),
+        });
+        let sockets = Listeners::Tcp(group);
+        if let Err(e) = entrance::open_everywhere(to.handles, &entrance, sockets).await {
+            entrance::close_everywhere(to.handles, entrance.id).await;
+            return Err(e);
+        }
+        let gate = Arc::clone(&to.client.gate);
+        self.entrances.insert(claim.key(), Entry { entrance, claim, gate, chosen, wanted: true });
+        Ok(address)
+    }
+
+    async fn close_unwanted(&mut self, handles: &[Handle]) {
+        self.close(|entry| !entry.wanted, handles, true).await;
+    }
+
+    /// Closes the entrances that lead to this session.
+    pub(super) async fn close_of(&mut self, session: &Session, handles: &[Handle]) {
+        let leads = |entry: &Entry| entry.entrance.route.session.load().id == session.id;
+        self.close(leads, handles, true).await;
+    }
+
+    /// Closes all entrances, at the end of the server.
+    pub(super) async fn close_all(&mut self, handles: &[Handle]) {
+        self.close(|_| true, handles, false).await;
+    }
+
+    async fn close(&mut self, gone: impl Fn(&Entry) -> bool, handles: &[Handle], is_news: bool) {
+        let gone: Vec<_> = self.entrances.extract_if(|_, entry| gone(entry)).collect();
+        for (_, Entry { entrance, claim, .. }) in gone {
+            if is_news {
+                let service = entrance.name();
+                tracing::info!(target: AUDIT, client = &*self.name, service, "withdrawn");
+            }
+            entrance::close_everywhere(handles, entrance.id).await;
+            // The port is free only now.
+            drop(claim);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn has(&self, key: Key) -> bool {
+        self.entrances.contains_key(&key)
+    }
+}
+
+impl Entry {
+    /// Leads new visitors to this session and counts them for the client as it is now. Present
+    /// visitors stay counted in their old gate.
+    fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec) {
+        let aim = aim(spec);
+        if **self.entrance.route.aim.load() != aim {
+            self.entrance.route.aim.store(Arc::new(aim));
+        }
+        self.entrance.route.session.store(Arc::clone(to.session));
+        if !Arc::ptr_eq(&self.gate, &to.client.gate) {
+            self.gate = Arc::clone(&to.client.gate);
+            self.entrance.route.gate.store(Gate::within(Arc::clone(&self.gate), None));
+        }
+    }
+}
+
+fn aim(spec: &ServiceSpec) -> Aim {
+    let name = spec.name.as_str().to_owned();
+    Aim { target: Target::Service(name.clone()), name, priority: spec.priority }
+}
+
+impl Registration {
+    /// Returns the reason why a host is not published: first missing rights, then missing support.
+    fn host(
+        &mut self,
+        to: Registrant<'_>,
+        text: &str,
+        (scheme, host): (&str, &str),
+    ) -> ServiceError {
+        let rights = if scheme == "http" { &to.client.http } else { &to.client.tls };
+        let name = &to.session.name;
+        if !rights.permits(host) {
+            let text = format!(
+                "{text} is not allowed to client `{name}`: add the host to `allow.{scheme}` of this \
+                 client on the server"
+            );
+            return error(ServiceErrorCode::NotAllowed, text);
+        }
+        let Some(left) = self.hosts.checked_sub(1) else {
+            let text =
+                format!("{text}: client `{name}` has as many hosts as `limits.hosts` allows");
+            return error(ServiceErrorCode::Limit, text);
+        };
+        self.hosts = left;
+        let text = format!("{text}: this server publishes ports, and no hosts yet");
+        error(ServiceErrorCode::BadAddress, text)
+    }
+}

@@ -1,0 +1,158 @@
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::num::NonZeroUsize;
+
+use config::{Over, ServerFlags, Sources, Text};
+use link::ProcessBudget;
+use proto::Priority;
+use proto::control::{ServiceErrorCode, ServiceSpec};
+use proto::greeting::Name;
+
+use super::super::super::clients::Clients;
+use super::address::Key;
+use super::*;
+use crate::memory;
+use crate::session::{State, Workers};
+
+/// A client whose entry has these lines.
+fn client(lines: &str) -> Arc<Client> {
+    let text = format!(
+        "listen: tcp://127.0.0.1:0\npublic_bind: 127.0.0.1\nclients:\n  - {{ name: home, token: \
+         q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ, {lines} }}\n"
+    );
+    let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
+    let text = Some(Text { name: "server.yaml", text: &text });
+    let config = config::load_server(text, &ServerFlags::default(), &sources);
+    Clients::new(&config.unwrap().config).unwrap().find("home").unwrap()
+}
+
+fn workers() -> Workers {
+    let budget = ProcessBudget::new(16 << 20);
+    let one = NonZeroUsize::MIN;
+    Workers::start(one, move |_| State::new(memory::lease(&budget, one))).unwrap()
+}
+
+/// A registration of services `s0`, `s1` and so on, at these ports.
+fn register(generation: u64, ports: &[u16]) -> Register {
+    let spec = |(n, port): (usize, &u16)| ServiceSpec {
+        name: Name::new(&format!("s{n}")).unwrap(),
+        public: vec![format!("tcp://127.0.0.1:{port}")],
+        priority: Priority::Normal,
+        shared: false,
+        resume: false,
+    };
+    Register { generation, services: ports.iter().enumerate().map(spec).collect() }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+struct Rig {
+    published: Published,
+    workers: Workers,
+}
+
+impl Rig {
+    fn new(descriptors: usize) -> Self {
+        Self { published: Published::new(descriptors, descriptors), workers: workers() }
+    }
+
+    async fn apply(
+        &self,
+        session: &Arc<Session>,
+        client: &Client,
+        register: Register,
+    ) -> Vec<Outcome<Vec<String>>> {
+        let to = Registrant {
+            session,
+            client,
+            public_bind: Ipv4Addr::LOCALHOST.into(),
+            handles: self.workers.handles(),
+        };
+        let turn = self.published.turn(&session.name).await;
+        let told = turn.apply(to, register).await.unwrap();
+        told.results.into_iter().map(|result| result.outcome).collect()
+    }
+}
+
+fn code(outcome: &Outcome<Vec<String>>) -> Option<ServiceErrorCode> {
+    outcome.as_ref().err().map(|error| error.code)
+}
+
+#[tokio::test]
+async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let _socket = UdpSocket::bind(address).unwrap();
+    let rig = Rig::new(100);
+    let client = client(&format!("allow: {{ tcp: {} }}", address.port()));
+    let [session, other] = ["home", "other"].map(|name| Session::new(name, 1));
+    let (tcp, udp) = (Key::Port(Over::Tcp, address), Key::Port(Over::Udp, address));
+    let table = &rig.published.table;
+    let _udp = table.claim(udp, &"other".into(), 1).unwrap();
+
+    let told = rig.apply(&session, &client, register(1, &[address.port()])).await;
+    assert_eq!(told, [Ok(vec![format!("tcp://{address}")])]);
+    let told = rig.apply(&other, &client, register(1, &[address.port()])).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken));
+    assert!(rig.published.turn("home").await.mine.has(tcp));
+    rig.published.withdraw(&session, rig.workers.handles()).await;
+    assert!(rig.published.clients.lock().unwrap().keys().eq(["other"]), "home has no port");
+    let told = rig.apply(&other, &client, register(2, &[address.port()])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_opens_its_ports_delays_no_other_client() {
+    let rig = Rig::new(100);
+    let other = Session::new("other", 1);
+    let port = free_port();
+    let _home = rig.published.turn("home").await;
+    let rights = client(&format!("allow: {{ tcp: {port} }}"));
+    let told = rig.apply(&other, &rights, register(1, &[port])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    rig.published.add_failures(&mut BTreeMap::new());
+}
+
+#[tokio::test]
+async fn published_ports_leave_descriptors_to_others() {
+    let rig = Rig::new(2);
+    let session = Session::new("home", 1);
+    let rights = client("allow: { tcp: 1024-65535 }");
+    let told = rig.apply(&session, &rights, register(1, &[0, 0, 0])).await;
+    assert!(told[0].is_ok() && told[1].is_ok(), "{told:?}");
+    assert_eq!(code(&told[2]), Some(ServiceErrorCode::Limit));
+    let text = told[2].as_ref().unwrap_err().to_string();
+    assert!(text.contains("LimitNOFILE"), "{text}");
+}
+
+#[tokio::test]
+async fn a_client_has_as_many_ports_as_it_has_rights_to_and_no_more_than_its_limit() {
+    let rig = Rig::new(100);
+    for (lines, ports, limit) in [
+        ("allow: { tcp: 20000-29999 }, limits: { ports: 2 }", 4, 2),
+        ("allow: { tcp: 20000-29999 }, limits: { ports: unlimited }", 4, 4),
+        ("allow: { tcp: [21000-21001, 22000] }, limits: { ports: unlimited }", 4, 3),
+    ] {
+        let session = Session::new("home", 1);
+        let told = rig.apply(&session, &client(lines), register(1, &vec![0; ports])).await;
+        let open = told.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(open, limit, "{lines}: {told:?}");
+    }
+    let text = |lines: &str| client(lines).ports;
+    assert_eq!(text("allow: { tcp: 1024-65535 }"), 1024);
+    assert_eq!(text("allow: { tcp: [10000-10099, 22] }"), 101);
+    assert_eq!(text("allow: { tcp: 1-9999 }, limits: { ports: unlimited }"), u32::MAX);
+    assert_eq!(text("limits: { ports: 5 }"), 5);
+}
+
+#[tokio::test]
+async fn ports_that_the_server_chose_differ_and_stay() {
+    let rig = Rig::new(1000);
+    let session = Session::new("home", 1);
+    let rights = client("allow: { tcp: 30000-39999 }");
+    let first = rig.apply(&session, &rights, register(1, &[0; 100])).await;
+    let ports: BTreeSet<_> = first.iter().map(|outcome| outcome.clone().unwrap()).collect();
+    assert_eq!(ports.len(), 100);
+    assert_eq!(rig.apply(&session, &rights, register(2, &[0; 100])).await, first);
+}
