@@ -1,8 +1,8 @@
 //! `auth`: the service that decides about clients that are not in the file.
 
 use super::Section;
-use super::client::verification;
 use super::keys::{AUTH, AUTH_HTTP, AUTH_TLS};
+use super::paths::verification;
 use super::values::{self, fields};
 use crate::model::{HttpAuth, Path, Trust};
 use crate::{BadValue, Endpoint, Span};

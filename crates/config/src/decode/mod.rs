@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;
 mod otlp;
+mod paths;
 mod quic;
 pub(crate) mod secrecy;
 pub(crate) mod server;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use code::Code;
-pub use reach::{PLACEHOLDER, urls};
+pub use reach::{PLACEHOLDER, encrypted, urls};
 
 /// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);

@@ -2,14 +2,27 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
+use config::Scheme;
+
 /// The host in a URL when this machine knows no address of its own that others can use.
 pub const PLACEHOLDER: &str = "SERVER_ADDRESS";
 
 /// The URLs under which a client reaches the listeners `listen`. For a listener on all addresses
-/// the host is a guess.
+/// the host is a guess. Listeners without TLS are named only where no listener has TLS.
 pub fn urls(listen: &[String]) -> Vec<String> {
     let own = own_address();
-    listen.iter().map(|url| reachable(url, own)).collect()
+    encrypted(listen.iter().map(|url| reachable(url, own)).collect())
+}
+
+/// The URLs with TLS, or all URLs where none has TLS. A client tries its servers in the order of
+/// the list, so a URL without TLS in front would win, and a URL without TLS behind lets whoever
+/// blocks the others read the traffic. A person who wants both writes both.
+pub fn encrypted(urls: Vec<String>) -> Vec<String> {
+    let has_tls = |url: &String| {
+        let scheme = url.split_once("://").and_then(|(scheme, _)| Scheme::named(scheme));
+        scheme.is_some_and(|scheme| scheme.tls)
+    };
+    if urls.iter().any(has_tls) { urls.into_iter().filter(has_tls).collect() } else { urls }
 }
 
 /// The URL under which a client reaches a listener.
@@ -52,5 +65,18 @@ mod tests {
         assert_eq!(reachable("tls://0.0.0.0:7000", ip("2001:db8::5")), "tls://[2001:db8::5]:7000");
         assert_eq!(reachable("wss://[::]:443/t", None), "wss://SERVER_ADDRESS:443/t");
         assert_eq!(reachable("tls://127.0.0.1:7000", ip("192.0.2.5")), "tls://127.0.0.1:7000");
+    }
+
+    #[test]
+    fn a_plain_url_is_named_only_where_no_encrypted_one_is() {
+        let left = |urls: &[&str]| encrypted(urls.iter().map(ToString::to_string).collect());
+        let of_all = ["tcp://a:1", "tls://a:2", "ws://a:3/t", "quic://a:4", "wss://a:5/t"];
+        assert_eq!(left(&of_all), ["tls://a:2", "quic://a:4", "wss://a:5/t"]);
+        assert_eq!(left(&["tcp://a:1", "ws://a:3/t"]), ["tcp://a:1", "ws://a:3/t"]);
+        // Someone else judges a text that is no URL.
+        assert_eq!(left(&["x", "tls://a:2"]), ["tls://a:2"]);
+        assert_eq!(left(&["x"]), ["x"]);
+        let listen = ["tcp://127.0.0.1:1", "quic://127.0.0.1:2"].map(str::to_owned);
+        assert_eq!(urls(&listen), ["quic://127.0.0.1:2"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead as _, Read as _};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use node::transports::Way;
-use ops::enrol::Code;
+use ops::enrol::{Code, encrypted};
 use ops::state::write_private;
 use ops::{WrongConfig, term};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
@@ -37,9 +38,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     let line = if code == "-" { Some(first_line()?) } else { None };
     let code = line.as_deref().unwrap_or(code);
     let mut code = Code::read(code).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
-    if !args.server.is_empty() {
-        code.urls.clone_from(&args.server);
-    }
+    choose_servers(&mut code, args);
     let path = args.daemon.config.clone().unwrap_or_else(|| FILE.into());
     // An empty file comes from an enrolment that was interrupted.
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
@@ -63,6 +62,16 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     place.fill(&file(&code, pin, token.reveal(), args))?;
     term::err(format_args!("client `{name}` is enrolled; its configuration is {}", path.display()));
     Ok(start_with(args, path))
+}
+
+/// Puts the addresses that the client will use into the code: those of `--server` as they are, else
+/// the encrypted addresses of the code.
+fn choose_servers(code: &mut Code, args: &ClientArgs) {
+    if args.server.is_empty() {
+        code.urls = encrypted(mem::take(&mut code.urls));
+    } else {
+        code.urls.clone_from(&args.server);
+    }
 }
 
 /// The first line of standard input. An argument could be read by every user of this machine.
@@ -309,6 +318,25 @@ mod tests {
             let text = file(&code(url), Some(pin), "t", &ClientArgs::default());
             assert_eq!(text.contains(pin), has_tls, "{url}");
         }
+    }
+
+    /// A code of an older server may name plain addresses first.
+    #[test]
+    fn of_the_addresses_of_a_code_the_encrypted_ones_are_kept_and_those_of_a_flag_all() {
+        let of_code = || Code {
+            urls: ["tcp://a:1", "tls://a:2", "quic://a:2"].map(str::to_owned).into(),
+            ..code("")
+        };
+        let given = |servers: &[&str]| ClientArgs {
+            server: servers.iter().map(ToString::to_string).collect(),
+            ..ClientArgs::default()
+        };
+        let mut code = of_code();
+        choose_servers(&mut code, &given(&[]));
+        assert_eq!(code.urls, ["tls://a:2", "quic://a:2"]);
+        let mut code = of_code();
+        choose_servers(&mut code, &given(&["tcp://b:1", "tls://b:2"]));
+        assert_eq!(code.urls, ["tcp://b:1", "tls://b:2"]);
     }
 
     /// Otherwise a code could send values of environment variables to its author.

@@ -219,10 +219,11 @@ fn a_name_that_is_configured_meanwhile_is_not_taken_by_its_code() {
 }
 
 #[test]
-fn a_system_without_authorities_comes_in_by_the_pin_and_a_plain_way_is_the_last() {
+fn a_system_without_authorities_comes_in_by_the_pin_and_gets_no_plain_way() {
     let origin = Origin::echo();
     let mut setup = Setup::new(Scheme::TLS);
-    setup.more_listen.push(format!("tcp://127.0.0.1:{}", free_port()));
+    let plain = format!("tcp://127.0.0.1:{}", free_port());
+    setup.more_listen.push(plain.clone());
     let running = setup.start_server();
     let (dir, public) = (TempDir::new().unwrap(), free_port());
     let given = code(&running, &["away"]);
@@ -239,6 +240,7 @@ fn a_system_without_authorities_comes_in_by_the_pin_and_a_plain_way_is_the_last(
     wait("the service", SOON, || try_connect(public).ok());
     let made = fs::read_to_string(dir.path().join("home.yaml")).unwrap();
     assert!(made.contains("pin: \"sha256:"), "{made}");
+    assert!(!made.contains(&plain), "{made}");
     assert!(!client.log().contains(&given));
 }
 

@@ -1,0 +1,199 @@
+//! Decodes the paths to a server: addresses, certificates, header fields and proxies.
+
+use super::keys::{CLIENT_TLS, PATH, PATH_TLS};
+use super::values::{self, fields};
+use super::{Cx, Item, Section};
+use crate::model::{Field, KeyPair, Path, Trust};
+use crate::proxy::{self, Proxy};
+use crate::yaml::Kind;
+use crate::{BadValue, Endpoint, Host, Over, Scheme};
+
+/// Decodes `servers`, with the settings at the top of the file that apply to each of them.
+pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
+    let (trust, identity) = match s.section("tls", &CLIENT_TLS) {
+        Some(tls) => verification(&tls),
+        None => (Trust::System, None),
+    };
+    let (headers, proxy) = (fields(s), wish(s));
+    let items: Vec<Item> = s.key("servers").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    if items.is_empty() {
+        s.missing("servers", "for example [\"tls://example.com:7000\"]");
+    }
+    let shared = Shared {
+        trust: &trust,
+        identity: identity.as_ref(),
+        headers: &headers,
+        proxy: proxy.as_ref(),
+    };
+    let (urls, paths): (Vec<Item>, Vec<Path>) =
+        items.into_iter().filter_map(|item| path(s.cx, item, &shared)).unzip();
+    warn_of_plain(s.cx, &urls, &paths);
+    paths
+}
+
+/// Warns of each path without TLS that leaves this machine. The client tries the paths in their
+/// order, so the first such path gets another warning where a path with TLS stands behind it: the
+/// client would use TLS only after the path without TLS has failed.
+fn warn_of_plain(cx: &Cx<'_>, urls: &[Item], paths: &[Path]) {
+    let mut told = false;
+    for (n, (url, path)) in urls.iter().zip(paths).enumerate() {
+        let scheme = path.endpoint.scheme;
+        if scheme.tls || path.endpoint.host.is_loopback() {
+            continue;
+        }
+        let behind = paths.iter().skip(n).find(|other| other.endpoint.scheme.tls);
+        let bad = match behind {
+            Some(other) if !told => {
+                told = true;
+                let (plain, tls) = (scheme.name, other.endpoint.scheme.name);
+                let text = format!("{plain}:// is not encrypted and is tried before {tls}://");
+                let hint =
+                    format!("write servers[{n}] behind the encrypted addresses, or remove it");
+                BadValue::new(text).hint(hint)
+            }
+            Some(_) | None => BadValue::new("no TLS on the way to the server")
+                .hint(format!("use {}://", scheme.with_tls().name)),
+        };
+        cx.warn(url.at(), &url.path, bad);
+    }
+}
+
+pub(super) fn verification(s: &Section<'_>) -> (Trust, Option<KeyPair>) {
+    let pins = s.key("pin").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let pins: Vec<String> = pins.iter().filter_map(|item| s.cx.value(item, pin)).collect();
+    let ca = values::path(s, "ca");
+    if s.key("pin").is_some() && ca.is_some() {
+        s.bad(
+            "ca",
+            BadValue::new("pin and ca together").hint("a pin needs no authority: keep one of them"),
+        );
+    }
+    let trust = match ca {
+        _ if !pins.is_empty() => Trust::Pins(pins),
+        Some(ca) => Trust::Ca(ca),
+        None => Trust::System,
+    };
+    (trust, values::key_pair(s))
+}
+
+/// Parses a pin: `sha256:` and the Base64 of 32 bytes.
+fn pin(text: &str) -> Result<String, BadValue> {
+    let body = text.strip_prefix("sha256:").and_then(|t| t.strip_suffix('='));
+    let base64 = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    match body {
+        Some(body) if body.len() == 43 && body.bytes().all(base64) => Ok(text.to_owned()),
+        _ => Err(BadValue::new("a pin is `sha256:` and 44 characters of Base64")
+            .hint("copy it from what the server prints at start")),
+    }
+}
+
+/// Parses a host name that a certificate may contain.
+fn host_name(text: &str) -> Result<String, BadValue> {
+    match text.parse()? {
+        Host::Name(name) => Ok(name),
+        Host::Ip(_) => Err(BadValue::new(format!("`{text}` is an address, not a host name"))),
+    }
+}
+
+/// Settings at the top of the file. They apply to each path without its own settings.
+struct Shared<'a> {
+    trust: &'a Trust,
+    identity: Option<&'a KeyPair>,
+    headers: &'a [Field],
+    proxy: Option<&'a Wish>,
+}
+
+/// A setting of `proxy`.
+#[derive(Clone)]
+enum Wish {
+    /// No proxy, even if the environment names a proxy.
+    None,
+    Of(Proxy),
+}
+
+/// Decodes `proxy`: a proxy, or `none`.
+fn wish(s: &Section<'_>) -> Option<Wish> {
+    s.value("proxy", |text| match text {
+        "none" => Ok(Wish::None),
+        _ => text.parse().map(Wish::Of),
+    })
+}
+
+/// Decodes one path. Returns the place of its URL as well.
+fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
+    let plain = matches!(item.node.kind, Kind::Scalar { .. });
+    let (url, section) = if plain {
+        (item, None)
+    } else {
+        let s = Section::open(cx, item, &PATH)?;
+        if s.key("url").is_none() {
+            s.missing("url", "for example tls://example.com:7000");
+        }
+        (s.key("url")?, Some(s))
+    };
+    let section = section.as_ref();
+    let own = section.and_then(|s| s.section("tls", &PATH_TLS));
+    let (trust, identity) = match own {
+        Some(own) => verification(&own),
+        None => (shared.trust.clone(), shared.identity.cloned()),
+    };
+    let headers = match section {
+        Some(s) if s.key("headers").is_some() => fields(s),
+        _ => shared.headers.to_vec(),
+    };
+    let sni = section.and_then(|s| s.value("sni", host_name));
+    let endpoint = cx.value(&url, |text| match text.parse::<Endpoint>()? {
+        e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
+        e => Ok(e),
+    })?;
+    let wish = section.and_then(wish);
+    if endpoint.scheme.over == Over::Udp {
+        of_udp(cx, (&url, endpoint.scheme), section, wish.as_ref(), shared);
+        let path = Path { endpoint, trust, identity, sni, headers: Vec::new(), proxy: None };
+        return Some((url, path));
+    }
+    let proxy = match wish.as_ref().or(shared.proxy) {
+        Some(Wish::None) => None,
+        Some(Wish::Of(proxy)) => Some(proxy.clone()),
+        None => proxy::of_environment(&endpoint, cx.sources.env).unwrap_or_else(|(name, bad)| {
+            let bad = BadValue { message: format!("{name} is {}", bad.message), ..bad };
+            cx.problem(url.at(), &url.path, bad);
+            None
+        }),
+    };
+    Some((url, Path { endpoint, trust, identity, sni, headers, proxy }))
+}
+
+/// Reports settings that a path over UDP cannot have. A proxy of the file is an error, because a
+/// connection that bypasses it would surprise the user. Proxies of the environment apply only to
+/// TCP by convention, so they are ignored.
+fn of_udp(
+    cx: &Cx<'_>,
+    (url, scheme): (&Item, Scheme),
+    section: Option<&Section<'_>>,
+    own: Option<&Wish>,
+    shared: &Shared<'_>,
+) {
+    let name = format!("{}://", scheme.name);
+    let through = |last| Scheme::list(last, |scheme| scheme.tls && scheme.over == Over::Tcp);
+    if let Some(s) = section.filter(|s| s.key("headers").is_some()) {
+        let bad = BadValue::new(format!("{name} has no request that they could be in"));
+        let http = Scheme::list("and", |scheme| scheme.http);
+        s.bad("headers", bad.hint(format!("remove them: they are for {http}")));
+    }
+    let bad =
+        |proxy| BadValue::new(format!("{name} is UDP, which the proxy {proxy} does not take"));
+    match (section, own, shared.proxy) {
+        (Some(s), Some(Wish::Of(proxy)), _) => {
+            s.bad("proxy", bad(proxy).hint(format!("remove it, or go there by {}", through("or"))));
+        }
+        (_, None, Some(Wish::Of(proxy))) => {
+            let hint = format!(
+                "with `proxy: none` beside its `url` it goes there directly; {} go through it",
+                through("and")
+            );
+            cx.problem(url.at(), &url.path, bad(proxy).hint(hint));
+        }
+        (_, None | Some(_), _) => {}
+    }
+}
