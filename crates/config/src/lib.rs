@@ -42,8 +42,8 @@ pub use load::{
 };
 pub use model::{
     Admin, Change, Changed, ClientConfig, ClientGrant, Common, Congestion, Field, Forward,
-    HttpAuth, KeyPair, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Quic, Rights,
-    ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Quic,
+    Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
 };
 pub use net::Net;
 pub use otlp::Collector;

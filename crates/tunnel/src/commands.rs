@@ -94,7 +94,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
     let frame = frame(&args.daemon, &config.common, "server", &places)?;
-    let speaks_tls = config.listen.iter().any(|at| at.scheme.tls);
+    let speaks_tls = config.listen.iter().any(|at| at.endpoint.scheme.tls);
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {

@@ -31,6 +31,7 @@ mod tables {
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
         "watch", "admin", "allow_any_client", "auth", "otlp", "quic",
     ], &["http", "tls_routes", "kcp", "limits"]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca"], &[]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -71,6 +72,7 @@ pub(crate) use tables::*;
 /// All sections. The editor and the test of REFERENCE.md use them.
 pub const TABLES: &[Table] = &[
     SERVER,
+    LISTEN,
     SERVER_TLS,
     CLIENT_ENTRY,
     ANY_CLIENT,

@@ -6,6 +6,7 @@ pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 pub mod keys;
+mod listen;
 mod otlp;
 mod paths;
 mod quic;

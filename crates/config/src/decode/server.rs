@@ -7,25 +7,24 @@ use std::num::NonZeroU32;
 use super::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
 };
-use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, auth, common, values};
-use crate::model::{ClientGrant, Rights, ServerConfig, ServerTls};
+use super::{Cx, Item, Section, auth, common, listen, values};
+use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{
-    BadValue, CLIENT_PORTS, Endpoint, ForwardRights, GUEST_PORTS, Host, HostRights, Over,
-    PortRights, Scheme,
+    BadValue, CLIENT_PORTS, ForwardRights, GUEST_PORTS, Host, HostRights, PortRights, Scheme,
 };
 
 /// Decodes the file. `None` only after a problem was reported.
 pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let s = Section::open(cx, root, &SERVER)?;
-    let listen = listen(&s);
     let tls = s.section("tls", &SERVER_TLS).map(|tls| ServerTls {
         identity: values::key_pair(&tls),
         client_ca: values::path(&tls, "client_ca"),
     });
+    let tls = tls.unwrap_or_default();
+    let listen = listen::listen(&s, &tls);
     // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
-    let by_certificate = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
@@ -39,7 +38,6 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
     let auth = auth::auth(&s);
     let any_client = any_client(&s, public_bind, &listen);
     let common = common::common(&s);
-    let tls = tls.unwrap_or_default();
     Some(ServerConfig {
         listen,
         tls,
@@ -50,54 +48,6 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         trusted_proxies,
         common,
     })
-}
-
-fn listen(s: &Section<'_>) -> Vec<Endpoint> {
-    let Some(item) = s.key("listen") else {
-        s.missing("listen", "for example [\"tls://[::]:7000\"]");
-        return Vec::new();
-    };
-    let (mut all, mut names) = (Vec::new(), BTreeSet::new());
-    // The same port number of TCP and of UDP are two ports.
-    let (mut tcp, mut udp) = (Taken::default(), Taken::default());
-    let items = s.cx.one_or_list(&item);
-    if items.is_empty() {
-        s.bad("listen", BadValue::new("an empty list").hint("for example tls://[::]:7000"));
-    }
-    for item in items {
-        let Some(endpoint) = s.cx.value(&item, str::parse::<Endpoint>) else { continue };
-        let (is_udp, port) = (endpoint.scheme.over == Over::Udp, endpoint.port);
-        let taken = if is_udp { &mut udp } else { &mut tcp };
-        let clash = match &endpoint.host {
-            Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
-            Host::Name(name) => {
-                (port != 0 && !names.insert((name.clone(), port, is_udp))).then_some(Clash::Same)
-            }
-        };
-        let bad = clash.map(|clash| match clash {
-            Clash::Same => BadValue::new("the same address twice").hint("remove one of them"),
-            Clash::Covers(other) => {
-                let (host, other) = (&endpoint.host, other.host());
-                BadValue::new(format!("{host} and {other} overlap on port {}", endpoint.port))
-                    .hint("keep the wider one, or name each address")
-            }
-        });
-        if let Some(bad) = bad {
-            s.cx.problem(item.at(), &item.path, bad);
-        }
-        if endpoint.path.as_ref().is_some_and(|path| path.contains('?')) {
-            let bad = BadValue::new("a listener is found by its path, not by a query");
-            s.cx.problem(item.at(), &item.path, bad.hint("remove what follows the `?`"));
-        }
-        if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
-            let bad = BadValue::new("no TLS on an address others can reach");
-            let with = endpoint.scheme.with_tls().name;
-            let hint = format!("use {with}:// or bind 127.0.0.1");
-            s.cx.warn(item.at(), &item.path, bad.hint(hint));
-        }
-        all.push(endpoint);
-    }
-    all
 }
 
 pub(crate) fn ip(text: &str) -> Result<IpAddr, BadValue> {
@@ -143,7 +93,7 @@ fn client(
 }
 
 /// Decodes `allow_any_client`: `true`, `false`, or the rights of unknown clients.
-fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Rights> {
+fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights> {
     let item = s.key("allow_any_client")?;
     let rights = match &item.node.kind {
         Kind::Map(_) => {
@@ -155,7 +105,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Endpoint]) -> Option<Righ
             may.then(|| Rights::none(bind))?
         }
     };
-    if !listen.is_empty() && !listen.iter().any(|at| at.scheme.binds_log_ins) {
+    if !listen.is_empty() && !listen.iter().any(|at| at.endpoint.scheme.binds_log_ins) {
         let over = Scheme::list("and", |scheme| scheme.binds_log_ins);
         let bad = BadValue::new(format!("who is unknown can come in over {over} only"));
         s.cx.warn(item.at(), &item.path, bad.hint("add such a port under `listen`"));

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
 pub use quic::{Congestion, Quic};
-pub use server::{ClientGrant, HttpAuth, Rights, ServerConfig, ServerTls};
+pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
 
 use crate::{Collector, Secret, Size, Span};
 

@@ -12,7 +12,7 @@ use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Addresses where clients connect; at least one, all different.
-    pub listen: Vec<Endpoint>,
+    pub listen: Vec<Listen>,
     /// The server's certificates.
     pub tls: ServerTls,
     /// Clients that may connect, with unique names. The list may be empty.
@@ -28,6 +28,17 @@ pub struct ServerConfig {
     pub trusted_proxies: Vec<Net>,
     /// Keys of both roles.
     pub common: Common,
+}
+
+/// An address where clients connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The address and its transport.
+    pub endpoint: Endpoint,
+    /// Whether the `client_ca` of the server applies to this listener. Where it does not apply, a
+    /// token alone logs in. A listener without TLS asks for no certificate whatever this says; a
+    /// configuration with a `client_ca` has `false` there.
+    pub client_ca: bool,
 }
 
 /// A service that decides over HTTP which clients exist.
@@ -57,7 +68,7 @@ pub struct ServerTls {
     /// The certificate and its key; `None`: a self-signed certificate that is kept in `state_dir`.
     pub identity: Option<KeyPair>,
     /// The authority of client certificates. If it is set, clients must present a certificate of
-    /// this authority.
+    /// this authority at each listener with [`Listen::client_ca`].
     pub client_ca: Option<PathBuf>,
 }
 
@@ -98,6 +109,12 @@ pub struct Rights {
 }
 
 impl ServerConfig {
+    /// Whether a token alone logs in at this listener.
+    #[must_use]
+    pub const fn is_exempt(&self, at: &Listen) -> bool {
+        self.tls.client_ca.is_none() || !at.client_ca
+    }
+
     /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
@@ -119,7 +136,7 @@ impl ServerConfig {
     /// Whether TLS settings keep their running values until a restart: listeners with TLS are added
     /// or removed, which needs a restart as well.
     fn keeps_tls(&self, other: &Self) -> bool {
-        let has_tls = |config: &Self| config.listen.iter().any(|at| at.scheme.tls);
+        let has_tls = |config: &Self| config.listen.iter().any(|at| at.endpoint.scheme.tls);
         has_tls(self) != has_tls(other)
     }
 
@@ -144,7 +161,16 @@ impl ServerConfig {
     /// A summary of the configuration for people, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.listen.iter().map(|e| format!("listen {e}")).collect();
+        let has_ca = self.tls.client_ca.is_some();
+        let listener = |at: &Listen| {
+            let note = if has_ca && self.is_exempt(at) {
+                " (no client certificate, tokens alone)"
+            } else {
+                ""
+            };
+            format!("listen {}{note}", at.endpoint)
+        };
+        let mut lines: Vec<String> = self.listen.iter().map(listener).collect();
         lines.push(match &self.tls.identity {
             Some(pair) => format!("certificate {}", pair.cert.display()),
             None => "certificate self-signed, kept in state_dir".into(),

@@ -245,8 +245,15 @@ fn reason(
         );
     }
     let refusal = greeting.and_then(GreetError::refusal);
-    if refusal != Some(Refusal::BadCredential) || name.is_empty() {
+    if refusal != Some(Refusal::BadCredential) {
         return None;
+    }
+    if name.is_empty() {
+        // A log-in by a certificate is refused before its name is looked up.
+        return Some(
+            "it has no token, and this listener asked for no certificate: it needs a token here, or \
+             a listener of tls:// or quic:// that asks for certificates",
+        );
     }
     if auth.brought_a_code() {
         return Some("its code is not good (any more): it lasts ten minutes and works once");
@@ -265,7 +272,7 @@ fn reason(
         "another client has come by this name, and it is its own as long as that is connected"
     } else if client.by_certificate {
         "its entry under `clients` has no token: it comes in by its certificate alone, over tls:// or \
-         quic://, without `token` or `token_file` in its own file"
+         quic:// at a listener that asks for one, without `token` or `token_file` in its own file"
     } else if auth.came_by_certificate() {
         "its entry under `clients` has a token, which the client has to have as well"
     } else {

@@ -86,7 +86,7 @@ impl Enrolments {
     ///
     /// # Errors
     /// The server has no state directory, the order cannot be stored, the client is in the
-    /// configuration, `tls.client_ca` is set, or [`MAX`] codes are valid.
+    /// configuration, every listener asks for a certificate, or [`MAX`] codes are valid.
     pub(super) fn begin(
         &self,
         order: Order,
@@ -102,7 +102,7 @@ impl Enrolments {
             );
             return Err(WrongConfig::one(text).into());
         }
-        if config.tls.client_ca.is_some() {
+        if !config.listen.iter().any(|at| config.is_exempt(at)) {
             let text = "this server asks clients for certificates (tls.client_ca), which a code \
                         cannot give; make one with `tunnel generate certs --client NAME`";
             return Err(WrongConfig::one(text.to_owned()).into());

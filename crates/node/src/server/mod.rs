@@ -153,9 +153,9 @@ impl Server {
         });
         // Ports are bound first, so that a port that is taken is reported before anything runs.
         let groups = config.listen.iter();
-        let groups = groups.map(|endpoint| {
-            let bound = side.bind(endpoint, &config.common, count.get())?;
-            Ok((endpoint.clone(), bound))
+        let groups = groups.map(|listen| {
+            let bound = side.bind(listen, &config.common, count.get())?;
+            Ok((listen.endpoint.clone(), bound))
         });
         let groups = transports::all_bound(groups)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
@@ -233,7 +233,11 @@ impl Daemon for Server {
             let config = self.config.load();
             let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
             let self_signed = config.tls.identity.is_none();
-            Ok(Opened { secret, pin, self_signed, listen: self.listen.clone() })
+            // A code is no certificate, so it works only where none is asked for.
+            let places = self.listen.iter().zip(&config.listen);
+            let listen = places.filter(|(_, at)| config.is_exempt(at));
+            let listen = listen.map(|(url, _)| url.clone()).collect();
+            Ok(Opened { secret, pin, self_signed, listen })
         })
     }
 

@@ -1,10 +1,11 @@
 //! Parts of the configuration that several families use: TLS at both ends, and proxies.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::Host;
+use config::{Host, Listen};
 use net::Current;
 use tls::{Identity, ServerConfig, Trust};
 use transport::{Dialer, PathDialer};
@@ -13,22 +14,64 @@ use transport_tcp::{ProxyKind, Speech, TlsClient, Via};
 use super::Setup;
 use crate::identity;
 
-/// The TLS settings of a server whose listeners speak `speech` inside TLS; `None` without a
-/// certificate.
-pub(super) fn tls_server(
-    setup: &Setup<'_>,
-    speech: Speech,
-) -> anyhow::Result<Option<Arc<ServerConfig>>> {
-    let client_ca = setup.config.tls.client_ca.as_deref();
-    let server = |identity: &Identity| tls::server_config(identity, client_ca, &[speech.alpn()]);
-    setup.identity.map(server).transpose().context("tls")
+/// The TLS settings of the listeners of one family, for later connections. A listener asks clients
+/// for a certificate of `tls.client_ca`, or is exempt. Each kind keeps sessions of its own: a
+/// session of an exempt listener is no proof of a certificate.
+#[derive(Clone, Debug)]
+pub(super) struct ServerTls {
+    asking: Current<ServerConfig>,
+    exempt: Current<ServerConfig>,
 }
 
-/// Replaces the value for later connections, if both values are present.
-pub(super) fn replace<T>(current: Option<&Current<T>>, new: Option<Arc<T>>) {
-    if let (Some(current), Some(new)) = (current, new) {
-        current.replace(new);
+impl ServerTls {
+    /// The settings of listeners that speak `speech` inside TLS; `None` without a certificate.
+    pub(super) fn new(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<Self>> {
+        let both = both(setup, speech)?;
+        Ok(both.map(|[asking, exempt]| Self { asking: asking.into(), exempt: exempt.into() }))
     }
+
+    /// The settings of a listener to which `client_ca` applies, or of an exempt listener.
+    pub(super) fn by(&self, client_ca: bool) -> Current<ServerConfig> {
+        if client_ca { self.asking.clone() } else { self.exempt.clone() }
+    }
+
+    /// Prepares new settings. Calling the result applies them.
+    pub(super) fn renewal(
+        &self,
+        setup: &Setup<'_>,
+        speech: Speech,
+    ) -> anyhow::Result<impl FnOnce() + use<>> {
+        let (own, new) = (self.clone(), both(setup, speech)?);
+        Ok(move || {
+            if let Some([asking, exempt]) = new {
+                own.asking.replace(asking);
+                own.exempt.replace(exempt);
+            }
+        })
+    }
+}
+
+/// The settings of a listener of `tls://` or `wss://`; `None` for a listener without TLS.
+///
+/// # Errors
+/// TLS is wanted, and the server has no certificate.
+pub(super) fn tls_of(
+    tls: Option<&ServerTls>,
+    listen: &Listen,
+) -> anyhow::Result<Option<Current<ServerConfig>>> {
+    if !listen.endpoint.scheme.tls {
+        return Ok(None);
+    }
+    let tls = tls.with_context(|| format!("{} without a certificate", listen.endpoint))?;
+    Ok(Some(tls.by(listen.client_ca)))
+}
+
+/// The settings of listeners that ask for a certificate, and of exempt listeners.
+fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerConfig>; 2]>> {
+    let Some(identity) = setup.identity else { return Ok(None) };
+    let server =
+        |ca: Option<&Path>| tls::server_config(identity, ca, &[speech.alpn()]).context("tls");
+    Ok(Some([server(setup.config.tls.client_ca.as_deref())?, server(None)?]))
 }
 
 /// A host as text. An IPv6 address has no brackets.

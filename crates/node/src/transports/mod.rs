@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Common, Endpoint, Scheme, ServerConfig};
+use config::{Common, Endpoint, Listen, Scheme, ServerConfig};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 
@@ -71,7 +71,7 @@ struct Setup<'a> {
 /// The listeners of one family of a server.
 trait Listeners: Debug + Send + Sync {
     /// Binds the port, with one socket for each worker.
-    fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound>;
+    fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound>;
 
     /// Prepares new settings for later connections. Calling the result applies the settings and
     /// cannot fail.

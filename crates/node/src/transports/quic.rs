@@ -1,19 +1,19 @@
 //! `quic://` in both roles: the settings of `transport-quic`, and the data that a server keeps over
 //! restarts.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{Common, Congestion, Endpoint};
-use net::Current;
+use config::{Common, Congestion, Listen, ServerConfig};
 use net::udp::{self, Buffers};
 use transport::PathDialer;
 use transport_quic::{Keys, Known, Peers, QuicDialer, QuicListener, QuicServer, QuicSettings};
 use transport_tcp::Speech;
 
-use super::material::NextHop;
+use super::material::{NextHop, ServerTls};
 use super::{
     Bound, Dials, Family, Listeners, Opener, Renewal, Setup, bind_advice, listen_address, material,
 };
@@ -33,8 +33,8 @@ impl Family for Quic {
     /// Reads the data that the previous process left in the state directory. Without a state
     /// directory nothing is kept.
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
-        let tls = material::tls_server(setup, Speech::Tunnel)?;
-        let tls: Current<_> = tls.context("quic:// without a certificate")?.into();
+        let tls = ServerTls::new(setup, Speech::Tunnel)?;
+        let tls = tls.context("quic:// without a certificate")?;
         let (keys, peers, left) = match setup.state {
             None => (Keys::fleeting()?, None, Vec::new()),
             Some(folder) => {
@@ -44,10 +44,13 @@ impl Family for Quic {
                 (keys, Some(peers), left)
             }
         };
-        let (ca, settings) =
-            (setup.config.tls.client_ca.as_deref(), settings(&setup.config.common));
-        let server = QuicServer::new(tls.clone(), ca, settings, keys, peers)?;
-        Ok(Arc::new(QuicListeners { tls, server, left: left.into() }))
+        let config = setup.config;
+        let server = |asks: bool| {
+            let (keys, peers) = (keys.clone(), peers.clone());
+            QuicServer::new(tls.by(asks), ca(config, asks), settings(&config.common), keys, peers)
+        };
+        let (asking, exempt) = (server(true)?, server(false)?);
+        Ok(Arc::new(QuicListeners { tls, asking, exempt, left: left.into() }))
     }
 
     fn dials(&self, path: &config::Path, common: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -60,8 +63,11 @@ impl Family for Quic {
 
 #[derive(Debug)]
 struct QuicListeners {
-    tls: Current<tls::ServerConfig>,
-    server: QuicServer,
+    tls: ServerTls,
+    /// The state of listeners that ask clients for certificates, and of those that do not. Their
+    /// tickets differ: only a ticket of the first is a proof of a certificate.
+    asking: QuicServer,
+    exempt: QuicServer,
     /// The clients of the previous process. Their connections are reset, so that they reconnect.
     left: Arc<[Known]>,
 }
@@ -69,7 +75,9 @@ struct QuicListeners {
 impl Listeners for QuicListeners {
     /// Binds a socket for each worker, and resets the connections of the previous process, so that
     /// their clients reconnect at once.
-    fn bind(&self, endpoint: &Endpoint, common: &Common, workers: usize) -> anyhow::Result<Bound> {
+    fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let Listen { endpoint, client_ca } = listen;
+        let server = if *client_ca { &self.asking } else { &self.exempt };
         let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
             let advice = bind_advice(e.kind());
             anyhow::anyhow!("cannot listen on {endpoint}: {e}{advice}")
@@ -78,7 +86,7 @@ impl Listeners for QuicListeners {
             udp::raise(socket, buffers(&common.quic))?;
         }
         let first = group.first().context("no socket")?;
-        let called = self.server.call_back(first, &self.left)?;
+        let called = server.call_back(first, &self.left)?;
         if called > 0 {
             let connections = called;
             tracing::info!(connections, "clients of the server before this one were called back");
@@ -86,20 +94,21 @@ impl Listeners for QuicListeners {
         let address = first.local_addr()?;
         let count = group.len();
         let by_worker = group.into_iter().enumerate().map(|(worker, socket)| -> Opener {
-            let server = self.server.clone();
+            let server = server.clone();
             Box::new(move || Ok(Box::new(QuicListener::new(socket, worker, count, &server)?)))
         });
         Ok(Bound { address, by_worker: by_worker.collect() })
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
-        let new = material::tls_server(setup, Speech::Tunnel)?;
-        let (ca, settings) =
-            (setup.config.tls.client_ca.as_deref(), settings(&setup.config.common));
-        let (renew, tls) = (self.server.renewal(ca, settings)?, self.tls.clone());
+        let config = setup.config;
+        let asking = self.asking.renewal(ca(config, true), settings(&config.common))?;
+        let exempt = self.exempt.renewal(ca(config, false), settings(&config.common))?;
+        let tls = self.tls.renewal(setup, Speech::Tunnel)?;
         Ok(Box::new(move || {
-            renew();
-            material::replace(Some(&tls), new);
+            asking();
+            exempt();
+            tls();
         }))
     }
 }
@@ -119,6 +128,11 @@ impl Dials for QuicDials {
             None => dialer,
         })
     }
+}
+
+/// The authority whose certificates a listener asks for. `asks`: `client_ca` applies to it.
+fn ca(config: &ServerConfig, asks: bool) -> Option<&Path> {
+    config.tls.client_ca.as_deref().filter(|_| asks)
 }
 
 /// The socket buffers of the configuration, in bytes.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{Common, Endpoint, ServerConfig};
+use config::{Common, Listen, ServerConfig};
 use tls::Identity;
 
 use super::{Bound, FAMILIES, Listeners, Setup};
@@ -27,7 +27,7 @@ impl ServerSide {
     ) -> anyhow::Result<Self> {
         let setup = Setup { config, identity, state };
         let is_wanted = |names: &[&str]| {
-            config.listen.iter().any(|endpoint| names.contains(&endpoint.scheme.name))
+            config.listen.iter().any(|at| names.contains(&at.endpoint.scheme.name))
         };
         let wanted = FAMILIES.into_iter().filter(|family| is_wanted(family.schemes()));
         let families = wanted.map(|family| Ok((family.schemes(), family.listeners(&setup)?)));
@@ -56,13 +56,13 @@ impl ServerSide {
     /// Binds the port, with one socket for each worker.
     pub(crate) fn bind(
         &self,
-        endpoint: &Endpoint,
+        listen: &Listen,
         common: &Common,
         workers: usize,
     ) -> anyhow::Result<Bound> {
-        let name = endpoint.scheme.name;
+        let name = listen.endpoint.scheme.name;
         let found = self.families.iter().find(|(names, _)| names.contains(&name));
         let (_, listeners) = found.with_context(|| format!("{name}:// has no transport"))?;
-        listeners.bind(endpoint, common, workers)
+        listeners.bind(listen, common, workers)
     }
 }

@@ -3,13 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::ensure;
-use config::{Common, Endpoint};
-use net::Current;
+use config::{Common, Listen};
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 
-use super::material::NextHop;
+use super::material::{NextHop, ServerTls};
 use super::{Bound, Dials, Family, Listeners, Renewal, Setup, bind_tcp, bound_tcp, material};
 
 pub(super) struct Tcp;
@@ -21,8 +19,7 @@ impl Family for Tcp {
     }
 
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
-        let tls = material::tls_server(setup, Speech::Tunnel)?.map(Into::into);
-        Ok(Arc::new(TcpListeners { tls }))
+        Ok(Arc::new(TcpListeners { tls: ServerTls::new(setup, Speech::Tunnel)? }))
     }
 
     fn dials(&self, path: &config::Path, _: &Common) -> anyhow::Result<Arc<dyn Dials>> {
@@ -34,22 +31,20 @@ impl Family for Tcp {
 
 #[derive(Debug)]
 struct TcpListeners {
-    tls: Option<Current<tls::ServerConfig>>,
+    tls: Option<ServerTls>,
 }
 
 impl Listeners for TcpListeners {
-    fn bind(&self, endpoint: &Endpoint, _: &Common, workers: usize) -> anyhow::Result<Bound> {
-        let tls = self.tls.clone().filter(|_| endpoint.scheme.tls);
-        ensure!(tls.is_some() == endpoint.scheme.tls, "{endpoint} without a certificate");
-        bound_tcp(bind_tcp(endpoint, workers)?, move |socket| {
+    fn bind(&self, listen: &Listen, _: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let tls = material::tls_of(self.tls.as_ref(), listen)?;
+        bound_tcp(bind_tcp(&listen.endpoint, workers)?, move |socket| {
             Ok(Box::new(TcpListener::new(socket, tls.clone())?))
         })
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
-        let new = material::tls_server(setup, Speech::Tunnel)?;
-        let tls = self.tls.clone();
-        Ok(Box::new(move || material::replace(tls.as_ref(), new)))
+        let tls = self.tls.as_ref().map(|tls| tls.renewal(setup, Speech::Tunnel)).transpose()?;
+        Ok(Box::new(move || tls.into_iter().for_each(|renew| renew())))
     }
 }
 

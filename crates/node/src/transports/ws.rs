@@ -5,14 +5,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
-use config::{Common, Endpoint, ServerConfig};
+use config::{Common, Endpoint, Listen, ServerConfig};
 use net::Current;
 use transport::PathDialer;
 use transport_tcp::{Speech, TcpDialer, TcpListener, TlsClient, Via};
 use transport_ws::{Proxies, Request, Terms, WsDialer, WsListener};
 
-use super::material::NextHop;
+use super::material::{NextHop, ServerTls};
 use super::{
     Bound, Dials, Family, Listeners, Renewal, Setup, Unfit, bind_tcp, bound_tcp, material,
 };
@@ -36,7 +35,7 @@ impl Family for Ws {
     }
 
     fn listeners(&self, setup: &Setup<'_>) -> anyhow::Result<Arc<dyn Listeners>> {
-        let tls = material::tls_server(setup, Speech::Http)?.map(Into::into);
+        let tls = ServerTls::new(setup, Speech::Http)?;
         Ok(Arc::new(WsListeners { tls, terms: terms(setup.config).into() }))
     }
 
@@ -50,26 +49,25 @@ impl Family for Ws {
 
 #[derive(Debug)]
 struct WsListeners {
-    tls: Option<Current<tls::ServerConfig>>,
+    tls: Option<ServerTls>,
     terms: Current<Terms>,
 }
 
 impl Listeners for WsListeners {
-    fn bind(&self, endpoint: &Endpoint, _: &Common, workers: usize) -> anyhow::Result<Bound> {
-        let tls = self.tls.clone().filter(|_| endpoint.scheme.tls);
-        ensure!(tls.is_some() == endpoint.scheme.tls, "{endpoint} without a certificate");
-        let (path, terms) = (endpoint.path.clone(), self.terms.clone());
-        bound_tcp(bind_tcp(endpoint, workers)?, move |socket| {
+    fn bind(&self, listen: &Listen, _: &Common, workers: usize) -> anyhow::Result<Bound> {
+        let tls = material::tls_of(self.tls.as_ref(), listen)?;
+        let (path, terms) = (listen.endpoint.path.clone(), self.terms.clone());
+        bound_tcp(bind_tcp(&listen.endpoint, workers)?, move |socket| {
             let inner = TcpListener::new(socket, tls.clone())?.speaking(Speech::Http);
             Ok(Box::new(WsListener::new(inner, path.as_deref(), terms.clone())))
         })
     }
 
     fn renew(&self, setup: &Setup<'_>) -> anyhow::Result<Renewal> {
-        let new = material::tls_server(setup, Speech::Http)?;
-        let (tls, current, terms) = (self.tls.clone(), self.terms.clone(), terms(setup.config));
+        let tls = self.tls.as_ref().map(|tls| tls.renewal(setup, Speech::Http)).transpose()?;
+        let (current, terms) = (self.terms.clone(), terms(setup.config));
         Ok(Box::new(move || {
-            material::replace(tls.as_ref(), new);
+            tls.into_iter().for_each(|renew| renew());
             current.replace(Arc::new(terms));
         }))
     }

@@ -29,7 +29,7 @@ pub struct Setup {
     pub(super) forwards: Vec<(u16, u16)>,
     /// Ports that the server allows in addition to the services' ports.
     pub allow: Vec<u16>,
-    /// URLs of additional listeners for clients.
+    /// URLs of additional listeners for clients, or flow maps in the form `{ url: …, … }`.
     pub more_listen: Vec<String>,
     /// Additional top-level lines of the files.
     pub server_lines: String,
@@ -198,7 +198,10 @@ impl Setup {
             ports.map(|port| format!("\"{}\"", self.public_address(port))).collect();
         let targets = self.forwards.iter().map(|forward| forward.1);
         let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
-        let others: Vec<_> = self.more_listen.iter().map(|url| format!(", \"{url}\"")).collect();
+        let other = |at: &String| {
+            if at.starts_with('{') { format!(", {at}") } else { format!(", \"{at}\"") }
+        };
+        let others: Vec<_> = self.more_listen.iter().map(other).collect();
         format!(
             "listen: [\"{scheme}://{host}:{port}{path}\"{others}]\n\
              state_dir: {dir}/state\n\

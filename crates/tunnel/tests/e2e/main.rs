@@ -21,6 +21,7 @@ mod config_api;
 mod counters;
 mod enrol;
 mod errors;
+mod exempt;
 mod exhausted;
 mod fallback;
 mod farewell;

@@ -1,0 +1,143 @@
+//! Decodes `listen` of a server: the addresses, their conflicts, and the listeners that cannot ask
+//! for a client's certificate.
+
+use std::collections::BTreeSet;
+
+use super::keys::LISTEN;
+use super::taken::{Bind, Clash, Taken};
+use super::{Item, Section, values};
+use crate::model::{Listen, ServerTls};
+use crate::yaml::{At, Kind};
+use crate::{BadValue, Endpoint, Host, Over};
+
+const EXAMPLE: &str = "for example tls://[::]:7000";
+
+/// Decodes the list. `tls` is the section of the server's certificates, decoded.
+pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
+    let Some(item) = s.key("listen") else {
+        s.missing("listen", "for example [\"tls://[::]:7000\"]");
+        return Vec::new();
+    };
+    let items = s.cx.one_or_list(&item);
+    if items.is_empty() {
+        s.bad("listen", BadValue::new("an empty list").hint(EXAMPLE));
+    }
+    let (mut all, mut taken) = (Vec::new(), Addresses::default());
+    for item in items {
+        let Some((url, listen)) = entry(s, &item) else { continue };
+        address(s, &url, &listen.endpoint, &mut taken);
+        if tls.client_ca.is_some() && listen.client_ca && !listen.endpoint.scheme.tls {
+            refuse_plain(s, &item, &url, &listen.endpoint);
+        }
+        all.push(listen);
+    }
+    let asks = |listen: &Listen| listen.client_ca && listen.endpoint.scheme.tls;
+    if tls.client_ca.is_some()
+        && all.iter().any(|listen| listen.endpoint.scheme.tls)
+        && !all.iter().any(asks)
+        && let Some(tls) = s.key("tls")
+    {
+        let bad = BadValue::new("no listener asks clients for a certificate")
+            .hint("remove `client_ca: false` from a listener with TLS, or this key");
+        let path = format!("{}.client_ca", tls.path);
+        s.cx.warn(place_of(&tls, "client_ca"), &path, bad);
+    }
+    all
+}
+
+/// Decodes one entry: a URL, or a map with a URL. Returns the place of the URL as well.
+fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
+    let plain = matches!(item.node.kind, Kind::Scalar { .. });
+    let (url, client_ca) = if plain {
+        (item.clone(), true)
+    } else {
+        let s = Section::open(s.cx, item.clone(), &LISTEN)?;
+        if s.key("url").is_none() {
+            s.missing("url", EXAMPLE);
+        }
+        let asks = s.key("client_ca").is_none();
+        s.value("client_ca", no_client_ca);
+        (s.key("url")?, asks)
+    };
+    let endpoint = s.cx.value(&url, str::parse::<Endpoint>)?;
+    Some((url, Listen { endpoint, client_ca }))
+}
+
+/// Parses the only possible value of a listener's `client_ca`.
+fn no_client_ca(text: &str) -> Result<(), BadValue> {
+    let bad = BadValue::new("only `false` is possible here");
+    match values::switch(text) {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(bad.hint("remove the key: without it `tls.client_ca` applies")),
+        Err(_) => Err(bad.hint("the authority belongs under `tls.client_ca`")),
+    }
+}
+
+/// The addresses of the listeners that were decoded so far. The same port number of TCP and of UDP
+/// are two ports.
+#[derive(Default)]
+struct Addresses {
+    tcp: Taken,
+    udp: Taken,
+    names: BTreeSet<(String, u16, bool)>,
+}
+
+/// Checks the address of a listener by itself and against the listeners before it.
+fn address(s: &Section<'_>, item: &Item, endpoint: &Endpoint, seen: &mut Addresses) {
+    let (is_udp, port) = (endpoint.scheme.over == Over::Udp, endpoint.port);
+    let taken = if is_udp { &mut seen.udp } else { &mut seen.tcp };
+    let clash = match &endpoint.host {
+        Host::Ip(ip) => taken.take(Bind::Ip(*ip), port),
+        Host::Name(name) => {
+            (port != 0 && !seen.names.insert((name.clone(), port, is_udp))).then_some(Clash::Same)
+        }
+    };
+    let bad = clash.map(|clash| match clash {
+        Clash::Same => BadValue::new("the same address twice").hint("remove one of them"),
+        Clash::Covers(other) => {
+            let (host, other) = (&endpoint.host, other.host());
+            BadValue::new(format!("{host} and {other} overlap on port {}", endpoint.port))
+                .hint("keep the wider one, or name each address")
+        }
+    });
+    if let Some(bad) = bad {
+        s.cx.problem(item.at(), &item.path, bad);
+    }
+    if endpoint.path.as_ref().is_some_and(|path| path.contains('?')) {
+        let bad = BadValue::new("a listener is found by its path, not by a query");
+        s.cx.problem(item.at(), &item.path, bad.hint("remove what follows the `?`"));
+    }
+    if !endpoint.scheme.tls && !endpoint.host.is_loopback() {
+        let bad = BadValue::new("no TLS on an address others can reach");
+        let with = endpoint.scheme.with_tls().name;
+        let hint = format!("use {with}:// or bind 127.0.0.1");
+        s.cx.warn(item.at(), &item.path, bad.hint(hint));
+    }
+}
+
+/// Refuses a listener without TLS beside `tls.client_ca`. The file says that clients show
+/// certificates, and this listener would admit them by their tokens alone.
+fn refuse_plain(s: &Section<'_>, item: &Item, url: &Item, endpoint: &Endpoint) {
+    let shown = match &url.node.kind {
+        // The value of a variable may be a secret in the wrong place.
+        Kind::Scalar { text, .. } if text.contains("${") => text.clone(),
+        Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => endpoint.to_string(),
+    };
+    let scheme = endpoint.scheme.name;
+    let text = format!(
+        "{scheme}:// cannot ask for a certificate of tls.client_ca: a token alone logs in at \
+         {shown}"
+    );
+    let place = if matches!(item.at(), At::Flag(_)) { " in the file" } else { "" };
+    let hint = format!(
+        "remove the listener, or write {{ url: \"{shown}\", client_ca: false }}{place} if that is \
+         meant"
+    );
+    s.cx.problem(item.at(), &item.path, BadValue::new(text).hint(hint));
+}
+
+/// The place of a key's value in a map.
+fn place_of(map: &Item, key: &str) -> At {
+    let Kind::Map(entries) = &map.node.kind else { return map.at() };
+    entries.iter().find(|entry| entry.key == key).map_or_else(|| map.at(), |entry| entry.value.at)
+}
