@@ -32,7 +32,7 @@ impl AdminApi {
         let listener = TcpListener::bind(at).with_context(|| format!("admin API on {at}"))?;
         listener.set_nonblocking(true)?;
         let url = format!("http://{}", listener.local_addr()?);
-        let guard = Guard::new(&settings.token)?;
+        let guard = Guard::new(settings)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let serve = move || {

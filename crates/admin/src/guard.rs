@@ -2,6 +2,11 @@
 //! the browser to this API. So the host must be an address or `localhost`, because a foreign name
 //! can be made to resolve to this machine (DNS rebinding). A request from another site is refused
 //! whatever credentials it carries.
+//!
+//! One token permits everything, and a second one permits safe methods (RFC 9110 section 9.2.1)
+//! only: `GET` shows no secret at any path.
+
+use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
@@ -10,55 +15,126 @@ use axum::middleware::Next;
 use axum::response::Response;
 use proto::greeting::{StoredCredential, Token};
 
+use super::brake::{Brake, Wait};
 use super::routes::problem;
+
+/// The answer to a request without a token, or with a wrong one.
+const WANTED: &str = "a token of `admin` is wanted: Authorization: Bearer TOKEN";
 
 /// Paths without a token: every program on this machine may check whether the daemon is alive.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// The guard, with the stored form of the token.
+/// The address that a request comes from; an extension of each request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Remote(pub(super) IpAddr);
+
+/// The guard, with the stored forms of the tokens.
 #[derive(Clone, Debug)]
-pub(super) struct Guard(StoredCredential);
+pub(super) struct Guard {
+    full: StoredCredential,
+    read: Option<StoredCredential>,
+    brake: Brake,
+}
+
+/// What the guard does with a request.
+enum Verdict {
+    Pass,
+    Refuse(Response),
+    /// The token is wrong. The answer waits.
+    Wrong(Wait),
+}
+
+/// What the token of a request permits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    Everything,
+    Reading,
+    Nothing,
+}
 
 impl Guard {
-    pub(super) fn new(token: &config::Token) -> anyhow::Result<Self> {
-        Ok(Self(StoredCredential::of(token.secret.reveal())?))
+    pub(super) fn new(settings: &config::Admin) -> anyhow::Result<Self> {
+        let stored = |token: &config::Token| StoredCredential::of(token.secret.reveal());
+        let read = settings.read_token.as_ref().map(stored).transpose()?;
+        Ok(Self { full: stored(&settings.token)?, read, brake: Brake::new() })
     }
 
-    /// The refusal of a request, or `None` if the request is permitted.
-    fn refusal(&self, request: &Request) -> Option<Response> {
-        let (uri, headers) = (request.uri(), request.headers());
-        let Some(host) = host(uri, headers) else {
-            return Some(problem(StatusCode::BAD_REQUEST, "no Host field"));
+    fn judge(&self, request: &Request) -> Verdict {
+        if let Some(refusal) = origin_refusal(request) {
+            return Verdict::Refuse(refusal);
+        }
+        if OPEN.contains(&request.uri().path()) {
+            return Verdict::Pass;
+        }
+        let Some(token) = bearer(request.headers()) else {
+            return Verdict::Refuse(problem(StatusCode::UNAUTHORIZED, WANTED));
         };
-        if !is_ours(host) {
-            let text = "this name is not known here: ask by address or as localhost";
-            return Some(problem(StatusCode::FORBIDDEN, text));
+        // Each connection says where it comes from.
+        let source = request.extensions().get::<Remote>();
+        let source = source.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |Remote(source)| *source);
+        if self.brake.is_busy(source) {
+            self.brake.tell(source);
+            let text = "too many wrong tokens of this address at a time: wait a few seconds";
+            return Verdict::Refuse(problem(StatusCode::TOO_MANY_REQUESTS, text));
         }
-        let origin = headers.get(ORIGIN);
-        if origin.is_some_and(|origin| origin.as_bytes() != format!("http://{host}").as_bytes()) {
-            return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+        match self.right(token) {
+            Right::Everything => Verdict::Pass,
+            Right::Reading if request.method().is_safe() => Verdict::Pass,
+            Right::Reading => {
+                let text = "the token of `admin.read_token` only reads: a change needs the token \
+                            of `admin.token`";
+                Verdict::Refuse(problem(StatusCode::FORBIDDEN, text))
+            }
+            Right::Nothing => {
+                self.brake.tell(source);
+                Verdict::Wrong(self.brake.count(source))
+            }
         }
-        // Browsers send this field also with requests without an origin: images, scripts, links.
-        let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-        if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
-            return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
-        }
-        if OPEN.contains(&uri.path()) || self.is_known(headers) {
-            return None;
-        }
-        let text = "the token of `admin.token` is wanted: Authorization: Bearer TOKEN";
-        Some(problem(StatusCode::UNAUTHORIZED, text))
     }
 
-    fn is_known(&self, headers: &HeaderMap) -> bool {
-        let given = headers.get(AUTHORIZATION).and_then(|field| field.to_str().ok());
-        let Some((scheme, token)) = given.and_then(|field| field.split_once(' ')) else {
-            return false;
-        };
-        let token = Token::new(token.trim());
-        // The comparison takes constant time; see `StoredCredential`.
-        scheme.eq_ignore_ascii_case("bearer") && token.is_ok_and(|token| token.stored() == self.0)
+    fn right(&self, token: &str) -> Right {
+        let Ok(token) = Token::new(token) else { return Right::Nothing };
+        let given = token.stored();
+        // Each comparison takes constant time (see `StoredCredential`), and both are made.
+        let is_full = given == self.full;
+        let is_read = self.read.as_ref().is_some_and(|read| given == *read);
+        if is_full {
+            Right::Everything
+        } else if is_read {
+            Right::Reading
+        } else {
+            Right::Nothing
+        }
     }
+}
+
+/// The refusal of a request that a page of another site may have sent.
+fn origin_refusal(request: &Request) -> Option<Response> {
+    let (uri, headers) = (request.uri(), request.headers());
+    let Some(host) = host(uri, headers) else {
+        return Some(problem(StatusCode::BAD_REQUEST, "no Host field"));
+    };
+    if !is_ours(host) {
+        let text = "this name is not known here: ask by address or as localhost";
+        return Some(problem(StatusCode::FORBIDDEN, text));
+    }
+    let origin = headers.get(ORIGIN);
+    if origin.is_some_and(|origin| origin.as_bytes() != format!("http://{host}").as_bytes()) {
+        return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+    }
+    // Browsers send this field also with requests without an origin: images, scripts, links.
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+        return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+    }
+    None
+}
+
+/// The token of a request, valid or not.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let field = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = field.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
@@ -72,14 +148,20 @@ fn is_ours(host: &str) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The middleware: passes a permitted request on, and adds security fields to every response.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let mut response = match guard.refusal(&request) {
-        Some(refusal) => refusal,
-        None => next.run(request).await,
+    let mut response = match guard.judge(&request) {
+        Verdict::Pass => next.run(request).await,
+        Verdict::Refuse(refusal) => refusal,
+        Verdict::Wrong(wait) => {
+            // The body is not read meanwhile, and the rest of the request costs no memory.
+            drop(request);
+            wait.end().await;
+            problem(StatusCode::UNAUTHORIZED, WANTED)
+        }
     };
     let fields: [(HeaderName, &str); 2] =
         [(CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
@@ -91,7 +173,115 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use axum::body::Body;
+    use config::{Admin, Secret};
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use ops::status::{Status, sample};
+    use ops::{Daemon, SendFuture};
+    use tokio::time::{Instant, advance};
+
     use super::*;
+    use crate::routes;
+
+    const FULL: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+    const READ: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
+    const WRONG: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+
+    struct Fixed;
+
+    impl Daemon for Fixed {
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(async { sample() })
+        }
+    }
+
+    #[derive(Clone)]
+    struct Api(TowerToHyperService<axum::Router>);
+
+    impl Api {
+        fn new() -> Self {
+            let token = |text| config::Token { secret: Secret::new(text), file: None };
+            let listen = ([127, 0, 0, 1], 0).into();
+            let settings = Admin { listen, token: token(FULL), read_token: Some(token(READ)) };
+            let guard = Guard::new(&settings).expect("good tokens");
+            Self(TowerToHyperService::new(routes::app(Arc::new(Fixed), guard)))
+        }
+
+        /// The status of the answer, and the milliseconds until it.
+        async fn ask(&self, source: [u8; 4], line: &str, token: &str) -> (u16, u128) {
+            let (method, path) = line.split_once(' ').expect("method and path");
+            let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
+            let mut request = request.body(Body::empty()).expect("a request");
+            let field = format!("Bearer {token}").parse().expect("a field");
+            request.headers_mut().insert(AUTHORIZATION, field);
+            request.extensions_mut().insert(Remote(IpAddr::from(source)));
+            let start = Instant::now();
+            let answer = self.0.call(request).await.expect("no error");
+            (answer.status().as_u16(), start.elapsed().as_millis())
+        }
+    }
+
+    const HERE: [u8; 4] = [192, 0, 2, 1];
+    const THERE: [u8; 4] = [192, 0, 2, 2];
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_token_reads_everything_and_changes_nothing() {
+        let api = Api::new();
+        for (line, with_full, with_read) in [
+            ("GET /metrics", 200, 200),
+            ("HEAD /metrics", 200, 200),
+            ("GET /status", 503, 503),
+            ("GET /api/v1/status", 200, 200),
+            ("GET /api/v1/streams", 200, 200),
+            ("GET /api/v1/openapi.json", 200, 200),
+            ("GET /api/v1/log", 200, 200),
+            ("GET /api/v1/config", 409, 409),
+            ("PATCH /api/v1/config", 415, 403),
+            ("PUT /api/v1/log", 415, 403),
+            ("POST /api/v1/reload", 409, 403),
+            ("POST /api/v1/enrolments", 415, 403),
+            ("DELETE /api/v1/enrolments/a", 409, 403),
+            ("DELETE /api/v1/streams/1/2", 404, 403),
+            ("POST /metrics", 405, 403),
+        ] {
+            assert_eq!(api.ask(HERE, line, FULL).await, (with_full, 0), "{line}");
+            assert_eq!(api.ask(HERE, line, READ).await, (with_read, 0), "{line}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wrong_token_waits_and_a_right_one_never_does() {
+        let api = Api::new();
+        for milliseconds in [100, 200, 400, 800, 1600, 3200, 3200] {
+            assert_eq!(api.ask(HERE, "GET /metrics", WRONG).await, (401, milliseconds));
+            for (source, token) in [(HERE, FULL), (HERE, READ), (THERE, FULL)] {
+                assert_eq!(api.ask(source, "GET /metrics", token).await, (200, 0));
+            }
+        }
+        assert_eq!(api.ask(HERE, "GET /metrics", "too-short").await, (401, 3200));
+        assert_eq!(api.ask(THERE, "GET /metrics", WRONG).await, (401, 100));
+        assert_eq!(api.ask(HERE, "GET /healthz", WRONG).await, (200, 0), "needs no token");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guesses_side_by_side_are_not_judged_and_another_address_is_not_concerned() {
+        let api = Api::new();
+        let guess = |api: Api| async move { api.ask(HERE, "GET /metrics", WRONG).await };
+        // The first four wait for 100 to 800 ms. A connection that ends early shortens nothing.
+        let guesses: Vec<_> = (0..4).map(|_| tokio::spawn(guess(api.clone()))).collect();
+        tokio::task::yield_now().await;
+        guesses.iter().for_each(tokio::task::JoinHandle::abort);
+        tokio::task::yield_now().await;
+        for token in [WRONG, FULL] {
+            assert_eq!(api.ask(HERE, "GET /metrics", token).await, (429, 0));
+        }
+        assert_eq!(api.ask(THERE, "GET /metrics", FULL).await, (200, 0));
+        advance(std::time::Duration::from_millis(100)).await;
+        assert_eq!(api.ask(HERE, "GET /metrics", FULL).await, (200, 0));
+    }
 
     #[test]
     fn a_host_is_an_address_or_localhost() {

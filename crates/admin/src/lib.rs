@@ -12,6 +12,7 @@
 //! | module | content |
 //! |---|---|
 //! | `guard` | checks of each request: host, origin, token |
+//! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
 //! | `routes` | the routes and their answers |
 //! | `patch` | changes of the configuration as JSON |
@@ -20,6 +21,7 @@
 //! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
 
 mod api;
+mod brake;
 mod guard;
 mod metrics;
 #[cfg(feature = "otlp")]

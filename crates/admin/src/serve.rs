@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use logging::RepeatLimit;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
+
+use super::guard::Remote;
 
 /// Most connections at a time: enough for a few scrapers and a browser page with its requests.
 const CONNECTIONS: usize = 32;
@@ -40,8 +45,12 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
         // The semaphore is never closed, so the result is always `Ok`.
         let place = Arc::clone(&places).acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let service = TowerToHyperService::new(app.clone());
+            Ok((stream, remote)) => {
+                let app = TowerToHyperService::new(app.clone());
+                let service = service_fn(move |mut request: Request<Incoming>| {
+                    request.extensions_mut().insert(Remote(remote.ip()));
+                    app.call(request)
+                });
                 tokio::spawn(async move {
                     let _place = place;
                     let mut http = http1::Builder::new();

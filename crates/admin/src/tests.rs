@@ -12,6 +12,9 @@ use super::AdminApi;
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
+/// The token that only reads.
+const READER: &str = "Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw";
+
 struct Fixed;
 
 impl Daemon for Fixed {
@@ -22,7 +25,8 @@ impl Daemon for Fixed {
 
 fn api() -> AdminApi {
     let token = Token { secret: Secret::new(TOKEN), file: None };
-    let settings = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), token };
+    let read_token = Some(Token { secret: Secret::new(READER), file: None });
+    let settings = Admin { listen: SocketAddr::from(([127, 0, 0, 1], 0)), token, read_token };
     AdminApi::start(&settings, Arc::new(Fixed)).unwrap()
 }
 
@@ -143,7 +147,7 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
     let at: SocketAddr = first.url().strip_prefix("http://").unwrap().parse().unwrap();
     let settings = || {
         let token = Token { secret: Secret::new(TOKEN), file: None };
-        Admin { listen: at, token }
+        Admin { listen: at, token, read_token: None }
     };
     let error = AdminApi::start(&settings(), Arc::new(Fixed)).unwrap_err();
     assert!(format!("{error:#}").contains(&at.to_string()), "{error:#}");

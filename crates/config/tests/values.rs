@@ -78,6 +78,26 @@ fn two_tokens_are_valid_while_one_is_replaced() {
 }
 
 #[test]
+fn the_token_that_only_reads_is_another_one_also_where_one_of_them_is_hashed() {
+    let hash = proto::greeting::Token::new(OLD).unwrap().stored().text();
+    let read = |token: &str, read: &str| {
+        let text = format!("listen: tls://[::]\nadmin: {{ token: '{token}', {read} }}\n");
+        server(&text, &ServerFlags::default())
+    };
+    for same in [format!("read_token: '{OLD}'"), "read_token_file: old.token".to_owned()] {
+        for token in [OLD, hash.as_str()] {
+            let problems = read(token, &same).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:?}");
+            assert!(problems[0].message.contains("the same token as `admin.token`"));
+        }
+    }
+    let admin = read(&hash, "read_token_file: new.token").unwrap().common.admin.unwrap();
+    let token = admin.read_token.unwrap();
+    assert_eq!((token.secret.reveal(), token.file), (NEW, Some("new.token".into())));
+    assert_eq!(read(OLD, "").unwrap().common.admin.unwrap().read_token, None);
+}
+
+#[test]
 fn a_path_has_tls_and_sni_of_its_own_or_those_of_the_top() {
     let text = format!(
         "servers:\n- tls://a\n- {{url: tls://b:1, sni: Front.Example.com}}\n- {{url: tls://c, tls: {{}}}}\n\

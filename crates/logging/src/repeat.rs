@@ -1,5 +1,5 @@
-//! Limits log lines that a hostile or broken peer can cause at will: one line per key and 10 s,
-//! with the number of suppressed lines.
+//! Limits log lines that a hostile or broken peer can cause at will: one line per key and period (10
+//! s unless the owner wants another), with the number of suppressed lines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,6 +28,7 @@ const KEYS: usize = 1024;
 pub struct RepeatLimit<K> {
     /// The key `None` is shared by all keys for which the table had no room.
     seen: RefCell<HashMap<Option<K>, Seen>>,
+    period: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,12 @@ impl<K: Hash + Eq> Default for RepeatLimit<K> {
 impl<K: Hash + Eq> RepeatLimit<K> {
     /// A limit without any seen key.
     pub fn new() -> Self {
-        Self { seen: RefCell::new(HashMap::new()) }
+        Self::every(PERIOD)
+    }
+
+    /// A limit of one line per key in this time.
+    pub fn every(period: Duration) -> Self {
+        Self { seen: RefCell::new(HashMap::new()), period }
     }
 
     /// Whether a line about `key` may be written at `now`. The value is the number of lines that
@@ -56,7 +62,7 @@ impl<K: Hash + Eq> RepeatLimit<K> {
         if seen.len() >= KEYS && !seen.contains_key(&key) {
             // The number of suppressed lines of a forgotten key is lost; the next line of that key
             // starts at 0.
-            seen.retain(|_, s| now.duration_since(s.written) < PERIOD);
+            seen.retain(|_, s| now.duration_since(s.written) < self.period);
             if seen.len() >= KEYS {
                 key = None;
             }
@@ -69,7 +75,7 @@ impl<K: Hash + Eq> RepeatLimit<K> {
         if first {
             return Some(0);
         }
-        if now.duration_since(entry.written) < PERIOD {
+        if now.duration_since(entry.written) < self.period {
             entry.suppressed += 1;
             return None;
         }
@@ -91,6 +97,14 @@ mod tests {
         assert_eq!(limit.pass("a", start + PERIOD / 2), None);
         assert_eq!(limit.pass("a", start + PERIOD), Some(2));
         assert_eq!(limit.pass("a", start + PERIOD * 2), Some(0));
+    }
+
+    #[test]
+    fn the_owner_chooses_the_period() {
+        let (limit, start) = (RepeatLimit::every(PERIOD * 6), Instant::now());
+        assert_eq!(limit.pass("a", start), Some(0));
+        assert_eq!(limit.pass("a", start + PERIOD * 6 - Duration::from_nanos(1)), None);
+        assert_eq!(limit.pass("a", start + PERIOD * 6), Some(1));
     }
 
     #[test]

@@ -180,7 +180,7 @@ fn server_file(
     let mut config = loaded.config;
     material::anchor_server(&mut config, &input.folder);
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
-    let tokens: Vec<&Token> = tokens.chain(admin_token(&config.common)).collect();
+    let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
     let warnings = input.warnings(&loaded.warnings, &tokens);
     Ok((Loaded { config, warnings }, input))
 }
@@ -195,13 +195,13 @@ fn client_file(
     let loaded = input.with(|text, sources| config::load_client(text, flags, sources))?;
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
-    let tokens: Vec<&Token> = config.token.iter().chain(admin_token(&config.common)).collect();
+    let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
     let warnings = input.warnings(&loaded.warnings, &tokens);
     Ok((Loaded { config, warnings }, input))
 }
 
-fn admin_token(common: &Common) -> Option<&Token> {
-    common.admin.as_ref().map(|admin| &admin.token)
+fn admin_tokens(common: &Common) -> impl Iterator<Item = &Token> {
+    common.admin.iter().flat_map(|admin| std::iter::once(&admin.token).chain(&admin.read_token))
 }
 
 /// The path of a flag in absolute form. The path of a flag is relative to the working directory,

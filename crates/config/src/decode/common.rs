@@ -36,6 +36,9 @@ const LOG_SIZE_MIN: u64 = 64 << 10;
 /// Default of `admin.listen`.
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
 
+/// The keys of the token that only reads.
+const READ_KEYS: [&str; 2] = ["read_token", "read_token_file"];
+
 /// Default of `log.rotate.keep`: number of older files.
 const LOG_KEEP: u32 = 5;
 
@@ -103,6 +106,7 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
         }),
     };
     let token = tokens(s, 1, Kept::OrHashed, Some(TOKEN_WANTED)).pop();
+    let read = tokens_of(s, READ_KEYS, 1, Kept::OrHashed, None).pop();
     let listen = listen?;
     if let Some(item) = s.key("listen")
         && !listen.ip().is_loopback()
@@ -114,7 +118,22 @@ fn admin(s: &Section<'_>) -> Option<Admin> {
             bad.hint("bind 127.0.0.1, or put a proxy with TLS in front"),
         );
     }
-    Some(Admin { listen, token: token? })
+    if let (Some(token), Some(read)) = (&token, &read)
+        && is_same(token, read)
+    {
+        let [inline, file] = READ_KEYS;
+        let key = if s.key(inline).is_some() { inline } else { file };
+        let bad = BadValue::new("the same token as `admin.token`, which permits everything");
+        s.bad(key, bad.hint(MAKE_TOKEN));
+    }
+    Some(Admin { listen, token: token?, read_token: read })
+}
+
+/// Whether two tokens are one token; either of them may be written as its hash.
+fn is_same(one: &Token, other: &Token) -> bool {
+    let stored = |token: &Token| StoredCredential::of(token.secret.reveal()).ok();
+    // Both were checked, so both are there.
+    stored(one).is_some_and(|one| stored(other).as_ref() == Some(&one))
 }
 
 fn log_file(log: &Section<'_>) -> Option<LogFile> {
@@ -196,20 +215,28 @@ pub(crate) fn tokens(
     kept: Kept,
     without: Option<&str>,
 ) -> Vec<Token> {
-    let (inline, files) = (s.key("token"), s.key("token_file"));
-    let (key, item) = match (inline, files) {
+    tokens_of(s, ["token", "token_file"], most, kept, without)
+}
+
+/// Decodes the tokens of these two keys: for the token itself, and for its file.
+fn tokens_of(
+    s: &Section<'_>,
+    [inline, file]: [&str; 2],
+    most: usize,
+    kept: Kept,
+    without: Option<&str>,
+) -> Vec<Token> {
+    let (key, item) = match (s.key(inline), s.key(file)) {
         (Some(_), Some(_)) => {
-            s.bad(
-                "token_file",
-                BadValue::new("token and token_file together").hint("keep one of them"),
-            );
+            let bad = BadValue::new(format!("{inline} and {file} together"));
+            s.bad(file, bad.hint("keep one of them"));
             return Vec::new();
         }
-        (Some(item), None) => ("token", item),
-        (None, Some(item)) => ("token_file", item),
+        (Some(item), None) => (inline, item),
+        (None, Some(item)) => (file, item),
         (None, None) => {
             if let Some(hint) = without {
-                s.missing("token", hint);
+                s.missing(inline, hint);
             }
             return Vec::new();
         }
@@ -219,7 +246,7 @@ pub(crate) fn tokens(
         let wanted = if most == 1 { "exactly one" } else { "one or two (old and new)" };
         s.bad(key, BadValue::new(format!("{} tokens, {wanted} wanted", items.len())));
     }
-    items.iter().take(most).filter_map(|item| token(s, item, key == "token_file", kept)).collect()
+    items.iter().take(most).filter_map(|item| token(s, item, key == file, kept)).collect()
 }
 
 fn token(s: &Section<'_>, item: &Item, from_file: bool, kept: Kept) -> Option<Token> {

@@ -62,7 +62,8 @@ mod tables {
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
     pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
-    pub(crate) const ADMIN: Table = table("both:admin", &["listen", "token", "token_file"], &[]);
+    pub(crate) const ADMIN: Table = table("both:admin",
+        &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
     pub(crate) const QUIC: Table = table("both:quic", &["congestion", "mtu", "receive_buffer", "send_buffer"], &[]);
     pub(crate) const ROTATE: Table = table("both:log.rotate", &["size", "keep"], &[]);

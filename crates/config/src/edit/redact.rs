@@ -29,7 +29,7 @@ fn node(node: &Node) -> Value {
 
 fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
     let shown = match key.as_str() {
-        "token" => hidden(value),
+        "token" | "read_token" => hidden(value),
         // A valid file has a map of names to values here.
         "headers" => match &value.kind {
             Kind::Map(fields) => {
@@ -38,7 +38,7 @@ fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
             }
             Kind::Scalar { .. } | Kind::List(_) => hidden(value),
         },
-        "token_file" => each(value, &|text| !secrecy::may_be_secret(text)),
+        "token_file" | "read_token_file" => each(value, &|text| !secrecy::may_be_secret(text)),
         // `http://user:password@host`
         "proxy" => each(value, &|text| !text.contains('@')),
         _ if TABLES.iter().any(|t| t.keys.contains(&key.as_str())) => node(value),
@@ -91,6 +91,11 @@ mod tests {
             ),
             ("proxy: http://me:pw@h:1\n", "{ proxy: \"(secret)\" }"),
             ("proxy: http://h:1\n", "{ proxy: \"http://h:1\" }"),
+            (
+                "admin: { read_token: q7Xb2LmZ0aKc9RtYv4WnPs, read_token_file: r.token }\n",
+                "{ admin: { read_token: \"(secret)\", read_token_file: r.token } }",
+            ),
+            ("read_token_file: q7Xb2LmZ0aKc9RtYv4WnPs\n", "{ read_token_file: \"(secret)\" }"),
             ("token:\n", "{ token: null }"),
             (
                 "tokens: x\ntls: { q7Xb2LmZ0aKc9RtYv4WnPs: x }\n",

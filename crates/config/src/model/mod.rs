@@ -83,6 +83,8 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// The token, or its hash. The token permits every request.
     pub token: Token,
+    /// The token, or its hash, that permits requests that only read. It differs from `token`.
+    pub read_token: Option<Token>,
 }
 
 impl Common {

@@ -336,6 +336,53 @@ fn what_the_command_line_can_do_the_api_can_too() {
     echo(&second, 3);
 }
 
+/// Wrong tokens are one line of the log, and the file with the token that only reads is named where
+/// other users may read it.
+#[test]
+fn a_second_token_only_reads_and_wrong_tokens_are_logged_once() {
+    const READER: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+    let mut setup = Setup::new(Scheme::TLS);
+    let api = Api(free_port());
+    std::fs::write(setup.dir().join("read.token"), READER).unwrap();
+    setup.server_lines.push_str(&format!(
+        "admin: {{ listen: 127.0.0.1:{}, token: {TOKEN}, read_token_file: read.token }}\n",
+        api.0
+    ));
+    let running = setup.start_server();
+    running.server.wait_line(&["read.token", "chmod 600"], SOON);
+    let reader = ["--header", &format!("Authorization: Bearer {READER}")];
+    let ask = |args: &[&str], path: &str| {
+        let mut curl = Command::new(program("curl"));
+        curl.args(["--silent", "--max-time", "20", "--write-out", "\n%{http_code}"]).args(args);
+        let output = run(curl.arg(format!("http://127.0.0.1:{}{path}", api.0)));
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap();
+        (status.parse::<u16>().unwrap(), body.to_owned())
+    };
+    for path in ["/metrics", "/api/v1/status", "/api/v1/streams", "/api/v1/config"] {
+        let (status, body) = ask(&reader, path);
+        assert_eq!(status, 200, "{path}: {body}");
+        assert!(!body.contains(READER) && !body.contains(TOKEN), "{path}: {body}");
+    }
+    for (method, path) in [
+        ("POST", "/api/v1/reload"),
+        ("PATCH", "/api/v1/config"),
+        ("DELETE", "/api/v1/streams/1/1"),
+        ("POST", "/api/v1/enrolments"),
+    ] {
+        let (status, body) = ask(&[&reader[..], &["--request", method]].concat(), path);
+        assert_eq!(status, 403, "{method} {path}: {body}");
+        assert!(body.contains("`admin.read_token` only reads"), "{body}");
+    }
+    let wrong = ["--header", "Authorization: Bearer Zr5Tn8Qw1Ey6Ui3Op0AsdfGh3JeUi9Kw"];
+    for _ in 0..3 {
+        assert_eq!(ask(&wrong, "/metrics").0, 401);
+    }
+    let words = ["WARN admin API: 127.0.0.1 showed a wrong token"];
+    running.server.wait_one_line(&words, SOON);
+    assert_eq!(api.send("POST", "/api/v1/reload", &json!({})).0, 200);
+}
+
 #[test]
 fn what_was_asked_for_is_done_also_when_whoever_asked_goes_away() {
     let (running, server, _client) = started(Setup::new(Scheme::TLS));

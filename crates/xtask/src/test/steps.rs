@@ -257,9 +257,11 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         fs::remove_dir_all(&copies)?;
     }
     fs::create_dir_all(&copies)?;
-    let (_, token) = capture(Command::new(tunnel).args(["generate", "token"]))?;
-    let token = token.trim();
-    fs::write(copies.join("token"), token)?;
+    let generate = || capture(Command::new(tunnel).args(["generate", "token"]));
+    for name in ["token", "admin.token", "read.token"] {
+        fs::write(copies.join(name), generate()?.1)?;
+    }
+    let token = fs::read_to_string(copies.join("token"))?;
     let certs = ["generate", "certs", "-s", "example.com", "--client", "home", "-o"];
     capture(Command::new(tunnel).args(certs).arg(&copies))?;
     for file in &files {
@@ -267,7 +269,7 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         fs::copy(file, &copy)?;
         let mut check = Command::new(tunnel);
         check.args(["check", "--config"]).arg(copy);
-        run(check.env("TUNNEL_TOKEN", token).env("CREDENTIALS_DIRECTORY", &copies))?;
+        run(check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies))?;
     }
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }

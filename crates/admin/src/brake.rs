@@ -1,0 +1,220 @@
+//! Wrong tokens are answered late, the later the more of them an address has shown. A right token
+//! never waits. The wait belongs to the connection of the request and costs no task.
+//!
+//! An address with a few wrong tokens whose waits have not passed gets no further judgement until
+//! one of them has passed. Otherwise it could guess side by side, or end each connection as soon as
+//! no answer comes, without a delay. The API has few places for connections, so only half of them
+//! may be taken by answers that wait.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use logging::{AUDIT, RepeatLimit};
+use ops::term;
+use tokio::time::Instant;
+
+/// The wait of the first wrong token. The wait doubles with each further one.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// The number of doublings: up to 3.2 s, which is less than the time-outs of usual HTTP clients.
+const DOUBLINGS: u32 = 5;
+
+/// After this time without a wrong token, the wait of an address starts again at [`FIRST`].
+const FORGET: Duration = Duration::from_secs(60);
+
+/// Most wrong tokens of one address whose waits have not passed.
+const OF_ONE: usize = 4;
+
+/// Most answers that wait at a time: half of the places for connections. A further wrong token is
+/// answered at once.
+const OF_ALL: usize = 16;
+
+/// Most addresses that are remembered. A full table forgets the addresses whose waits have passed,
+/// or all of them; an attacker needs that many addresses to shorten the waits in this way.
+const ADDRESSES: usize = 1024;
+
+/// Shortest time between two lines of the log about one address.
+const LINES: Duration = Duration::from_secs(60);
+
+/// Counts wrong tokens by address. Clones share one count.
+#[derive(Clone, Debug)]
+pub(super) struct Brake(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    addresses: HashMap<IpAddr, Address>,
+    waiting: usize,
+    lines: RepeatLimit<IpAddr>,
+}
+
+#[derive(Debug)]
+struct Address {
+    wrong: u32,
+    last: Instant,
+    /// The ends of its waits; at most [`OF_ONE`].
+    ends: Vec<Instant>,
+}
+
+impl Address {
+    fn waits(&self, now: Instant) -> usize {
+        self.ends.iter().filter(|end| **end > now).count()
+    }
+}
+
+impl Brake {
+    pub(super) fn new() -> Self {
+        let lines = RepeatLimit::every(LINES);
+        let state = State { addresses: HashMap::new(), waiting: 0, lines };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Whether this address has to wait before its next token is judged.
+    pub(super) fn is_busy(&self, source: IpAddr) -> bool {
+        let (state, now) = (self.state(), Instant::now());
+        state.addresses.get(&source.to_canonical()).is_some_and(|one| one.waits(now) >= OF_ONE)
+    }
+
+    /// Counts a wrong token of this address. The answer waits as long as [`Wait::end`] takes.
+    pub(super) fn count(&self, source: IpAddr) -> Wait {
+        let (source, now) = (source.to_canonical(), Instant::now());
+        let mut state = self.state();
+        if state.addresses.len() >= ADDRESSES && !state.addresses.contains_key(&source) {
+            state.addresses.retain(|_, one| now - one.last < FORGET);
+            if state.addresses.len() >= ADDRESSES {
+                state.addresses.retain(|_, one| one.waits(now) > 0);
+            }
+            if state.addresses.len() >= ADDRESSES {
+                state.addresses.clear();
+            }
+        }
+        let may_wait = state.waiting < OF_ALL;
+        let new = || Address { wrong: 0, last: now, ends: Vec::with_capacity(OF_ONE) };
+        let one = state.addresses.entry(source).or_insert_with(new);
+        if now - one.last >= FORGET {
+            one.wrong = 0;
+        }
+        one.last = now;
+        let until = now + FIRST * (1 << one.wrong.min(DOUBLINGS));
+        one.wrong = one.wrong.saturating_add(1);
+        one.ends.retain(|end| *end > now);
+        if one.ends.len() < OF_ONE {
+            one.ends.push(until);
+        }
+        if !may_wait {
+            return Wait(None);
+        }
+        state.waiting += 1;
+        Wait(Some(Waiting { brake: self.clone(), until }))
+    }
+
+    /// Logs a wrong token: one line for each address and minute.
+    pub(super) fn tell(&self, source: IpAddr) {
+        let source = source.to_canonical();
+        let Some(suppressed) = self.state().lines.pass(source, Instant::now().into_std()) else {
+            return;
+        };
+        if suppressed == 0 {
+            tracing::warn!(target: AUDIT, "admin API: {source} showed a wrong token");
+        } else {
+            let more = term::count(suppressed, "time");
+            tracing::warn!(target: AUDIT, "admin API: {source} showed a wrong token ({more} more)");
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The wait of one answer.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Wait(Option<Waiting>);
+
+impl Wait {
+    pub(super) async fn end(self) {
+        if let Some(waiting) = self.0 {
+            tokio::time::sleep_until(waiting.until).await;
+        }
+    }
+}
+
+/// The place of an answer that waits. It is free again on drop, also when the connection has ended.
+#[derive(Debug)]
+struct Waiting {
+    brake: Brake,
+    until: Instant,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.brake.state().waiting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: u32) -> IpAddr {
+        IpAddr::V4(std::net::Ipv4Addr::from_bits(n))
+    }
+
+    /// The wait of the next wrong token, in milliseconds.
+    async fn wait(brake: &Brake, source: IpAddr) -> u128 {
+        let start = Instant::now();
+        brake.count(source).end().await;
+        start.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_wrong_token_waits_twice_as_long_and_another_address_does_not() {
+        let brake = Brake::new();
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            waits.push(wait(&brake, address(1)).await);
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 3200, 3200]);
+        assert_eq!(wait(&brake, address(2)).await, 100);
+        let mapped = "::ffff:0.0.0.1".parse().unwrap();
+        assert_eq!(wait(&brake, mapped).await, 3200, "the same address");
+        tokio::time::sleep(FORGET).await;
+        assert_eq!(wait(&brake, address(1)).await, 100, "after a quiet minute");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_answers_wait_for_one_address_and_not_many_for_all() {
+        let brake = Brake::new();
+        let mut waits = Vec::new();
+        for n in 0..OF_ALL / OF_ONE {
+            let source = address(n.try_into().unwrap());
+            for _ in 0..OF_ONE {
+                assert!(!brake.is_busy(source));
+                waits.push(brake.count(source));
+            }
+            assert!(brake.is_busy(source));
+        }
+        assert_eq!(wait(&brake, address(99)).await, 0, "no place for another one");
+        // A connection that ends frees its place, and its address has to wait all the same.
+        drop(waits.pop());
+        assert!(brake.is_busy(address(3)));
+        assert_eq!(wait(&brake, address(98)).await, 100);
+        assert!(!brake.is_busy(address(3)), "the first of its waits has passed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_addresses_cost_bounded_memory_and_those_that_wait_are_kept() {
+        let brake = Brake::new();
+        let many = |from: u32| (from..from + 700).for_each(|n| drop(brake.count(address(n))));
+        many(1000);
+        tokio::time::advance(FIRST).await;
+        (0..OF_ONE).for_each(|_| drop(brake.count(address(0))));
+        many(2000);
+        assert!(brake.state().addresses.len() <= ADDRESSES);
+        assert!(brake.is_busy(address(0)));
+        (3..20).for_each(|n| many(n * 1000));
+        assert!(brake.state().addresses.len() <= ADDRESSES);
+    }
+}
