@@ -9,6 +9,9 @@ pub enum Verdict {
     Passed(Tally),
     /// The step could not run on this machine; the text is the reason.
     Skipped(String),
+    /// Data of the network are out of reach; the text is the reason. The continuous integration may
+    /// have no network, so this never fails.
+    OutOfReach(String),
 }
 
 impl Verdict {

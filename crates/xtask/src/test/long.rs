@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::Step;
+use super::advisories;
 use super::steps::{self, HEAVY, SLOW};
 use super::wish::Lengths;
 use xtask::child::{announce, capture, cargo, run, run_tests};
@@ -29,6 +30,9 @@ pub(super) const STEPS: &[Step] = &[
     step("heavy", "thousands of visitors and clients, small memories, idle time", heavy),
     step("static-e2e", "the static binary against real software", static_e2e),
     step("schemas", "the admin API before schemathesis, 40 examples of each operation", schemas),
+    step("advisories", "Cargo.lock against the RustSec database", |site, _| {
+        advisories::check(site)
+    }),
     step("fuzz", "each fuzz target for some minutes", fuzz),
     step("chaos", "faults under real traffic, over every transport", chaos),
     step("soak", "churn, and whether memory, descriptors and tasks stay flat", soak),
@@ -102,7 +106,7 @@ const FUZZ: [&str; 2] = ["--sanitizer", "none"];
 const FUZZ_MEMORY_MIB: u32 = 2048;
 
 fn fuzz(site: &Site, lengths: Lengths) -> Result<Verdict> {
-    let Some(cargo_fuzz) = cargo_fuzz(site)? else {
+    let Some(cargo_fuzz) = tool(site, "cargo-fuzz")? else {
         return Ok(Verdict::Skipped("cargo-fuzz cannot be installed".to_owned()));
     };
     let mut targets = 0;
@@ -127,15 +131,15 @@ fn fuzz(site: &Site, lengths: Lengths) -> Result<Verdict> {
     Ok(Verdict::PASSED)
 }
 
-/// Installed into the build folder when it is nowhere else.
-fn cargo_fuzz(site: &Site) -> Result<Option<PathBuf>> {
-    if let Some(found) = xtask::child::find("cargo-fuzz") {
+/// A subcommand of cargo, installed into the build folder when it is nowhere else.
+pub(super) fn tool(site: &Site, name: &str) -> Result<Option<PathBuf>> {
+    if let Some(found) = xtask::child::find(name) {
         return Ok(Some(found));
     }
-    let folder = site.target.join("tools/cargo-fuzz");
-    let there = folder.join("bin/cargo-fuzz");
+    let folder = site.target.join("tools").join(name);
+    let there = folder.join("bin").join(name);
     if !there.exists() {
-        let mut install = cargo(&site.root, &["install", "--locked", "cargo-fuzz", "--root"]);
+        let mut install = cargo(&site.root, &["install", "--locked", name, "--root"]);
         if let Err(error) = run(install.arg(&folder)) {
             println!("{error:#}");
             return Ok(None);

@@ -9,9 +9,11 @@
 //! | `wish` | the command line |
 //! | `steps` | the short suite |
 //! | `long` | the long steps, and which of them a change touches |
+//! | `advisories` | the long step that asks the RustSec database |
 //! | `programs`, `cases` | test programs side by side; the cases of one program side by side |
 //! | `record` | `target/long.json` |
 
+mod advisories;
 mod cases;
 mod long;
 mod programs;
@@ -119,7 +121,7 @@ fn run_all(
 }
 
 /// What a step adds to the counts, whether the run may go on, and the words for the outcome. Where
-/// `CI=true` a skipped step and an ignored test are failures.
+/// `CI=true` a skipped step and an ignored test are failures, but not data out of reach.
 fn judge(ci: bool, verdict: Result<Verdict>) -> (Tally, bool, String) {
     match verdict {
         Ok(Verdict::Passed(tests)) if ci && tests.ignored > 0 => {
@@ -130,6 +132,9 @@ fn judge(ci: bool, verdict: Result<Verdict>) -> (Tally, bool, String) {
         }
         Ok(Verdict::Skipped(reason)) => {
             (Tally { passed: 0, ignored: 1 }, !ci, format!("SKIP: {reason}"))
+        }
+        Ok(Verdict::OutOfReach(reason)) => {
+            (Tally { passed: 0, ignored: 1 }, true, format!("SKIP: {reason}"))
         }
         Err(error) => (Tally::default(), false, format!("{error:#}")),
     }
@@ -152,6 +157,11 @@ mod tests {
         assert_eq!((tests, good), (Tally { passed: 0, ignored: 1 }, true));
         assert_eq!(said, "SKIP: no");
         assert!(!judge(true, skip()).1);
+        for ci in [false, true] {
+            let (tests, good, said) = judge(ci, Ok(Verdict::OutOfReach("no network".into())));
+            assert_eq!((tests, good), (Tally { passed: 0, ignored: 1 }, true));
+            assert_eq!(said, "SKIP: no network");
+        }
         assert_eq!(judge(true, passed(3, 0)).0, Tally { passed: 4, ignored: 0 });
         assert!(judge(false, passed(3, 1)).1);
         assert!(!judge(true, passed(3, 1)).1);

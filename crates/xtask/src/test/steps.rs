@@ -69,7 +69,8 @@ fn fmt(site: &Site, _: Lengths) -> Result<Verdict> {
 fn check_walls(site: &Site, _: Lengths) -> Result<Verdict> {
     walls::check(&site.root)?;
     if capture(&mut cargo(&site.root, &["deny", "--version"]))?.0 {
-        let args = ["deny", "check", "--config", ".deny.toml", "bans", "licenses", "sources"];
+        // It finds `.deny.toml` by itself; the place of `--config` differs by its version.
+        let args = ["deny", "check", "bans", "licenses", "sources"];
         run(&mut cargo(&site.root, &args))?;
     }
     Ok(Verdict::PASSED)
@@ -242,7 +243,7 @@ fn build_static(site: &Site, _: Lengths) -> Result<Verdict> {
     let mut tests = examples(site, &binary)?;
     match end_to_end(site, &binary, at_once(), |name| name.starts_with("smoke::"))? {
         Verdict::Passed(smoke) => tests += smoke,
-        skipped @ Verdict::Skipped(_) => return Ok(skipped),
+        skipped @ (Verdict::Skipped(_) | Verdict::OutOfReach(_)) => return Ok(skipped),
     }
     Ok(Verdict::Passed(tests))
 }
