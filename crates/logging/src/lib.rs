@@ -8,6 +8,7 @@
 //! | `journal` | the journal of systemd |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
+mod fields;
 mod file;
 mod journal;
 mod levels;

@@ -14,6 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::fields::EscapedFields;
 use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
@@ -183,6 +184,7 @@ where
         Format::Journald => native()?.with_filter(filter).boxed(),
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
         Format::Human => {
+            let layer = layer.fmt_fields(EscapedFields::default());
             let layer = layer.with_target(false).with_ansi(colours());
             if FILE.get().is_none() && journal::is_stderr() {
                 // The journal adds its own time to each line.
@@ -318,6 +320,22 @@ mod tests {
         let text = logged(Format::Human, two_events);
         assert!(text.contains("INFO up link=3"), "{text}");
         assert!(!text.contains('\u{1b}') && text.lines().count() == 1, "{text}");
+    }
+
+    #[test]
+    fn a_peer_forges_no_line_and_commands_no_terminal() {
+        let hostile = "x\n2026-01-01 INFO client connected\u{1b}[2J\u{202e}";
+        let events = |_: &Handle| {
+            tracing::info!(service = hostile, "published at {hostile}");
+            tracing::info!(service = ?hostile, why = %hostile, "up");
+        };
+        let text = logged(Format::Human, events);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let is_bad = |c: char| c != '\n' && proto::text::is_forbidden(c);
+        assert!(!text.contains(is_bad) && text.contains("\\u{1b}[2J"), "{text}");
+        let json = logged(Format::Json, events);
+        let line: serde_json::Value = serde_json::from_str(json.lines().next().unwrap()).unwrap();
+        assert_eq!(line["service"], hostile, "JSON has its own escapes");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod open;
 mod stream;
 #[cfg(test)]
 mod testing;
+pub mod text;
 mod unix;
 mod violation;
 mod wire;

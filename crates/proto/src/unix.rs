@@ -51,7 +51,7 @@ impl UnixAddr {
         if name.unwrap_or(place).len() > MAX {
             return Err(UnixAddrError::Length);
         }
-        if place.chars().any(char::is_control) {
+        if place.contains(crate::text::is_forbidden) {
             return Err(UnixAddrError::Character);
         }
         Ok(Self(place.to_owned()))

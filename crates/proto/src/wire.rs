@@ -20,6 +20,8 @@ pub(crate) enum WireError {
     Text,
     #[error("a text is longer than allowed")]
     TextLength,
+    #[error("a text has a control character")]
+    Control,
 }
 
 /// The kind and the body length that a message or TLV head announces; `None` until it is complete.
@@ -71,12 +73,12 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// All that is left, as text of at most `max` bytes.
+    /// All that is left, as text of at most `max` bytes without control characters.
     pub(crate) fn text(self, max: usize) -> Result<&'a str, WireError> {
         if self.rest.len() > max {
             return Err(WireError::TextLength);
         }
-        std::str::from_utf8(self.rest).map_err(|_| WireError::Text)
+        text(self.rest)
     }
 
     /// The next TLV; `None` at the end.
@@ -99,6 +101,12 @@ impl<'a> Reader<'a> {
     pub(crate) const fn finish(self) -> Result<(), WireError> {
         if self.is_empty() { Ok(()) } else { Err(WireError::Trailing) }
     }
+}
+
+/// Bytes of a peer as text without control characters; see [`crate::text`].
+pub(crate) fn text(bytes: &[u8]) -> Result<&str, WireError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| WireError::Text)?;
+    if text.contains(crate::text::is_forbidden) { Err(WireError::Control) } else { Ok(text) }
 }
 
 /// Appends a TLV or message whose value `write` appends. The value stays under 16 MiB: whoever

@@ -45,7 +45,9 @@ pub(crate) fn watch(which: &Which, json: bool, every: Duration) -> anyhow::Resul
             // On a terminal, each status overwrites the previous status in one write, so the screen
             // does not flicker.
             let clear = if stdout().is_terminal() { CLEAR } else { "" };
-            term::out(format_args!("{clear}{}", render(&now.1, Some(&rates.unwrap_or_default()))));
+            // Only the program's own command to the terminal is not escaped.
+            let text = render(&now.1, Some(&rates.unwrap_or_default()));
+            term::out_bare(format_args!("{clear}{}\n", term::clean(&text)));
         }
         before = Some(now);
         std::thread::sleep(every);

@@ -9,6 +9,7 @@ use std::fmt::{Debug, Write as _};
 use std::io;
 use std::path::Path;
 
+use ops::term::escaped;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
@@ -95,12 +96,14 @@ struct Entry {
 impl Entry {
     /// Adds a field. `shown` is the value in the form of the human format.
     fn put(&mut self, field: &Field, shown: &dyn Debug, value: &str) {
+        let value = &*escaped(value);
         if field.name() == "message" {
             value.clone_into(&mut self.message);
             return;
         }
         // Writing into a string cannot fail.
-        let _ = write!(self.more, " {}={shown:?}", field.name());
+        let shown = format!("{shown:?}");
+        let _ = write!(self.more, " {}={}", field.name(), escaped(&shown));
         append(&mut self.fields, &name(field.name()), value, FIELD_MAX);
     }
 }

@@ -33,6 +33,7 @@ impl From<WireError> for ControlError {
             WireError::Trailing => "there are bytes behind the last field",
             WireError::Text => "a text is not UTF-8",
             WireError::TextLength => "a text is longer than allowed",
+            WireError::Control => "a text has a control character",
         })
     }
 }

@@ -1,11 +1,14 @@
 //! Messages to bytes.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{ServiceResult, ServiceSpec};
+use super::{ServiceError, ServiceResult, ServiceSpec};
 use crate::greeting::Name;
+use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
 
 /// A message that no peer would take.
@@ -22,8 +25,8 @@ pub enum EncodeError {
         /// How many.
         count: usize,
     },
-    /// An empty address, or one that is too long.
-    #[error("service {0}: an address has 1 to {TEXT_MAX} bytes")]
+    /// An empty address, an address that is too long, or an address with a control character.
+    #[error("service {0}: an address has 1 to {TEXT_MAX} bytes and no control character")]
     Address(Name),
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
@@ -72,7 +75,9 @@ impl ControlMessage {
                 let count = addresses.len();
                 return Err(EncodeError::Addresses { name: name.clone(), count });
             }
-            if addresses.iter().any(|address| !(1..=TEXT_MAX).contains(&address.len())) {
+            let is_bad =
+                |a: &String| !(1..=TEXT_MAX).contains(&a.len()) || a.contains(is_forbidden);
+            if addresses.iter().any(is_bad) {
                 return Err(EncodeError::Address(name.clone()));
             }
         }
@@ -112,7 +117,7 @@ impl ControlMessage {
                 .results
                 .iter()
                 .filter_map(|result| result.outcome.as_ref().err())
-                .map(|error| tlv(2 + cut(&error.text).len()))
+                .map(|error| tlv(2 + explanation(error).len()))
                 .sum(),
             Self::Strained(_) => 0,
         };
@@ -141,7 +146,7 @@ fn put_result(result: &ServiceResult, out: &mut BytesMut) {
         }
         Err(error) => put_tlv(out, service::ERROR, |out| {
             out.put_u16(error.code.raw());
-            out.put_slice(cut(&error.text).as_bytes());
+            out.put_slice(explanation(error).as_bytes());
         }),
     }
 }
@@ -150,6 +155,14 @@ fn put_text(kind: u8, text: &str, out: &mut BytesMut) {
     put_tlv(out, kind, |out| out.put_slice(text.as_bytes()));
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_MAX)]
+/// The explanation as the peer accepts it: no control character, and at most [`TEXT_MAX`] bytes.
+fn explanation(error: &ServiceError) -> Cow<'_, str> {
+    let cut = |text: &str| text.floor_char_boundary(TEXT_MAX);
+    match escaped(&error.text) {
+        Cow::Borrowed(text) => Cow::Borrowed(&text[..cut(text)]),
+        Cow::Owned(mut text) => {
+            text.truncate(cut(&text));
+            Cow::Owned(text)
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
-use super::message::{REGISTER, STRAINED, field, service};
+use super::message::{REGISTER, REGISTERED, STRAINED, field, service};
 use super::*;
 use crate::Priority;
 use crate::greeting::Name;
@@ -96,6 +96,42 @@ fn unknown_fields_are_skipped_and_absent_ones_have_defaults() {
     let expected =
         Register { generation: 1, services: vec![ServiceSpec { public: vec![], ..spec("ssh") }] };
     assert_eq!(one(&message), Ok(Some(ControlMessage::Register(expected))));
+}
+
+#[test]
+fn a_text_with_a_control_character_is_refused_and_an_explanation_is_sent_without() {
+    let bad = ControlError::Malformed("a text has a control character");
+    for hostile in ["tcp://:1\nINFO forged", "\u{1b}[2J", "\u{9b}2J", "\u{202e}22:\u{2028}"] {
+        let address = body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"ssh");
+                text(out, service::ADDRESS, hostile.as_bytes());
+            });
+        });
+        assert_eq!(one(&address), Err(bad), "{hostile:?}");
+        let mut explained = BytesMut::new();
+        put_tlv(&mut explained, REGISTERED, |out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"ssh");
+                text(out, service::ERROR, &[&[0, 1], hostile.as_bytes()].concat());
+            });
+        });
+        assert_eq!(one(&explained), Err(bad), "{hostile:?}");
+
+        let error = ServiceError { code: ServiceErrorCode::PortTaken, text: hostile.to_owned() };
+        let result = ServiceResult { name: name("ssh"), outcome: Err(error) };
+        let registered = Registered { generation: 1, results: vec![result] };
+        let sent = ControlMessage::Registered(registered).encode().unwrap();
+        let Ok(Some(ControlMessage::Registered(told))) = one(&sent) else { panic!("{hostile:?}") };
+        let told = told.results[0].outcome.as_ref().unwrap_err();
+        assert_eq!(told.text, crate::text::escaped(hostile));
+
+        let mut service = spec("ssh");
+        service.public = vec![hostile.to_owned()];
+        assert_eq!(register(vec![service]).encode(), Err(EncodeError::Address(name("ssh"))));
+    }
 }
 
 #[test]

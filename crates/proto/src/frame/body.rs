@@ -116,13 +116,16 @@ pub(crate) fn encode_resume_head(
 }
 
 /// An OPEN frame; `limit` is the opener's first grant to the acceptor. `None` when the target is
-/// too long to be sent.
+/// too long to be sent, or has a control character.
 pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Option<BytesMut> {
     let (kind, text) = match &open.target {
         Target::Service(name) => (0u8, Cow::from(name)),
         Target::Forward(target) => (1u8, Cow::from(target)),
         Target::Measure(measure) => (2u8, Cow::from(measure.to_string())),
     };
+    if text.contains(crate::text::is_forbidden) {
+        return None;
+    }
     let text_length = u16::try_from(text.len()).ok().filter(|n| usize::from(*n) <= MAX_TARGET)?;
     let mut out = BytesMut::with_capacity(HEAD + 40 + text.len());
     out.put_bytes(0, HEAD);
@@ -171,7 +174,7 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     let kind = body.try_get_u8().ok()?;
     let length = usize::from(body.try_get_u16().ok()?);
     let (text, mut rest) = body.split_at_checked(length)?;
-    let text = std::str::from_utf8(text).ok()?;
+    let text = crate::wire::text(text).ok()?;
     let target = match kind {
         0 => Target::Service(text.to_owned()),
         1 => Target::Forward(text.to_owned()),
