@@ -121,8 +121,12 @@ impl Peer {
 
     /// Sends a control message.
     pub async fn tell(&mut self, message: &ControlMessage) {
-        let message = message.encode().unwrap();
-        let body = [&self.told.to_be_bytes()[..], &message].concat();
+        self.tell_bytes(&message.encode().unwrap()).await;
+    }
+
+    /// Sends bytes on the control channel.
+    pub async fn tell_bytes(&mut self, message: &[u8]) {
+        let body = [&self.told.to_be_bytes()[..], message].concat();
         self.told += u32::try_from(message.len()).unwrap();
         self.write(frame(Kind::Control, 0, &body).into(), true).await.unwrap();
     }
@@ -166,6 +170,14 @@ impl Peer {
         self.count();
         while self.resets.len() < streams {
             assert!(self.read().await.unwrap() > 0, "{} resets came", self.resets.len());
+            self.count();
+        }
+    }
+
+    /// Reads until the server has ended the link or the connection.
+    pub async fn expect_end(&mut self) {
+        self.count();
+        while self.goaway.is_none() && self.read().await.is_ok_and(|size| size > 0) {
             self.count();
         }
     }

@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 const MOST: u64 = 32 * MIB;
 
 /// A server with a client that behaves and the token of one that does not; it may reach `target`.
-fn stage(scheme: Scheme, target: u16) -> (Running, String, Origin) {
+pub(crate) fn stage(scheme: Scheme, target: u16) -> (Running, String, Origin) {
     let echo = Origin::echo();
     let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
     let token = token.trim().to_owned();

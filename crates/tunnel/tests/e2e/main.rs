@@ -26,6 +26,7 @@ mod exhausted;
 mod fallback;
 mod farewell;
 mod floods;
+mod forgery;
 mod fronts;
 mod harness;
 mod heavy;
