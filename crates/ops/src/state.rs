@@ -1,12 +1,12 @@
 //! The state directory, with the keys and tokens that are made at the first start. One process at a
-//! time owns the directory, and other users cannot read it: a new directory has mode 0700, files
-//! have mode 0600.
+//! time owns the directory, and other users can neither read the files (a new directory has mode
+//! 0700, files have mode 0600) nor put files there (such a directory is refused).
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -14,8 +14,8 @@ use rustix::process::{geteuid, getpid};
 
 const LOCK: &str = "lock";
 
-/// The number of bytes that are read from a file at most. A file here is a token or a certificate
-/// with its key; a larger file is not ours.
+/// The largest size in bytes of a file that is read. A file here is a token; a larger file is not
+/// ours.
 const MAX_FILE: u64 = 1 << 20;
 
 /// The reason for which the state directory cannot be used.
@@ -28,6 +28,8 @@ pub enum StateError {
     Locked { dir: PathBuf, owner: String },
     #[error("state directory: {}: {cause} (choose another with --state-dir)", path.display())]
     Io { path: PathBuf, cause: io::Error },
+    #[error("the state directory {} {problem}, or choose another with --state-dir)", dir.display())]
+    Unsafe { dir: PathBuf, problem: String },
     #[error("no place for state: set --state-dir, or HOME")]
     NoPlace,
 }
@@ -36,26 +38,26 @@ pub enum StateError {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
+    /// The permission bits of the directory.
+    mode: u32,
     /// The lock lasts as long as this descriptor.
     _lock: File,
 }
 
 impl StateDir {
-    /// Makes the directory if it is missing, and locks it.
+    /// Makes the directory if it is missing, checks that other users cannot write to it, and locks
+    /// it.
     ///
     /// # Errors
+    /// [`StateError::Unsafe`] when another user could put files into the directory,
     /// [`StateError::Locked`] when another process owns the directory, else [`StateError::Io`].
     pub fn open(path: PathBuf) -> Result<Self, StateError> {
         let failed = |cause| StateError::Io { path: path.clone(), cause };
         create_private(&path).map_err(failed)?;
-        let lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path.join(LOCK))
-            .map_err(failed)?;
+        let mode = is_safe(&path, geteuid().as_raw())?;
+        let lock = path.join(LOCK);
+        let lock =
+            files::open_or_create(&lock).map_err(|cause| StateError::Io { path: lock, cause })?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -70,7 +72,23 @@ impl StateDir {
         }
         lock.set_len(0).map_err(failed)?;
         writeln!(&lock, "{}", getpid().as_raw_nonzero()).map_err(failed)?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, mode, _lock: lock })
+    }
+
+    /// The warning about a directory whose list of files other users may read.
+    ///
+    /// Such a directory is used, and its mode stays: somebody chose it, and 0755 is the default of
+    /// systemd's `StateDirectoryMode=`. The files have mode 0600 all the same. So other users see
+    /// their names, which contain the names of clients, and no secret.
+    pub fn warning(&self) -> Option<String> {
+        let dir = self.path.display();
+        (self.mode & 0o044 != 0).then(|| {
+            format!(
+                "the state directory {dir} has mode {:04o}, so other users may list its files \
+                 (chmod 700)",
+                self.mode
+            )
+        })
     }
 
     /// The path of the directory.
@@ -78,13 +96,17 @@ impl StateDir {
         &self.path
     }
 
-    /// Reads a text file; `None` when there is no such file. Reads at most 1 MiB.
+    /// Reads a text file; `None` when there is no such file.
+    ///
+    /// # Errors
+    /// [`StateError::Io`] also for a symbolic link, and for a file of more than 1 MiB.
     pub fn read(&self, name: &str) -> Result<Option<String>, StateError> {
         let path = self.path.join(name);
-        let mut text = String::new();
-        let read = File::open(&path).and_then(|f| f.take(MAX_FILE).read_to_string(&mut text));
-        match read {
-            Ok(_) => Ok(Some(text)),
+        let text = files::read(&path, MAX_FILE).and_then(|content| {
+            String::from_utf8(content).map_err(|_| io::Error::other("the file is not UTF-8"))
+        });
+        match text {
+            Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(StateError::Io { path, cause }),
         }
@@ -116,12 +138,7 @@ pub fn write_like(
     // Opened before anything else: a folder that cannot be opened cannot be synchronized later.
     let opened = File::open(folder)?;
     let fresh = folder.join(format!(".{name}.new"));
-    // A crash may have left this file; no other process writes it.
-    match fs::remove_file(&fresh) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    let mut file = files::create_fresh(&fresh)?;
     let mut write = || {
         file.write_all(content)?;
         if let Some(like) = like {
@@ -145,6 +162,41 @@ pub fn write_like(
         tracing::warn!(folder = %folder.display(), %error, "a new file may not be on disk yet");
     }
     Ok(())
+}
+
+/// Checks that only the user `me` and root can put files into a directory, and returns its
+/// permission bits. Whoever can write to the directory can replace the keys in it, and choose who
+/// may log in.
+///
+/// The directory may be a symbolic link, but not a link of a third user, who could change it.
+fn is_safe(dir: &Path, me: u32) -> Result<u32, StateError> {
+    let failed = |cause| StateError::Io { path: dir.to_owned(), cause };
+    let refuse = |problem| Err(StateError::Unsafe { dir: dir.to_owned(), problem });
+    let is_trusted = |user| user == me || user == 0;
+    // The components have no slash at the end, behind which the system would follow the link.
+    let plain: PathBuf = dir.components().collect();
+    let link = fs::symlink_metadata(&plain).map_err(failed)?;
+    if link.is_symlink() && !is_trusted(link.uid()) {
+        return refuse(format!(
+            "is a symbolic link of user {}, who could change it, and this process runs as user \
+             {me} (hint: name the directory itself",
+            link.uid()
+        ));
+    }
+    let directory = fs::metadata(&plain).map_err(failed)?;
+    let (owner, mode) = (directory.uid(), directory.mode() & 0o7777);
+    if !is_trusted(owner) {
+        return refuse(format!(
+            "belongs to user {owner}, who could replace the keys in it, and this process runs as \
+             user {me} (hint: chown {me}"
+        ));
+    }
+    if mode & 0o022 != 0 {
+        return refuse(format!(
+            "has mode {mode:04o}, so other users could replace the keys in it (hint: chmod 700"
+        ));
+    }
+    Ok(mode)
 }
 
 /// Makes a directory and its missing parents with mode 0700. An existing directory keeps its mode,
@@ -248,7 +300,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{chown, lchown, symlink};
 
     use super::*;
 
@@ -283,6 +335,103 @@ mod tests {
         assert!(text.contains(&format!("process {}", std::process::id())), "{text}");
         drop(first);
         StateDir::open(path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let set = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        for mode in [0o720, 0o702, 0o777, 0o1777, 0o2770] {
+            set(mode);
+            let text = StateDir::open(dir.path().to_owned()).unwrap_err().to_string();
+            assert!(text.contains(dir.path().to_str().unwrap()), "{text}");
+            assert!(text.contains(&format!("mode {mode:04o}")), "{text}");
+            assert!(text.contains("chmod 700"), "{text}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, mode);
+        }
+        set(0o700);
+        StateDir::open(dir.path().to_owned()).unwrap();
+    }
+
+    #[test]
+    fn a_directory_or_a_link_of_a_third_user_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let [real, link] = ["real", "link"].map(|name| dir.path().join(name));
+        create_private(&real).unwrap();
+        symlink("real", &link).unwrap();
+        let owner = fs::metadata(&real).unwrap().uid();
+        assert_eq!(is_safe(&link, owner).unwrap(), 0o700);
+
+        // To another user, the owner of the directory is a third user, unless it is root. Root
+        // makes systemd's links and directories.
+        let other = owner + 1;
+        if owner == 0 {
+            assert_eq!(is_safe(&link, other).unwrap(), 0o700);
+            chown(&real, Some(4711), None).unwrap();
+        }
+        let third = fs::metadata(&real).unwrap().uid();
+        let text = is_safe(&real, other).unwrap_err().to_string();
+        assert!(text.contains(&format!("real belongs to user {third}")), "{text}");
+        assert!(text.contains(&format!("(hint: chown {other}, or")), "{text}");
+        if owner == 0 {
+            lchown(&link, Some(4711), None).unwrap();
+        }
+        for link in [link.clone(), link.join("")] {
+            let text = is_safe(&link, other).unwrap_err().to_string();
+            assert!(text.contains(&format!("a symbolic link of user {third}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_others_may_list_is_used_with_a_warning() {
+        let dir = tempfile::tempdir().unwrap();
+        for (mode, is_warned_of) in [(0o700, false), (0o711, false), (0o750, true), (0o755, true)] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+            let warning = StateDir::open(dir.path().to_owned()).unwrap().warning();
+            assert_eq!(warning.is_some(), is_warned_of, "{warning:?}");
+            let is_complete =
+                |text: &str| text.contains(&format!("{mode:04o}")) && text.contains("chmod 700");
+            assert!(warning.is_none_or(|text| is_complete(&text)));
+            assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o7777, mode);
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_refused_and_its_target_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let aim = dir.path().join("aim");
+        fs::write(&aim, "precious").unwrap();
+        let folder = dir.path().join("s");
+        create_private(&folder).unwrap();
+
+        symlink(&aim, folder.join(LOCK)).unwrap();
+        let text = StateDir::open(folder.clone()).unwrap_err().to_string();
+        assert!(text.contains("lock: this is a symbolic link"), "{text}");
+        fs::remove_file(folder.join(LOCK)).unwrap();
+
+        let state = StateDir::open(folder.clone()).unwrap();
+        symlink(&aim, folder.join("t")).unwrap();
+        let text = state.read("t").unwrap_err().to_string();
+        assert!(text.contains("t: this is a symbolic link"), "{text}");
+        // A link in the place of the file that is written first is removed, and so is the link that
+        // the new file replaces.
+        symlink(&aim, folder.join(".t.new")).unwrap();
+        state.write("t", b"new").unwrap();
+        assert_eq!(state.read("t").unwrap().as_deref(), Some("new"));
+        assert_eq!(fs::read_to_string(&aim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_refused_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path().join("s")).unwrap();
+        let whole = "x".repeat(1 << 20);
+        state.write("t", whole.as_bytes()).unwrap();
+        assert_eq!(state.read("t").unwrap(), Some(whole.clone()));
+        state.write("t", format!("{whole}x").as_bytes()).unwrap();
+        let text = state.read("t").unwrap_err().to_string();
+        assert!(text.contains("t: the file is larger than 1048576 bytes"), "{text}");
     }
 
     #[test]

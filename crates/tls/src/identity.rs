@@ -25,7 +25,16 @@ impl Identity {
     /// key. An error names the file and the problem: unreadable, empty, a key of another
     /// certificate. The function ignores dates: see [`Identity::out_of_date`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
-        let chain = load_certificates(certificate)?;
+        Self::load_by(&read, certificate, key)
+    }
+
+    /// Loads PEM files as [`Identity::load`] does, and reads them by `read`.
+    pub(super) fn load_by(
+        read: &dyn Fn(&Path) -> Result<Vec<u8>, MaterialError>,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, MaterialError> {
+        let chain = certificates(certificate, &read(certificate)?)?;
         let text = read(key)?;
         let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
             let problem = if matches!(error, PemError::NoItemsFound) {
@@ -87,8 +96,11 @@ impl fmt::Debug for Identity {
 
 /// Reads the certificates of a PEM file, at least one, in order.
 pub fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
-    let text = read(path)?;
-    let certificates = CertificateDer::pem_slice_iter(&text)
+    certificates(path, &read(path)?)
+}
+
+fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, MaterialError> {
+    let certificates = CertificateDer::pem_slice_iter(text)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| MaterialError::file(path, format!("not a PEM file: {error}")))?;
     if certificates.is_empty() {

@@ -1,8 +1,7 @@
 //! The self-signed certificate that a server makes at its first start.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -15,22 +14,31 @@ use crate::{Identity, MaterialError};
 /// years outlives the hardware.
 const YEARS: i32 = 10;
 
+/// The largest size in bytes of a file that is read. The files have less than 1 KB.
+const MAX_FILE: u64 = 1 << 20;
+
 /// Loads the self-signed identity of `folder` (`cert.pem`, `key.pem`), or makes it if the
 /// certificate is missing. `names` are DNS names or IP addresses for clients that trust the file as
 /// a CA.
 ///
 /// The key is written first, with mode 0600. Each file is written under another name, synced and
 /// renamed, so a crash leaves either a complete pair or no certificate. The folder must exist, and
-/// two instances must not share it.
+/// two instances must not share it. A symbolic link in the place of a file is an error.
 pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
     let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
-    if !certificate.exists() {
-        make(&certificate, &key, names)?;
+    // A link without a target counts as existing: it is an error below.
+    if fs::symlink_metadata(&certificate).is_err() {
+        let (own, secret) = make(names)?;
+        write(&key, &secret)?;
+        write(&certificate, &own)?;
     }
-    Identity::load(&certificate, &key)
+    let read =
+        |path: &Path| files::read(path, MAX_FILE).map_err(|error| MaterialError::file(path, error));
+    Identity::load_by(&read, &certificate, &key)
 }
 
-fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), MaterialError> {
+/// Makes a certificate and its key, both as PEM.
+fn make(names: &[String]) -> Result<(String, String), MaterialError> {
     let failed = |error: rcgen::Error| MaterialError::Setting(format!("self-signing: {error}"));
     let mut parameters = CertificateParams::new(names).map_err(failed)?;
     parameters.distinguished_name.push(DnType::CommonName, "tunnel");
@@ -41,8 +49,7 @@ fn make(certificate: &Path, key: &Path, names: &[String]) -> Result<(), Material
     parameters.not_after = rcgen::date_time_ymd(now.year() + YEARS, now.month().into(), 28);
     let pair = KeyPair::generate().map_err(failed)?;
     let signed = parameters.self_signed(&pair).map_err(failed)?;
-    write(key, &pair.serialize_pem())?;
-    write(certificate, &signed.pem())
+    Ok((signed.pem(), pair.serialize_pem()))
 }
 
 const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
@@ -50,20 +57,14 @@ const DAY: std::time::Duration = std::time::Duration::from_secs(86_400);
 fn write(path: &Path, text: &str) -> Result<(), MaterialError> {
     let failed = |error: io::Error| MaterialError::file(path, error);
     let new = path.with_extension("new");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(failed)?;
+    let mut file = files::create_fresh(&new).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
     fs::rename(&new, path).map_err(failed)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -84,6 +85,34 @@ mod tests {
         let first = self_signed(folder.path(), &[]).unwrap();
         fs::remove_file(folder.path().join("cert.pem")).unwrap();
         assert_ne!(self_signed(folder.path(), &[]).unwrap().pin(), first.pin());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_file_is_refused_and_its_target_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [own, elsewhere] = ["own", "elsewhere"].map(|name| folder.path().join(name));
+        fs::create_dir(&own).unwrap();
+        fs::create_dir(&elsewhere).unwrap();
+        self_signed(&elsewhere, &[]).unwrap();
+        for name in ["cert.pem", "key.pem"] {
+            self_signed(&own, &[]).unwrap();
+            fs::remove_file(own.join(name)).unwrap();
+            symlink(elsewhere.join(name), own.join(name)).unwrap();
+            let error = self_signed(&own, &[]).unwrap_err().to_string();
+            assert!(error.contains(&format!("{name}: this is a symbolic link")), "{error}");
+            fs::remove_dir_all(&own).unwrap();
+            fs::create_dir(&own).unwrap();
+        }
+        let aim = folder.path().join("aim");
+        fs::write(&aim, "precious").unwrap();
+        symlink(&aim, own.join("key.new")).unwrap();
+        symlink(&aim, own.join("cert.new")).unwrap();
+        self_signed(&own, &[]).unwrap();
+        assert_eq!(fs::read_to_string(&aim).unwrap(), "precious");
+        symlink(folder.path().join("nowhere"), own.join("link")).unwrap();
+        fs::rename(own.join("link"), own.join("cert.pem")).unwrap();
+        let error = self_signed(&own, &[]).unwrap_err().to_string();
+        assert!(error.contains("cert.pem: this is a symbolic link"), "{error}");
     }
 
     #[test]

@@ -9,9 +9,8 @@
 //! ```
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,7 +61,7 @@ impl Keys {
         let mut text = Vec::new();
         // The limit is only a little above the length of a valid file, which suffices to detect a
         // longer file.
-        match File::open(&path).and_then(|file| file.take(1024).read_to_end(&mut text)) {
+        match files::open(&path).and_then(|file| file.take(1024).read_to_end(&mut text)) {
             Ok(_) => {
                 let secret = parse(&text).ok_or_else(|| KeysError::Unknown(path.clone()))?;
                 Ok(Self::derive(&secret))
@@ -143,8 +142,7 @@ fn parse(text: &[u8]) -> Option<[u8; SECRET]> {
 /// Writes the file atomically: after a crash the file is complete or missing.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let fresh = path.with_extension("keys.new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file = files::create_fresh(&fresh)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&fresh, path)
@@ -152,7 +150,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -199,6 +197,20 @@ mod tests {
             assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), broken);
         }
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aim) = (folder.path().join(FILE), folder.path().join("aim"));
+        fs::write(&aim, render(&[1; SECRET])).unwrap();
+        symlink(&aim, &path).unwrap();
+        let error = Keys::of(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("quic.keys: this is a symbolic link"), "{error}");
+        fs::remove_file(&path).unwrap();
+        symlink(&aim, path.with_extension("keys.new")).unwrap();
+        Keys::of(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&aim).unwrap(), render(&[1; SECRET]));
     }
 
     #[test]

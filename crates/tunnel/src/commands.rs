@@ -85,6 +85,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         let path = made.as_ref().map(|(_, path)| path.as_path());
         (load::server(args, path, None)?, state, made)
     };
+    loaded.warnings.extend(state.warning());
     let kept = Kept::in_state(state.path());
     kept.join(&mut loaded)?;
     if args.enroll.is_some() {

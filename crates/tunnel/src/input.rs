@@ -2,6 +2,7 @@
 //! the positions of its problems.
 
 use std::env;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use config::{Problem, Role, Sources, Text, Token};
@@ -124,8 +125,16 @@ pub(crate) fn exposure(file: &Path) -> Option<String> {
 
 /// Reads the text of a configuration file.
 pub(crate) fn read(path: &Path) -> Result<String, WrongConfig> {
-    material::read_config(path)
-        .map_err(|e| WrongConfig::one(format!("{}: cannot read the file: {e}", path.display())))
+    material::read_config(path).map_err(|e| unreadable(path, &e))
+}
+
+/// Reads the text of a configuration file that tunnel itself has made. A symbolic link is an error.
+pub(crate) fn read_own(path: &Path) -> Result<String, WrongConfig> {
+    material::read_own_config(path).map_err(|e| unreadable(path, &e))
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> WrongConfig {
+    WrongConfig::one(format!("{}: cannot read the file: {error}", path.display()))
 }
 
 /// The absolute form of a path.

@@ -17,6 +17,10 @@ pub(crate) fn server(
     made_token: Option<&Path>,
     instead: Option<String>,
 ) -> Result<Loaded<ServerConfig>, WrongConfig> {
+    if let Some(made) = made_token {
+        // The parser would follow a symbolic link, as it does for a token file of the user.
+        files::open(made).map_err(|e| WrongConfig::one(format!("{}: {e}", made.display())))?;
+    }
     let alone = args.daemon.config.is_none();
     let or = |given: &[String], default: &str| {
         if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
@@ -226,7 +230,7 @@ fn warn_of_argument(token: Option<&str>, warnings: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use clap::Parser;
 
@@ -301,6 +305,20 @@ mod tests {
         assert!(home.rights.tcp.permits(config.public_bind, 1024));
         assert!(!home.rights.tcp.permits(config.public_bind, 1023));
         assert!(home.rights.forward.0.is_empty());
+    }
+
+    #[test]
+    fn the_token_of_the_first_start_is_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let [aim, token_file] = ["aim", "home.token"].map(|name| dir.path().join(name));
+        fs::write(&aim, ops::token().unwrap()).unwrap();
+        symlink(&aim, &token_file).unwrap();
+        let made = server(&ServerArgs::default(), Some(&token_file), None);
+        let text = made.unwrap_err().to_string();
+        assert!(text.contains("home.token: this is a symbolic link"), "{text}");
+        // A token file that the user names may be a link.
+        let args = ServerArgs { token_file: Some(token_file), ..ServerArgs::default() };
+        server(&args, None, None).unwrap();
     }
 
     #[test]

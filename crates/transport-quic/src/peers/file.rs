@@ -11,9 +11,8 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use quinn::ConnectionId;
@@ -52,7 +51,7 @@ impl PeerFile {
     pub(super) fn take_all(folder: &Path) -> io::Result<(Self, Vec<Known>)> {
         let path = folder.join(FILE);
         let mut left = Vec::new();
-        match File::open(&path) {
+        match files::open(&path) {
             Ok(file) => {
                 file.take(LONGEST).read_to_end(&mut left)?;
             }
@@ -107,8 +106,7 @@ fn line(text: &mut String, known: &Known) {
 /// Writes the file atomically: after a crash the old or the new file exists.
 fn create(path: &Path, text: &str) -> io::Result<File> {
     let fresh = path.with_extension("peers.new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    let mut file = files::create_fresh(&fresh)?;
     file.write_all(text.as_bytes())?;
     fs::rename(&fresh, path)?;
     Ok(file)
@@ -147,7 +145,7 @@ fn id_of(text: &str) -> Option<ConnectionId> {
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
 
@@ -194,6 +192,20 @@ mod tests {
         let path = folder.path().join(FILE);
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, aim) = (folder.path().join(FILE), folder.path().join("aim"));
+        fs::write(&aim, "precious").unwrap();
+        symlink(&aim, &path).unwrap();
+        let error = PeerFile::take_all(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("this is a symbolic link"), "{error}");
+        fs::remove_file(&path).unwrap();
+        symlink(&aim, path.with_extension("peers.new")).unwrap();
+        PeerFile::take_all(folder.path()).unwrap();
+        assert_eq!(fs::read_to_string(&aim).unwrap(), "precious");
     }
 
     #[test]

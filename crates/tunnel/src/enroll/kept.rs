@@ -81,6 +81,12 @@ impl Kept {
 
     fn files(&self) -> Result<Vec<PathBuf>, WrongConfig> {
         let list = || -> io::Result<Vec<PathBuf>> {
+            if fs::symlink_metadata(&self.0)?.is_symlink() {
+                return Err(io::Error::other(
+                    "this is a symbolic link, and tunnel does not follow one here (hint: put the \
+                     directory itself in the place of the link, or remove the link)",
+                ));
+            }
             fs::read_dir(&self.0)?.map(|entry| Ok(entry?.path())).collect()
         };
         let mut files = match list() {
@@ -153,7 +159,7 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
 }
 
 fn read_file(path: &Path, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
-    let mut loaded = parse(path, &input::read(path)?, public_bind)?;
+    let mut loaded = parse(path, &input::read_own(path)?, public_bind)?;
     loaded.warnings.extend(input::exposure(path));
     Ok(loaded)
 }
@@ -174,4 +180,34 @@ fn load(
     input::with_sources(folder, |sources| {
         config::load_grant(Text { name: &name, text }, public_bind, config::CLIENT_PORTS, sources)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_among_the_enrolled_clients_lets_nobody_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::in_state(dir.path());
+        let aim = dir.path().join("aim");
+        let order = Order::new("home", &[], &[]);
+        fs::write(&aim, entry(&order, &ops::token().unwrap()).as_bytes()).unwrap();
+        let bind = Ipv4Addr::UNSPECIFIED.into();
+        read_file(&aim, bind).unwrap();
+
+        fs::create_dir(&kept.0).unwrap();
+        let file = kept.0.join("home.yaml");
+        symlink(&aim, &file).unwrap();
+        let text = read_file(&file, bind).unwrap_err().to_string();
+        assert!(text.contains("home.yaml: ") && text.contains("symbolic link"), "{text}");
+
+        fs::rename(&kept.0, dir.path().join("elsewhere")).unwrap();
+        symlink("elsewhere", &kept.0).unwrap();
+        let text = kept.is_empty().unwrap_err().to_string();
+        assert!(text.contains("clients: this is a symbolic link"), "{text}");
+    }
 }

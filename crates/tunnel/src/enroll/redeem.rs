@@ -1,10 +1,9 @@
 //! The client's side: exchanges a code for a configuration file.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead as _, Read as _};
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -263,9 +262,7 @@ struct Reserved<'a> {
 
 impl<'a> Reserved<'a> {
     fn new(path: &'a Path) -> anyhow::Result<Self> {
-        let made =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
-        made.with_context(|| format!("making {}", path.display()))?;
+        files::open_or_create(path).with_context(|| format!("making {}", path.display()))?;
         Ok(Self { path, filled: false })
     }
 
@@ -337,6 +334,16 @@ mod tests {
         let mut code = of_code();
         choose_servers(&mut code, &given(&["tcp://b:1", "tls://b:2"]));
         assert_eq!(code.urls, ["tcp://b:1", "tls://b:2"]);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [path, aim] = ["client.yaml", "aim"].map(|name| dir.path().join(name));
+        std::os::unix::fs::symlink(&aim, &path).unwrap();
+        let text = format!("{:#}", Reserved::new(&path).unwrap_err());
+        assert!(text.contains("client.yaml: this is a symbolic link"), "{text}");
+        assert!(!aim.exists() && fs::symlink_metadata(&path).unwrap().is_symlink());
     }
 
     /// Otherwise a code could send values of environment variables to its author.

@@ -21,7 +21,7 @@ const IMPURE: &[&str] = &["tokio", "mio", "socket2", "rustix", "getrandom", "ran
 
 /// Crates without TLS: they serve every transport, or send commands to a daemon.
 const WITHOUT_TLS: &[&str] =
-    &["admin", "control", "link", "logging", "net", "ops", "relay", "transport"];
+    &["admin", "control", "files", "link", "logging", "net", "ops", "relay", "transport"];
 
 /// Crates that [`WITHOUT_TLS`] must not reach, at any depth.
 const TLS: &[&str] = &["aws-lc-rs", "rcgen", "rustls", "x509-parser"];
