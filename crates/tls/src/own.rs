@@ -14,6 +14,9 @@ use crate::{Identity, MaterialError};
 /// years outlives the hardware.
 const YEARS: i32 = 10;
 
+/// The file of the key in the folder of the certificate.
+pub const OWN_KEY: &str = "key.pem";
+
 /// The largest size in bytes of a file that is read. The files have less than 1 KB.
 const MAX_FILE: u64 = 1 << 20;
 
@@ -25,7 +28,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// renamed, so a crash leaves either a complete pair or no certificate. The folder must exist, and
 /// two instances must not share it. A symbolic link in the place of a file is an error.
 pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, MaterialError> {
-    let (certificate, key) = (folder.join("cert.pem"), folder.join("key.pem"));
+    let (certificate, key) = (folder.join("cert.pem"), folder.join(OWN_KEY));
     // A link without a target counts as existing: it is an error below.
     if fs::symlink_metadata(&certificate).is_err() {
         let (own, secret) = make(names)?;

@@ -16,6 +16,7 @@ use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
+use crate::input::key_exposure;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
 use crate::{cores, demo, enroll, generate, instances, measure};
@@ -92,10 +93,14 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         // The enrolment code will let a client in, so the warning does not apply.
         loaded.warnings.retain(|warning| !warning.starts_with(NOBODY));
     }
+    let speaks_tls = loaded.config.listen.iter().any(|at| at.endpoint.scheme.tls);
+    if speaks_tls && loaded.config.tls.identity.is_none() {
+        // A copy of the directory may have lost the mode.
+        loaded.warnings.extend(key_exposure(&state.path().join(tls::OWN_KEY)));
+    }
     begin(&args.daemon, &loaded.config.common, &loaded.warnings)?;
     let config = loaded.config;
     let frame = frame(&args.daemon, &config.common, "server", &places)?;
-    let speaks_tls = config.listen.iter().any(|at| at.endpoint.scheme.tls);
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {

@@ -93,7 +93,13 @@ impl Input {
     }
 
     /// The parser's warnings, and warnings about files with secrets that other users may read.
-    pub(crate) fn warnings(&self, found: &[Problem], tokens: &[&Token]) -> Vec<String> {
+    /// `keys` are the files of private keys.
+    pub(crate) fn warnings(
+        &self,
+        found: &[Problem],
+        tokens: &[&Token],
+        keys: &[&Path],
+    ) -> Vec<String> {
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
         // A token from the environment or from a flag is not in the text of the file.
@@ -101,6 +107,12 @@ impl Input {
         let own = self.file.iter().filter(|(_, text)| holds_one(text));
         let own = own.map(|(name, _)| PathBuf::from(name));
         warnings.extend(files.chain(own).filter_map(|file| exposure(&file)));
+        for warning in keys.iter().filter_map(|file| key_exposure(file)) {
+            // Several paths to a server may share a key.
+            if !warnings.contains(&warning) {
+                warnings.push(warning);
+            }
+        }
         warnings
     }
 }
@@ -118,9 +130,19 @@ pub(crate) fn with_sources<R>(folder: &Path, load: impl FnOnce(&Sources<'_>) -> 
 
 /// The warning about a file with a token, if other users may read the file.
 pub(crate) fn exposure(file: &Path) -> Option<String> {
+    exposure_of("a token", file)
+}
+
+/// The warning about a file with a private key, if other users may read the file.
+pub(crate) fn key_exposure(file: &Path) -> Option<String> {
+    exposure_of("a private key", file)
+}
+
+fn exposure_of(secret: &str, file: &Path) -> Option<String> {
     let at = file.display();
-    let text = || format!("{at} holds a token and others may read it (chmod 600)");
-    material::is_exposed(file).then(text)
+    let text = || format!("{at} holds {secret} and others may read it (chmod 600)");
+    let credentials = env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    material::is_exposed(file, credentials.as_deref()).then(text)
 }
 
 /// Reads the text of a configuration file.

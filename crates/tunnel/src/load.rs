@@ -185,7 +185,8 @@ fn server_file(
     material::anchor_server(&mut config, &input.folder);
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
     let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
-    let warnings = input.warnings(&loaded.warnings, &tokens);
+    let keys = material::server_keys(&config);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &keys);
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -200,7 +201,8 @@ fn client_file(
     let mut config = loaded.config;
     material::anchor_client(&mut config, &input.folder);
     let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
-    let warnings = input.warnings(&loaded.warnings, &tokens);
+    let keys = material::client_keys(&config);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &keys);
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -305,6 +307,67 @@ mod tests {
         assert!(home.rights.tcp.permits(config.public_bind, 1024));
         assert!(!home.rights.tcp.permits(config.public_bind, 1023));
         assert!(home.rights.forward.0.is_empty());
+    }
+
+    #[test]
+    fn a_private_key_that_others_may_read_is_warned_of_at_start_and_by_check() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let make = |file: &str, mode| {
+            fs::create_dir(at(file)).unwrap();
+            tls::self_signed(&at(file), &[]).unwrap();
+            let key = at(file).join("key.pem");
+            fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        ["server", "hook", "one", "two"].into_iter().for_each(|name| make(name, 0o644));
+        make("fine", 0o600);
+        fs::write(at("t"), ops::token().unwrap()).unwrap();
+        fs::set_permissions(at("t"), fs::Permissions::from_mode(0o600)).unwrap();
+        let keys = |warnings: &[String]| -> Vec<String> {
+            let text = "/key.pem holds a private key and others may read it (chmod 600)";
+            let begin = dir.path().display().to_string() + "/";
+            let names = warnings.iter().filter_map(|w| w.strip_suffix(text)?.strip_prefix(&begin));
+            names.map(str::to_owned).collect()
+        };
+        let both = |file: &Path, warnings: Vec<String>| {
+            let checked = match file_and_what_it_names(file).unwrap() {
+                Either::Server(loaded) => loaded.warnings,
+                Either::Client(loaded) => loaded.warnings,
+            };
+            assert_eq!(keys(&checked), keys(&warnings));
+            keys(&warnings)
+        };
+
+        let server_file = at("server.yaml");
+        let auth = "auth: { http: { url: \"https://127.0.0.1:1/\", tls: { pin: PIN, \
+                    cert: hook/cert.pem, key: hook/key.pem } } }\n";
+        let pin = tls::self_signed(&at("hook"), &[]).unwrap().pin().to_string();
+        let auth = auth.replace("PIN", &format!("\"{pin}\""));
+        let text = "listen: tls://[::]:7000\nclients: [{ name: a, token_file: t }]\n";
+        let start = |name: &str, auth: &str| {
+            let pair = format!("tls: {{ cert: {name}/cert.pem, key: {name}/key.pem }}\n");
+            fs::write(&server_file, format!("{text}{pair}{auth}")).unwrap();
+            let daemon = DaemonArgs { config: Some(server_file.clone()), ..Default::default() };
+            let args = ServerArgs { daemon, ..ServerArgs::default() };
+            both(&server_file, server(&args, None, None).unwrap().warnings)
+        };
+        assert_eq!(start("server", &auth), ["server", "hook"]);
+        assert_eq!(start("fine", ""), [""; 0]);
+
+        let client_file = at("client.yaml");
+        let pair =
+            |name: &str| format!("pin: \"{pin}\", cert: {name}/cert.pem, key: {name}/key.pem");
+        let text = format!(
+            "servers: [{{ url: \"tls://a:1\", tls: {{ {} }} }}, tls://b:1, tls://c:1]\n\
+             name: home\ntoken_file: t\ntls: {{ {} }}\n",
+            pair("one"),
+            pair("two")
+        );
+        fs::write(&client_file, text).unwrap();
+        let line = format!("tunnel client --config {}", client_file.display());
+        let warnings = client(&client_args(&line), None).unwrap().warnings;
+        // Two paths share a key, which is reported once.
+        assert_eq!(both(&client_file, warnings), ["one", "two"]);
     }
 
     #[test]

@@ -38,8 +38,27 @@ pub(crate) fn read_token(path: &Path) -> io::Result<String> {
 
 /// Whether users other than the owner may access the file. The result is only a warning, because in
 /// a container the mode may be harmless.
-pub(crate) fn is_exposed(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0)
+///
+/// A file in `credentials`, the directory that systemd makes for the unit, is never exposed. Its
+/// mode is 0440 where systemd lets the unit's user in by an access control list: the bits of the
+/// group are then the mask of the list (acl(5)). No other user can enter the directory.
+pub(crate) fn is_exposed(path: &Path, credentials: Option<&Path>) -> bool {
+    // An empty path would be the beginning of every path.
+    let credentials = credentials.filter(|folder| folder.is_absolute());
+    !credentials.is_some_and(|folder| path.starts_with(folder))
+        && fs::metadata(path).is_ok_and(|file| file.mode() & 0o077 != 0)
+}
+
+/// The private keys that a server's configuration names.
+pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
+    let hook = config.auth.iter().filter_map(|auth| auth.path.identity.as_ref());
+    config.tls.identity.iter().chain(hook).map(|pair| pair.key.as_path()).collect()
+}
+
+/// The private keys that a client's configuration names.
+pub(crate) fn client_keys(config: &ClientConfig) -> Vec<&Path> {
+    let pairs = config.servers.iter().filter_map(|path| path.identity.as_ref());
+    pairs.map(|pair| pair.key.as_path()).collect()
 }
 
 /// Makes the paths of a configuration file absolute. They are relative to the folder of the file,
@@ -85,4 +104,26 @@ fn anchor_pair(pair: &mut KeyPair, folder: &Path) {
 fn anchor(path: &mut PathBuf, folder: &Path) {
     // An absolute path replaces the folder.
     *path = folder.join(&*path);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_credential_of_systemd_is_not_exposed_by_the_mask_of_its_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("key");
+        fs::write(&file, "").unwrap();
+        let set = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        set(0o440);
+        assert!(is_exposed(&file, None));
+        assert!(is_exposed(&file, Some(Path::new(""))));
+        assert!(is_exposed(&file, Some(&dir.path().join("other"))));
+        assert!(!is_exposed(&file, Some(dir.path())));
+        set(0o400);
+        assert!(!is_exposed(&file, None));
+    }
 }

@@ -159,6 +159,46 @@ fn what_is_written_at_the_first_start_is_its_owner_s_alone() {
 }
 
 #[test]
+fn a_start_warns_of_what_others_may_read_and_refuses_what_they_may_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let start = || {
+        let address = format!("tls://127.0.0.1:{}", free_port());
+        let mut command = tunnel(&["server", "--listen", &address, "--state-dir"]);
+        command.env("HOME", dir.path()).arg(&state);
+        command
+    };
+    let set = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let log = |name: &str| {
+        let mut server = Daemon::start(name, dir.path(), &mut start());
+        server.wait_line(&["serving clients"], SOON);
+        server.terminate();
+        server.wait_end(SOON);
+        server.log()
+    };
+    let said = log("private");
+    assert!(!said.contains("WARN"), "{said}");
+    set(&state, 0o755);
+    set(&state.join("key.pem"), 0o644);
+    let said = log("exposed");
+    let [folder, key] = [state.clone(), state.join("key.pem")].map(|p| p.display().to_string());
+    for warning in [
+        format!("the state directory {folder} has mode 0755, so other users may list its files"),
+        format!("{key} holds a private key and others may read it (chmod 600)"),
+    ] {
+        assert_eq!(said.matches(&warning).count(), 1, "{warning}: {said}");
+    }
+    set(&state, 0o777);
+    let output = run(&mut start());
+    let said = String::from_utf8_lossy(&output.stderr);
+    let problem = format!("{folder} has mode 0777, so other users could replace the keys in it");
+    assert!(said.contains(&problem) && said.contains("chmod 700"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[test]
 fn no_command_that_is_recommended_shows_a_secret() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md")];
