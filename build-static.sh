@@ -52,6 +52,8 @@ cargo build --locked --release --target "$triple" --package tunnel --features mi
 
 mkdir -p "$out"
 install -m 755 "${CARGO_TARGET_DIR:-target}/$triple/release/tunnel" "$out/tunnel"
+# The empty directory that crates/tunnel/Dockerfile copies: nothing in an empty image can make one.
+mkdir -p "$out/state"
 (cd "$out" && sha256sum tunnel >tunnel.sha256)
 
 kind=$(file --brief "$out/tunnel")
@@ -61,12 +63,14 @@ case "$linked" in *"statically linked"* | *"not a dynamic executable"*) ;; *) di
 bytes=$(stat --format=%s "$out/tunnel")
 [ "$bytes" -lt "$max_bytes" ] || die "$bytes bytes, at most $max_bytes are allowed"
 
-# An empty root: no libc, no /etc, no certificates, no /tmp, no /proc.
+# An empty root: no libc, no /etc, no certificates, no /tmp, no /proc. The user is the user of
+# crates/tunnel/Dockerfile, who has no name and no directory to write to.
 root=$(mktemp -d)
+chmod 755 "$root"
 trap 'rm -rf "$root"' EXIT
 install -m 755 "$out/tunnel" "$root/tunnel"
 if [ "$(id -u)" = 0 ]; then
-  in_root=("$(command -v chroot)" "$root")
+  in_root=("$(command -v chroot)" --userspec=65532:65532 "$root")
 elif unshare --user --map-root-user true 2>/dev/null; then
   in_root=("$(command -v unshare)" --user --map-root-user --root="$root")
 else

@@ -26,7 +26,7 @@ pub use explain::{explain, io_error};
 pub use host::{HostName, HostNameError};
 pub use identity::{Identity, load_certificates};
 pub use name::{certificate_name, server_name};
-pub use own::{OWN_KEY, self_signed};
+pub use own::{OWN_KEY, fleeting, self_signed};
 pub use pin::{Pin, PinError};
 /// Configurations that [`client_config`] and [`server_config`] make. Only transports read them.
 pub use rustls::{ClientConfig, ServerConfig};

@@ -40,6 +40,17 @@ pub fn self_signed(folder: &Path, names: &[String]) -> Result<Identity, Material
     Identity::load_by(&read, &certificate, &key)
 }
 
+/// Makes a self-signed identity that is not stored: the key ends with the process.
+pub fn fleeting(names: &[String]) -> Result<Identity, MaterialError> {
+    let (own, secret) = make(names)?;
+    let (certificate, key) = (Path::new("cert.pem"), Path::new(OWN_KEY));
+    let read = |path: &Path| {
+        let text = if path == key { &secret } else { &own };
+        Ok(text.clone().into_bytes())
+    };
+    Identity::load_by(&read, certificate, key)
+}
+
 /// Makes a certificate and its key, both as PEM.
 fn make(names: &[String]) -> Result<(String, String), MaterialError> {
     let failed = |error: rcgen::Error| MaterialError::Setting(format!("self-signing: {error}"));
@@ -80,6 +91,12 @@ mod tests {
         let mode = fs::metadata(folder.path().join("key.pem")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
+    }
+
+    #[test]
+    fn a_fleeting_identity_is_another_each_time() {
+        let make = || fleeting(&["a.example".into()]).unwrap();
+        assert_ne!(make().pin(), make().pin());
     }
 
     #[test]

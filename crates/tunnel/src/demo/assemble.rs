@@ -10,7 +10,6 @@ use config::{ClientFlags, Loaded, Problem, Secret, ServerFlags, Sources};
 use node::client::Client;
 use node::server::Server;
 use ops::{Daemon, WrongConfig};
-use tls::self_signed;
 
 use super::Assembly;
 
@@ -23,12 +22,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Starts the server and the client on free loopback ports, and waits until the origin can be
 /// reached.
 pub(crate) async fn assemble(origin: SocketAddr) -> anyhow::Result<Assembly> {
-    let folder = std::env::temp_dir().join(format!("tunnel-demo-{}", std::process::id()));
-    ops::state::create_private(&folder)?;
-    let identity = self_signed(&folder, &["localhost".to_owned()]);
-    // The key lives only as long as the process.
-    drop(std::fs::remove_dir_all(&folder));
-    let identity = identity?;
+    let identity = tls::fleeting(&["localhost".to_owned()])?;
     let token = ops::token()?;
     let public = free_port()?;
 
