@@ -275,6 +275,10 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }
 
+/// Settings of every unit that nothing else would miss. What the daemon reads in `/proc` is checked
+/// by the walls.
+const UNIT_LINES: &[&str] = &["LimitCORE=0", "ProcSubset=pid"];
+
 /// Checks copies whose program exists: systemd wants to see the file, and nothing is to be
 /// installed for a check.
 fn units(site: &Site, _: Lengths) -> Result<Verdict> {
@@ -289,6 +293,9 @@ fn units(site: &Site, _: Lengths) -> Result<Verdict> {
         let name = file.file_name().context("a file has a name")?;
         let unit = fs::read_to_string(file)?;
         ensure!(unit.contains("=/usr/bin/tunnel "), "{}: no ExecStart", file.display());
+        for wanted in UNIT_LINES {
+            ensure!(unit.lines().any(|line| line == *wanted), "{}: no {wanted}", file.display());
+        }
         fs::write(copies.join(name), unit.replace("=/usr/bin/tunnel ", "=/bin/true "))?;
         let mut verify = Command::new("systemd-analyze");
         let (good, said) = capture(verify.args(["verify", "--man=no"]).arg(copies.join(name)))?;

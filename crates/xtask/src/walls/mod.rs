@@ -1,10 +1,12 @@
 //! Walls between crates, checked on the resolved dependency graph. The pure crates reach no
 //! runtime, the crates that serve every transport reach no TLS, and bans and licences are taken
-//! from `.deny.toml`.
+//! from `.deny.toml`. Beside the graph, `links` checks the documents and `proc` what is read in
+//! `/proc`.
 
 mod graph;
 mod licence;
 mod links;
+mod proc;
 
 use std::path::Path;
 
@@ -34,6 +36,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     let mut breaches = ban_breaches(&graph, &rules)?;
     breaches.extend(licence_breaches(&graph, &rules)?);
     breaches.extend(links::breaches(root)?);
+    breaches.extend(proc::breaches(root)?);
     for pure in PURE {
         breaches.extend(reached(pure, "is pure", IMPURE, &Graph::of_crate(root, pure)?));
     }
