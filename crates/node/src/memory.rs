@@ -15,6 +15,12 @@ const BUDGET_MIN: u64 = 16 << 20;
 /// The read buffers that all workers keep take at most the budget divided by this number.
 const POOL_SHARE: u64 = 8;
 
+/// The connections that have not logged in take at most the budget divided by this number.
+const STRANGERS_SHARE: u64 = 4;
+
+/// This number of connections may wait for their log-in at a listener, whatever the budget is.
+const STRANGERS_MIN: usize = 32;
+
 /// The settings of the links of this process.
 pub(crate) fn link_config(common: &Common) -> LinkConfig {
     LinkConfig {
@@ -44,6 +50,13 @@ pub(crate) fn lease(budget: &Arc<ProcessBudget>, workers: NonZeroUsize) -> Lease
     pool::limit(kept);
     lease.charge(kept as u64);
     lease
+}
+
+/// The connections that may be waiting for their log-in at one listener of one worker. Each takes
+/// `cost` bytes, and all of them at most a quarter of the budget, but at least 32 may wait.
+pub(crate) fn strangers(budget: &Lease, workers: usize, cost: u64) -> usize {
+    let share = budget.total() / STRANGERS_SHARE / workers.max(1) as u64;
+    usize::try_from(share / cost).unwrap_or(usize::MAX).max(STRANGERS_MIN)
 }
 
 /// The bytes of memory that this process may use: the memory of the machine, or the limit of its

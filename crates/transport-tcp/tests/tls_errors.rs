@@ -182,6 +182,30 @@ async fn a_client_without_tls_is_told() {
     }
 }
 
+/// Records of a handshake message of 64 KiB, as rustls would accept it, of which the last byte is
+/// missing.
+fn unfinished_hello() -> Vec<u8> {
+    let message = [&[1, 0, 0xff, 0xff][..], &[0; 0xffff - 1]].concat();
+    let record = |part: &[u8]| {
+        let length = u16::try_from(part.len()).unwrap().to_be_bytes();
+        [&[22, 3, 1][..], &length, part].concat()
+    };
+    message.chunks(16 << 10).flat_map(record).collect()
+}
+
+#[tokio::test]
+async fn a_client_hello_ends_within_16_kib() {
+    let material = Material::new();
+    let server = server_config(&material.own("own"), None, &[ALPN]).unwrap();
+    let socket = listen_group(SocketAddr::from(([127, 0, 0, 1], 0)), 1).unwrap().remove(0);
+    let mut listener = TcpListener::new(socket, Some(server.into())).unwrap();
+    let mut peer = std::net::TcpStream::connect(listener.local_addr()).unwrap();
+    peer.write_all(&unfinished_hello()).unwrap();
+    let incoming = poll_fn(|cx| listener.poll_accept(cx)).await.unwrap();
+    let error = incoming.handshake().await.unwrap_err();
+    assert_eq!(error.to_string(), "TLS: the ClientHello is longer than 16384 bytes");
+}
+
 #[tokio::test]
 async fn a_missing_or_foreign_alpn_is_told() {
     let material = Material::new();

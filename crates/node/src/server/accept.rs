@@ -13,9 +13,10 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use link::server::{Greeted, greet_early};
-use link::{GreetError, Link};
+use link::{GreetError, Lease, Link};
 use logging::{AUDIT, RepeatLimit};
 use ops::term;
+use proto::Budget as _;
 use proto::greeting::Refusal;
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 use transport::{CarrierError, Incoming, Listener};
@@ -24,8 +25,8 @@ use super::auth::Auth;
 use super::brake::{Kind, Outcome};
 use super::owner;
 use super::registry::Registry;
-use crate::descriptors;
 use crate::session::{Session, Worker};
+use crate::{descriptors, memory};
 
 /// The deadline of a handshake, without the greeting.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -33,11 +34,16 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The wait after an error of the listener. The usual cause is a lack of descriptors.
 const EXHAUSTED: Duration = Duration::from_millis(100);
 
-/// The connections of one listener on one worker that may be waiting for their log-in. The limit is
-/// for transports whose connections hold no descriptor that would run short; such a connection
-/// takes about 60 KiB over QUIC. Accepted connections proceed before new connections are accepted.
-/// So a connection of a real client is here for its own round trips only.
-const STRANGERS: usize = 1024;
+/// The connections of one listener on one worker that may be waiting for their log-in, within
+/// [`memory::strangers`]. Accepted connections proceed before new connections are accepted. So a
+/// connection of a real client is here for its own round trips only.
+const STRANGERS: usize = 4096;
+
+/// The memory in bytes that is charged for a connection until its log-in: over TCP a ClientHello of
+/// at most 16 KiB, its TLS session, the head of a WebSocket's request and the task; over QUIC the
+/// connection (about 60 KiB).
+const COST: u64 = 32 << 10;
+const QUIC_COST: u64 = 60 << 10;
 
 /// Held from the check for a free descriptor to the accept that takes it. Two accept loops that see
 /// the same free descriptor would exceed the room, one connection at a time.
@@ -48,6 +54,8 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
     let worker = Rc::clone(worker);
     spawn_local(async move {
         let mut strangers = Strangers::default();
+        let cost = if listener.transport().stays() { QUIC_COST } else { COST };
+        let most = memory::strangers(&worker.state.budget, worker.peers.len(), cost).min(STRANGERS);
         let room = descriptors::room_of_strangers();
         let complaints = RepeatLimit::new();
         loop {
@@ -66,7 +74,9 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
             match accepted {
                 Ok(incoming) => {
                     let (worker, registry) = (Rc::clone(&worker), Arc::clone(&registry));
+                    let charge = Charge::new(&worker.state.budget, cost);
                     let task = spawn_local(async move {
+                        let _charge = charge;
                         let (remote, auth) = (incoming.remote(), Auth::new(&registry));
                         if let Err(why) = welcome(&worker, &registry, &auth, incoming).await {
                             registry.brake().count(Outcome::Failed(&why));
@@ -74,7 +84,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                         }
                     });
                     strangers.add(task.abort_handle());
-                    if listener.transport().stays() && strangers.are_more_than(STRANGERS) {
+                    if strangers.are_more_than(most) {
                         strangers.oldest_leaves().await;
                     }
                     // Accepted connections proceed before new connections are accepted. A handshake
@@ -96,6 +106,26 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
             }
         }
     });
+}
+
+/// The memory of a connection that has not logged in, charged to the budget of its worker.
+#[derive(Debug)]
+struct Charge {
+    budget: Rc<Lease>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn new(budget: &Rc<Lease>, bytes: u64) -> Self {
+        budget.charge(bytes);
+        Self { budget: Rc::clone(budget), bytes }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
+    }
 }
 
 /// Connections that have not logged in, oldest first. Connections that have logged in remain in the
@@ -324,7 +354,7 @@ fn begin(
     let settings = link::Settings {
         side: proto::Side::Server,
         config: registry.shared().link.get(),
-        budget: Rc::<link::Lease>::clone(&worker.state.budget),
+        budget: Rc::<Lease>::clone(&worker.state.budget),
         serial,
     };
     let (worker_of, registry_of) = (Rc::clone(worker), Arc::clone(registry));

@@ -64,7 +64,10 @@ impl<S: Session> Engine<S> {
     /// The buffer for the next ciphertext, with room for `wanted` bytes.
     pub(super) fn incoming(&mut self, wanted: usize) -> &mut BytesMut {
         if self.incoming.is_empty() && self.incoming.capacity() < wanted {
-            self.incoming = pool::take(wanted);
+            // The buffers of the pool are larger than a stranger may cost.
+            let is_small = wanted < RECORD;
+            self.incoming =
+                if is_small { BytesMut::with_capacity(wanted) } else { pool::take(wanted) };
         }
         // The call moves an incomplete record to the front, or into a new buffer.
         self.incoming.reserve(wanted);

@@ -22,6 +22,15 @@ use crate::socket::Socket;
 /// rustls refuses messages above 64 KiB.
 const INPUT: usize = 96 << 10;
 
+/// The limit of bytes that a server reads before it has a whole ClientHello, so that strangers cost
+/// little memory. A ClientHello with a hybrid key share takes 1.5 to 2 KiB, and a resumption ticket
+/// that holds a chain of certificates adds a few KiB.
+const HELLO: usize = 16 << 10;
+
+/// The number of bytes per read before the server has a whole ClientHello. A read buffer costs
+/// memory while it waits for a stranger's bytes.
+const HELLO_READ: usize = 4 << 10;
+
 /// Runs the handshake with a server.
 pub(crate) async fn connect(
     socket: Socket,
@@ -54,10 +63,13 @@ async fn shake<S: Session>(
     speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let mut heard = 0;
+    // A server answers a whole ClientHello at once, so whoever got no answer has sent none.
+    let mut is_greeted = S::SIDE == Side::Client;
     // Plaintext that arrives in the same read as the end of the handshake stays in the engine.
     let mut nowhere = BytesMut::new();
     loop {
         let outcome = engine.process(&mut nowhere);
+        is_greeted |= !engine.outgoing().is_empty();
         let sent = send(&socket, engine.outgoing()).await;
         let standing = outcome.map_err(|error| explain(&error, S::SIDE, heard > 0))?;
         sent?;
@@ -65,15 +77,16 @@ async fn shake<S: Session>(
             break;
         }
         let before = heard;
-        heard += receive::<S>(&socket, &mut engine).await?;
+        heard += receive(&socket, &mut engine, if is_greeted { WIRE_RECORD } else { HELLO_READ })
+            .await?;
         // rustls would fail as well, but it first waits for a whole record by a length that means
         // nothing.
         if before == 0 && !looks_like_tls(engine.incoming(0)) {
             return Err(not_tls(S::SIDE, engine.incoming(0)));
         }
-        if heard > INPUT {
-            let text = format!("the handshake is longer than {INPUT} bytes");
-            return Err(CarrierError::Tls(text));
+        let (what, most) = if is_greeted { ("handshake", INPUT) } else { ("ClientHello", HELLO) };
+        if heard > most {
+            return Err(CarrierError::Tls(format!("the {what} is longer than {most} bytes")));
         }
     }
     let state = engine.session().state();
@@ -110,9 +123,13 @@ async fn send(socket: &Socket, outgoing: &mut BytesMut) -> io::Result<()> {
     Ok(())
 }
 
-async fn receive<S: Session>(socket: &Socket, engine: &mut Engine<S>) -> io::Result<usize> {
-    let incoming = engine.incoming(WIRE_RECORD);
-    let n = poll_fn(|cx| socket.poll_read(cx, incoming, WIRE_RECORD)).await?;
+async fn receive<S: Session>(
+    socket: &Socket,
+    engine: &mut Engine<S>,
+    wanted: usize,
+) -> io::Result<usize> {
+    let incoming = engine.incoming(wanted);
+    let n = poll_fn(|cx| socket.poll_read(cx, incoming, wanted)).await?;
     if n == 0 {
         let text = "the peer closed the connection during the TLS handshake";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));

@@ -221,6 +221,57 @@ fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
     }
 }
 
+/// The start of a connection that never logs in.
+fn half_said(scheme: Scheme) -> &'static [u8] {
+    if scheme.tls {
+        // The head of a record of 16 KiB, and of a ClientHello of that size.
+        &[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3]
+    } else if scheme.http {
+        b"GET /tunnel HTTP/1.1\r\nHost: x\r\n"
+    } else {
+        b"TNL1"
+    }
+}
+
+#[test]
+fn strangers_beyond_a_part_of_the_memory_budget_give_way_the_oldest_first() {
+    for &scheme in Scheme::ALL.iter().filter(|scheme| scheme.over == Over::Tcp) {
+        let echo = Origin::echo();
+        let mut setup = Setup::new(scheme).service("echo", echo.port());
+        // A quarter for strangers of 32 KiB, on two workers.
+        setup.server_lines = "workers: 2\nmemory_budget: 16MiB\n".to_owned() + &setup.server_lines;
+        let mut running = setup.start_server();
+        let door = running.server_port();
+        let strangers: Vec<_> = (0..600)
+            .map(|_| {
+                let mut stranger = connect(door);
+                stranger.write_all(half_said(scheme)).unwrap();
+                stranger.set_nonblocking(true).unwrap();
+                stranger
+            })
+            .collect();
+        // A server of tcp:// and ws:// speaks first, or not at all.
+        let is_open = |mut stranger: &TcpStream| {
+            let mut said = [0; 256];
+            loop {
+                match stranger.read(&mut said) {
+                    Ok(0) => return false,
+                    Ok(_) => {}
+                    Err(e) => return e.kind() == std::io::ErrorKind::WouldBlock,
+                }
+            }
+        };
+        let stay = wait("the strangers give way", SOON, || {
+            let open = strangers.iter().filter(|stranger| is_open(stranger)).count();
+            (open <= 128).then_some(open)
+        });
+        assert!(stay >= 64, "{scheme:?}: {stay} stay");
+        assert!(is_open(&strangers[599]), "{scheme:?}: the newest stays");
+        running.start_client();
+        running.wait_echo(running.public("echo"));
+    }
+}
+
 #[test]
 fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins() {
     for &scheme in Scheme::ALL {
