@@ -6,6 +6,8 @@
 //! | `levels` | the check of levels and directives |
 //! | `file` | a log file of limited size |
 //! | `journal` | the journal of systemd |
+//! | `fields` | message and fields without control characters |
+//! | `quota` | the number of lines that a client may cause |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
 mod fields;
@@ -13,9 +15,11 @@ mod file;
 mod journal;
 mod levels;
 mod log;
+mod quota;
 mod repeat;
 
 pub use journal::trouble;
 pub use levels::levels;
 pub use log::{AUDIT, Format, Settings, change, current, follow, start};
+pub use quota::left_out;
 pub use repeat::RepeatLimit;

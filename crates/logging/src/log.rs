@@ -9,7 +9,7 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use ops::WrongConfig;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt as _, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
@@ -18,6 +18,7 @@ use crate::fields::EscapedFields;
 use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
 use crate::levels::levels;
+use crate::quota::Quota;
 
 /// The target of audit events: accepted and refused log-ins, granted and refused rights, and
 /// changes at run time.
@@ -179,6 +180,7 @@ where
         .parse::<Targets>()
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
+    let filter = filter.and(Quota::new());
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     let layer = match settings.format {
         Format::Journald => native()?.with_filter(filter).boxed(),

@@ -42,6 +42,9 @@ pub struct Status {
     /// The number of log-ins at a server, by outcome: `accepted`, or the reason of the refusal.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub logins: BTreeMap<String, u64>,
+    /// The number of log lines about clients that were left out, because a client caused too many.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub log_lines_left_out: u64,
     /// The open descriptors; every visitor takes one.
     pub descriptors: Descriptors,
     /// The buffers of the UDP sockets of `quic://`; absent before there is such a socket.
@@ -50,6 +53,11 @@ pub struct Status {
     /// The sessions. A server has one per client process. A client has its current session first,
     /// then the sessions that retire.
     pub sessions: Vec<Session>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// All links between one client process and one server.

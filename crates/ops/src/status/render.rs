@@ -54,6 +54,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
+        log_lines_left_out,
         memory,
         descriptors,
         udp: _,
@@ -79,6 +80,10 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     if let (Some(room), Some(limit)) = (descriptors.room, descriptors.limit) {
         let visitors = term::count(room, "more visitor");
         text.push_str(&format!("room for {visitors}, limit of open files {limit}\n"));
+    }
+    if *log_lines_left_out > 0 {
+        let lines = term::count(*log_lines_left_out, "log line");
+        text.push_str(&format!("{lines} left out: a client caused too many\n"));
     }
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));

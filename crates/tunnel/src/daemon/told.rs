@@ -117,6 +117,7 @@ impl Daemon for RunningDaemon {
             let mut status = self.role.status().await;
             env!("CARGO_PKG_VERSION").clone_into(&mut status.version);
             status.pid = std::process::id();
+            status.log_lines_left_out = logging::left_out();
             status.reload_error = self.reload_error().clone();
             if self.life.phase() != Phase::Running {
                 "draining".clone_into(&mut status.state);
