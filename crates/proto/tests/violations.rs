@@ -116,6 +116,89 @@ fn a_resume_in_which_something_is_missing_or_wrong_ends_the_link_without_a_panic
     }
 }
 
+/// An entry of RESUME for a stream of which nothing was received.
+fn listed(id: u32) -> Vec<u8> {
+    [&id.to_be_bytes()[..], &[0; 25]].concat()
+}
+
+/// A server that resumes on its second carrier. It has opened the stream 2, and the client the
+/// stream 1.
+fn resuming() -> (Link, CarrierNumber) {
+    let mut link = server();
+    let target = Target::Service("x".into());
+    let open = Open { target, visitor: None, priority: Priority::Normal };
+    link.open(&open).expect("it opens");
+    read(&mut link, FIRST, &open_frame(1)).expect("an OPEN is fine");
+    let next = CarrierNumber(2);
+    link.attach(epoch(), next, Attach::Replaces(FIRST));
+    while link.poll_event().is_some() {}
+    (link, next)
+}
+
+/// A frame of RESUME; the flag 0x40 says that the list continues.
+fn resume(flags: u8, ids: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    let entries = ids.into_iter().map(listed);
+    let body: Vec<u8> = [vec![0; 4]].into_iter().chain(entries).flatten().collect();
+    frame(10 | flags, 0, &body)
+}
+
+#[test]
+fn a_carrier_brings_one_resume_that_names_each_stream_once() {
+    let more = 0x40;
+    let table = [
+        ("a stream twice in a frame", resume(0, [0, 1, 1]), Code::Contradiction),
+        (
+            "a stream again in the next frame",
+            [resume(more, [0, 2]), resume(0, [1, 2])].concat(),
+            Code::Contradiction,
+        ),
+        ("a frame that continues and names nothing", resume(more, []), Code::BadResume),
+        ("a stream that the reader never opened", resume(0, [0, 4]), Code::BadStream),
+        ("a stream past the last id", resume(0, [0, (1 << 30) + 1]), Code::BadStream),
+        ("a second RESUME", [resume(0, [0, 1, 2]), resume(0, [0, 1, 2])].concat(), Code::BadResume),
+        (
+            "a second RESUME, begun",
+            [resume(0, [0, 1]), resume(more, [0])].concat(),
+            Code::BadResume,
+        ),
+    ];
+    for (name, bytes, code) in table {
+        let (mut link, next) = resuming();
+        let outcome = read(&mut link, next, &bytes).map_err(|violation| violation.code);
+        assert_eq!(outcome, Err(code), "{name}");
+    }
+    // A list may take as many frames as it has entries, and name streams whose OPEN was lost.
+    let (mut link, next) = resuming();
+    let parts: Vec<u8> =
+        (0..=9).filter(|id| id % 2 == 1).flat_map(|id| resume(more, [id])).collect();
+    read(&mut link, next, &[resume(more, [0]), parts, resume(0, [2])].concat()).expect("a list");
+    assert!(link.is_live());
+}
+
+#[test]
+fn a_list_that_broke_off_with_its_carrier_may_be_sent_again_on_the_next() {
+    let (mut link, next) = resuming();
+    read(&mut link, next, &resume(0x40, [0, 1])).expect("a part");
+    let third = CarrierNumber(3);
+    link.attach(epoch(), third, Attach::Replaces(next));
+    read(&mut link, third, &resume(0, [0, 1, 2])).expect("the whole");
+    assert!(link.is_live());
+}
+
+#[test]
+fn a_resume_ends_after_as_many_unknown_streams_as_a_link_can_have() {
+    let (mut link, next) = resuming();
+    let mut unknown = (3u32..).step_by(2);
+    let mut many = |n: usize| {
+        let ids: Vec<u32> = unknown.by_ref().take(n).collect();
+        ids.chunks(512).flat_map(|ids| resume(0x40, ids.iter().copied())).collect::<Vec<u8>>()
+    };
+    let flood = many(1 << 20);
+    assert_eq!(read(&mut link, next, &flood), Ok(0), "the peer may have opened that many");
+    let outcome = read(&mut link, next, &many(1)).map_err(|violation| violation.code);
+    assert_eq!(outcome, Err(Code::Flood));
+}
+
 #[test]
 fn frames_on_a_standby_are_refused_and_unknown_ones_that_may_be_are_skipped() {
     let standby = CarrierNumber(2);

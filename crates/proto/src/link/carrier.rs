@@ -39,6 +39,8 @@ pub(super) struct Carrier {
     pub(super) pong: Option<u64>,
     /// Frames of our RESUME that are still to be sent.
     pub(super) resume: VecDeque<Bytes>,
+    /// Entries of the peer's RESUME for streams that this side does not know.
+    pub(super) unknown_listed: usize,
     /// Streams of the peer have lanes of their own on it.
     pub(super) has_lanes: bool,
     /// Our RESUME was said by a preview, some time before the carrier was attached.
@@ -54,6 +56,7 @@ impl Carrier {
             liveness: Liveness::new(now),
             pong: None,
             resume: VecDeque::new(),
+            unknown_listed: 0,
             has_lanes: false,
             was_previewed: false,
         }

@@ -25,6 +25,13 @@ use crate::{CarrierNumber, ResetCode, StreamId, Violation, ViolationCode};
 /// Entries that fit one RESUME frame.
 const ENTRIES: usize = (MAX_RESUME - RESUME_FIXED) / RESUME_ENTRY;
 
+/// Most entries of one list for streams that this side does not know. Such a stream is forgotten
+/// here, or its OPEN was lost. A peer with more of them would open more streams than
+/// [`LinkConfig::streams_max`] of this side permits by default.
+///
+/// [`LinkConfig::streams_max`]: super::LinkConfig::streams_max
+const UNKNOWN_MAX: usize = 1 << 20;
+
 /// The relation of a new carrier to the other carriers of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
@@ -105,23 +112,30 @@ impl Link {
         {
             return Err(Violation::link(ViolationCode::BadStream));
         }
+        let continues = flags & FLAG_MORE != 0;
+        // With an entry in each frame the bound of the entries also bounds the frames.
+        if continues && body.is_empty() {
+            return Err(Violation::link(ViolationCode::BadResume));
+        }
         while !body.is_empty() {
             let entry =
                 Entry::decode(&mut body).ok_or(Violation::link(ViolationCode::BadLength))?;
-            self.resume_stream(entry)?;
+            self.resume_stream(number, entry)?;
         }
-        if flags & FLAG_MORE == 0 {
+        if !continues {
             self.finish_resume(number, highest)?;
         }
         Ok(())
     }
 
-    fn resume_stream(&mut self, entry: Entry) -> Result<(), Violation> {
+    fn resume_stream(&mut self, number: CarrierNumber, entry: Entry) -> Result<(), Violation> {
         let Some(key) = self.implicit_key(entry.stream) else {
-            // Forgotten here, or opened there and not yet seen: the peer finds out by our RESUME.
-            return Ok(());
+            return self.pass_unknown(number, entry.stream);
         };
         let Some(stream) = lookup(&mut self.streams, key) else { return Ok(()) };
+        if stands_in::<Listed>(stream) {
+            return Err(Violation::link(ViolationCode::Contradiction));
+        }
         self.listed.push(key, stream);
         stream.open = None;
         self.store.limit_by(&*self.budget);
@@ -138,6 +152,21 @@ impl Link {
         }
         stream.account(&*self.budget);
         self.store.account(&*self.budget);
+        Ok(())
+    }
+
+    /// Counts an entry for a stream that is forgotten here, or opened there and not yet seen. The
+    /// peer learns of it by our RESUME.
+    fn pass_unknown(&mut self, number: CarrierNumber, id: StreamId) -> Result<(), Violation> {
+        let may_come = id.opener() == Some(self.side.peer()) && id <= StreamId::LAST;
+        if !may_come && !self.was_opened(id) {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        let Some(carrier) = self.carriers.find(number) else { return Ok(()) };
+        carrier.unknown_listed += 1;
+        if carrier.unknown_listed > UNKNOWN_MAX {
+            return Err(Violation::link(ViolationCode::Flood));
+        }
         Ok(())
     }
 
