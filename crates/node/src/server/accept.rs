@@ -23,6 +23,7 @@ use transport::{CarrierError, Incoming, Listener};
 
 use super::auth::Auth;
 use super::brake::{Kind, Outcome};
+use super::clients::Denied;
 use super::owner;
 use super::registry::Registry;
 use crate::session::{Session, Worker};
@@ -258,7 +259,7 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     }
 }
 
-/// The reason of a refused credential, for the log. The client gets fewer details: it cannot tell
+/// The reason of a refused credential or of a full table, for the log. The client gets fewer details: it cannot tell
 /// an unknown name from a wrong token. `None`: the failure has another cause.
 fn reason(
     registry: &Registry,
@@ -273,6 +274,9 @@ fn reason(
         return Some(
             "no entry under `clients` has this name, and it does not introduce itself: `introduce: true`",
         );
+    }
+    if let Some(reason) = auth.denied().and_then(Denied::reason) {
+        return Some(reason);
     }
     let refusal = greeting.and_then(GreetError::refusal);
     if refusal != Some(Refusal::BadCredential) {

@@ -11,7 +11,7 @@ use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
-use super::clients::Client;
+use super::clients::{Client, Denied};
 use super::registry::Registry;
 
 /// The verifier of one greeting.
@@ -25,6 +25,8 @@ pub(super) struct Auth<'a> {
     /// The code that the credential was compared with.
     code: RefCell<Option<StoredCredential>>,
     by_code: Cell<bool>,
+    /// Why the client could not introduce itself.
+    denied: Cell<Option<Denied>>,
     by_certificate: Cell<bool>,
 }
 
@@ -32,8 +34,18 @@ impl<'a> Auth<'a> {
     pub(super) fn new(registry: &'a Arc<Registry>) -> Self {
         let (claimed, certificate, code) = Default::default();
         let (address, epoch) = (Cell::new(None), Cell::new(None));
-        let (by_code, by_certificate) = Default::default();
-        Self { registry, claimed, certificate, address, epoch, code, by_code, by_certificate }
+        let (by_code, denied, by_certificate) = Default::default();
+        Self {
+            registry,
+            claimed,
+            certificate,
+            address,
+            epoch,
+            code,
+            by_code,
+            denied,
+            by_certificate,
+        }
     }
 
     /// Records the peer after the handshake.
@@ -71,6 +83,11 @@ impl<'a> Auth<'a> {
     /// Whether the client uses a code, valid or not.
     pub(super) fn brought_a_code(&self) -> bool {
         self.by_code.get()
+    }
+
+    /// Why the client could not introduce itself, if it tried.
+    pub(super) const fn denied(&self) -> Option<Denied> {
+        self.denied.get()
     }
 
     fn terms(&self, grant: &Grant) -> Result<Terms, Refusal> {
@@ -161,10 +178,15 @@ impl Verifier for Auth<'_> {
         })
     }
 
-    fn decide<'b>(&'b self, grant: &'b Grant, _peer: &'b Peer) -> VerifierFuture<'b, Terms> {
+    fn decide<'b>(&'b self, grant: &'b Grant, peer: &'b Peer) -> VerifierFuture<'b, Terms> {
         Box::pin(async {
             if let Some(credential) = &grant.introduced {
-                self.registry.introduce(&grant.name, credential.clone())?;
+                let source = peer.address.ip();
+                let introduced = self.registry.introduce(&grant.name, credential.clone(), source);
+                introduced.map_err(|denied| {
+                    self.denied.set(Some(denied));
+                    denied.refusal()
+                })?;
                 // The epoch must be that of the new entry, and not that of a client that had the
                 // name before.
                 self.epoch.set(None);

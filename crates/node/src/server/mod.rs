@@ -22,6 +22,7 @@ mod hook;
 mod owner;
 mod registry;
 mod reload;
+mod source;
 #[cfg(test)]
 mod tests;
 

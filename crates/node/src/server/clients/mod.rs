@@ -8,6 +8,7 @@ mod strangers;
 mod tests;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -15,11 +16,12 @@ use std::time::Instant;
 use anyhow::ensure;
 use arc_swap::ArcSwap;
 use config::{ClientGrant, ServerConfig};
-use proto::greeting::{Refusal, StoredCredential};
+use proto::greeting::StoredCredential;
 
 use asked::HookAnswers;
 pub(super) use changes::Changes;
 pub(crate) use client::Client;
+pub(super) use strangers::Denied;
 use strangers::Strangers;
 
 /// All clients that may log in. Log-ins, registrations and forwards look clients up here; a reload
@@ -120,20 +122,25 @@ impl Clients {
         self.guests().strangers.rights.is_some()
     }
 
-    /// Reserves a name for a credential as long as its client is connected.
+    /// Reserves a name for a credential as long as its client is connected. `source` is the address
+    /// of the client.
+    ///
+    /// # Errors
+    /// The name is not free, or too many clients hold names; see [`Denied`].
     pub(super) fn introduce(
         &self,
         name: &str,
         credential: StoredCredential,
+        source: IpAddr,
         is_connected: impl Fn(&str) -> bool,
         now: Instant,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Denied> {
         let mut guests = self.guests();
         if self.are_told_of(name) || guests.asked.find(name).is_some() {
-            return Err(Refusal::BadCredential);
+            return Err(Denied::Name);
         }
         let make = |client| Arc::new(self.dated(client));
-        guests.strangers.introduce(name, credential, is_connected, now, make)
+        guests.strangers.introduce(name, credential, source, is_connected, now, make)
     }
 
     /// Frees the name of a client that introduced itself, when it has no more links.

@@ -2,6 +2,7 @@
 //! its first client as long as that client is connected.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,63 +10,119 @@ use config::Rights;
 use proto::greeting::{Refusal, StoredCredential};
 
 use super::Client;
+use crate::server::source::prefix;
 
 /// The number of clients that may have introduced themselves at a time.
 pub(super) const STRANGERS_MAX: usize = 4096;
 
+/// The number of clients of one source (see [`prefix`]) that may have introduced themselves at a
+/// time: enough for the machines behind one address of a company, and 64 sources share the names.
+pub(super) const OF_ONE_SOURCE: usize = 64;
+
 /// The time from an introduction to the first link: a greeting, and the way to the worker.
 pub(super) const ARRIVES: Duration = Duration::from_secs(30);
+
+/// Why a client cannot introduce itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum Denied {
+    /// No such client is admitted, or another client has the name.
+    Name,
+    /// [`OF_ONE_SOURCE`] clients of the same source hold names.
+    SourceIsFull,
+    /// [`STRANGERS_MAX`] clients hold names.
+    AllAreTaken,
+}
+
+impl Denied {
+    /// What the client is told.
+    pub(in crate::server) const fn refusal(self) -> Refusal {
+        match self {
+            Self::Name => Refusal::BadCredential,
+            Self::SourceIsFull | Self::AllAreTaken => Refusal::Limit,
+        }
+    }
+
+    /// The reason for the log, where the refusal does not say it.
+    pub(in crate::server) const fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Name => None,
+            Self::SourceIsFull => Some(
+                "64 clients of its address hold a name by allow_any_client, which is the limit of \
+                 an address; an entry under `clients` does not count",
+            ),
+            Self::AllAreTaken => {
+                Some("4,096 clients hold a name by allow_any_client, which is the limit")
+            }
+        }
+    }
+}
+
+/// A client that has introduced itself.
+#[derive(Debug)]
+struct Stranger {
+    client: Arc<Client>,
+    /// The time of its introduction.
+    since: Instant,
+    /// The source of its introduction; see [`prefix`].
+    source: IpAddr,
+}
 
 /// The clients that have introduced themselves; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     /// The rights of such clients; `None` admits no such client.
     pub(super) rights: Option<Rights>,
-    /// The clients by name, with the times of their introductions.
-    all: HashMap<String, (Arc<Client>, Instant)>,
+    /// The clients by name.
+    all: HashMap<String, Stranger>,
 }
 
 impl Strangers {
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Client>> {
-        self.all.get(name).map(|(client, _)| client)
+        self.all.get(name).map(|stranger| &stranger.client)
     }
 
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.all.remove(name).is_some()
     }
 
-    /// Reserves a name for a credential. `make` gives the new client its epoch.
+    /// Reserves a name for a credential. `source` is the address of the client, `make` gives the
+    /// new client its epoch.
     ///
     /// # Errors
-    /// Refuses with [`Refusal::BadCredential`] when no such client is admitted or another
-    /// credential has the name. Refuses with [`Refusal::Limit`] when [`STRANGERS_MAX`] clients hold
-    /// names.
+    /// Another credential has the name, or too many clients hold names; see [`Denied`].
     pub(super) fn introduce(
         &mut self,
         name: &str,
         credential: StoredCredential,
+        source: IpAddr,
         is_connected: impl Fn(&str) -> bool,
         now: Instant,
         make: impl FnOnce(Client) -> Arc<Client>,
-    ) -> Result<(), Refusal> {
-        let Self { rights: Some(rights), all } = self else { return Err(Refusal::BadCredential) };
-        let is_there = |name: &str, since: Instant| {
-            now.saturating_duration_since(since) < ARRIVES || is_connected(name)
+    ) -> Result<(), Denied> {
+        let Self { rights: Some(rights), all } = self else { return Err(Denied::Name) };
+        let is_there = |name: &str, stranger: &Stranger| {
+            now.saturating_duration_since(stranger.since) < ARRIVES || is_connected(name)
         };
-        if all.len() >= STRANGERS_MAX {
-            all.retain(|name, (_, since)| is_there(name, *since));
-            if all.len() >= STRANGERS_MAX && !all.contains_key(name) {
-                return Err(Refusal::Limit);
-            }
-        }
         match all.get(name) {
             // Another greeting of the same client was first.
-            Some((client, _)) if client.credentials.contains(&credential) => return Ok(()),
-            Some((_, since)) if is_there(name, *since) => return Err(Refusal::BadCredential),
+            Some(own) if own.client.credentials.contains(&credential) => return Ok(()),
+            Some(other) if is_there(name, other) => return Err(Denied::Name),
             Some(_) | None => {}
         }
+        let source = prefix(source);
+        let of_source = all.iter().filter(|(_, stranger)| stranger.source == source);
+        let held = of_source.filter(|(name, stranger)| is_there(name, stranger));
+        if held.take(OF_ONE_SOURCE).count() >= OF_ONE_SOURCE {
+            return Err(Denied::SourceIsFull);
+        }
+        if all.len() >= STRANGERS_MAX && !all.contains_key(name) {
+            all.retain(|name, stranger| is_there(name, stranger));
+            if all.len() >= STRANGERS_MAX {
+                return Err(Denied::AllAreTaken);
+            }
+        }
         let client = Client { is_stranger: true, ..Client::new(rights, vec![credential]) };
-        all.insert(name.to_owned(), (make(client), now));
+        all.insert(name.to_owned(), Stranger { client: make(client), since: now, source });
         Ok(())
     }
 
@@ -75,9 +132,9 @@ impl Strangers {
         &mut self,
         mut keep: impl FnMut(&str, &Arc<Client>) -> Option<Arc<Client>>,
     ) {
-        self.all.retain(|name, (client, _)| match keep(name, client) {
+        self.all.retain(|name, stranger| match keep(name, &stranger.client) {
             Some(now) => {
-                *client = now;
+                stranger.client = now;
                 true
             }
             None => false,

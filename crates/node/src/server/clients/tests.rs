@@ -2,8 +2,11 @@
 
 use config::{ServerFlags, Sources, Text, load_server};
 
-use super::strangers::{ARRIVES, STRANGERS_MAX};
+use super::strangers::{ARRIVES, OF_ONE_SOURCE, STRANGERS_MAX};
 use super::*;
+use proto::greeting::Refusal;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const A: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 const B: &str = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
@@ -71,7 +74,8 @@ fn a_stranger_keeps_its_name_while_it_is_connected_and_goes_with_the_permission(
     let (mine, other) = (stored(A), stored(B));
     let now = Instant::now();
     let introduce = |name: &str, credential: &StoredCredential, connected: bool, now| {
-        clients.introduce(name, credential.clone(), |_| connected, now)
+        let introduced = clients.introduce(name, credential.clone(), HERE, |_| connected, now);
+        introduced.map_err(Denied::refusal)
     };
     assert_eq!(introduce("home", &other, false, now), Err(Refusal::BadCredential));
     assert_eq!(introduce("guest", &mine, false, now), Ok(()));
@@ -96,12 +100,50 @@ fn a_stranger_keeps_its_name_while_it_is_connected_and_goes_with_the_permission(
 fn who_only_introduces_himself_leaves_room_for_others() {
     let clients = Clients::new(&config("allow_any_client: true\n")).unwrap();
     let (mine, now) = (stored(A), Instant::now());
-    let introduce = |name: &str, now| clients.introduce(name, mine.clone(), |_| false, now);
+    let introduce = |n: usize, now| {
+        let source = IpAddr::from(u32::try_from(n / OF_ONE_SOURCE).unwrap().to_be_bytes());
+        clients.introduce(&n.to_string(), mine.clone(), source, |_| false, now)
+    };
     for n in 0..STRANGERS_MAX {
-        assert_eq!(introduce(&n.to_string(), now), Ok(()));
+        assert_eq!(introduce(n, now), Ok(()));
     }
-    assert_eq!(introduce("more", now), Err(Refusal::Limit));
-    assert_eq!(introduce("more", now + ARRIVES), Ok(()));
+    assert_eq!(introduce(STRANGERS_MAX, now), Err(Denied::AllAreTaken));
+    assert_eq!(introduce(STRANGERS_MAX, now + ARRIVES), Ok(()));
+}
+
+#[test]
+fn one_source_holds_a_part_of_the_names_and_gets_them_back_when_its_clients_leave() {
+    assert_eq!(Denied::SourceIsFull.refusal(), Refusal::Limit);
+    for (source, same, other) in [
+        ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "2001:db8:0:2::1"),
+    ] {
+        let clients = Clients::new(&config("allow_any_client: true\n")).unwrap();
+        let (mine, now) = (stored(A), Instant::now());
+        let introduce = |name: &str, source: &str, is_connected: bool, now| {
+            let source = source.parse().unwrap();
+            clients.introduce(name, mine.clone(), source, |_| is_connected, now)
+        };
+        for n in 0..OF_ONE_SOURCE {
+            assert_eq!(introduce(&n.to_string(), source, false, now), Ok(()), "{n}");
+        }
+        for from in [source, same] {
+            assert_eq!(introduce("more", from, false, now), Err(Denied::SourceIsFull), "{from}");
+        }
+        assert_eq!(introduce("more", other, false, now), Ok(()), "another source");
+        assert_eq!(introduce("7", source, false, now), Ok(()), "a name that it has");
+        // Connected clients keep their names, and those that never came lose theirs.
+        let later = now + ARRIVES;
+        assert_eq!(introduce("64", source, true, later), Err(Denied::SourceIsFull));
+        assert_eq!(introduce("64", source, false, later), Ok(()));
+        // The name of a client that has left is free at once.
+        for n in 65..64 + OF_ONE_SOURCE {
+            assert_eq!(introduce(&n.to_string(), source, false, later), Ok(()), "{n}");
+        }
+        assert_eq!(introduce("last", same, false, later), Err(Denied::SourceIsFull));
+        clients.forget_stranger("70", |_| false);
+        assert_eq!(introduce("last", same, false, later), Ok(()));
+    }
 }
 
 fn stored(token: &str) -> StoredCredential {

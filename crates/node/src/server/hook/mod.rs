@@ -23,6 +23,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
 use super::registry::Registry;
+use super::source::prefix;
 use crate::session::Handle;
 use crate::transports::Way;
 
@@ -206,15 +207,6 @@ impl Drop for OfSource {
                 sources.remove(&self.source);
             }
         }
-    }
-}
-
-/// The address prefix that one customer of a provider has at least: 64 bits for IPv6, the whole
-/// address for IPv4.
-fn prefix(source: IpAddr) -> IpAddr {
-    match source.to_canonical() {
-        IpAddr::V4(ip) => IpAddr::V4(ip),
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) >> 64 << 64).into()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! links.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use proto::{InstanceId, LinkId, Preview};
 
 use super::ServerShared;
 use super::brake::Brake;
-use super::clients::{Changes, Client};
+use super::clients::{Changes, Client, Denied};
 use super::enrolments::Revoked;
 use crate::descriptors;
 use crate::session::{Handle, Session, Worker};
@@ -195,10 +196,17 @@ impl Registry {
         self.sessions().names.contains_key(name)
     }
 
-    /// Introduces a client whose name is unknown: reserves the name for its token.
-    pub(super) fn introduce(&self, name: &Name, token: StoredCredential) -> Result<(), Refusal> {
+    /// Introduces a client whose name is unknown: reserves the name for its token. `source` is the
+    /// address of the client, which a reverse proxy may have reported.
+    pub(super) fn introduce(
+        &self,
+        name: &Name,
+        token: StoredCredential,
+        source: IpAddr,
+    ) -> Result<(), Denied> {
         let is_connected = |name: &str| self.is_connected(name);
-        self.shared.clients.introduce(name.as_str(), token, is_connected, Instant::now())?;
+        let clients = &self.shared.clients;
+        clients.introduce(name.as_str(), token, source, is_connected, Instant::now())?;
         let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
         // Limited, because any peer can introduce itself under any name.
         if let Some(more) = told.pass((), Instant::now()) {
