@@ -16,6 +16,7 @@ use axum::response::Response;
 use proto::greeting::{StoredCredential, Token};
 
 use super::brake::{Brake, Wait};
+use super::places::Seat;
 use super::routes::problem;
 
 /// The answer to a request without a token, or with a wrong one.
@@ -38,6 +39,9 @@ pub(super) struct Guard {
 
 /// What the guard does with a request.
 enum Verdict {
+    /// Everybody may ask this.
+    Open,
+    /// The token is right.
     Pass,
     Refuse(Response),
     /// The token is wrong. The answer waits.
@@ -64,7 +68,7 @@ impl Guard {
             return Verdict::Refuse(refusal);
         }
         if OPEN.contains(&request.uri().path()) {
-            return Verdict::Pass;
+            return Verdict::Open;
         }
         let Some(token) = bearer(request.headers()) else {
             return Verdict::Refuse(problem(StatusCode::UNAUTHORIZED, WANTED));
@@ -153,8 +157,16 @@ fn is_ours(host: &str) -> bool {
 
 /// The middleware: passes a permitted request on, and adds security fields to every response.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let seat = request.extensions().get::<Seat>().cloned();
+    if let Some(seat) = &seat {
+        seat.note_request();
+    }
     let mut response = match guard.judge(&request) {
-        Verdict::Pass => next.run(request).await,
+        Verdict::Open => next.run(request).await,
+        Verdict::Pass => match seat.map(|seat| seat.answer()) {
+            Some(answering) => next.run(request).await.map(|body| answering.body(body)),
+            None => next.run(request).await,
+        },
         Verdict::Refuse(refusal) => refusal,
         Verdict::Wrong(wait) => {
             // The body is not read meanwhile, and the rest of the request costs no memory.

@@ -28,6 +28,7 @@ mod metrics;
 pub mod otlp;
 mod page;
 mod patch;
+mod places;
 mod routes;
 mod serve;
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! The connections of the admin API: their number and their duration are limited.
 
 use std::net::TcpListener as StdListener;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -13,13 +12,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use logging::RepeatLimit;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 
 use super::guard::Remote;
-
-/// Most connections at a time: enough for a few scrapers and a browser page with its requests.
-const CONNECTIONS: usize = 32;
+use super::places::{Places, Socket};
 
 /// Time limit for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
@@ -39,26 +36,33 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "admin API"),
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let places = Places::default();
     let complaints = RepeatLimit::new();
     loop {
-        // The semaphore is never closed, so the result is always `Ok`.
-        let place = Arc::clone(&places).acquire_owned().await;
         match listener.accept().await {
             Ok((stream, remote)) => {
+                let (place, closed) = places.take().await;
                 let app = TowerToHyperService::new(app.clone());
+                let socket = Socket { stream, seat: place.seat().clone() };
+                let seat = place.seat().clone();
                 let service = service_fn(move |mut request: Request<Incoming>| {
                     request.extensions_mut().insert(Remote(remote.ip()));
+                    request.extensions_mut().insert(seat.clone());
                     app.call(request)
                 });
                 tokio::spawn(async move {
                     let _place = place;
                     let mut http = http1::Builder::new();
                     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_MAX);
-                    let serving = http.serve_connection(TokioIo::new(stream), service);
-                    // The client sees an error of its connection itself.
-                    drop(timeout(WHOLE, serving).await);
+                    let serving = http.serve_connection(TokioIo::new(socket), service);
+                    tokio::select! {
+                        // The client sees an error of its connection itself.
+                        _ = timeout(WHOLE, serving) => {}
+                        _ = closed => {}
+                    }
                 });
+                // Requests that have come are read before another connection can close theirs.
+                yield_now().await;
             }
             Err(error) => {
                 if complaints.pass((), Instant::now()).is_some() {

@@ -3,12 +3,14 @@
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Admin, Secret, Token};
 use ops::status::{Status, sample};
 use ops::{Daemon, SendFuture};
 
 use super::AdminApi;
+use super::places::PLACES;
 
 const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
 
@@ -80,6 +82,76 @@ fn who_may_not_ask_is_told_why_and_health_is_for_everybody() {
         let is_problem = answer.contains("{\"error\":\"");
         assert_eq!(is_problem, expected != 200, "{answer}");
     }
+}
+
+/// A connection whose answers come before an idle connection is closed for its silence.
+fn connect(api: &AdminApi) -> TcpStream {
+    let stream = TcpStream::connect(api.url().strip_prefix("http://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    stream
+}
+
+/// Reads up to and with `end`.
+fn read_to(stream: &mut TcpStream, end: &str) -> String {
+    let mut read = Vec::new();
+    let mut byte = [0];
+    while !read.ends_with(end.as_bytes()) {
+        stream.read_exact(&mut byte).unwrap();
+        read.push(byte[0]);
+    }
+    String::from_utf8(read).unwrap()
+}
+
+#[test]
+fn connections_that_ask_nothing_make_room_for_others() {
+    let api = api();
+    let idle: Vec<TcpStream> = (0..PLACES).map(|_| connect(&api)).collect();
+    let mut stream = connect(&api);
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(read_to(&mut stream, "alive\n").starts_with("HTTP/1.1 200 "));
+    // The oldest one was closed, and no other.
+    let is_closed = |mut stream: &TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        matches!(stream.read(&mut [0]), Ok(0))
+    };
+    idle[0].set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert_eq!((&idle[0]).read(&mut [0]).unwrap(), 0);
+    assert!(!idle[1..].iter().any(is_closed));
+}
+
+#[test]
+fn a_connection_whose_request_was_answered_makes_room() {
+    let api = api();
+    let mut answered: Vec<TcpStream> = (0..PLACES).map(|_| connect(&api)).collect();
+    for stream in &mut answered {
+        let token = format!("Authorization: Bearer {TOKEN}");
+        write!(stream, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{token}\r\n\r\n").unwrap();
+        assert!(read_to(stream, "\r\n\r\n").contains("content-length: "));
+    }
+    let mut stream = connect(&api);
+    write!(stream, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(read_to(&mut stream, "alive\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn a_request_with_a_token_is_finished_however_many_others_come() {
+    let api = api();
+    let mut busy = connect(&api);
+    write!(
+        busy,
+        "PUT /api/v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+    )
+    .unwrap();
+    // The API waits for the body now.
+    assert!(read_to(&mut busy, "\r\n\r\n").starts_with("HTTP/1.1 100 "));
+    let others: Vec<TcpStream> = (0..2 * PLACES).map(|_| connect(&api)).collect();
+    let mut health = connect(&api);
+    write!(health, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(read_to(&mut health, "alive\n").starts_with("HTTP/1.1 200 "));
+    drop(others);
+    write!(busy, "{{").unwrap();
+    assert!(read_to(&mut busy, "\r\n\r\n").starts_with("HTTP/1.1 400 "));
 }
 
 #[test]
