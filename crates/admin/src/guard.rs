@@ -9,13 +9,14 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::Response;
 use proto::greeting::{StoredCredential, Token};
 
 use super::brake::{Brake, Wait};
+use super::host::{Host, Origin};
 use super::places::Seat;
 use super::routes::problem;
 
@@ -112,19 +113,21 @@ impl Guard {
     }
 }
 
-/// The refusal of a request that a page of another site may have sent.
+/// The refusal of a request that a page of another site may have sent, or whose host is unclear.
 fn origin_refusal(request: &Request) -> Option<Response> {
-    let (uri, headers) = (request.uri(), request.headers());
-    let Some(host) = host(uri, headers) else {
-        return Some(problem(StatusCode::BAD_REQUEST, "no Host field"));
+    let headers = request.headers();
+    let host = match Host::of(request.uri(), headers) {
+        Ok(host) => host,
+        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
     };
-    if !is_ours(host) {
+    if !host.is_ours() {
         let text = "this name is not known here: ask by address or as localhost";
         return Some(problem(StatusCode::FORBIDDEN, text));
     }
-    let origin = headers.get(ORIGIN);
-    if origin.is_some_and(|origin| origin.as_bytes() != format!("http://{host}").as_bytes()) {
-        return Some(problem(StatusCode::FORBIDDEN, "a request of another site"));
+    match Origin::of(headers) {
+        Ok(origin) if origin.is_none_or(|origin| origin.is(host)) => {}
+        Ok(_) => return Some(problem(StatusCode::FORBIDDEN, "a request of another site")),
+        Err(why) => return Some(problem(StatusCode::BAD_REQUEST, why)),
     }
     // Browsers send this field also with requests without an origin: images, scripts, links.
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
@@ -139,20 +142,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     let field = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = field.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    let field = || headers.get(HOST).and_then(|field| field.to_str().ok());
-    uri.authority().map(axum::http::uri::Authority::as_str).or_else(field)
-}
-
-/// Whether the host is an address or `localhost`, with or without a port.
-fn is_ours(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
-    };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
 /// The middleware: passes a permitted request on, and adds security fields to every response.
@@ -188,6 +177,7 @@ mod tests {
     use std::sync::Arc;
 
     use axum::body::Body;
+    use axum::http::header::HOST;
     use config::{Admin, Secret};
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
@@ -293,18 +283,5 @@ mod tests {
         assert_eq!(api.ask(THERE, "GET /metrics", FULL).await, (200, 0));
         advance(std::time::Duration::from_millis(100)).await;
         assert_eq!(api.ask(HERE, "GET /metrics", FULL).await, (200, 0));
-    }
-
-    #[test]
-    fn a_host_is_an_address_or_localhost() {
-        for good in
-            ["127.0.0.1", "127.0.0.1:7070", "[::1]:7070", "[::1]", "localhost", "LOCALHOST:1"]
-        {
-            assert!(is_ours(good), "{good}");
-        }
-        for bad in ["", "example.com", "example.com:7070", "localhost.example.com", "[x]", "1.2.3"]
-        {
-            assert!(!is_ours(bad), "{bad}");
-        }
     }
 }

@@ -23,6 +23,7 @@
 mod api;
 mod brake;
 mod guard;
+mod host;
 mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;

@@ -155,6 +155,57 @@ fn a_request_with_a_token_is_finished_however_many_others_come() {
 }
 
 #[test]
+fn a_request_has_one_host_that_can_be_read_and_that_its_target_agrees_with() {
+    let api = api();
+    for (target, fields, expected, why) in [
+        ("/healthz", "Host: HOST", 200, ""),
+        ("/healthz", "Host: LocalHost:1", 200, ""),
+        ("/healthz", "Host: [::1]", 200, ""),
+        ("/healthz", "X: y", 400, "no Host"),
+        ("http://HOST/healthz", "X: y", 400, "no Host"),
+        ("/healthz", "Host: HOST\r\nHost: HOST", 400, "more than one Host"),
+        ("/healthz", "Host: HOST\r\nHost: example.com", 400, "more than one Host"),
+        ("/healthz", "Host:", 400, "cannot be read"),
+        ("/healthz", "Host: 127.0.0.1:", 400, "cannot be read"),
+        ("/healthz", "Host: me@127.0.0.1", 400, "cannot be read"),
+        ("/healthz", "Host: 127.0.0.1:80:evil.example", 400, "cannot be read"),
+        ("/healthz", "Host: 127.0.0.1 evil.example", 400, "cannot be read"),
+        ("/healthz", "Host: [::1]evil.example", 400, "cannot be read"),
+        ("/healthz", "Host: 127.0.0.1, 127.0.0.1", 400, "cannot be read"),
+        ("/healthz", "Host: evil.example", 403, "ask by address"),
+        ("http://HOST/healthz", "Host: HOST", 200, ""),
+        ("http://LocalHost/healthz", "Host: localhost:80", 200, ""),
+        ("http://localhost/healthz", "Host: 127.0.0.1", 400, "differ"),
+        ("http://127.0.0.1:1/healthz", "Host: 127.0.0.1:2", 400, "differ"),
+        ("http://127.0.0.1/healthz", "Host: evil.example", 400, "differ"),
+        ("http://me@127.0.0.1/healthz", "Host: 127.0.0.1", 400, "cannot be read"),
+        ("/healthz", "Host: HOST\r\nOrigin: http://HOST", 200, ""),
+        ("/healthz", "Host: localhost\r\nOrigin: http://localhost", 200, ""),
+        ("/healthz", "Host: HOST\r\nOrigin: https://HOST", 403, "another site"),
+        ("/healthz", "Host: HOST\r\nOrigin: http://localhost", 403, "another site"),
+        ("/healthz", "Host: HOST\r\nOrigin: null", 403, "another site"),
+        (
+            "/healthz",
+            "Host: HOST\r\nOrigin: http://HOST\r\nOrigin: http://HOST",
+            400,
+            "more than one Origin",
+        ),
+        (
+            "/healthz",
+            "Host: HOST\r\nOrigin: http://HOST http://HOST",
+            400,
+            "Origin field cannot be read",
+        ),
+        ("/healthz", "Host: HOST\r\nOrigin: http://HOST/", 400, "Origin field cannot be read"),
+        ("/healthz", "Host: HOST\r\nOrigin:", 400, "Origin field cannot be read"),
+    ] {
+        let (status, answer) = ask(&api, &format!("GET {target} HTTP/1.1\r\n{fields}"), "");
+        assert_eq!(status, expected, "{target} {fields}: {answer}");
+        assert!(answer.contains(why), "{target} {fields}: {answer}");
+    }
+}
+
+#[test]
 fn what_is_asked_for_wrongly_is_told_in_json() {
     let api = api();
     let long = "x".repeat(70_000);

@@ -1,0 +1,170 @@
+//! The host that a request names, read strictly. Two programs that read an unclear host differently
+//! could each take the request for another site's, so an unclear request is refused.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName, Uri};
+
+/// The port of `http://`.
+const HTTP: u16 = 80;
+
+/// A host, `name`, `name:port`, `v4`, `v4:port`, `[v6]` or `[v6]:port`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Host<'a> {
+    /// An IPv6 address stands in brackets.
+    name: &'a str,
+    port: u16,
+}
+
+/// The site of the page that a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin<'a> {
+    /// The browser does not tell it (`null`).
+    Hidden,
+    Site {
+        scheme: &'a str,
+        host: Host<'a>,
+    },
+}
+
+impl<'a> Host<'a> {
+    /// The host of a request. A request target in absolute form must agree with the field (RFC 9112
+    /// section 3.2).
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(super) fn of(uri: &'a Uri, headers: &'a HeaderMap) -> Result<Self, &'static str> {
+        let field = only(headers, &HOST).map_err(|Several| "more than one Host field")?;
+        let host = Self::read(field.ok_or("no Host field")?);
+        let host =
+            host.ok_or("the Host field cannot be read: name, name:port, address or [IPv6]")?;
+        let Some(target) = uri.authority() else { return Ok(host) };
+        let target = Self::read(target.as_str()).ok_or("the request target cannot be read")?;
+        if host == target { Ok(host) } else { Err("request target and Host field differ") }
+    }
+
+    fn read(text: &'a str) -> Option<Self> {
+        let end = match text.strip_prefix('[') {
+            Some(rest) => rest.find(']')? + 2,
+            None => text.find(':').unwrap_or(text.len()),
+        };
+        let (name, rest) = text.split_at_checked(end)?;
+        let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
+        let is_good = match name.strip_prefix('[') {
+            Some(v6) => v6.strip_suffix(']')?.parse::<Ipv6Addr>().is_ok(),
+            None => !name.is_empty() && name.bytes().all(is_name),
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(port) if port.bytes().all(|c| c.is_ascii_digit()) => port.parse().ok()?,
+            None if rest.is_empty() => HTTP,
+            Some(_) | None => return None,
+        };
+        is_good.then_some(Self { name, port })
+    }
+
+    /// Whether the host is an address or `localhost`.
+    pub(super) fn is_ours(&self) -> bool {
+        self.name.starts_with('[')
+            || self.name.eq_ignore_ascii_case("localhost")
+            || self.name.parse::<Ipv4Addr>().is_ok()
+    }
+}
+
+impl PartialEq for Host<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name.eq_ignore_ascii_case(other.name) && self.port == other.port
+    }
+}
+
+impl Eq for Host<'_> {}
+
+impl<'a> Origin<'a> {
+    /// The origin of a request, if the request tells one.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(super) fn of(headers: &'a HeaderMap) -> Result<Option<Self>, &'static str> {
+        let field = only(headers, &ORIGIN).map_err(|Several| "more than one Origin field")?;
+        let read = field.map(|text| Self::read(text).ok_or("the Origin field cannot be read"));
+        read.transpose()
+    }
+
+    fn read(text: &'a str) -> Option<Self> {
+        if text == "null" {
+            return Some(Self::Hidden);
+        }
+        let (scheme, host) = text.split_once("://")?;
+        let is_scheme = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.');
+        let is_good = !scheme.is_empty() && scheme.bytes().all(is_scheme);
+        let host = Host::read(host)?;
+        is_good.then_some(Self::Site { scheme, host })
+    }
+
+    /// Whether the page was loaded from this host over HTTP.
+    pub(super) fn is(&self, own: Host<'_>) -> bool {
+        matches!(self, Self::Site { scheme, host } if *scheme == "http" && *host == own)
+    }
+}
+
+/// A request has a field more than once.
+struct Several;
+
+/// The text of a field; a field that is no text reads as an empty one.
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Several> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (field, None) => Ok(field.map(|field| field.to_str().unwrap_or_default())),
+        (_, Some(_)) => Err(Several),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_an_address_or_localhost() {
+        for good in
+            ["127.0.0.1", "127.0.0.1:7070", "[::1]:7070", "[::1]", "localhost", "LOCALHOST:1"]
+        {
+            assert!(Host::read(good).is_some_and(|host| host.is_ours()), "{good}");
+        }
+        for other in ["example.com", "example.com:7070", "localhost.example.com", "1.2.3", "a_b"] {
+            assert!(Host::read(other).is_some_and(|host| !host.is_ours()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_host_that_two_readers_may_read_differently_is_none() {
+        for bad in [
+            "",
+            ":80",
+            "localhost:",
+            "localhost:+80",
+            "localhost:65536",
+            "localhost:80:80",
+            "localhost ",
+            " localhost",
+            "local host",
+            "me@localhost",
+            "localhost/",
+            "localhost#",
+            "localhost,localhost",
+            "localhost%00",
+            "l\u{f6}calhost",
+            "::1",
+            "[]",
+            "[::1",
+            "::1]",
+            "[::1]80",
+            "[::1]:",
+            "[::1%1]",
+            "[127.0.0.1]",
+            "[x]",
+            "[\u{f6}]",
+        ] {
+            assert!(Host::read(bad).is_none(), "{bad:?}");
+        }
+    }
+}
