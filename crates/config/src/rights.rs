@@ -19,6 +19,15 @@ pub struct PortRight {
     last: u16,
 }
 
+impl PortRight {
+    /// Whether this right permits everything that `other` permits. A right without an address is
+    /// not compared with a right that has one.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        self.bind == other.bind && self.first <= other.first && other.last <= self.last
+    }
+}
+
 impl FromStr for PortRight {
     type Err = BadValue;
 

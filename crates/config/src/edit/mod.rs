@@ -12,6 +12,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `allow` | adds rights to a client |
 //! | `pointer` | resolves the path of an operation |
 //! | `value` | a tree without positions, and the operations on it |
 //! | `spans` | the position of each value in the text |
@@ -19,6 +20,7 @@
 //! | `render` | values as YAML |
 //! | `redact` | a file as JSON without its secrets |
 
+mod allow;
 mod cut;
 mod pointer;
 #[cfg(test)]
@@ -39,6 +41,7 @@ use cut::Cut;
 use pointer::Place;
 use spans::{Node, Shape};
 
+pub use allow::allow;
 pub use redact::{SECRET, show};
 pub use value::Value;
 

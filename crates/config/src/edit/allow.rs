@@ -1,0 +1,205 @@
+//! Adds rights to the entry of a client. The entry is an item under `clients` of a server's file,
+//! or a file of its own, which holds an enrolled client.
+
+use super::value::Value;
+use super::{Action, EditError, Operation, edit, read};
+use crate::{BadValue, ForwardRight, PortRight};
+
+/// Adds rights to the entry of the client `name`, and keeps everything else of the text. `tcp` and
+/// `forward` have the form of `allow.tcp` and `allow.forward`. A right that the entry has already
+/// is not added again; for ports, a range that contains them suffices. `file` is the file's name in
+/// problems.
+///
+/// # Errors
+/// A text is no right (the problem names the flag `--tcp` or `--forward`), the file has no entry of
+/// this name, or the entry cannot be edited. Nothing is edited then.
+pub fn allow(
+    file: &str,
+    text: &str,
+    name: &str,
+    tcp: &[String],
+    forward: &[String],
+) -> Result<String, EditError> {
+    let ports = rights::<PortRight>("--tcp", tcp)?;
+    let targets = rights::<ForwardRight>("--forward", forward)?;
+    let tree = read(file, text).map_err(EditError::File)?;
+    let (path, entry) = entry(&tree, name)
+        .ok_or_else(|| refused(format!("{file}: no entry under `clients` has the name {name}")))?;
+    let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
+    let tcp = missing(ports, there("tcp"), PortRight::contains);
+    let forward = missing(targets, there("forward"), PartialEq::eq);
+    let new = [("tcp", tcp), ("forward", forward)].into_iter().filter(|(_, new)| !new.is_empty());
+    let operations = match key_of(entry, "allow") {
+        None | Some(Value::Null) => {
+            let lists: Vec<_> = new.map(|(key, new)| (key.to_owned(), Value::List(new))).collect();
+            let has_new = !lists.is_empty();
+            let allow = add(format!("{path}/allow"), Value::Map(lists));
+            has_new.then_some(allow).into_iter().collect()
+        }
+        Some(_) => new
+            .flat_map(|(key, new)| additions(&format!("{path}/allow/{key}"), there(key), new))
+            .collect::<Vec<_>>(),
+    };
+    edit(file, text, &operations).map_err(|why| match why {
+        EditError::Refused(why) => refused(format!("{file}: client {name}: {why}")),
+        EditError::File(_) | EditError::TestFailed(_) => why,
+    })
+}
+
+/// The operations that add values at a path where there is a list, one value, or nothing.
+fn additions(path: &str, present: Option<&Value>, new: Vec<Value>) -> Vec<Operation> {
+    let mut all = match present {
+        Some(Value::List(_)) => {
+            return new.into_iter().map(|value| add(format!("{path}/-"), value)).collect();
+        }
+        None | Some(Value::Null) => Vec::new(),
+        Some(one) => vec![one.clone()],
+    };
+    all.extend(new);
+    vec![add(path.to_owned(), Value::List(all))]
+}
+
+fn add(path: String, value: Value) -> Operation {
+    Operation { path, action: Action::Add(value) }
+}
+
+fn refused(why: String) -> EditError {
+    EditError::Refused(why)
+}
+
+/// The rights, each with its text.
+fn rights<R: std::str::FromStr<Err = BadValue>>(
+    flag: &str,
+    texts: &[String],
+) -> Result<Vec<(R, Value)>, EditError> {
+    let read = |text: &String| {
+        let right = text.parse::<R>().map_err(|bad| {
+            let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
+            refused(format!("{flag}: {bad}{}", hint.unwrap_or_default()))
+        })?;
+        // The file expands environment variables, the flag does not.
+        Ok((right, Value::plain(&text.replace("${", "$${"))))
+    };
+    texts.iter().map(read).collect()
+}
+
+/// The pointer to the entry of a client, and the entry.
+fn entry<'a>(tree: &'a Value, name: &str) -> Option<(String, &'a Value)> {
+    let is_named = |entry: &Value| key_of(entry, "name").and_then(text_of) == Some(name);
+    if is_named(tree) {
+        return Some((String::new(), tree));
+    }
+    let Some(Value::List(clients)) = key_of(tree, "clients") else { return None };
+    let index = clients.iter().position(is_named)?;
+    Some((format!("/clients/{index}"), clients.get(index)?))
+}
+
+/// The texts of the new rights of which no present right is enough.
+fn missing<R: std::str::FromStr>(
+    new: Vec<(R, Value)>,
+    present: Option<&Value>,
+    is_enough: impl Fn(&R, &R) -> bool,
+) -> Vec<Value> {
+    let items = match present {
+        Some(Value::List(items)) => items.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    let mut has: Vec<R> =
+        items.iter().filter_map(text_of).filter_map(|text| text.parse().ok()).collect();
+    let mut texts = Vec::new();
+    for (right, text) in new {
+        if !has.iter().any(|one| is_enough(one, &right)) {
+            has.push(right);
+            texts.push(text);
+        }
+    }
+    texts
+}
+
+fn key_of<'a>(map: &'a Value, key: &str) -> Option<&'a Value> {
+    let Value::Map(entries) = map else { return None };
+    entries.iter().find(|(found, _)| found == key).map(|(_, value)| value)
+}
+
+fn text_of(value: &Value) -> Option<&str> {
+    match value {
+        Value::Text(text) | Value::Number(text) => Some(text),
+        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(text: &str, tcp: &[&str], forward: &[&str]) -> Result<String, String> {
+        let [tcp, forward] = [tcp, forward].map(|l| l.iter().map(ToString::to_string).collect());
+        let [tcp, forward]: [Vec<_>; 2] = [tcp, forward];
+        allow("f.yaml", text, "home", &tcp, &forward).map_err(|why| why.to_string())
+    }
+
+    #[track_caller]
+    fn becomes(before: &str, tcp: &[&str], forward: &[&str], after: &str) {
+        assert_eq!(allowed(before, tcp, forward).as_deref(), Ok(after));
+        // The second time, nothing is missing.
+        assert_eq!(allowed(after, tcp, forward).as_deref(), Ok(after));
+    }
+
+    #[test]
+    fn a_right_is_added_to_the_entry_and_comments_stay() {
+        let file = "# Mine.\nclients:\n  - name: other\n    allow: { tcp: 22 }\n  - name: home # at home\n    \
+                    token_file: t\n    allow:\n      tcp: [10022]   # ssh\n";
+        becomes(file, &["22"], &[], &file.replace("[10022]", "[10022, 22]"));
+        let all = file.replace("[10022]   # ssh\n", "[10022, \"20000-20010\"]   # ssh\n");
+        becomes(file, &["20000-20010"], &[], &all);
+        becomes(file, &["10022"], &[], file);
+        let both = format!("{file}      forward: [\"10.0.0.0/8:*\"]\n");
+        becomes(file, &["10022"], &["10.0.0.0/8:*"], &both);
+
+        let own = "# Made by it.\nname: \"home\"\ntoken: \"x\"\nallow: { tcp: [\"10000-10999\"], \
+                   forward: [] }\n";
+        let more = own.replace("10999\"]", "10999\", 22]").replace("[]", "[\"unix:/a\"]");
+        becomes(own, &["22", "22", "10022"], &["unix:/a"], &more);
+    }
+
+    #[test]
+    fn one_right_without_a_list_and_an_entry_without_rights_get_a_list() {
+        becomes(
+            "clients: [{ name: home, allow: { tcp: 80 } }]\n",
+            &["22"],
+            &[],
+            "clients: [{ name: home, allow: { tcp: [80, 22] } }]\n",
+        );
+        becomes("name: home\n", &["22"], &[], "name: home\nallow:\n  tcp: [22]\n");
+        becomes("name: home\nallow:\n", &["22"], &[], "name: home\nallow:\n  tcp: [22]\n");
+        becomes(
+            "name: home\nallow: {}\n",
+            &[],
+            &["a:1"],
+            "name: home\nallow:\n  forward: [\"a:1\"]\n",
+        );
+    }
+
+    #[test]
+    fn a_range_is_enough_for_its_ports_at_its_own_address_only() {
+        let file = "name: home\nallow: { tcp: [\"10000-10999\"] }\n";
+        becomes(file, &["10500-10600"], &[], file);
+        for more in ["9999-10001", "127.0.0.1:10022"] {
+            assert!(allowed(file, &[more], &[]).unwrap().contains(more), "{more}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_right_and_who_is_no_client_are_told() {
+        let why =
+            |text: &str, tcp: &[&str], forward: &[&str]| allowed(text, tcp, forward).unwrap_err();
+        let said = why("name: home\n", &["22", "x"], &[]);
+        assert!(said.starts_with("--tcp: `x` is not a port"), "{said}");
+        assert!(why("name: home\n", &["0"], &[]).contains("hint: 1-65535"));
+        assert!(why("name: home\n", &[], &["x"]).starts_with("--forward: "));
+        assert!(why("clients: [{ name: other }]\n", &["22"], &[]).contains("name home"));
+        let said = why("clients: [{ name: home, allow: 7 }]\n", &["22"], &[]);
+        assert!(said.starts_with("f.yaml: client home: "), "{said}");
+    }
+}
