@@ -274,10 +274,10 @@ async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>
         Ok(order) => order,
         Err(why) => return problem(why.status(), &why.body_text()),
     };
-    let name = order.name.clone();
-    match whole(async move { source.enroll(order).await }).await {
+    let asked = order.clone();
+    match whole(async move { source.enroll(asked).await }).await {
         Ok(opened) => {
-            let code = opened.code(&name, &[]);
+            let code = opened.code(&order, &[]);
             let body: Value = json!({ "code": code.text(), "servers": code.urls });
             (StatusCode::CREATED, Json(body)).into_response()
         }

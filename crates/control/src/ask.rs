@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ops::enrol::{Opened, Order};
+use ops::enrol::{Allowed, Opened, Order};
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use ops::{Reloaded, WrongConfig};
@@ -123,6 +123,15 @@ pub fn enroll(instance: &Instance, order: Order) -> anyhow::Result<Opened> {
     Ok(opened)
 }
 
+/// Adds rights to a client. Returns all its rights. The error may be a [`WrongConfig`].
+pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
+    // The daemon may have to wait for a reload, as a reload does.
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Request::Allow(order))?;
+    let Answer::Allowed(allowed) = answer else { bail!(UNASKED) };
+    Ok(allowed)
+}
+
 /// Removes a client that was enrolled by a code. Returns false if there is no such client.
 pub fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Revoke { name })?;
@@ -161,6 +170,7 @@ pub fn speedtest(
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
             | Answer::Opened(_)
+            | Answer::Allowed(_)
             | Answer::Revoked(_)
             | Answer::Streams(_)
             | Answer::Killed(_)

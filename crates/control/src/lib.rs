@@ -10,6 +10,7 @@
 //! | `{"command":"stop"}` | `{"stopping":{"pid":1}}` |
 //! | `{"command":"ping","timeout_millis":2000}` | `{"pong":{…}}` |
 //! | `{"command":"enroll","name":"home",…}` | `{"opened":{…}}` |
+//! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
 //! | `{"command":"streams","limit":100}` | `{"streams":{…}}` |
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
@@ -27,7 +28,7 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Instance, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
+    Instance, allow, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
 };
 pub use serve::ControlSocket;
 pub use socket_path::{SocketPath, running};

@@ -1,7 +1,7 @@
 //! The messages of the control socket: requests and answers.
 
 use ops::Reloaded;
-use ops::enrol::{Opened, Order};
+use ops::enrol::{Allowed, Opened, Order};
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,8 @@ pub(crate) enum Request {
     Stop,
     Reload,
     Enroll(Order),
+    /// Adds rights to a client.
+    Allow(Order),
     /// Lists at most `limit` streams, of all services or of one.
     Streams {
         service: Option<String>,
@@ -50,6 +52,7 @@ pub(crate) enum Answer {
     },
     Reloaded(Reloaded),
     Opened(Opened),
+    Allowed(Allowed),
     Revoked(bool),
     Streams(Streams),
     Killed(bool),

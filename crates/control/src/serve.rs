@@ -190,6 +190,7 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             Err(why) => failed(why),
         },
         Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
+        Request::Allow(order) => source.allow(order).await.map_or_else(failed, Answer::Allowed),
         Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
         Request::Streams { service, limit } => {
             match timeout(STATUS_TIMEOUT, source.streams(service, limit)).await {

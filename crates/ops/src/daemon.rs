@@ -9,14 +9,15 @@ use std::time::Duration;
 use config::Common;
 use config::edit::Operation;
 
-use crate::enrol::{Opened, Order};
+use crate::enrol::{Allowed, Opened, Order};
 use crate::measure::Meter;
 use crate::reload::Reloaded;
 use crate::shown::{self, Shown};
 use crate::status::{Status, Streams};
 
 /// The error of a command that only a server can carry out.
-const NOT_A_SERVER: &str = "this is a client; clients are let in where `tunnel server` runs";
+const NOT_A_SERVER: &str =
+    "this is a client; clients are let in, and get their rights, where `tunnel server` runs";
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -73,6 +74,12 @@ pub trait Daemon: Send + Sync {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
+    /// Adds rights to a client of the configuration file, or to a client that was enrolled by a
+    /// code, and applies them. Returns all its rights. After an error nothing has changed.
+    fn allow(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Allowed>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
     /// The measurements of the links; `None` when the daemon cannot measure.
     fn meter(&self) -> Option<&dyn Meter> {
         None
@@ -95,6 +102,22 @@ pub trait Role: Daemon {
     /// The problem with the text.
     fn check(&self, _text: String) -> anyhow::Result<()> {
         anyhow::bail!(shown::NONE)
+    }
+
+    /// Adds rights to a client that was enrolled by a code, and applies them. `None`: no such
+    /// client was enrolled.
+    fn allow_enrolled(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Option<Allowed>>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
+    /// Applies the entry of one client in `_text`, a configuration file, and nothing else of it.
+    /// Returns the rights of the client.
+    fn apply_client(
+        &self,
+        _name: String,
+        _text: String,
+    ) -> SendFuture<'_, anyhow::Result<Allowed>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
     /// The common part of the configuration in force.

@@ -61,6 +61,7 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Streams(args) => instances::streams(args),
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => instances::enroll(args),
+        Command::Allow(args) => instances::allow(args),
         Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
@@ -112,6 +113,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         name: load::client_name(args).to_owned(),
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
+        rights: ops::enrol::Order::new("", &args.allow_tcp, &args.allow_forward).rights(),
     });
     let order = args.enroll.as_ref();
     let order =

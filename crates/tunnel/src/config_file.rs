@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use config::edit::{self, EditError, Operation};
 use ops::WrongConfig;
+use ops::enrol::Order;
 use ops::shown::Shown;
 use ops::state::write_like;
 use rustix::fs::{Access, access};
@@ -39,10 +40,14 @@ impl ConfigFile {
     pub(crate) fn edit(&self, text: &str, operations: &[Operation]) -> anyhow::Result<String> {
         let name = self.name();
         edit::edit(&name, text, operations).map_err(|why| match why {
-            EditError::TestFailed(_) => why.into(),
             EditError::Refused(why) => WrongConfig::one(format!("{name}: {why}")).into(),
-            EditError::File(problem) => WrongConfig::from(vec![problem]).into(),
+            EditError::TestFailed(_) | EditError::File(_) => refusal(why),
         })
+    }
+
+    /// Adds rights to a client in a text.
+    pub(crate) fn allow(&self, text: &str, order: &Order) -> anyhow::Result<String> {
+        allow(&self.name(), text, order)
     }
 
     /// Replaces the file by a text, and keeps its mode and owner. `before` is the text that the
@@ -74,6 +79,19 @@ impl ConfigFile {
 
     fn name(&self) -> String {
         self.0.display().to_string()
+    }
+}
+
+/// Adds rights to a client in the text of the file `name`.
+pub(crate) fn allow(name: &str, text: &str, order: &Order) -> anyhow::Result<String> {
+    edit::allow(name, text, &order.name, &order.allow_tcp, &order.allow_forward).map_err(refusal)
+}
+
+fn refusal(why: EditError) -> anyhow::Error {
+    match why {
+        EditError::TestFailed(_) => why.into(),
+        EditError::Refused(why) => WrongConfig::one(why).into(),
+        EditError::File(problem) => WrongConfig::from(vec![problem]).into(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 
-use ops::enrol::Order;
+use ops::enrol::{Allowed, Order};
 use ops::state::StateDir;
 use ops::{Role, WrongConfig, term};
 
@@ -25,6 +25,8 @@ pub(crate) struct Invitation {
     /// The pin of the certificate, `sha256:…`. `None` if the client trusts the certificate without
     /// it, or if there is no TLS.
     pub(crate) pin: Option<String>,
+    /// The client's rights, which the flags of the server give.
+    pub(crate) rights: Allowed,
 }
 
 /// Reads the client's token from the state directory, and makes it at the first start. Returns the
@@ -57,7 +59,7 @@ impl Invitation {
     /// (`tls://[::]:7000`). The token is shown only on a terminal, because other output usually
     /// ends in a log.
     pub(crate) fn text(&self, listen: &[String], terminal: bool) -> String {
-        let Self { name, token, pin } = self;
+        let Self { name, token, pin, rights } = self;
         let file = format!("{name}.token");
         let bring = match token {
             // `printf` is a shell builtin, so the token does not appear in the arguments of a
@@ -76,7 +78,8 @@ impl Invitation {
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
-        text.push_str("\nAdd what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
+        text.push_str(&format!("\nClient `{name}` {rights}; --allow-tcp here permits others.\n"));
+        text.push_str("Add what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
         if text.contains(ops::enrol::PLACEHOLDER) {
             text.push_str(&format!(
                 "{} is how this machine is reached from there.\n",
@@ -117,7 +120,7 @@ pub(crate) async fn enroll(role: &dyn Role, order: Order) -> anyhow::Result<()> 
         tracing::info!("for the code of client `{name}`: tunnel enroll {name}{}", order.flags());
         return Ok(());
     }
-    term::out(role.enroll(order).await?.text(&name, &[]));
+    term::out(role.enroll(order.clone()).await?.text(&order, &[]));
     Ok(())
 }
 
@@ -130,6 +133,7 @@ mod tests {
             name: "home".into(),
             token: Some(("SECRET".into(), "/state/home.token".into())),
             pin: Some("sha256:AAAA".into()),
+            rights: Order::new("home", &[], &[]).rights(),
         }
     }
 
@@ -153,6 +157,10 @@ mod tests {
              --pin sha256:AAAA"
         );
         assert!(text.contains("printf %s SECRET > home.token"), "{text}");
+        assert!(
+            text.contains("\nClient `home` may publish ports 10000-10999; --allow-tcp"),
+            "{text}"
+        );
     }
 
     #[test]

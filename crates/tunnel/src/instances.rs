@@ -1,4 +1,4 @@
-//! `tunnel status`, `streams`, `log`, `enroll`, `reload` and `stop`: the search for the running
+//! `tunnel status`, `streams`, `log`, `enroll`, `allow`, `reload` and `stop`: the search for the running
 //! daemon, and the commands to it.
 
 use std::io::{IsTerminal, stdout};
@@ -12,7 +12,7 @@ use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
 use ops::term;
 
-use crate::cli::{EnrollArgs, StreamsArgs, Which};
+use crate::cli::{AllowArgs, EnrollArgs, StreamsArgs, Which};
 use crate::commands;
 
 /// Moves the cursor to the upper left and erases everything below (ECMA-48: CUP, ED).
@@ -117,7 +117,16 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     }
     let name = args.name.clone().unwrap_or_default();
     let order = Order::new(&name, &args.allow_tcp, &args.allow_forward);
-    term::out(control::enroll(&instance, order)?.text(&name, &args.server));
+    term::out(control::enroll(&instance, order.clone())?.text(&order, &args.server));
+    Ok(())
+}
+
+/// Adds rights to a client, and prints all its rights.
+pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
+    let AllowArgs { name, tcp, forward, which } = args;
+    let (allow_tcp, allow_forward) = (tcp.clone(), forward.clone());
+    let order = Order { name: name.clone(), allow_tcp, allow_forward };
+    term::out(format_args!("client `{name}` {}", control::allow(&find(which)?, order)?));
     Ok(())
 }
 

@@ -304,8 +304,10 @@ mod tests {
         let config = server(&ServerArgs::default(), Some(&token_file), None).unwrap().config;
         let home = &config.clients[0];
         assert_eq!((config.clients.len(), &*home.name), (1, "home"));
-        assert!(home.rights.tcp.permits(config.public_bind, 1024));
-        assert!(!home.rights.tcp.permits(config.public_bind, 1023));
+        assert!(home.rights.tcp.permits(config.public_bind, 10_022));
+        for port in [1024, 9999, 11_000] {
+            assert!(!home.rights.tcp.permits(config.public_bind, port), "{port}");
+        }
         assert!(home.rights.forward.0.is_empty());
     }
 

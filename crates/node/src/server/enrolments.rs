@@ -36,6 +36,13 @@ pub trait Enrolled: Debug + Send + Sync {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant>;
 
+    /// Adds rights to a stored client and returns the client with all its rights.
+    ///
+    /// # Errors
+    /// The order has a text that is no right, or the client cannot be stored. Nothing has changed
+    /// then.
+    fn allow(&self, order: &Order, public_bind: IpAddr) -> anyhow::Result<ClientGrant>;
+
     /// Removes a client. Returns whether the store had it.
     fn remove(&self, name: &Name) -> io::Result<bool>;
 }
@@ -156,6 +163,17 @@ impl Enrolments {
             self.open().entry(name.as_str().to_owned()).or_insert(used);
         }
         written.map(Some)
+    }
+
+    /// Adds rights to a stored client. `None`: the client is not in the store.
+    pub(super) async fn allow(&self, order: Order) -> anyhow::Result<Option<ClientGrant>> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let bind = self.public_bind;
+        let allow = move || {
+            let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
+            kept.has(&name).then(|| kept.allow(&order, bind)).transpose()
+        };
+        tokio::task::spawn_blocking(allow).await?
     }
 
     /// Removes the code of a name and the client itself.

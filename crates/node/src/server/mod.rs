@@ -37,7 +37,7 @@ use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
-use ops::enrol::{Opened, Order};
+use ops::enrol::{Allowed, Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
@@ -297,6 +297,14 @@ impl Role for Server {
 
     fn check(&self, text: String) -> anyhow::Result<()> {
         self.try_source(text)
+    }
+
+    fn allow_enrolled(&self, order: Order) -> SendFuture<'_, anyhow::Result<Option<Allowed>>> {
+        Box::pin(self.registry.allow(order))
+    }
+
+    fn apply_client(&self, name: String, text: String) -> SendFuture<'_, anyhow::Result<Allowed>> {
+        Box::pin(async move { self.apply_client_of(&name, text).await })
     }
 
     fn common(&self) -> Common {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
+use ops::enrol::Allowed;
 use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
@@ -50,6 +51,23 @@ impl Server {
         let source = self.source.as_ref().context(shown::NONE)?;
         (source.load)(Some(text))?;
         Ok(())
+    }
+
+    /// Applies the entry of one client in `text`, a configuration file. After an error nothing has
+    /// changed.
+    pub(super) async fn apply_client_of(
+        &self,
+        name: &str,
+        text: String,
+    ) -> anyhow::Result<Allowed> {
+        let source = self.source.as_ref().context(shown::NONE)?;
+        let _turn = self.registry.shared().enrolments.turn().await;
+        let Loaded { config, .. } = (source.load)(Some(text))?;
+        let grant = config.clients.iter().find(|client| client.name == name);
+        let grant = grant.with_context(|| format!("client `{name}` is not in the file"))?;
+        // A new `client_ca` is not in force before the next start.
+        let certificates = self.config.load().tls.client_ca.is_some();
+        self.registry.apply_client(grant, certificates).await
     }
 
     /// Applies a new configuration. After an error nothing has changed.

@@ -9,6 +9,14 @@ const PREFIX: &str = "enroll1.";
 
 const SELF_SIGNED: &str = "self-signed";
 
+/// The beginning of the optional lines with the rights of the client.
+const MAY: &str = "may ";
+const REACH: &str = "reach ";
+
+/// The longest right line, in bytes, that goes into a code. The lines only inform, and must not
+/// make a code longer than [`MAX`].
+const RIGHTS_MAX: usize = 1024;
+
 /// The longest text, in bytes, that is read as a code. Longer text is a file in the wrong place.
 const MAX: usize = 8192;
 
@@ -22,6 +30,10 @@ pub struct Code {
     pub pin: Option<String>,
     /// The server made its certificate itself, so no authority knows the certificate.
     pub self_signed: bool,
+    /// The rights as text, if the code has them: ports that the client may publish (`may`), and
+    /// targets on the server's side that it may reach (`reach`). The server alone decides.
+    pub may: Option<String>,
+    pub reach: Option<String>,
     /// URLs of the server, the preferred URL first.
     pub urls: Vec<String>,
 }
@@ -37,7 +49,13 @@ impl Code {
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
         let trust = if self.self_signed { SELF_SIGNED } else { "" };
+        let rights = [(MAY, &self.may), (REACH, &self.reach)].map(|(key, text)| {
+            text.as_ref().filter(|text| text.len() <= RIGHTS_MAX).map(|text| format!("{key}{text}"))
+        });
         let mut lines = vec![self.name.as_str(), &self.secret, pin, trust];
+        // Before the URLs, without which a code is not read: a code without its end is damaged, and
+        // not a code without rights.
+        lines.extend(rights.iter().flatten().map(String::as_str));
         lines.extend(self.urls.iter().map(String::as_str));
         // The last line end shows that nothing is missing behind it.
         let text: String = lines.iter().flat_map(|line| [*line, "\n"]).collect();
@@ -59,11 +77,18 @@ impl Code {
         let mut next = || lines.next().ok_or_else(damaged);
         let (name, secret, pin, trust) = (next()?, next()?, next()?, next()?);
         let self_signed = trust == SELF_SIGNED;
-        let urls: Vec<_> = lines.collect();
+        let mut urls: Vec<_> = lines.collect();
+        let mut right = |key: &str| {
+            let text = urls.first()?.strip_prefix(key)?.to_owned();
+            urls.remove(0);
+            Some(text)
+        };
+        let (may, reach) = (right(MAY), right(REACH));
         if urls.is_empty() {
             return Err(damaged());
         }
-        Ok(Self { name, secret, pin: (!pin.is_empty()).then_some(pin), self_signed, urls })
+        let pin = (!pin.is_empty()).then_some(pin);
+        Ok(Self { name, secret, pin, self_signed, may, reach, urls })
     }
 }
 
@@ -78,10 +103,18 @@ mod tests {
             secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
             pin: None,
             self_signed: false,
+            may: None,
+            reach: None,
             urls: vec!["tls://[2001:db8::1]:7000".into()],
         };
-        for pin in [None, Some("sha256:AAAA".to_owned())] {
-            let code = Code { self_signed: pin.is_some(), pin, ..code.clone() };
+        for (pin, may, reach) in [
+            (None, None, None),
+            (Some("sha256:AAAA"), None, Some("10.0.0.0/8:*")),
+            (None, Some("10000-10999, 22"), None),
+            (Some("sha256:AAAA"), Some("10000-10999"), Some("a:1, unix:/a")),
+        ] {
+            let [pin, may, reach] = [pin, may, reach].map(|text| text.map(str::to_owned));
+            let code = Code { self_signed: pin.is_some(), pin, may, reach, ..code.clone() };
             let text = code.text();
             assert!(text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{text}");
             assert_eq!(Code::read(&format!(" {text}\n")), Ok(code));
@@ -89,6 +122,12 @@ mod tests {
                 assert!(Code::read(&text[..length]).is_err(), "{length}");
             }
         }
+        let long = Code { may: Some("1,".repeat(RIGHTS_MAX)), ..code.clone() };
+        assert_eq!(
+            Code::read(&long.text()),
+            Ok(code.clone()),
+            "rights that are too long are left out"
+        );
         assert!(!format!("{code:?}").contains(&code.secret));
         for wrong in ["", "enroll1", "enroll2.AAAA", &code.secret, &"enroll1.".repeat(2000)] {
             assert!(Code::read(wrong).unwrap_err().contains("no code"), "{wrong}");

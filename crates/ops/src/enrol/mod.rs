@@ -3,6 +3,7 @@
 mod code;
 mod reach;
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,13 +14,13 @@ pub use reach::{PLACEHOLDER, encrypted, urls};
 /// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// The ports that a client may publish when the order names no rights: every port that needs no
-/// privilege. A person who has the token or the code of such a client got it from the owner of the
-/// server. Forwards into the server's network stay denied, as for every client whose configuration
-/// does not allow them.
-pub const PORTS: &str = "1024-65535";
+/// The ports that a client may publish when the order names no rights. The range is far from the
+/// ports of usual services: a client that publishes 8080 or 5432 could pretend to be a program of
+/// the server that is not running. Forwards into the server's network stay denied, as for every
+/// client whose configuration does not allow them.
+pub const PORTS: &str = "10000-10999";
 
-/// The order for a code: the new client and its rights.
+/// A client and rights for it: the order for a code, or for more rights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
@@ -50,9 +51,39 @@ impl Order {
         if self.is_default() { String::new() } else { both.map(each).concat() }
     }
 
+    /// The rights that the order names.
+    pub fn rights(&self) -> Allowed {
+        Allowed { tcp: self.allow_tcp.clone(), forward: self.allow_forward.clone() }
+    }
+
     /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
         self.allow_forward.is_empty() && self.allow_tcp == [PORTS]
+    }
+}
+
+/// All rights of a client to ports (`tcp`) and to targets on the server's side (`forward`), after
+/// rights were added.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowed {
+    pub tcp: Vec<String>,
+    pub forward: Vec<String>,
+}
+
+impl fmt::Display for Allowed {
+    /// Shows the rights as the end of a sentence about a client.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tcp.as_slice() {
+            [] => f.write_str("may publish nothing")?,
+            [port] if port.bytes().all(|b| b.is_ascii_digit()) => {
+                write!(f, "may publish port {port}")?;
+            }
+            ports => write!(f, "may publish ports {}", ports.join(", "))?,
+        }
+        if self.forward.is_empty() {
+            return Ok(());
+        }
+        write!(f, " and may reach {} on the server's side", self.forward.join(", "))
     }
 }
 
@@ -72,13 +103,16 @@ pub struct Opened {
 impl Opened {
     /// The code with instructions for a person. `servers`: the URLs under which the client reaches
     /// this machine; when empty, the URLs come from the listeners.
-    pub fn text(self, name: &str, servers: &[String]) -> String {
-        let code = self.code(name, servers);
+    pub fn text(self, order: &Order, servers: &[String]) -> String {
+        let code = self.code(order, servers);
+        let (name, rights) = (&order.name, order.rights());
         let reached = code.urls.join(", ");
         let minutes = GOOD_FOR.as_secs() / 60;
         format!(
             "On the other machine, once and within {minutes} minutes:\n\n  \
              tunnel client --enroll {}\n\n\
+             Client `{name}` {rights}.\n\
+             For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
              Add what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n\
              It will dial {reached}; if that is not how it reaches this machine, say\n\
              --server tls://NAME:7000 here or there.",
@@ -87,10 +121,12 @@ impl Opened {
     }
 
     /// The code itself; `servers` as for [`Self::text`].
-    pub fn code(self, name: &str, servers: &[String]) -> Code {
+    pub fn code(self, order: &Order, servers: &[String]) -> Code {
         let urls = if servers.is_empty() { urls(&self.listen) } else { servers.to_vec() };
         let Self { secret, pin, self_signed, .. } = self;
-        Code { name: name.to_owned(), secret, pin, self_signed, urls }
+        let text = |rights: &[String]| (!rights.is_empty()).then(|| rights.join(", "));
+        let (may, reach) = (text(&order.allow_tcp), text(&order.allow_forward));
+        Code { name: order.name.clone(), secret, pin, self_signed, may, reach, urls }
     }
 }
 
@@ -103,5 +139,32 @@ mod tests {
         assert_eq!(Order::new("a", &[], &[]).flags(), "");
         let order = Order::new("a", &["80".into()], &["10.0.0.0/8:*".into()]);
         assert_eq!(order.flags(), " --allow-tcp '80' --allow-forward '10.0.0.0/8:*'");
+    }
+
+    #[test]
+    fn the_server_and_the_code_tell_the_rights_of_the_order() {
+        let opened = || Opened {
+            secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
+            pin: None,
+            self_signed: false,
+            listen: vec!["tls://192.0.2.5:7000".into()],
+        };
+        for (tcp, forward, said) in [
+            (&[][..], &[][..], "Client `home` may publish ports 10000-10999.\n"),
+            (&["80"], &[], "Client `home` may publish port 80.\n"),
+            (&["80", "90"], &["a:1"], "may publish ports 80, 90 and may reach a:1 on the server's"),
+        ] {
+            let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+            let order = Order::new("home", &list(tcp), &list(forward));
+            let text = opened().text(&order, &[]);
+            assert!(text.contains(said), "{text}");
+            assert!(text.contains(": tunnel allow home --tcp PORTS\n"), "{text}");
+            let code = text.split_whitespace().find(|word| word.starts_with("enroll1.")).unwrap();
+            let code = Code::read(code).unwrap();
+            assert_eq!(code.may, Some(order.allow_tcp.join(", ")));
+            assert_eq!(code.reach, (!forward.is_empty()).then(|| forward.join(", ")));
+        }
+        let none = Allowed::default().to_string();
+        assert_eq!(none, "may publish nothing");
     }
 }

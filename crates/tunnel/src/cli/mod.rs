@@ -32,6 +32,13 @@ Examples:
   With a configuration file:
     tunnel client --config client.yaml";
 
+const ALLOW_EXAMPLES: &str = "\
+Examples:
+  tunnel allow home --tcp 22 20000-20100
+  tunnel allow home --forward 10.0.0.0/8:*
+
+Rights are added to the file that names the client, and stay after a restart.";
+
 const CERTS_EXAMPLES: &str = "\
 Examples:
   An authority, a certificate for a server of these names, and one for client `home`:
@@ -97,6 +104,9 @@ pub(crate) enum Command {
     Speedtest(SpeedArgs),
     /// Admit a new client by a one-time code; runs on the machine of the server
     Enroll(EnrollArgs),
+    /// Add rights to a client at once; runs on the machine of the server
+    #[command(after_help = ALLOW_EXAMPLES)]
+    Allow(AllowArgs),
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]
@@ -173,7 +183,7 @@ pub(crate) struct EnrollArgs {
     /// Name of the new client
     #[arg(required_unless_present = "revoke")]
     pub(crate) name: Option<String>,
-    /// Ports that it may publish; may be repeated [default: 1024-65535]
+    /// Ports that it may publish; may be repeated [default: 10000-10999]
     #[arg(long, value_name = "PORTS")]
     pub(crate) allow_tcp: Vec<String>,
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
@@ -187,6 +197,21 @@ pub(crate) struct EnrollArgs {
     #[arg(long, value_name = "NAME")]
     #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
     pub(crate) revoke: Option<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel allow`.
+#[derive(Debug, Args)]
+pub(crate) struct AllowArgs {
+    /// Name of the client, which the configuration names or which enrolled by a code
+    pub(crate) name: String,
+    /// Ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
+    #[arg(long, value_name = "PORTS", num_args = 1.., required_unless_present = "forward")]
+    pub(crate) tcp: Vec<String>,
+    /// Targets on the server's side that it may reach as well: 10.0.0.0/8:*
+    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
+    pub(crate) forward: Vec<String>,
     #[command(flatten)]
     pub(crate) which: Which,
 }
@@ -262,7 +287,7 @@ pub(crate) struct ServerArgs {
     /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
     #[arg(long, conflicts_with = "config")]
     pub(crate) token: Option<String>,
-    /// Ports that the client may publish; may be repeated [default: 1024-65535]
+    /// Ports that the client may publish; may be repeated [default: 10000-10999]
     #[arg(long, value_name = "PORTS", conflicts_with = "config")]
     pub(crate) allow_tcp: Vec<String>,
     /// Targets on this side that the client may reach, such as 10.0.0.0/8:* [default: none]
@@ -394,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
-        for example in [EXAMPLES, CLIENT_EXAMPLES, CERTS_EXAMPLES] {
+        for example in [EXAMPLES, CLIENT_EXAMPLES, ALLOW_EXAMPLES, CERTS_EXAMPLES] {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {
                     let command = command.split("   ").next().unwrap();
@@ -450,6 +475,8 @@ mod tests {
         }
         assert!(wrong("tunnel speedtest --seconds 61").contains("from 1 to 60"));
         parse("tunnel speedtest --seconds 60").unwrap();
+        assert!(wrong("tunnel allow home").contains("--tcp"));
+        assert!(wrong("tunnel allow --tcp 22").contains("NAME"));
         assert!(wrong("tunnel generate config proxy").contains("server, client"));
         assert!(wrong("tunnel generate certs").contains("--server"));
         for years in ["0", "31", "-1", "1.5", "ten", "256"] {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use config::edit::Operation;
 use logging::AUDIT;
-use ops::enrol::{Opened, Order};
+use ops::enrol::{Allowed, Opened, Order};
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
 use ops::status::{Status, Streams};
-use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture};
+use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, WrongConfig};
 
 use crate::config_file::ConfigFile;
 use crate::notify;
@@ -92,17 +92,67 @@ impl RunningDaemon {
                 }
                 Ok(reloaded)
             }
-            // The file must agree with the configuration in force, so a failed change is undone.
-            Err(why) if is_other => Err(match file.replace(&after, &before) {
-                Ok(()) => {
+            Err(why) if is_other => {
+                let (why, is_undone) = undo(&file, &after, &before, why);
+                if is_undone {
                     *self.reload_error() = former_error;
-                    why.context("it cannot be put in force, and the file is as it was")
                 }
-                Err(worse) => why.context(format!(
-                    "it cannot be put in force, and the file has it all the same ({worse:#})"
-                )),
-            }),
+                Err(why)
+            }
             Err(why) => Err(why),
+        }
+    }
+
+    async fn allow_now(&self, order: Order) -> anyhow::Result<Allowed> {
+        // The lock keeps out reloads and other changes of the file.
+        let _turn = self.turn.lock().await;
+        anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        match self.role.allow_enrolled(order.clone()).await? {
+            Some(allowed) => Ok(allowed),
+            None => self.allow_in_file(order).await,
+        }
+    }
+
+    /// Adds rights to a client of the configuration file. Nothing else of the file is applied.
+    async fn allow_in_file(&self, order: Order) -> anyhow::Result<Allowed> {
+        let name = order.name.clone();
+        if !self.role.knows(&name) {
+            return Err(WrongConfig::one(format!(
+                "no client `{name}` is in the server's configuration or has come in by a code"
+            ))
+            .into());
+        }
+        let file = self.file.clone().ok_or_else(|| {
+            WrongConfig::one(format!(
+                "client `{name}` has the rights of the server's command line (hint: start the \
+                 server with --allow-tcp and --allow-forward)"
+            ))
+        })?;
+        let (before, editor) = (file.read()?, file.clone());
+        let text = before.clone();
+        let edit = move || editor.allow(&text, &order);
+        let after = tokio::task::spawn_blocking(edit).await??;
+        self.role.check(after.clone())?;
+        let is_other = after != before;
+        if is_other {
+            file.replace(&before, &after)?;
+        }
+        match self.role.apply_client(name, after.clone()).await {
+            Err(why) if is_other => Err(undo(&file, &after, &before, why).0),
+            outcome => outcome,
+        }
+    }
+}
+
+/// Undoes a change of the file that could not be applied, because the file must agree with the
+/// configuration in force. Returns the error, and whether the file is as it was.
+fn undo(file: &ConfigFile, after: &str, before: &str, why: anyhow::Error) -> (anyhow::Error, bool) {
+    match file.replace(after, before) {
+        Ok(()) => (why.context("it cannot be put in force, and the file is as it was"), true),
+        Err(worse) => {
+            let text =
+                format!("it cannot be put in force, and the file has it all the same ({worse:#})");
+            (why.context(text), false)
         }
     }
 }
@@ -155,6 +205,10 @@ impl Daemon for RunningDaemon {
 
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {
         self.role.revoke(name)
+    }
+
+    fn allow(&self, order: Order) -> SendFuture<'_, anyhow::Result<Allowed>> {
+        Box::pin(self.allow_now(order))
     }
 
     fn meter(&self) -> Option<&dyn Meter> {

@@ -15,6 +15,7 @@ use proto::greeting::{Name, StoredCredential};
 use zeroize::Zeroizing;
 
 use super::quoted;
+use crate::config_file::allow;
 use crate::input;
 
 /// The beginning of the warning about a server without clients.
@@ -135,6 +136,17 @@ impl Enrolled for Kept {
         Ok(grant)
     }
 
+    fn allow(&self, order: &Order, public_bind: IpAddr) -> anyhow::Result<ClientGrant> {
+        let path = self.file(&Name::new(&order.name)?);
+        let before = Zeroizing::new(input::read_own(&path)?);
+        let after = Zeroizing::new(allow(&path.display().to_string(), &before, order)?);
+        let grant = parse(&path, &after, public_bind)?.config;
+        if after != before {
+            write_private(&self.0, &format!("{}{SUFFIX}", order.name), after.as_bytes())?;
+        }
+        Ok(grant)
+    }
+
     fn remove(&self, name: &Name) -> io::Result<bool> {
         match fs::remove_file(self.file(name)) {
             Ok(()) => Ok(true),
@@ -188,6 +200,33 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn rights_are_added_to_the_file_of_a_client_and_wrong_ones_change_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::in_state(dir.path());
+        let order = Order::new("home", &[], &[]);
+        let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
+        kept.write(&order, &credential, bind).unwrap();
+        let file = kept.0.join("home.yaml");
+        let text = format!("{}# At home.\n", fs::read_to_string(&file).unwrap());
+        fs::write(&file, &text).unwrap();
+        let allow = |tcp: &str, forward: &[String]| {
+            kept.allow(&Order::new("home", &[tcp.to_owned()], forward), bind)
+        };
+        let grant = allow("22", &["10.0.0.0/8:*".to_owned()]).unwrap();
+        let ports = [21, 22, 10_022].map(|port| grant.rights.tcp.permits(bind, port));
+        assert_eq!(ports, [false, true, true]);
+        let now = text.replace("10999\"]", "10999\", 22]").replace("[]", "[\"10.0.0.0/8:*\"]");
+        assert_eq!(fs::read_to_string(&file).unwrap(), now);
+        for wrong in ["x", "0", "22-1"] {
+            let why = allow(wrong, &[]).unwrap_err().to_string();
+            assert!(why.starts_with("--tcp: "), "{why}");
+        }
+        allow("10022", &[]).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), now);
+    }
 
     #[test]
     fn a_link_among_the_enrolled_clients_lets_nobody_in() {

@@ -11,7 +11,7 @@ use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use node::transports::Way;
-use ops::enrol::{Code, encrypted};
+use ops::enrol::{Allowed, Code, encrypted};
 use ops::state::write_private;
 use ops::{WrongConfig, term};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
@@ -59,8 +59,17 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     // A path without TLS has shown no certificate, so the pin of the code is kept.
     let pin = code.pin.as_deref().filter(|_| ways[won].is_pinned || !ways[won].has_tls);
     place.fill(&file(&code, pin, token.reveal(), args))?;
-    term::err(format_args!("client `{name}` is enrolled; its configuration is {}", path.display()));
+    let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
+    let at = path.display();
+    term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
     Ok(start_with(args, path))
+}
+
+/// The rights that the code tells. The server may have changed them since.
+fn rights(code: &Code) -> Option<Allowed> {
+    let list = |text: &Option<String>| text.clone().into_iter().collect();
+    let rights = Allowed { tcp: list(&code.may), forward: list(&code.reach) };
+    (rights != Allowed::default()).then_some(rights)
 }
 
 /// Puts the addresses that the client will use into the code: those of `--server` as they are, else
@@ -298,8 +307,19 @@ mod tests {
             secret: "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".into(),
             pin: None,
             self_signed: false,
+            may: None,
+            reach: None,
             urls: vec![url.to_owned()],
         }
+    }
+
+    #[test]
+    fn the_rights_of_a_code_are_told_and_a_code_without_them_tells_none() {
+        let mut code = code("tls://a:1");
+        assert_eq!(rights(&code), None);
+        code.may = Some("10000-10999, 22".to_owned());
+        let said = rights(&code).unwrap().to_string();
+        assert_eq!(said, "may publish ports 10000-10999, 22");
     }
 
     #[test]

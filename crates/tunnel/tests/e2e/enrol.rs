@@ -1,6 +1,7 @@
 //! `tunnel enroll`: a new client logs in with a one-time code.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
@@ -33,6 +34,21 @@ fn code(running: &Running, args: &[&str]) -> String {
     let (exit, said, complaint) = enroll(running, args);
     assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
     code_in(&said)
+}
+
+/// A free port that a client may publish by default.
+fn default_port() -> u16 {
+    let range = 10_000..=10_999;
+    // Tests run at the same time in processes of their own.
+    let first = range.start() + (std::process::id() % 500) as u16;
+    let mut ports = (first..=*range.end()).filter(|port| TcpListener::bind(("::", *port)).is_ok());
+    ports.next().unwrap()
+}
+
+/// `tunnel allow …` of the running server.
+fn allow(running: &Running, args: &[&str]) -> Said {
+    let control = running.file("server.sock");
+    outcome(run(tunnel(&["allow", "--control"]).arg(control).args(args)))
 }
 
 /// `tunnel client --enroll CODE …` with its file in `dir`.
@@ -69,7 +85,8 @@ fn two_commands_on_two_machines_publish_a_port() {
     let binary = binary();
     let binary = binary.display();
     let line = format!(
-        "{binary} server --listen tls://127.0.0.1:{port} --state-dir {} --enroll home",
+        "{binary} server --listen tls://127.0.0.1:{port} --state-dir {} --enroll home \
+         --allow-tcp {public}",
         server.path().join("state").display()
     );
     command.args(["-qfec", &line, "/dev/null"]).env("HOME", server.path()).env("NO_COLOR", "1");
@@ -155,12 +172,105 @@ fn a_code_works_once_and_only_whole_and_gives_the_rights_it_was_made_with() {
     }
 }
 
+/// Runs the command that a refusal has named last.
+fn run_printed(running: &Running, said: &str) -> Said {
+    let (_, command) = said.rsplit_once("or run there: tunnel allow ").unwrap();
+    let args: Vec<_> = command.split_whitespace().collect();
+    allow(running, &args)
+}
+
+#[test]
+fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_another() {
+    let origin = Origin::echo();
+    let running = Setup::new(Scheme::TLS).start_server();
+    let (exit, said, _) = enroll(&running, &["away"]);
+    assert_eq!(exit, Some(0));
+    assert!(said.contains("Client `away` may publish ports 10000-10999.\n"), "{said}");
+    let (dir, public) = (TempDir::new().unwrap(), default_port());
+    let other = free_port();
+    let publish = |port| format!("tcp://:{port}=tcp://127.0.0.1:{}", origin.port());
+    let args = [public, 22, other].map(publish);
+    let args: Vec<_> = args.iter().flat_map(|pair| ["--publish", pair]).collect();
+    let mut command = redeem(dir.path(), &code_in(&said), &args);
+    let client = Daemon::start("away", dir.path(), &mut command);
+    client.wait_line(&["`away` is enrolled; it may publish ports 10000-10999; its config"], SOON);
+    wait("the service", SOON, || try_connect(public).ok());
+    let at_22 = "add `22` to `allow.tcp` of this client on the server, or run there: \
+                 tunnel allow away --tcp 22";
+    let refusal = format!("tunnel allow away --tcp {other}");
+    client.wait_line(&["tcp-22 is not published", at_22], SOON);
+    running.server.wait_line(&["not published", at_22], SOON);
+    running.server.wait_line(&["not published", &refusal], SOON);
+    let line = client.wait_line(&["is not published", &refusal], SOON);
+    let stays = connect(public);
+    echo(&stays, 1);
+    let file = running.file("state/clients/away.yaml");
+    fs::write(&file, format!("{}# Mine.\n", fs::read_to_string(&file).unwrap())).unwrap();
+
+    // Wrong values change nothing.
+    let before = fs::read_to_string(&file).unwrap();
+    for (args, word) in [
+        (&["away", "--tcp", &other.to_string(), "x"][..], "--tcp: `x` is not a port"),
+        (&["away", "--forward", "x"], "--forward: "),
+        (&["nobody", "--tcp", "22"], "no client `nobody`"),
+        (&["a b", "--tcp", "22"], "a name is 1 to 64"),
+    ] {
+        let (exit, said, complaint) = allow(&running, args);
+        assert_eq!((exit, said.as_str()), (Some(2), ""), "{complaint}");
+        assert!(complaint.contains(word), "{complaint}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+    assert!(try_connect(other).is_err());
+
+    let now = format!("client `away` may publish ports 10000-10999, {other}\n");
+    assert_eq!(run_printed(&running, &line), (Some(0), now.clone(), String::new()));
+    wait("the service that waited", SOON, || try_connect(other).ok());
+    echo(&connect(other), 2);
+    client.wait_line(&[&format!("tcp-{other} -> ")], SOON);
+    running.server.wait_line(&["rights were added by `tunnel allow`", "away"], SOON);
+    let after = fs::read_to_string(&file).unwrap();
+    assert_eq!(after, before.replace("10999\"]", &format!("10999\", {other}]")));
+    // The second time it is there already, and it is what a reload reads.
+    assert_eq!(run_printed(&running, &line).1, now);
+    assert_eq!(fs::read_to_string(&file).unwrap(), after);
+    assert_eq!(outcome(running.reload("server")).1, "nothing to apply\n");
+    echo(&stays, 3);
+}
+
+#[test]
+fn a_client_of_the_file_gets_a_right_and_nothing_else_of_the_file_is_applied() {
+    let origin = Origin::echo();
+    let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
+    let mut running = setup.start_server();
+    let port = running.public("echo");
+    running.edit_server(|text| {
+        text.replace(&format!("tcp: [\"{port}\"]"), "tcp: [1]")
+            .replace("clients:\n", "clients: # Mine.\n")
+    });
+    assert_eq!(outcome(running.reload("server")).1, "client home changed\n");
+    running.start_client();
+    let refusal = format!("or run there: tunnel allow home --tcp {port}");
+    let line = running.client().wait_line(&["echo is not published", &refusal], SOON);
+    running.server.wait_line(&["not published", &refusal], SOON);
+    // A change that waits for a reload goes on waiting.
+    running.edit_server(|text| {
+        let token = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
+        text.replace("# Mine.\n", &format!("# Mine.\n  - {{ name: new, token: {token} }}\n"))
+    });
+    let now = format!("client `home` may publish ports 1, {port}\n");
+    assert_eq!(run_printed(&running, &line), (Some(0), now, String::new()));
+    running.wait_echo(port);
+    let text = fs::read_to_string(running.file("server.yaml")).unwrap();
+    assert!(text.contains(&format!("tcp: [1, {port}]")) && text.contains("# Mine."), "{text}");
+    assert_eq!(outcome(running.reload("server")).1, "client new added\n");
+}
+
 #[test]
 fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
     let origin = Origin::echo();
     let setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     let mut running = setup.start();
-    let (dir, public) = (TempDir::new().unwrap(), free_port());
+    let (dir, public) = (TempDir::new().unwrap(), default_port());
     let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
     let first = code(&running, &["away"]);
     let mut command = redeem(dir.path(), &first, &["--publish", &publish]);
@@ -177,7 +287,7 @@ fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
     // Another machine under the same name: the first one is out.
     let (again, moved) = (TempDir::new().unwrap(), free_port());
     let publish = format!("tcp://:{moved}=tcp://127.0.0.1:{}", origin.port());
-    let second = code(&running, &["away"]);
+    let second = code(&running, &["away", "--allow-tcp", &moved.to_string()]);
     let mut command = redeem(again.path(), &second, &["--publish", &publish]);
     let successor = Daemon::start("away again", again.path(), &mut command);
     wait("the other service", SOON, || try_connect(moved).ok());
@@ -225,7 +335,7 @@ fn a_system_without_authorities_comes_in_by_the_pin_and_gets_no_plain_way() {
     let plain = format!("tcp://127.0.0.1:{}", free_port());
     setup.more_listen.push(plain.clone());
     let running = setup.start_server();
-    let (dir, public) = (TempDir::new().unwrap(), free_port());
+    let (dir, public) = (TempDir::new().unwrap(), default_port());
     let given = code(&running, &["away"]);
     let publish = format!("tcp://:{public}=tcp://127.0.0.1:{}", origin.port());
     let file = dir.path().join("code");

@@ -50,11 +50,12 @@ impl Clients {
         Ok(clients)
     }
 
-    /// Adds a client, or replaces the client of the same name. Of two concurrent changes one would
-    /// be lost, so the caller must serialize the changes.
-    pub(super) fn put(&self, grant: &ClientGrant) -> anyhow::Result<Changes> {
+    /// Adds a client, or replaces the client of the same name. `certificates`: the server asks the
+    /// client for a certificate. Of two concurrent changes one would be lost, so the caller must
+    /// serialize the changes.
+    pub(super) fn put(&self, grant: &ClientGrant, certificates: bool) -> anyhow::Result<Changes> {
         let (mut all, mut changes) = (HashMap::clone(&self.all.load()), Changes::default());
-        self.read_into(grant, false, &mut all, &mut changes)?;
+        self.read_into(grant, certificates, &mut all, &mut changes)?;
         self.all.store(Arc::new(all));
         let mut guests = self.guests();
         // Both removals must happen, hence `|`: a client that used this name before had another

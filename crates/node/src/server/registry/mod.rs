@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use config::ClientGrant;
 use link::server::Greeted;
 use logging::{AUDIT, RepeatLimit};
+use ops::enrol::{Allowed, Order};
 use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
@@ -185,7 +187,7 @@ impl Registry {
         let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
             return Ok(false);
         };
-        let changes = shared.clients.put(&grant)?;
+        let changes = shared.clients.put(&grant, false)?;
         tracing::info!(target: AUDIT, client = name.as_str(), "enrolled");
         self.follow(&changes).await;
         Ok(true)
@@ -213,6 +215,36 @@ impl Registry {
             tracing::info!(target: AUDIT, client = name.as_str(), more, "nobody knew it, and it has introduced itself");
         }
         Ok(())
+    }
+
+    /// Adds rights to an enrolled client; see [`Enrolments::allow`]. `None`: no such client is
+    /// enrolled.
+    ///
+    /// [`Enrolments::allow`]: super::enrolments::Enrolments::allow
+    pub(super) async fn allow(&self, order: Order) -> anyhow::Result<Option<Allowed>> {
+        let _turn = self.shared.enrolments.turn().await;
+        let Some(grant) = self.shared.enrolments.allow(order).await? else { return Ok(None) };
+        self.apply_client(&grant, false).await.map(Some)
+    }
+
+    /// Applies the entry of one client, and publishes the services that waited for a right. The
+    /// caller holds the turn of the enrolments.
+    pub(super) async fn apply_client(
+        &self,
+        grant: &ClientGrant,
+        certificates: bool,
+    ) -> anyhow::Result<Allowed> {
+        let changes = self.shared.clients.put(grant, certificates)?;
+        let allowed = Allowed {
+            tcp: grant.rights.tcp.rights.iter().map(ToString::to_string).collect(),
+            forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
+        };
+        if !changes.lines().is_empty() {
+            let client = grant.name.as_str();
+            tracing::info!(target: AUDIT, client, "rights were added by `tunnel allow`: it {allowed}");
+        }
+        self.follow(&changes).await;
+        Ok(allowed)
     }
 
     /// Removes an enrolled client and its code, and ends its links. Returns whether there was a
@@ -272,7 +304,8 @@ impl Registry {
         client: &'a Client,
     ) -> publish::Registrant<'a> {
         let public_bind = self.shared.public_bind;
-        publish::Registrant { session, client, public_bind, handles: &self.handles }
+        let is_known = self.shared.clients.are_told_of(&session.name);
+        publish::Registrant { session, client, is_known, public_bind, handles: &self.handles }
     }
 
     /// Chooses the worker of a greeted carrier. A carrier of an existing link goes to the worker of

@@ -49,6 +49,8 @@ pub(super) struct Published {
 pub(super) struct Registrant<'a> {
     pub(super) session: &'a Arc<Session>,
     pub(super) client: &'a Client,
+    /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
+    pub(super) is_known: bool,
     pub(super) public_bind: IpAddr,
     pub(super) handles: &'a [Handle],
 }

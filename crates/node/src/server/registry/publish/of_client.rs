@@ -136,10 +136,17 @@ impl OfClient {
             address.to_string()
         };
         let name = &self.name;
-        let text = format!(
+        let mut text = format!(
             "{text} is not allowed to client `{name}`: add `{right}` to `allow.tcp` of this client \
              on the server"
         );
+        if to.is_known {
+            // A shell would expand the brackets of an IPv6 address.
+            let quote = if right.contains('[') { "'" } else { "" };
+            text.push_str(&format!(
+                ", or run there: tunnel allow {name} --tcp {quote}{right}{quote}"
+            ));
+        }
         error(ServiceErrorCode::NotAllowed, text)
     }
 

@@ -67,6 +67,7 @@ impl Rig {
         let to = Registrant {
             session,
             client,
+            is_known: true,
             public_bind: Ipv4Addr::LOCALHOST.into(),
             handles: self.workers.handles(),
         };
