@@ -77,6 +77,31 @@ impl Rig {
     }
 }
 
+#[tokio::test]
+async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
+    let workers = workers();
+    let (session, client) = (Session::new("home", 1), client("allow: {}"));
+    let published = Published::new(100, 100);
+    for (generation, is_known, public, end) in [
+        (1, true, "tcp://:22", ", or run there: tunnel allow home --tcp 22"),
+        (2, true, "tcp://[::1]:22", ", or run there: tunnel allow home --tcp '[::1]:22'"),
+        (3, false, "tcp://:22", "add `22` to `allow.tcp` of this client on the server"),
+    ] {
+        let mut register = register(generation, &[22]);
+        register.services[0].public = vec![public.to_owned()];
+        let to = Registrant {
+            session: &session,
+            client: &client,
+            is_known,
+            public_bind: Ipv4Addr::LOCALHOST.into(),
+            handles: workers.handles(),
+        };
+        let told = published.turn("home").await.apply(to, register).await.unwrap();
+        let why = told.results[0].outcome.as_ref().unwrap_err();
+        assert!(why.text.ends_with(end), "{}", why.text);
+    }
+}
+
 fn code(outcome: &Outcome<Vec<String>>) -> Option<ServiceErrorCode> {
     outcome.as_ref().err().map(|error| error.code)
 }
