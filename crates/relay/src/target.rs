@@ -26,12 +26,12 @@ pub fn connect_stream(
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
     let pipe = Pipe::new(Rc::clone(settings));
-    let (deadline, room) = (settings.timeouts.dial, settings.room);
-    let lookups = settings.lookups.clone();
-    let dial =
-        Box::pin(
-            async move { dial::dial(&target, allow.as_ref(), deadline, room, &lookups).await },
-        );
+    // A clone of the lookups would touch a counter that all workers share.
+    let own = Rc::clone(settings);
+    let dial = Box::pin(async move {
+        let Settings { timeouts, room, lookups, .. } = &*own;
+        dial::dial(&target, allow.as_ref(), timeouts.dial, *room, lookups).await
+    });
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });
     outlet

@@ -1,9 +1,9 @@
 //! Lookups of names that cannot starve each other.
 //!
-//! `getaddrinfo(3)` blocks a thread, and nobody can cancel it: a name server that is silent holds
-//! the thread for the whole time-out of the system's resolver, which is 5 to 60 s. Whoever may
-//! choose the names of lookups could therefore take all threads of a common pool. A [`Resolver`]
-//! has threads of its own, and puts a queue for each account in front of them:
+//! `getaddrinfo(3)` blocks a thread and cannot be cancelled: a silent name server holds the thread
+//! for the whole time-out of the system's resolver, which is 5 to 60 s. A client that chooses the
+//! names could therefore take all threads of a common pool. A [`Resolver`] has threads of its own,
+//! and puts a queue for each account in front of them:
 //!
 //! ```text
 //!   account A: queue of names --+   by turns        threads of the resolver
@@ -124,8 +124,8 @@ impl Resolver {
     }
 
     /// The number of lookups under way.
-    #[must_use]
-    pub fn under_way(&self) -> usize {
+    #[cfg(test)]
+    fn under_way(&self) -> usize {
         self.0.lock().queue.under_way()
     }
 }

@@ -81,7 +81,7 @@ impl Queue {
         !self.turns.is_empty()
     }
 
-    /// The next lookup. The account at whose turn it is goes to the end.
+    /// The next lookup. The account whose turn it is goes to the end.
     pub(super) fn next(&mut self, bounds: Bounds) -> Option<Job> {
         while let Some(name) = self.turns.pop_front() {
             let Some(account) = self.accounts.get_mut(&name) else { continue };
@@ -113,6 +113,7 @@ impl Queue {
         self.forget_if_empty(&job.account);
     }
 
+    #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.accounts.values().map(|account| account.under_way.len()).sum()
     }
