@@ -63,7 +63,7 @@ async fn shake<S: Session>(
     speech: Speech,
 ) -> Result<Carrier, CarrierError> {
     let mut heard = 0;
-    // A server answers a whole ClientHello at once, so whoever got no answer has sent none.
+    // A server answers a whole ClientHello at once: without an answer there was none.
     let mut is_greeted = S::SIDE == Side::Client;
     // Plaintext that arrives in the same read as the end of the handshake stays in the engine.
     let mut nowhere = BytesMut::new();

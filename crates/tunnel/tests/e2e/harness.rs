@@ -9,8 +9,8 @@ pub(crate) use testkit::stage::{
 };
 pub(crate) use testkit::wire::reset_on_drop;
 
-/// Runs a story over each of the schemes at the same time: for stories that mostly wait. A panic of
-/// any of them is a panic of the test.
+/// Runs a story over all schemes at the same time. It is for stories that mostly wait. A panic of a
+/// story is a panic of the test.
 pub(crate) fn side_by_side(schemes: &[Scheme], story: impl Fn(Scheme) + Sync) {
     std::thread::scope(|scope| {
         let story = &story;

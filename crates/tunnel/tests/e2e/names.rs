@@ -176,9 +176,9 @@ fn a_client_whose_names_hang_delays_no_lookup_of_another_client() {
     running.wait_echo(running.local());
     really(async {
         let mut peer = log_in(&running, "wide", &token).await;
-        // More than wait, and far more than are under way.
+        // More names than may wait, and far more than may be under way.
         peer.write(opens(5_000), true).await.unwrap();
-        // The first lookups have begun, and those that have no place in the queue are refused.
+        // The first lookups have begun, and the names without a place in the queue are refused.
         peer.expect_resets(4_000).await;
         let start = Instant::now();
         running.wait_echo(running.local());
