@@ -1,0 +1,110 @@
+//! The arguments of the commands to a running daemon.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::values::{interval, patience, span, stream_id};
+
+/// The running daemon that a command asks.
+#[derive(Debug, Args)]
+pub(crate) struct Which {
+    /// The daemon that was started with this file
+    #[arg(long, value_name = "FILE", conflicts_with = "control")]
+    pub(crate) config: Option<PathBuf>,
+    /// The daemon with this control socket
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+}
+
+/// `tunnel enroll`.
+#[derive(Debug, Args)]
+pub(crate) struct EnrollArgs {
+    /// Name of the new client
+    #[arg(required_unless_present = "revoke")]
+    pub(crate) name: Option<String>,
+    /// Ports that it may publish; may be repeated [default: 10000-10999]
+    #[arg(long, value_name = "PORTS")]
+    pub(crate) allow_tcp: Vec<String>,
+    /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
+    #[arg(long, value_name = "HOST:PORTS")]
+    pub(crate) allow_forward: Vec<String>,
+    /// URL by which it reaches the server: tls://example.com:7000, quic://…; may be repeated, the
+    /// preferred URL first [default: the server's listeners at an address of this machine]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Vec<String>,
+    /// Disconnect and forget a client that enrolled by a code
+    #[arg(long, value_name = "NAME")]
+    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
+    pub(crate) revoke: Option<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel allow`.
+#[derive(Debug, Args)]
+pub(crate) struct AllowArgs {
+    /// Name of the client, which the configuration names or which enrolled by a code
+    pub(crate) name: String,
+    /// Ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
+    #[arg(long, value_name = "PORTS", num_args = 1.., required_unless_present = "forward")]
+    pub(crate) tcp: Vec<String>,
+    /// Targets on the server's side that it may reach as well: 10.0.0.0/8:*
+    #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
+    pub(crate) forward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel streams`.
+#[derive(Debug, Args)]
+pub(crate) struct StreamsArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Only streams of this service, or of the forward with this address
+    #[arg(long, value_name = "NAME")]
+    pub(crate) service: Option<String>,
+    /// Maximum number of listed streams
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub(crate) limit: usize,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Reset these streams instead, by the numbers of the list: 3/17
+    #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = stream_id)]
+    #[arg(conflicts_with_all = ["service", "limit", "json"])]
+    pub(crate) kill: Vec<(u64, u32)>,
+}
+
+/// `tunnel ping`.
+#[derive(Debug, Args)]
+pub(crate) struct PingArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Number of rounds
+    #[arg(short, long, value_name = "N", default_value = "5")]
+    pub(crate) count: std::num::NonZeroU64,
+    /// Time between two rounds, in seconds
+    #[arg(short, long, value_name = "SECS", default_value = "1", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// Time to wait for an answer, in seconds, at most 10
+    #[arg(short = 'W', long, value_name = "SECS", default_value = "2", value_parser = patience)]
+    pub(crate) timeout: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tunnel speedtest`.
+#[derive(Debug, Args)]
+pub(crate) struct SpeedArgs {
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Duration of each direction in seconds, at most 60
+    #[arg(short, long, value_name = "SECS", default_value = "5", value_parser = span)]
+    pub(crate) seconds: Duration,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}

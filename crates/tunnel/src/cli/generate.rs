@@ -1,0 +1,62 @@
+//! The arguments of `tunnel generate`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use tls::HostName;
+
+use super::values::years;
+
+pub(super) const CERTS_EXAMPLES: &str = "\
+Examples:
+  An authority, a certificate for a server of these names, and one for client `home`:
+    tunnel generate certs -s example.com 192.0.2.2 -o certs
+  Two more clients of the same authority:
+    tunnel generate certs -o certs --client laptop phone";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Generate {
+    /// Print a commented configuration file
+    Config {
+        /// Role of the file
+        side: Side,
+    },
+    /// Print a random token of 256 bits, with which a client logs in
+    Token {
+        /// Print no end of line, for `… > token`
+        #[arg(short)]
+        no_newline: bool,
+    },
+    /// Print the hash of a token, which a server's file may hold instead of the token. The hash
+    /// verifies a log-in and does not allow one
+    Hash {
+        /// File with the token [default: standard input]
+        file: Option<PathBuf>,
+    },
+    /// Create an authority and its certificates for a server and its clients
+    #[command(after_help = CERTS_EXAMPLES)]
+    Certs(CertsArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CertsArgs {
+    /// Names and addresses by which clients dial the server: example.com 192.0.2.2 2001:db8::1
+    #[arg(short, long, value_name = "NAME", num_args = 1.., required_unless_present = "client")]
+    pub(crate) server: Vec<HostName>,
+    /// Names of clients [default: home, with a new authority]
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    pub(crate) client: Vec<String>,
+    /// Years of validity, 1 to 30; a new authority lasts at least 10 years
+    #[arg(short, long, default_value = "2", value_parser = years)]
+    pub(crate) years: u8,
+    /// Folder; an authority in it (ca.crt, ca.key) issues the certificates
+    #[arg(short, long, value_name = "DIR", default_value = ".")]
+    pub(crate) output: PathBuf,
+}
+
+/// The two roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}

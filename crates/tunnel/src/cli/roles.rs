@@ -1,0 +1,143 @@
+//! The arguments of `tunnel server` and `tunnel client`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use logging::levels;
+
+use super::values::pair;
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ServerArgs {
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; may be repeated
+    #[arg(long, value_name = "URL")]
+    pub(crate) listen: Vec<String>,
+    /// Admit a new client of this name by a one-time code, which is shown on a terminal; `tunnel
+    /// enroll` admits further clients
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "token", "token_file"])]
+    pub(crate) enroll: Option<String>,
+    /// Name of the only client, without a configuration file [default: home]
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) name: Option<String>,
+    /// File with the token of that client [default: created at the first start, in the state
+    /// directory]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "token"])]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) token: Option<String>,
+    /// Ports that the client may publish; may be repeated [default: 10000-10999]
+    #[arg(long, value_name = "PORTS", conflicts_with = "config")]
+    pub(crate) allow_tcp: Vec<String>,
+    /// Targets on this side that the client may reach, such as 10.0.0.0/8:* [default: none]
+    #[arg(long, value_name = "HOST:PORTS", conflicts_with = "config")]
+    pub(crate) allow_forward: Vec<String>,
+    /// Certificate chain, PEM [default: self-signed, created at the first start]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Clients must show a certificate of these authorities, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ClientArgs {
+    /// Enrol by the code that `tunnel enroll` printed on the server (`-`: the first line of
+    /// standard input); writes the file of --config [default: client.yaml] and starts with it
+    #[arg(long, value_name = "CODE")]
+    #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
+    pub(crate) enroll: Option<String>,
+    /// URL of the server: tls://example.com:7000, quic://…, wss://…; several URLs are paths to the
+    /// same server, the preferred path first
+    #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
+    pub(crate) server: Vec<String>,
+    /// Name for the log-in
+    #[arg(long, required_unless_present_any = ["config", "enroll"])]
+    pub(crate) name: Option<String>,
+    /// File with the token for the log-in; a certificate may be enough
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    #[arg(required_unless_present_any = ["config", "token", "cert", "enroll"])]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
+    #[arg(long)]
+    pub(crate) token: Option<String>,
+    /// Pin of the server's public key, sha256:…, as the server prints it; several allow a rotation
+    #[arg(long, value_name = "PIN")]
+    pub(crate) pin: Vec<String>,
+    /// File with the authorities of the server's certificate [default: authorities of the system]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Certificate chain to show to the server, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cert: Option<PathBuf>,
+    /// Private key of that certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// Service to publish: tcp://:10022=tcp://127.0.0.1:22
+    #[arg(long, value_name = "PUBLIC=TARGET", value_parser = pair)]
+    pub(crate) publish: Vec<String>,
+    /// Local listener for a target on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+    #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
+    pub(crate) forward: Vec<String>,
+    /// Number of links to the server [default: one per worker, at least 2]
+    #[arg(short, long, value_name = "N")]
+    pub(crate) connections: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) daemon: DaemonArgs,
+}
+
+/// Flags of both roles.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct DaemonArgs {
+    /// Configuration file; flags take precedence over the file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Folder of keys and tokens [default: $STATE_DIRECTORY, /var/lib/tunnel for root, otherwise
+    /// ~/.local/state/tunnel]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Number of worker threads [default: one per core of this process]
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<NonZeroUsize>,
+    /// Control socket for `tunnel status` and other commands [default: in --state-dir if given,
+    /// otherwise in $RUNTIME_DIRECTORY, /run/tunnel for root, $XDG_RUNTIME_DIR/tunnel]
+    #[arg(long, value_name = "SOCKET")]
+    pub(crate) control: Option<PathBuf>,
+    /// Log at level debug; -vv at level trace
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// error, warn, info, debug, trace, or by part: info,link=debug [default: $TUNNEL_LOG, info]
+    #[arg(long, value_name = "LEVEL", value_parser = levels)]
+    pub(crate) log_level: Option<String>,
+    /// Format of log lines
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people; coloured on a terminal.
+    #[value(alias = "text")]
+    Human,
+    /// One JSON object per line.
+    Json,
+    /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
+    Journald,
+}
+
+impl From<LogFormat> for logging::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Human => Self::Human,
+            LogFormat::Json => Self::Json,
+            LogFormat::Journald => Self::Journald,
+        }
+    }
+}
