@@ -3,7 +3,7 @@
 //! order is always `host:port`.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use proto::{UnixAddr, UnixAddrError};
@@ -242,13 +242,36 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
     Ok((first, last))
 }
 
-/// Parses `tcp://[host]:a[-b]` of services and forwards. If a Unix socket is permitted, the caller
-/// tries [`unix`] first.
-pub(crate) fn tcp(text: &str) -> Result<(Option<Host>, u16, u16), BadValue> {
+/// The address of a server as a client writes it. The scheme may be missing and is then the default:
+/// `example.com` is `tls://example.com:7000`.
+///
+/// # Errors
+/// The text is no address.
+pub fn server_url(text: &str) -> Result<Endpoint, BadValue> {
+    if text.contains("://") { text.parse() } else { format!("tls://{text}").parse() }
+}
+
+/// This machine, the host of a target that is only a port.
+pub(crate) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// Parses `tcp://[host]:a[-b]` of services and forwards, or its short form without `tcp://`. A text
+/// of ports alone has the host `alone`. If a Unix socket is permitted, the caller tries [`unix`]
+/// first.
+pub(crate) fn tcp(text: &str, alone: Option<IpAddr>) -> Result<(Option<Host>, u16, u16), BadValue> {
     let hint = "for example tcp://127.0.0.1:22";
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return Err(BadValue::new(format!("`{text}` has no scheme")).hint(hint));
+    let is_ports = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_digit())
+            && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
     };
+    if is_ports(text) {
+        let (first, last) = ports(text)?;
+        return Ok((alone.map(Host::Ip), first, last));
+    }
+    if text.starts_with('/') {
+        let bad = BadValue::new(format!("`{text}` has no scheme"));
+        return Err(bad.hint(format!("a Unix socket is written unix://{text}")));
+    }
+    let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
     match scheme {
         "tcp" => {}
         "udp" | "http" | "https" | "tls" | "socks5" | "file" | "stdio" | "tun" => {
@@ -287,7 +310,8 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Endpoint>();
-            let _ = tcp(&text);
+            let _ = tcp(&text, Some(HERE));
+            let _ = server_url(&text);
         }
     }
 
@@ -326,5 +350,42 @@ mod tests {
         {
             assert!(bad.parse::<Host>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_short_form_means_its_long_form() {
+        let short = |text: &str, alone: Option<IpAddr>| {
+            let (host, first, last) = tcp(text, alone)?;
+            let host = host.map(|host| host.to_string()).unwrap_or_default();
+            Ok::<_, BadValue>((host, first, last))
+        };
+        let cases = [
+            ("3000", Some(HERE), "127.0.0.1", 3000, 3000),
+            ("3000", None, "", 3000, 3000),
+            ("3000-3010", Some(HERE), "127.0.0.1", 3000, 3010),
+            ("192.168.1.5:22", Some(HERE), "192.168.1.5", 22, 22),
+            ("nas.lan:22-24", Some(HERE), "nas.lan", 22, 24),
+            ("[::1]:22", None, "[::1]", 22, 22),
+            (":10022", None, "", 10_022, 10_022),
+        ];
+        for (text, alone, host, first, last) in cases {
+            assert_eq!(short(text, alone), Ok((host.to_owned(), first, last)), "{text}");
+            let long = text.rsplit_once(':').map_or_else(
+                || format!("tcp://{host}:{text}"),
+                |(host, ports)| format!("tcp://{host}:{ports}"),
+            );
+            assert_eq!(short(&long, None), short(text, alone), "{text}");
+        }
+        for bad in ["", "nas", "nas.lan", "70000", "3-1", "-3", "1-", "::1", "1.2.3.4", "/run/a"] {
+            assert!(tcp(bad, Some(HERE)).is_err(), "{bad}");
+        }
+        let hint = tcp("/run/a.sock", Some(HERE)).unwrap_err().hint.unwrap();
+        assert!(hint.ends_with("unix:///run/a.sock"), "{hint}");
+
+        let shown = |text: &str| server_url(text).map(|e| e.to_string());
+        assert_eq!(shown("example.com").as_deref(), Ok("tls://example.com:7000"));
+        assert_eq!(shown("192.0.2.1:443").as_deref(), Ok("tls://192.0.2.1:443"));
+        assert_eq!(shown("quic://[::1]").as_deref(), Ok("quic://[::1]:7000"));
+        assert!(shown("").is_err() && shown("::1").is_err() && shown("a/b").is_err());
     }
 }

@@ -38,10 +38,12 @@ pub struct ClientFlags {
     pub ca: Option<String>,
     pub cert: Option<String>,
     pub key: Option<String>,
-    /// `PUBLIC=TARGET` pairs that replace the file's `services`.
+    /// Services in a short form, such as `PUBLIC=TARGET`. They add to the file's `services`.
     pub publish: Vec<String>,
-    /// `LISTEN=TARGET` pairs that replace the file's `forwards`.
+    /// `LISTEN=TARGET` pairs. They add to the file's `forwards`.
     pub forward: Vec<String>,
+    /// The file's `services` and `forwards` do not count.
+    pub only: bool,
     pub connections: Option<String>,
     pub state_dir: Option<String>,
     pub workers: Option<String>,
@@ -89,8 +91,14 @@ impl ClientFlags {
         tls.one("cert", "--cert", self.cert.as_deref());
         tls.one("key", "--key", self.key.as_deref());
         top.map("tls", "--pin", tls);
-        top.pairs("services", "public", "--publish", &self.publish);
-        top.pairs("forwards", "listen", "--forward", &self.forward);
+        // The decoder knows the short forms of services.
+        top.list("services", "--publish", &self.publish);
+        top.forwards("--forward", &self.forward);
+        for key in ["services", "forwards"] {
+            if self.only && top.0.iter().all(|entry| entry.key != key) {
+                top.put(key, "--only", Node::new(Kind::List(Vec::new()), At::Flag("--only")));
+            }
+        }
         top.one("connections", "--connections", self.connections.as_deref());
         top.daemon(&self.state_dir, &self.workers, &self.control, self.log_level.as_deref());
         top.0
@@ -127,17 +135,18 @@ impl Tree {
 
     /// Splits `A=B` at the first `=`. Without `=`, the key `target` is missing, and the decoder
     /// reports it.
-    fn pairs(&mut self, key: &str, left: &str, flag: &'static str, specs: &[String]) {
+    fn forwards(&mut self, flag: &'static str, specs: &[String]) {
         let at = At::Flag(flag);
         let node = |spec: &String| {
             let (a, b) = spec.split_once('=').map_or((spec.as_str(), None), |(a, b)| (a, Some(b)));
             let mut entry = Self::default();
-            entry.one(left, flag, Some(a));
+            entry.one("listen", flag, Some(a));
             entry.one("target", flag, b);
             Node::new(Kind::Map(entry.0), at)
         };
         if !specs.is_empty() {
-            self.put(key, flag, Node::new(Kind::List(specs.iter().map(node).collect()), at));
+            let nodes = specs.iter().map(node).collect();
+            self.put("forwards", flag, Node::new(Kind::List(nodes), at));
         }
     }
 

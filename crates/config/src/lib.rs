@@ -17,6 +17,7 @@ mod endpoint;
 mod flags;
 mod fuzz;
 mod hosts;
+mod lists;
 mod load;
 mod model;
 mod net;
@@ -31,14 +32,15 @@ mod units;
 mod yaml;
 
 pub use decode::{Sources, keys};
-pub use endpoint::{Endpoint, Host, Local, Target};
+pub use endpoint::{Endpoint, Host, Local, Target, server_url};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
+pub use lists::{Kept, Lists};
 pub use load::{
-    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, is_yaml, load_client, load_grant, load_server,
-    locate, scalar,
+    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, is_yaml, load_client, load_grant, load_kept,
+    load_lists, load_server, locate, scalar,
 };
 pub use model::{
     Admin, Change, Changed, ClientConfig, ClientGrant, Common, Congestion, Field, Forward,

@@ -6,12 +6,12 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use crate::decode::client::client;
+use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::decode::{Cx, Item, Sources};
 use crate::model::{ClientConfig, ClientGrant, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
-use crate::{ClientFlags, Problem, ServerFlags};
+use crate::{ClientFlags, Kept, Lists, Problem, ServerFlags};
 
 /// A checked model and its warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub fn load_server(
     flags: &ServerFlags,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ServerConfig>, Vec<Problem>> {
-    load(file, flags.tree(), sources, server)
+    load(file, flags.tree(), &[], sources, server)
 }
 
 /// Loads a client's configuration from an optional file and flags.
@@ -117,7 +117,30 @@ pub fn load_client(
     flags: &ClientFlags,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientConfig>, Vec<Problem>> {
-    load(file, flags.tree(), sources, client)
+    let added: &[&str] = if flags.only { &[] } else { &["services", "forwards"] };
+    load(file, flags.tree(), added, sources, client)
+}
+
+/// Loads the lists that a client keeps in its state directory.
+///
+/// # Errors
+/// All problems, in the order of the file.
+pub fn load_kept(file: Text<'_>, sources: &Sources<'_>) -> Result<Loaded<Kept>, Vec<Problem>> {
+    load(Some(file), Vec::new(), &[], sources, kept)
+}
+
+/// Loads services and forwards from the short forms of the command line.
+///
+/// # Errors
+/// All problems, in the order of the arguments.
+pub fn load_lists(
+    publish: &[String],
+    forward: &[String],
+    sources: &Sources<'_>,
+) -> Result<Lists, Vec<Problem>> {
+    let (publish, forward) = (publish.to_vec(), forward.to_vec());
+    let flags = ClientFlags { publish, forward, ..ClientFlags::default() };
+    Ok(load(None, flags.tree(), &[], sources, kept)?.config.lists)
 }
 
 /// The most ports that a client of the server's files may publish without `limits.ports`. Each port
@@ -140,12 +163,15 @@ pub fn load_grant(
     ports: u32,
     sources: &Sources<'_>,
 ) -> Result<Loaded<ClientGrant>, Vec<Problem>> {
-    load(Some(file), Vec::new(), sources, |cx, root| grant(cx, root, public_bind, ports))
+    load(Some(file), Vec::new(), &[], sources, |cx, root| grant(cx, root, public_bind, ports))
 }
 
+/// Decodes the tree of the file and the flags. A flag takes the place of the file's key, but its list
+/// adds to the file's list for the keys `added`.
 fn load<T>(
     file: Option<Text<'_>>,
     flags: Vec<Entry>,
+    added: &[&str],
     sources: &Sources<'_>,
     decode: impl FnOnce(&Cx<'_>, Item) -> Option<T>,
 ) -> Result<Loaded<T>, Vec<Problem>> {
@@ -155,7 +181,7 @@ fn load<T>(
         None => Node::new(Kind::Map(Vec::new()), At::Flag("command line")),
     };
     if !flags.is_empty() {
-        root = overlay(&root, flags);
+        root = overlay(&root, flags, added);
     }
     let cx = Cx { file: name, sources, problems: RefCell::default(), warnings: RefCell::default() };
     let config = decode(&cx, Item { node: root, path: String::new() });
@@ -172,8 +198,9 @@ fn load<T>(
 /// Groups of keys: a flag for one key removes the other keys of its group from the file.
 const EXCLUSIVE: &[&[&str]] = &[&["token", "token_file"], &["pin", "ca"]];
 
-/// The file's map with the flags' entries in place of the file's entries; maps are merged.
-fn overlay(base: &Rc<Node>, flags: Vec<Entry>) -> Rc<Node> {
+/// The file's map with the flags' entries in place of the file's entries. Maps are merged, and so are
+/// the lists of the keys `added`.
+fn overlay(base: &Rc<Node>, flags: Vec<Entry>, added: &[&str]) -> Rc<Node> {
     let Kind::Map(entries) = &base.kind else { return Rc::clone(base) };
     let mut entries = entries.clone();
     for mut flag in flags {
@@ -181,7 +208,15 @@ fn overlay(base: &Rc<Node>, flags: Vec<Entry>) -> Rc<Node> {
             && let Some(old) = entries.iter().find(|e| e.key == flag.key)
             && matches!(old.value.kind, Kind::Map(_))
         {
-            flag.value = overlay(&old.value, inner.clone());
+            flag.value = overlay(&old.value, inner.clone(), &[]);
+        }
+        if added.contains(&flag.key.as_str())
+            && let Kind::List(new) = &flag.value.kind
+            && let Some(old) = entries.iter().find(|e| e.key == flag.key)
+            && let Kind::List(items) = &old.value.kind
+        {
+            let all = items.iter().chain(new).cloned().collect();
+            flag.value = Node::new(Kind::List(all), old.value.at);
         }
         let group = EXCLUSIVE.iter().find(|g| g.contains(&flag.key.as_str()));
         let others: Vec<&str> = group.map(|g| g.to_vec()).unwrap_or_default();

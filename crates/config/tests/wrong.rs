@@ -44,6 +44,39 @@ fn aliases_and_nesting_are_bounded() {
 }
 
 #[test]
+fn flags_add_to_the_lists_of_the_file_unless_they_are_alone() {
+    let sources = Sources { env: &|_| None, read: &|_| Err("no such file".into()) };
+    let text = "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs\nid_prefix: a\n\
+                services: [{name: ssh, public: 22, target: 22}, '80=8080', 3000]\n\
+                forwards: [{listen: 5203, target: 5201}]\n";
+    let shown = |publish: &[&str], forward: &[&str], only| {
+        let [publish, forward] =
+            [publish, forward].map(|list| list.iter().map(ToString::to_string));
+        let (publish, forward) = (publish.collect(), forward.collect());
+        let flags = ClientFlags { publish, forward, only, ..ClientFlags::default() };
+        let file = Some(Text { name: "c.yaml", text });
+        let lines = load_client(file, &flags, &sources).unwrap().config.summary();
+        let short = |line: &String| {
+            line.strip_suffix(" (dialled by the server)").unwrap_or(line).replace("127.0.0.1", "")
+        };
+        lines.iter().skip(1).map(short).collect::<Vec<_>>()
+    };
+    let ssh = "service a-ssh: tcp://:22 -> tcp://:22";
+    let any = "service a-tcp-3000: tcp://:0 -> tcp://:3000";
+    let web = "service a-tcp-80: tcp://:80 -> tcp://:8080";
+    let forward = "forward tcp://:5203 -> tcp://:5201";
+    assert_eq!(shown(&[], &[], false), [ssh, web, any, forward]);
+    let (other, far) =
+        ("service a-tcp-80: tcp://:80 -> tcp://:81", "forward tcp://:1 -> tcp://b:2");
+    assert_eq!(shown(&["80=81"], &["1=b:2"], false), [ssh, any, other, forward, far]);
+    let moved = "service a-tcp-3000: tcp://:3000 -> tcp://:3000";
+    let turned = "forward tcp://:5203 -> tcp://b:2";
+    assert_eq!(shown(&["3000=3000"], &["5203=b:2"], false), [ssh, web, moved, turned]);
+    assert_eq!(shown(&["80=81"], &[], true), [other]);
+    assert_eq!(shown(&[], &[], true), [""; 0]);
+}
+
+#[test]
 fn a_flag_wins_over_the_file_and_its_problems_carry_its_name() {
     let sources = Sources { env: &|_| None, read: &|_| Err("no such file".into()) };
     let text = "servers: tls://a\nname: a\ntoken_file: t\ntls: {ca: x}\nservices: []\n";
@@ -60,14 +93,14 @@ fn a_flag_wins_over_the_file_and_its_problems_carry_its_name() {
         ["client a to tls://b:1", "service tcp-10022: tcp://:10022 -> tcp://127.0.0.1:22"]
     );
     assert!(!format!("{config:?}").contains("q7Xb"));
-    flags.publish = vec!["tcp://:x".into()];
+    flags.publish = vec!["80=x:y".into(), "tcp://:10022".into()];
     let said: Vec<String> =
         load_client(file, &flags, &sources).unwrap_err().iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
         [
-            "--publish: services[0].target: missing (hint: for example tcp://127.0.0.1:22)",
-            "--publish: services[0].public: `x` is not a port (hint: a port is a number from 1 to 65535)"
+            "--publish: services[0].target: `y` is not a port (hint: a port is a number from 1 to 65535)",
+            "--publish: services[1].target: `tcp://:10022` has no host (hint: for example tcp://127.0.0.1:22)",
         ]
     );
 }

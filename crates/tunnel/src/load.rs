@@ -87,6 +87,7 @@ pub(crate) fn client(
         key: flag_path(args.key.as_deref())?,
         publish: args.publish.clone(),
         forward: args.forward.clone(),
+        only: false,
         connections: args.connections.map(|n| n.to_string()),
         state_dir: flag_path(args.daemon.state_dir.as_deref())?,
         workers: args.daemon.workers.map(|n| n.to_string()),

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 
 use proto::UnixAddr;
 
-use super::keys::{CLIENT, FORWARD, RETRY};
+use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, paths, service, values};
-use crate::endpoint::{tcp, unix};
+use crate::endpoint::{HERE, tcp, unix};
 use crate::model::{ClientConfig, Forward, Path};
-use crate::{BadValue, Host, Local, Span};
+use crate::yaml::At;
+use crate::{BadValue, Host, Kept, Lists, Local, Span};
 
 /// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
 /// the server.
@@ -46,13 +47,8 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let token = common::tokens(&s, 1, common::Kept::Plain, without).pop();
     let is_there = token.is_some() || s.key("token").is_none() && s.key("token_file").is_none();
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
-    let services = service::services(&s);
-    let forwards = s.key("forwards").map(|item| cx.list(&item)).unwrap_or_default();
-    let mut taken = Listeners::default();
-    let forwards = forwards.into_iter().filter_map(|i| forward(cx, i, &mut taken)).collect();
-    if s.key("services").is_none() && s.key("forwards").is_none() {
-        cx.warn(s.at(), "", BadValue::new("neither services nor forwards: nothing to do"));
-    }
+    let id_prefix = s.value("id_prefix", values::name);
+    let Lists { services, forwards } = lists(&s, id_prefix.as_deref());
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
         Some(retry) => values::positive(retry, key, default),
@@ -75,12 +71,51 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         token,
         introduce,
         connections,
+        id_prefix,
         services,
         forwards,
         retry_min,
         retry_max,
         common,
     })
+}
+
+/// Decodes `services` and `forwards`. The entries of flags add to the entries of the file.
+fn lists(s: &Section<'_>, prefix: Option<&str>) -> Lists {
+    let [mut of_file, of_flags] = [false, true].map(|of_flags| {
+        let [services, forwards] = ["services", "forwards"].map(|key| {
+            let all = s.key(key).map(|item| s.cx.list(&item)).unwrap_or_default();
+            let is_flag = |item: &Item| matches!(item.at(), At::Flag(_));
+            let mut items: Vec<_> = all.into_iter().filter(|i| is_flag(i) == of_flags).collect();
+            if of_flags {
+                // Otherwise the index would count the entries of the file as well.
+                let renumber = |(n, item): (usize, &mut Item)| item.path = format!("{key}[{n}]");
+                items.iter_mut().enumerate().for_each(renumber);
+            }
+            items
+        });
+        let mut taken = Listeners::default();
+        Lists {
+            services: service::services(s, services, prefix),
+            forwards: forwards.into_iter().filter_map(|i| forward(s.cx, i, &mut taken)).collect(),
+        }
+    });
+    if of_flags.is_empty() {
+        return of_file;
+    }
+    of_file.add(of_flags);
+    if let Err(bad) = of_file.check() {
+        s.bad("services", bad);
+    }
+    of_file
+}
+
+/// Decodes the lists that a client keeps in its state directory.
+pub(crate) fn kept(cx: &Cx<'_>, root: Item) -> Option<Kept> {
+    let s = Section::open(cx, root, &KEPT)?;
+    let without = s.key("without").map(|item| cx.one_or_list(&item)).unwrap_or_default();
+    let without = without.iter().filter_map(|item| cx.text(item)).collect();
+    Some(Kept { lists: lists(&s, None), without })
 }
 
 /// The addresses of the forwards that were decoded so far.
@@ -122,7 +157,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
 }
 
 fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {
-    match tcp(text)? {
+    match tcp(text, Some(HERE))? {
         (_, a, b) if a != b => {
             Err(BadValue::new("a range is not in this build yet").hint("one forward per port"))
         }

@@ -27,6 +27,7 @@ use crate::problem::shown;
 use crate::yaml::{At, Kind, Node};
 use crate::{BadValue, Problem};
 use keys::Table;
+pub(crate) use taken::{Bind, Taken};
 
 /// Most reported problems, and most warnings. A wrong kind of file would otherwise report
 /// thousands.

@@ -3,10 +3,11 @@
 use super::keys::{CLIENT_TLS, PATH, PATH_TLS};
 use super::values::{self, fields};
 use super::{Cx, Item, Section};
+use crate::endpoint::server_url;
 use crate::model::{Field, KeyPair, Path, Trust};
 use crate::proxy::{self, Proxy};
 use crate::yaml::Kind;
-use crate::{BadValue, Endpoint, Host, Over, Scheme};
+use crate::{BadValue, Host, Over, Scheme};
 
 /// Decodes `servers`, with the settings at the top of the file that apply to each of them.
 pub(super) fn servers(s: &Section<'_>) -> Vec<Path> {
@@ -142,7 +143,7 @@ fn path(cx: &Cx<'_>, item: Item, shared: &Shared<'_>) -> Option<(Item, Path)> {
         _ => shared.headers.to_vec(),
     };
     let sni = section.and_then(|s| s.value("sni", host_name));
-    let endpoint = cx.value(&url, |text| match text.parse::<Endpoint>()? {
+    let endpoint = cx.value(&url, |text| match server_url(text)? {
         e if e.port == 0 => Err(BadValue::new("port 0 cannot be dialled")),
         e => Ok(e),
     })?;

@@ -4,22 +4,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::UnixAddr;
-use proto::control::{ADDRESSES_MAX, MESSAGE_MAX, SERVICES_MAX};
+use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
 
 use super::keys::{SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
-use super::{Item, Section, unknown, values};
-use crate::endpoint::{tcp, unix};
+use super::{Cx, Item, Section, unknown, values};
+use crate::endpoint::{HERE, tcp, unix};
+use crate::lists::PUBLISHED_MAX;
 use crate::model::{Priority, Public, Service, Timeouts};
-use crate::yaml::Kind;
+use crate::yaml::{Entry, Kind, Node};
 use crate::{BadValue, Host, Span, Target};
 
 /// Most ports in the range of one service: each port is a listener on the server.
 const RANGE_MAX: u16 = 1000;
-
-/// Most public addresses of a client. With 16 bytes for each address, they fill the message that
-/// registers them.
-const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 
 /// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
 const DIAL: u64 = 10_000;
@@ -28,13 +25,16 @@ const DIAL: u64 = 10_000;
 /// permitted while it flows. After this silence, the peer has vanished.
 const HALF_CLOSE: u64 = 60_000;
 
-/// Decodes `services`. The result is empty if there are none, and incomplete only after a problem
-/// was reported.
-pub(super) fn services(s: &Section<'_>) -> Vec<Service> {
-    let items = s.key("services").map(|item| s.cx.list(&item)).unwrap_or_default();
-    let mut seen = Seen { prefix: s.value("id_prefix", values::name), ..Seen::default() };
+/// The public address of a short form without one: the server chooses the port.
+const ANY: &str = "tcp://:0";
+
+/// Decodes entries of `services`. The result is empty if there are none, and incomplete only after a
+/// problem was reported. `prefix` comes before each name.
+pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) -> Vec<Service> {
+    let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
     let mut made = Vec::new();
     for item in items {
+        let item = long(item);
         made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
         let (what, most) = if seen.names.len() > SERVICES_MAX {
             ("services", SERVICES_MAX)
@@ -61,6 +61,30 @@ struct Seen {
     published: usize,
 }
 
+/// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
+/// at any public port.
+fn long(item: Item) -> Item {
+    let Kind::Scalar { text, .. } = &item.node.kind else { return item };
+    if item.node.is_null() {
+        return item;
+    }
+    let at = item.at();
+    let (public, target) = text.split_once('=').unwrap_or((ANY, text));
+    let entry = |key: &str, value: &str| Entry {
+        key: key.to_owned(),
+        at,
+        value: Node::scalar(value.trim(), at),
+    };
+    let entries = vec![entry("public", public), entry("target", target)];
+    Item { node: Node::new(Kind::Map(entries), at), path: item.path }
+}
+
+/// The names of the services of one entry without its prefix. Empty after a problem.
+pub(crate) fn names(cx: &Cx<'_>, item: Item) -> Vec<String> {
+    let made = service(Section::open(cx, long(item), &SERVICE), &mut Seen::default());
+    made.unwrap_or_default().into_iter().map(|service| service.name).collect()
+}
+
 /// Decodes an entry: one service, or one service for each port of a range.
 fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let s = s?;
@@ -78,6 +102,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
         let stem = name.as_deref().unwrap_or("tcp");
         names = match ports.first_key_value() {
+            // The port is not known yet.
+            Some((0, _)) if nameless => target.iter().map(Targets::name).collect(),
             Some((port, _)) if !wide && nameless => vec![format!("{stem}-{port}")],
             Some(_) if wide => ports.keys().map(|port| format!("{stem}-{port}")).collect(),
             _ => name.iter().cloned().collect(),
@@ -139,6 +165,19 @@ pub(super) enum Targets {
 }
 
 impl Targets {
+    /// The name of a service of this target without a name and a public port of its own.
+    fn name(&self) -> String {
+        match self {
+            Self::Tcp(_, port, _) => format!("tcp-{port}"),
+            Self::Unix(address) => {
+                let file = address.place().rsplit('/').next().unwrap_or_default();
+                let file = file.strip_suffix(".sock").unwrap_or(file);
+                let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+                format!("unix-{}", file.chars().take(32).map(plain).collect::<String>())
+            }
+        }
+    }
+
     /// The target of the nth port of a range. A single target serves all ports.
     fn nth(&self, n: u16) -> Target {
         match self {
@@ -179,7 +218,7 @@ pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
 }
 
 fn tcp_target(text: &str) -> Result<Targets, BadValue> {
-    match tcp(text)? {
+    match tcp(text, Some(HERE))? {
         (None, ..) => {
             Err(BadValue::new(format!("`{text}` has no host"))
                 .hint("for example tcp://127.0.0.1:22"))
@@ -190,7 +229,7 @@ fn tcp_target(text: &str) -> Result<Targets, BadValue> {
 }
 
 /// An entry of `public`.
-struct Entry {
+struct Address {
     item: Item,
     bind: Bind,
     first: u16,
@@ -198,7 +237,7 @@ struct Entry {
 }
 
 /// Decodes `public`. An entry with a problem is `None`.
-fn entries(s: &Section<'_>) -> Vec<Option<Entry>> {
+fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
     let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
     if items.is_empty() {
         s.missing("public", "where visitors come: tcp://:10022, or tcp://:0 for any port");
@@ -209,7 +248,7 @@ fn entries(s: &Section<'_>) -> Vec<Option<Entry>> {
     }
     let read = |item: Item| {
         let (bind, first, last) = s.cx.value(&item, public)?;
-        Some(Entry { item, bind, first, last })
+        Some(Address { item, bind, first, last })
     };
     items.into_iter().map(read).collect()
 }
@@ -219,7 +258,7 @@ fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
         return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
             .hint("tcp://127.0.0.1:10022 is for programs on the server alone"));
     }
-    let (bind, first, last) = match tcp(text)? {
+    let (bind, first, last) = match tcp(text, None)? {
         (None, a, b) => (Bind::Public, a, b),
         (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),
         (Some(Host::Name(name)), ..) => {
@@ -234,7 +273,7 @@ fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
 }
 
 /// Records and returns all addresses. `None` if there is no address or an entry has a problem.
-fn publish(s: &Section<'_>, entries: &[Option<Entry>], seen: &mut Seen) -> Option<Vec<Public>> {
+fn publish(s: &Section<'_>, entries: &[Option<Address>], seen: &mut Seen) -> Option<Vec<Public>> {
     let mut all = Vec::new();
     for entry in entries.iter().flatten() {
         for port in entry.first..=entry.last {

@@ -15,7 +15,7 @@ const ALL: Bind = Bind::Ip(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
 /// The address of a listener. The order of the variants and addresses serves the range of IPv4
 /// addresses in [`Taken::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Bind {
+pub(crate) enum Bind {
     /// The server's `public_bind`, `[::]` unless its file says otherwise.
     Public,
     Ip(IpAddr),
@@ -33,11 +33,18 @@ impl Bind {
     pub(super) fn tcp(self, port: u16) -> String {
         format!("tcp://{}:{port}", self.host())
     }
+
+    fn canonical(self) -> Self {
+        match self {
+            Self::Ip(ip) => Self::Ip(ip.to_canonical()),
+            Self::Public => self,
+        }
+    }
 }
 
 /// The reason why an address is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Clash {
+pub(crate) enum Clash {
     Same,
     /// Another address includes this address, or this address includes another.
     Covers(Bind),
@@ -45,21 +52,24 @@ pub(super) enum Clash {
 
 /// The occupied addresses of each port.
 #[derive(Debug, Default)]
-pub(super) struct Taken(BTreeMap<u16, BTreeSet<Bind>>);
+pub(crate) struct Taken(BTreeMap<u16, BTreeSet<Bind>>);
 
 impl Taken {
     /// Occupies an address and returns the conflict, if there is one. Port 0 never conflicts.
-    pub(super) fn take(&mut self, bind: Bind, port: u16) -> Option<Clash> {
-        if port == 0 {
-            return None;
+    pub(crate) fn take(&mut self, bind: Bind, port: u16) -> Option<Clash> {
+        let clash = self.clash(bind, port);
+        if port != 0 {
+            self.0.entry(port).or_default().insert(bind.canonical());
         }
-        let bind = match bind {
-            Bind::Ip(ip) => Bind::Ip(ip.to_canonical()),
-            Bind::Public => bind,
-        };
-        let binds = self.0.entry(port).or_default();
+        clash
+    }
+
+    /// The conflict of an address with those that are occupied, if there is one.
+    pub(crate) fn clash(&self, bind: Bind, port: u16) -> Option<Clash> {
+        // Port 0 is never occupied.
+        let (bind, binds) = (bind.canonical(), self.0.get(&port)?);
         let any_of = |wanted: &[Bind]| wanted.iter().copied().find(|b| binds.contains(b));
-        let clash = if binds.contains(&bind) {
+        if binds.contains(&bind) {
             Some(Clash::Same)
         } else {
             match bind {
@@ -70,9 +80,7 @@ impl Taken {
                 Bind::Ip(IpAddr::V6(_)) => any_of(&[ALL]),
             }
             .map(Clash::Covers)
-        };
-        binds.insert(bind);
-        clash
+        }
     }
 }
 

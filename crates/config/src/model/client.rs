@@ -22,6 +22,8 @@ pub struct ClientConfig {
     pub introduce: bool,
     /// Number of links; `None`: one per worker, at least 2.
     pub connections: Option<NonZeroUsize>,
+    /// The prefix of each service's name.
+    pub id_prefix: Option<String>,
     /// Published services. Ranges are expanded, and names are unique.
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
@@ -146,6 +148,8 @@ impl ClientConfig {
             token,
             introduce,
             connections,
+            // It appears in the names of the services.
+            id_prefix: _,
             services,
             forwards,
             retry_min,

@@ -1,0 +1,178 @@
+//! The two lists of a client, services and forwards. They come from the file, from flags, and from
+//! commands to the running client. A later list adds to an earlier list.
+
+use std::collections::BTreeSet;
+
+use proto::control::{MESSAGE_MAX, SERVICES_MAX};
+
+use crate::decode::{Bind, Taken};
+use crate::model::{ClientConfig, Forward, Public, Service};
+use crate::{BadValue, Local};
+
+/// Most public addresses of a client. With 16 bytes for each address, they fill the message that
+/// registers them.
+pub(crate) const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
+
+/// Services and forwards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lists {
+    /// Services with unique names.
+    pub services: Vec<Service>,
+    /// Forwards with unique addresses.
+    pub forwards: Vec<Forward>,
+}
+
+/// Lists that a running client got by commands, with the entries of the file that they remove.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// The entries to add.
+    pub lists: Lists,
+    /// Names of services and addresses of forwards that are removed.
+    pub without: Vec<String>,
+}
+
+impl Lists {
+    /// Whether both lists are empty.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.services.is_empty() && self.forwards.is_empty()
+    }
+
+    /// Adds `later`. An entry of `later` takes the place of each entry that has its name, one of
+    /// its ports or its address.
+    pub fn add(&mut self, later: Self) {
+        let names: BTreeSet<_> =
+            later.services.iter().map(|service| service.name.clone()).collect();
+        let mut ports = Taken::default();
+        for public in later.services.iter().flat_map(|service| &service.public) {
+            let _ = ports.take(bind(public), public.port);
+        }
+        self.services.retain(|service| {
+            let clashes = |public: &Public| ports.clash(bind(public), public.port).is_some();
+            !names.contains(&service.name) && !service.public.iter().any(clashes)
+        });
+        self.forwards.retain(|own| !later.forwards.iter().any(|other| is_same_place(own, other)));
+        self.services.extend(later.services);
+        self.forwards.extend(later.forwards);
+    }
+
+    /// Removes the service of this name, or the forward that listens at this address. Returns
+    /// whether there was one.
+    pub fn remove(&mut self, what: &str) -> bool {
+        let before = self.services.len() + self.forwards.len();
+        self.services.retain(|service| service.name != what);
+        self.forwards.retain(|forward| forward.listen.to_string() != what);
+        self.services.len() + self.forwards.len() < before
+    }
+
+    /// Checks the sizes of the lists.
+    ///
+    /// # Errors
+    /// There are more services or public addresses than one registration holds.
+    pub fn check(&self) -> Result<(), BadValue> {
+        let published: usize = self.services.iter().map(|service| service.public.len()).sum();
+        let (what, most) = if self.services.len() > SERVICES_MAX {
+            ("services", SERVICES_MAX)
+        } else if published > PUBLISHED_MAX {
+            ("public addresses", PUBLISHED_MAX)
+        } else {
+            return Ok(());
+        };
+        let bad = BadValue::new(format!("more than {most} {what}"));
+        Err(bad.hint("each port of a range is one"))
+    }
+}
+
+impl ClientConfig {
+    /// Adds entries that the running client got by commands.
+    ///
+    /// # Errors
+    /// The result is too long; nothing has changed then.
+    pub fn keep(&mut self, kept: &Kept) -> Result<(), BadValue> {
+        let mut lists = Lists { services: self.services.clone(), forwards: self.forwards.clone() };
+        for what in &kept.without {
+            lists.remove(what);
+        }
+        lists.add(kept.lists.clone());
+        lists.check()?;
+        (self.services, self.forwards) = (lists.services, lists.forwards);
+        Ok(())
+    }
+}
+
+fn bind(public: &Public) -> Bind {
+    public.bind.map_or(Bind::Public, Bind::Ip)
+}
+
+/// Whether two forwards cannot listen at the same time.
+fn is_same_place(one: &Forward, other: &Forward) -> bool {
+    match (&one.listen, &other.listen) {
+        (Local::Tcp(one), Local::Tcp(other)) => {
+            let mut taken = Taken::default();
+            let _ = taken.take(Bind::Ip(one.ip()), one.port());
+            taken.clash(Bind::Ip(other.ip()), other.port()).is_some()
+        }
+        (Local::Unix { address: one, .. }, Local::Unix { address: other, .. }) => one == other,
+        (Local::Tcp(_) | Local::Unix { .. }, Local::Tcp(_) | Local::Unix { .. }) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode::Sources;
+    use crate::load::{Text, load_kept};
+
+    fn kept(text: &str) -> Kept {
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        load_kept(Text { name: "kept", text }, &sources).unwrap().config
+    }
+
+    fn shown(lists: &Lists) -> String {
+        let services = lists.services.iter().map(|service| {
+            let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
+            format!("{} {} {}", service.name, public.join(" "), service.target)
+        });
+        let forwards = lists.forwards.iter().map(|f| format!("{} {}", f.listen, f.target));
+        services.chain(forwards).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn a_later_entry_takes_the_place_of_those_with_its_name_or_port() {
+        let mut lists = kept(
+            "services:\n\
+             - { name: ssh, public: 22, target: 22 }\n\
+             - { name: range, public: 100-102, target: 100-102 }\n\
+             - { name: two, public: [201, 202], target: 200 }\n\
+             - { name: any, public: 'tcp://:0', target: 1 }\n\
+             forwards:\n\
+             - { listen: 5203, target: 5201 }\n\
+             - { listen: 'tcp://127.0.0.2:5204', target: 5201 }\n\
+             - { listen: 'unix:///a', target: 5201 }\n",
+        )
+        .lists;
+        lists.add(
+            kept(
+                "services: ['101=7', '202=7', 'tcp://:0=1', { name: ssh, public: 23, target: 24 }]\n\
+                 forwards: [{ listen: 'tcp://0.0.0.0:5204', target: 9 }, \
+                            { listen: 'unix:///a', target: 9 }]\n",
+            )
+            .lists,
+        );
+        assert_eq!(
+            shown(&lists),
+            "range-100 tcp://:100 tcp://127.0.0.1:100\n\
+             range-102 tcp://:102 tcp://127.0.0.1:102\n\
+             any tcp://:0 tcp://127.0.0.1:1\n\
+             tcp-101 tcp://:101 tcp://127.0.0.1:7\n\
+             tcp-202 tcp://:202 tcp://127.0.0.1:7\n\
+             tcp-1 tcp://:0 tcp://127.0.0.1:1\n\
+             ssh tcp://:23 tcp://127.0.0.1:24\n\
+             tcp://127.0.0.1:5203 tcp://127.0.0.1:5201\n\
+             tcp://0.0.0.0:5204 tcp://127.0.0.1:9\n\
+             unix:///a tcp://127.0.0.1:9"
+        );
+        assert!(lists.remove("ssh") && !lists.remove("ssh"));
+        assert!(lists.remove("tcp://127.0.0.1:5203") && lists.remove("unix:///a"));
+    }
+}
