@@ -37,7 +37,7 @@ pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
-pub use lists::{Kept, Lists};
+pub use lists::{Kept, Lists, listen_address};
 pub use load::{
     CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, is_yaml, load_client, load_grant, load_kept,
     load_lists, load_server, locate, scalar,

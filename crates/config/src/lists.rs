@@ -2,16 +2,31 @@
 //! commands to the running client. A later list adds to an earlier list.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
 use crate::decode::{Bind, Taken};
+use crate::endpoint::{HERE, tcp, unix};
 use crate::model::{ClientConfig, Forward, Public, Service};
-use crate::{BadValue, Local};
+use crate::{BadValue, Host, Local};
 
 /// Most public addresses of a client. With 16 bytes for each address, they fill the message that
 /// registers them.
 pub(crate) const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
+
+/// The address of a forward's listener in its long form; `None` if the text is no such address.
+#[must_use]
+pub fn listen_address(text: &str) -> Option<String> {
+    let local = match unix(text) {
+        Some(address) => Local::Unix { address: address.ok()?, mode: 0 },
+        None => match tcp(text, Some(HERE)).ok()? {
+            (Some(Host::Ip(ip)), port, _) => Local::Tcp(SocketAddr::new(ip, port)),
+            _ => return None,
+        },
+    };
+    Some(local.to_string())
+}
 
 /// Services and forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +140,7 @@ mod tests {
 
     fn kept(text: &str) -> Kept {
         let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
-        load_kept(Text { name: "kept", text }, &sources).unwrap().config
+        load_kept(Text { name: "kept", text }, None, &sources).unwrap().config
     }
 
     fn shown(lists: &Lists) -> String {

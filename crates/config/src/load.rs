@@ -121,26 +121,31 @@ pub fn load_client(
     load(file, flags.tree(), added, sources, client)
 }
 
-/// Loads the lists that a client keeps in its state directory.
+/// Loads the lists that a client keeps in its state directory. `prefix` is `id_prefix`.
 ///
 /// # Errors
 /// All problems, in the order of the file.
-pub fn load_kept(file: Text<'_>, sources: &Sources<'_>) -> Result<Loaded<Kept>, Vec<Problem>> {
-    load(Some(file), Vec::new(), &[], sources, kept)
+pub fn load_kept(
+    file: Text<'_>,
+    prefix: Option<&str>,
+    sources: &Sources<'_>,
+) -> Result<Loaded<Kept>, Vec<Problem>> {
+    load(Some(file), Vec::new(), &[], sources, |cx, root| kept(cx, root, prefix))
 }
 
-/// Loads services and forwards from the short forms of the command line.
+/// Loads services and forwards from the short forms of the command line. `prefix` is `id_prefix`.
 ///
 /// # Errors
 /// All problems, in the order of the arguments.
 pub fn load_lists(
     publish: &[String],
     forward: &[String],
+    prefix: Option<&str>,
     sources: &Sources<'_>,
 ) -> Result<Lists, Vec<Problem>> {
     let (publish, forward) = (publish.to_vec(), forward.to_vec());
     let flags = ClientFlags { publish, forward, ..ClientFlags::default() };
-    Ok(load(None, flags.tree(), &[], sources, kept)?.config.lists)
+    Ok(load(None, flags.tree(), &[], sources, |cx, root| kept(cx, root, prefix))?.config.lists)
 }
 
 /// The most ports that a client of the server's files may publish without `limits.ports`. Each port

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ops::enrol::{Allowed, Opened, Order};
+use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use ops::{Reloaded, WrongConfig};
@@ -94,6 +95,14 @@ pub fn status(instance: &Instance) -> anyhow::Result<Status> {
 pub fn reload(instance: &Instance) -> anyhow::Result<Reloaded> {
     instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
     let answer = instance.ask(Request::Reload)?;
+    let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
+    Ok(reloaded)
+}
+
+/// Changes the services and forwards of a client. The error may be a [`WrongConfig`].
+pub fn change_lists(instance: &Instance, change: ListChange) -> anyhow::Result<Reloaded> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Request::Lists(change))?;
     let Answer::Reloaded(reloaded) = answer else { bail!(UNASKED) };
     Ok(reloaded)
 }

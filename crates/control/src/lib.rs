@@ -28,7 +28,8 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Instance, allow, enroll, kill, log, ping, reload, revoke, speedtest, status, stop, streams,
+    Instance, allow, change_lists, enroll, kill, log, ping, reload, revoke, speedtest, status,
+    stop, streams,
 };
 pub use serve::ControlSocket;
 pub use socket_path::{SocketPath, running};

@@ -2,6 +2,7 @@
 
 use ops::Reloaded;
 use ops::enrol::{Allowed, Opened, Order};
+use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
 use ops::status::{Status, Streams};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ pub(crate) enum Request {
     Enroll(Order),
     /// Adds rights to a client.
     Allow(Order),
+    /// Changes the services and forwards of a client.
+    Lists(ListChange),
     /// Lists at most `limit` streams, of all services or of one.
     Streams {
         service: Option<String>,

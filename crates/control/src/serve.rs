@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 use crate::message::{Answer, Request};
 use crate::socket_path::SocketPath;
 
-/// Longest request, in bytes. A request is a short line, so a longer line is a mistake.
-const MAX_REQUEST: u64 = 4096;
+/// Longest request, in bytes: hundreds of services to publish. A longer line is a mistake.
+const MAX_REQUEST: u64 = 64 << 10;
 
 /// Longest silence of a connection, and longest wait for a reader. A silent connection belongs to a
 /// forgotten shell.
@@ -189,6 +189,9 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             Ok(reloaded) => Answer::Reloaded(reloaded),
             Err(why) => failed(why),
         },
+        Request::Lists(change) => {
+            source.change_lists(change).await.map_or_else(failed, Answer::Reloaded)
+        }
         Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
         Request::Allow(order) => source.allow(order).await.map_or_else(failed, Answer::Allowed),
         Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
@@ -303,7 +306,7 @@ mod tests {
         let path = socket.path().to_owned();
         let serving = tokio::spawn(socket.serve(Arc::new(Fixed), Life::new()));
         for request in
-            [&b"hello\n"[..], b"{\"command\":\"explode\"}\n", b"\xff\xfe\n", &[b'x'; 4096]]
+            [&b"hello\n"[..], b"{\"command\":\"explode\"}\n", b"\xff\xfe\n", &[b'x'; 64 << 10]]
         {
             let answer = raw(&path, request).await;
             assert!(answer.starts_with("{\"error\":"), "{answer}");

@@ -50,6 +50,13 @@ impl SocketPath {
     }
 }
 
+impl SocketPath {
+    /// The beginning of the file names of an instance's sockets.
+    pub fn file_name(instance: &str) -> String {
+        file_name(instance)
+    }
+}
+
 /// The instance as a file name. A client's name may contain characters that a file name may not.
 /// The result has at most 48 characters, because the whole path must fit into 107 bytes (unix(7)).
 fn file_name(instance: &str) -> String {

@@ -89,6 +89,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
             refused: refused(stats),
+            kept: false,
         });
     }
     part

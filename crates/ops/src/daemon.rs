@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use config::Common;
 use config::edit::Operation;
+use config::{Common, Kept, Lists};
 
 use crate::enrol::{Allowed, Opened, Order};
+use crate::lists::ListChange;
 use crate::measure::Meter;
 use crate::reload::Reloaded;
 use crate::shown::{self, Shown};
@@ -18,6 +19,10 @@ use crate::status::{Status, Streams};
 /// The error of a command that only a server can carry out.
 const NOT_A_SERVER: &str =
     "this is a client; clients are let in, and get their rights, where `tunnel server` runs";
+
+/// The error of a command that only a client can carry out.
+const NOT_A_CLIENT: &str =
+    "this is a server; services and forwards are added where `tunnel client` runs";
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -80,6 +85,12 @@ pub trait Daemon: Send + Sync {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
+    /// Changes the services and forwards of a client. The change outlives a restart. After an error
+    /// nothing has changed.
+    fn change_lists(&self, _change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { anyhow::bail!(NOT_A_CLIENT) })
+    }
+
     /// The measurements of the links; `None` when the daemon cannot measure.
     fn meter(&self) -> Option<&dyn Meter> {
         None
@@ -118,6 +129,16 @@ pub trait Role: Daemon {
         _text: String,
     ) -> SendFuture<'_, anyhow::Result<Allowed>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
+    /// The services and forwards of a client in force, and its `id_prefix`.
+    fn lists(&self) -> Option<(Lists, Option<String>)> {
+        None
+    }
+
+    /// Applies a change of a client's services and forwards. After an error nothing has changed.
+    fn apply_lists(&self, _change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(async { anyhow::bail!(NOT_A_CLIENT) })
     }
 
     /// The common part of the configuration in force.

@@ -18,6 +18,7 @@
 mod daemon;
 pub mod enrol;
 mod life;
+pub mod lists;
 mod loaded;
 pub mod measure;
 mod reload;

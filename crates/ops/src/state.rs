@@ -164,6 +164,14 @@ pub fn write_like(
     Ok(())
 }
 
+/// Checks that only this user and root can put files into a directory.
+///
+/// # Errors
+/// [`StateError::Unsafe`] when another user can, else [`StateError::Io`].
+pub fn check_private(dir: &Path) -> Result<(), StateError> {
+    is_safe(dir, geteuid().as_raw()).map(drop)
+}
+
 /// Checks that only the user `me` and root can put files into a directory, and returns its
 /// permission bits. Whoever can write to the directory can replace the keys in it, and choose who
 /// may log in.

@@ -11,15 +11,17 @@ use node::{client, descriptors, server};
 use ops::state::{Places, StateDir};
 use ops::{Loaded, term};
 
+use crate::alone::Alone;
 use crate::cli::{ClientArgs, Command, DaemonArgs, Generate, ServerArgs, Side};
 use crate::daemon::{self, Frame};
 use crate::enroll::{Kept, NOBODY};
 use crate::first_start::{self, Invitation};
 use crate::generate::Order;
 use crate::input::key_exposure;
+use crate::kept_lists::KeptLists;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
-use crate::{cores, demo, enroll, generate, instances, measure};
+use crate::{cores, demo, enroll, generate, instances, measure, published};
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -62,6 +64,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Log { level, which } => instances::log(which, level.clone()),
         Command::Enroll(args) => instances::enroll(args),
         Command::Allow(args) => instances::allow(args),
+        Command::Publish(args) => published::publish(args),
+        Command::Unpublish(args) => published::unpublish(args),
+        Command::Forward(args) => published::forward(args),
         Command::Reload { which } => instances::reload(which),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
@@ -150,14 +155,18 @@ fn run_client(args: &ClientArgs) -> anyhow::Result<()> {
     let args = redeemed.as_ref().unwrap_or(args);
     let Loaded { config, warnings } = load::client(args, None)?;
     begin(&args.daemon, &config.common, &warnings)?;
-    let instance = client_instance(&config.name);
-    let frame = frame(&args.daemon, &config.common, &instance, &Places::of_process())?;
+    let (instance, places) = (client_instance(&config.name), Places::of_process());
+    let frame = frame(&args.daemon, &config.common, &instance, &places)?;
+    let frame = Frame { kept: KeptLists::of(&config, load::flag_lists(args)?), ..frame };
+    let alone = Alone::claim(&config, &frame.control, &places)?;
     let args = args.clone();
     let source: client::Source = Box::new(move |instead| load::client(&args, instead));
     let start = async || client::start(config, source).await;
     let runtime = slow_runtime()?;
     let outcome = runtime.block_on(daemon::run(frame, start));
     runtime.shutdown_background();
+    // The lock is held until here.
+    drop(alone);
     outcome
 }
 
@@ -219,7 +228,7 @@ fn frame(
     places: &Places,
 ) -> anyhow::Result<Frame> {
     let control = control(common, instance, places)?;
-    Ok(Frame { control, configuration: args.config.clone() })
+    Ok(Frame { control, configuration: args.config.clone(), kept: None })
 }
 
 pub(crate) fn client_instance(name: &str) -> String {

@@ -87,7 +87,7 @@ pub(crate) fn allow(name: &str, text: &str, order: &Order) -> anyhow::Result<Str
     edit::allow(name, text, &order.name, &order.allow_tcp, &order.allow_forward).map_err(refusal)
 }
 
-fn refusal(why: EditError) -> anyhow::Error {
+pub(crate) fn refusal(why: EditError) -> anyhow::Error {
     match why {
         EditError::TestFailed(_) => why.into(),
         EditError::Refused(why) => WrongConfig::one(why).into(),

@@ -10,7 +10,7 @@ use control::{self, Instance};
 use ops::enrol::Order;
 use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
-use ops::term;
+use ops::{Reloaded, term};
 
 use crate::cli::{AllowArgs, EnrollArgs, StreamsArgs, Which};
 use crate::commands;
@@ -88,8 +88,12 @@ pub(crate) fn log(which: &Which, level: Option<String>) -> anyhow::Result<()> {
 
 /// Makes the daemon read its configuration again, and prints the result.
 pub(crate) fn reload(which: &Which) -> anyhow::Result<()> {
-    let reloaded = control::reload(&find(which)?)?;
-    if reloaded.applied.is_empty() {
+    tell(&control::reload(&find(which)?)?)
+}
+
+/// Prints the outcome of a change. An item that is not in force is an error.
+pub(crate) fn tell(reloaded: &Reloaded) -> anyhow::Result<()> {
+    if reloaded.applied.is_empty() && reloaded.failed.is_empty() {
         term::out("nothing to apply");
     }
     for line in &reloaded.applied {
@@ -140,6 +144,12 @@ pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
 }
 
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
+    find_role(which, "")
+}
+
+/// Finds the running daemon as [`find`] does. Of several daemons, only those of the role `role`
+/// count, if there are any: `server` or `client`.
+pub(crate) fn find_role(which: &Which, role: &str) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
     }
@@ -147,7 +157,17 @@ pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
         return Instance::connect(&commands::control_of(file)?.path);
     }
     let places = Places::of_process();
-    one_of(&control::running(&places), &places.known())
+    one_of(&of_role(control::running(&places), role), &places.known())
+}
+
+/// The sockets whose name begins with the role, as all names that a daemon chooses do. All sockets,
+/// if there is no such name.
+fn of_role(running: Vec<PathBuf>, role: &str) -> Vec<PathBuf> {
+    let is_of_role = |path: &&PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(role))
+    };
+    let some: Vec<_> = running.iter().filter(is_of_role).cloned().collect();
+    if some.is_empty() { running } else { some }
 }
 
 fn one_of(running: &[PathBuf], searched: &[PathBuf]) -> anyhow::Result<Instance> {
@@ -185,6 +205,16 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn a_command_for_one_role_finds_it_beside_the_other() {
+        let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
+        assert_eq!(of_role(both(), "client"), both()[..1]);
+        assert_eq!(of_role(both(), "server"), both()[1..]);
+        assert_eq!(of_role(both(), ""), both());
+        assert_eq!(of_role(paths(&["/run/own.sock"]), "client"), paths(&["/run/own.sock"]));
+    }
 
     #[test]
     fn one_running_instance_is_taken_none_and_several_are_explained() {

@@ -2,12 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use config::{ClientConfig, ClientFlags, Common, Role, Secret, ServerConfig, ServerFlags, Token};
+use config::{
+    ClientConfig, ClientFlags, Common, Lists, Role, Secret, ServerConfig, ServerFlags, Token,
+};
+use ops::state::Places;
 use ops::{Loaded, WrongConfig};
 
 use crate::cli::{ClientArgs, ServerArgs};
 use crate::commands::client_instance;
-use crate::input::{Input, absolute, read};
+use crate::input::{Input, absolute, read, with_sources};
+use crate::kept_lists::KeptLists;
 use crate::{examine, first_start, material};
 
 /// Loads a server's configuration from its flags and its file. `instead` replaces the content of
@@ -87,7 +91,7 @@ pub(crate) fn client(
         key: flag_path(args.key.as_deref())?,
         publish: args.publish.clone(),
         forward: args.forward.clone(),
-        only: false,
+        only: args.only,
         connections: args.connections.map(|n| n.to_string()),
         state_dir: flag_path(args.daemon.state_dir.as_deref())?,
         workers: args.daemon.workers.map(|n| n.to_string()),
@@ -102,7 +106,33 @@ pub(crate) fn client(
     ];
     input.refuse(&examine::client(&loaded.config), &given)?;
     warn_of_argument(args.token.as_deref(), &mut loaded.warnings);
+    // With --only, the command line has the last word.
+    if !args.only
+        && let Some(kept) = KeptLists::of(&loaded.config, Lists::default())
+    {
+        keep(&mut loaded.config, &kept)?;
+    }
+    let ClientConfig { services, forwards, .. } = &loaded.config;
+    if services.is_empty() && forwards.is_empty() {
+        let text = "this client has no services and no forwards yet: add them with `tunnel publish` \
+                    and `tunnel forward`, or in its configuration";
+        loaded.warnings.push(text.to_owned());
+    }
     Ok(loaded)
+}
+
+/// Adds the services and forwards that commands have added.
+fn keep(config: &mut ClientConfig, kept: &KeptLists) -> Result<(), WrongConfig> {
+    let lists = kept.load(config.id_prefix.as_deref())?;
+    config.keep(&lists).map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))
+}
+
+/// The services and forwards of the command line. Names have no prefix.
+pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
+    let load = |sources: &config::Sources<'_>| {
+        config::load_lists(&args.publish, &args.forward, None, sources)
+    };
+    Ok(with_sources(Path::new(""), load)?)
 }
 
 /// The configuration of a file of either role.
@@ -126,7 +156,24 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     };
     input.refuse(&faults, &[])?;
     warnings.extend(input.places(faults.iter(), &[]));
+    if let Either::Client(loaded) = &mut either {
+        for folder in state_folders(path, &loaded.config.common) {
+            let kept = KeptLists::in_state(&folder, &loaded.config, Lists::default());
+            keep(&mut loaded.config, &kept)?;
+        }
+    }
     Ok(either)
+}
+
+/// The folders in which a client that was started with the file `path` keeps its state: by hand, or
+/// as an instance of systemd, which has the name of the file.
+fn state_folders(path: &Path, common: &Common) -> Vec<PathBuf> {
+    if let Some(given) = &common.state_dir {
+        return vec![given.clone()];
+    }
+    let Ok(own) = Places::of_process().state_dir() else { return Vec::new() };
+    let instance = path.file_stem().map(|stem| own.join(stem));
+    std::iter::once(own).chain(instance).collect()
 }
 
 /// The keys that determine the path of a daemon's control socket.

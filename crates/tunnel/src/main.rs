@@ -3,6 +3,7 @@
 //! `commands` maps the arguments to a module: `daemon` (the frame around a running `server` or
 //! `client`), `demo`, `instances` (commands to a running daemon), or a few lines of output.
 
+mod alone;
 mod cli;
 mod commands;
 mod config_file;
@@ -15,10 +16,12 @@ mod first_start;
 mod generate;
 mod input;
 mod instances;
+mod kept_lists;
 mod load;
 mod material;
 mod measure;
 mod notify;
+mod published;
 mod runtime;
 mod signals;
 mod watch;

@@ -111,11 +111,14 @@ fn lists(s: &Section<'_>, prefix: Option<&str>) -> Lists {
 }
 
 /// Decodes the lists that a client keeps in its state directory.
-pub(crate) fn kept(cx: &Cx<'_>, root: Item) -> Option<Kept> {
+pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept> {
     let s = Section::open(cx, root, &KEPT)?;
     let without = s.key("without").map(|item| cx.one_or_list(&item)).unwrap_or_default();
     let without = without.iter().filter_map(|item| cx.text(item)).collect();
-    Some(Kept { lists: lists(&s, None), without })
+    let mut lists = lists(&s, prefix);
+    lists.services.iter_mut().for_each(|service| service.kept = true);
+    lists.forwards.iter_mut().for_each(|forward| forward.kept = true);
+    Some(Kept { lists, without })
 }
 
 /// The addresses of the forwards that were decoded so far.
@@ -123,6 +126,11 @@ pub(crate) fn kept(cx: &Cx<'_>, root: Item) -> Option<Kept> {
 struct Listeners {
     tcp: Taken,
     unix: BTreeSet<UnixAddr>,
+}
+
+/// One forward alone. `None` after a problem.
+pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
+    forward(cx, item, &mut Listeners::default())
 }
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
@@ -153,7 +161,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         let bad = BadValue::new("a range is not in this build yet");
         s.bad("target", bad.hint("one forward per port"));
     }
-    Some(Forward { listen: listen?, target: target? })
+    Some(Forward { listen: listen?, target: target?, kept: false })
 }
 
 fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {

@@ -26,7 +26,9 @@ use std::str::FromStr;
 use crate::problem::shown;
 use crate::yaml::{At, Kind, Node};
 use crate::{BadValue, Problem};
+pub(crate) use client::forward_of;
 use keys::Table;
+pub(crate) use service::services_of;
 pub(crate) use taken::{Bind, Taken};
 
 /// Most reported problems, and most warnings. A wrong kind of file would otherwise report

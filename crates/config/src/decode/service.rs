@@ -79,10 +79,10 @@ fn long(item: Item) -> Item {
     Item { node: Node::new(Kind::Map(entries), at), path: item.path }
 }
 
-/// The names of the services of one entry without its prefix. Empty after a problem.
-pub(crate) fn names(cx: &Cx<'_>, item: Item) -> Vec<String> {
-    let made = service(Section::open(cx, long(item), &SERVICE), &mut Seen::default());
-    made.unwrap_or_default().into_iter().map(|service| service.name).collect()
+/// The services of one entry alone. Empty after a problem.
+pub(crate) fn services_of(cx: &Cx<'_>, item: Item, prefix: Option<&str>) -> Vec<Service> {
+    let mut seen = Seen { prefix: prefix.map(str::to_owned), ..Seen::default() };
+    service(Section::open(cx, long(item), &SERVICE), &mut seen).unwrap_or_default()
 }
 
 /// Decodes an entry: one service, or one service for each port of a range.
@@ -127,8 +127,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
             }
         }
     }
-    let make =
-        |name, nth, public| Service { name, target: target.nth(nth), public, priority, timeouts };
+    let make = |name, nth, public| Service {
+        name,
+        target: target.nth(nth),
+        public,
+        priority,
+        timeouts,
+        kept: false,
+    };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);
     }

@@ -13,6 +13,7 @@
 //! | module | what |
 //! |---|---|
 //! | `allow` | adds rights to a client |
+//! | `lists` | adds and removes services and forwards of a client |
 //! | `pointer` | resolves the path of an operation |
 //! | `value` | a tree without positions, and the operations on it |
 //! | `spans` | the position of each value in the text |
@@ -22,6 +23,7 @@
 
 mod allow;
 mod cut;
+mod lists;
 mod pointer;
 #[cfg(test)]
 mod random;
@@ -42,6 +44,7 @@ use pointer::Place;
 use spans::{Node, Shape};
 
 pub use allow::allow;
+pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
 pub use value::Value;
 

@@ -86,6 +86,8 @@ pub struct Service {
     pub priority: Priority,
     /// Time limits of the streams.
     pub timeouts: Timeouts,
+    /// The service was added at run time, by a command.
+    pub kept: bool,
 }
 
 /// A public address.
@@ -136,6 +138,8 @@ pub struct Forward {
     pub listen: Local,
     /// The address that the server dials.
     pub target: Target,
+    /// The forward was added at run time, by a command.
+    pub kept: bool,
 }
 
 impl ClientConfig {
@@ -195,18 +199,25 @@ impl ClientConfig {
         for service in &self.services {
             let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();
             lines.push(format!(
-                "service {}: {} -> {}",
+                "service {}: {} -> {}{}",
                 service.name,
                 public.join(", "),
-                service.target
+                service.target,
+                origin(service.kept)
             ));
         }
         for forward in &self.forwards {
             lines.push(format!(
-                "forward {} -> {} (dialled by the server)",
-                forward.listen, forward.target
+                "forward {} -> {} (dialled by the server){}",
+                forward.listen,
+                forward.target,
+                origin(forward.kept)
             ));
         }
         lines
     }
+}
+
+const fn origin(kept: bool) -> &'static str {
+    if kept { " (added at run time)" } else { "" }
 }

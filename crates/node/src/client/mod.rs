@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{ClientConfig, Common};
+use config::{ClientConfig, Common, Kept, Lists};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{Status, Streams};
@@ -168,6 +168,9 @@ impl Daemon for Client {
             session.services = shared.published.services(&config.services, live);
             for forward in &mut session.forwards {
                 shared.published.reached(live).clone_into(&mut forward.state);
+                // The address of a listener on port 0 has the port that the system chose.
+                let is_it = |known: &&config::Forward| known.listen.to_string() == forward.address;
+                forward.kept = config.forwards.iter().find(is_it).is_some_and(|known| known.kept);
             }
             let counts = owner::counts(self.workers.handles()).await;
             for service in &mut session.services {
@@ -178,6 +181,7 @@ impl Daemon for Client {
             Status {
                 role: "client".to_owned(),
                 name: config.name.clone(),
+                servers: config.servers.iter().map(|path| path.endpoint.to_string()).collect(),
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 tasks: survey::tasks(self.workers.handles()).await,
@@ -229,6 +233,16 @@ impl Role for Client {
 
     fn check(&self, text: String) -> anyhow::Result<()> {
         self.try_source(text)
+    }
+
+    fn lists(&self) -> Option<(Lists, Option<String>)> {
+        let config = self.shared.config.load();
+        let (services, forwards) = (config.services.clone(), config.forwards.clone());
+        Some((Lists { services, forwards }, config.id_prefix.clone()))
+    }
+
+    fn apply_lists(&self, change: Kept) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.change_lists(change))
     }
 
     fn common(&self) -> Common {

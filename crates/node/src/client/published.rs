@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use ops::status;
 use proto::control::{Registered, ServiceErrorCode};
 
@@ -13,6 +15,8 @@ use super::trouble::Trouble;
 #[derive(Debug, Default)]
 pub(super) struct Published {
     known: Mutex<Known>,
+    /// The generation of the latest registration that the server has answered.
+    answered: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +57,24 @@ impl Published {
             }
             known.services.insert(name.to_owned(), outcome);
         }
+        drop(known);
+        self.answered.send_if_modified(|latest| {
+            let is_newer = registered.generation > *latest;
+            *latest = registered.generation.max(*latest);
+            is_newer
+        });
+    }
+
+    /// Ready when the server has answered the registration of this generation, or a later one.
+    pub(super) async fn answered(&self, generation: u64) {
+        // Fails only when the sender is gone, but `self` holds the sender.
+        drop(self.answered.subscribe().wait_for(|latest| *latest >= generation).await);
+    }
+
+    /// The answer of the server about a service: its addresses, or the reason of the refusal. `None`
+    /// before the answer.
+    pub(super) fn outcome(&self, service: &str) -> Option<Result<Vec<String>, String>> {
+        self.known().services.get(service).cloned()
     }
 
     /// Forgets the services that are not in `services`.
@@ -131,6 +153,7 @@ impl Published {
                     address,
                     target: service.target.to_string(),
                     state,
+                    kept: service.kept,
                     ..status::Service::default()
                 }
             })

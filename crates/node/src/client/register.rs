@@ -76,10 +76,10 @@ pub(super) async fn insist(handles: Arc<[Handle]>, shared: Arc<ClientShared>) {
     }
 }
 
-/// Registers the next generation over every link of the current session. The server answers on one
+/// Registers the next generation, and returns its number. The registration goes over every link of the current session. The server answers on one
 /// of the links. A link without a carrier sends the registration when it has one again.
-pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
-    shared.generation.fetch_add(1, Ordering::Release);
+pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) -> u64 {
+    let generation = shared.generation.fetch_add(1, Ordering::Release) + 1;
     let session = shared.links.load().session.id;
     for handle in handles {
         let shared = Arc::clone(shared);
@@ -93,4 +93,5 @@ pub(super) async fn anew(handles: &[Handle], shared: &Arc<ClientShared>) {
         // A worker that has stopped has no links.
         let _ = told.await;
     }
+    generation
 }

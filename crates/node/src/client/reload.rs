@@ -4,10 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use config::{Change, ClientConfig, Forward, Trust};
+use config::{Change, ClientConfig, Forward, Kept, Service, Trust};
 use ops::{Loaded, Reloaded, WrongConfig, shown};
+use tokio::time::timeout;
 
 use super::links::{Links, Plan};
 use super::{Client, register};
@@ -33,6 +35,26 @@ impl Drop for Untried {
             links.give_up();
         }
     }
+}
+
+/// The longest wait for the server's answer to a registration.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Whether both are the same to a visitor and to the server.
+fn is_same_service(one: &Service, other: &Service) -> bool {
+    Service { kept: other.kept, ..one.clone() } == *other
+}
+
+/// The lines about the forwards that differ.
+fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
+    let has = |all: &[Forward], forward: &Forward| {
+        all.iter().any(|f| (&f.listen, &f.target) == (&forward.listen, &forward.target))
+    };
+    let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
+    let new = new.map(|forward| format!("forward {} -> {}", forward.listen, forward.target));
+    let is_gone = |old: &&Forward| now.forwards.iter().all(|new| new.listen != old.listen);
+    let gone = before.forwards.iter().filter(is_gone);
+    new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
 }
 
 impl Client {
@@ -80,12 +102,56 @@ impl Client {
             let forwards = new.forwards.iter().filter(|f| is_open(f)).cloned().collect();
             shared.config.store(Arc::new(ClientConfig { forwards, ..new }));
         }
+        let now = shared.config.load_full();
+        let mut reloaded = Reloaded::new(
+            Vec::new(),
+            // The lines about each entry say more.
+            &differs
+                .iter()
+                .copied()
+                .filter(|changed| !["services", "forwards"].contains(&changed.key))
+                .collect::<Vec<_>>(),
+        );
+        reloaded.applied.extend(forward_lines(&running, &now));
+        reloaded
+            .failed
+            .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
         if differs.iter().any(|changed| changed.key == "services") {
-            shared.published.forget_others(&shared.config.load().services);
-            register::anew(handles, shared).await;
+            shared.published.forget_others(&now.services);
+            let generation = register::anew(handles, shared).await;
+            if shared.links.load().session.live() > 0 {
+                // A server that does not answer in time leaves the services without an outcome.
+                let _ = timeout(ANSWER, shared.published.answered(generation)).await;
+            }
+            self.service_lines(&running, &now, &mut reloaded);
         }
-        let failed = failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen));
-        Ok(Reloaded { failed: failed.collect(), ..Reloaded::new(Vec::new(), &differs) })
+        Ok(reloaded)
+    }
+
+    /// Adds to a report what became of the services that differ, and which services are refused.
+    fn service_lines(&self, before: &ClientConfig, now: &ClientConfig, to: &mut Reloaded) {
+        for service in &now.services {
+            let is_same = before.services.iter().any(|other| is_same_service(other, service));
+            let name = &service.name;
+            match self.shared.published.outcome(name) {
+                Some(Err(why)) => to.failed.push(format!("{name} is not published: {why}")),
+                Some(Ok(_)) if is_same => {}
+                Some(Ok(at)) => to.applied.push(format!("{name} -> {}", at.join(", "))),
+                None => to.applied.push(format!(
+                    "{name}: the server has not answered yet; `tunnel status` shows its answer"
+                )),
+            }
+        }
+        let gone = |name: &String| now.services.iter().all(|service| service.name != *name);
+        let names = before.services.iter().map(|service| &service.name).filter(|name| gone(name));
+        to.applied.extend(names.map(|name| format!("{name} is published no more")));
+    }
+
+    /// Applies a change of services and forwards to the configuration in force.
+    pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
+        let mut new = ClientConfig::clone(&self.shared.config.load());
+        new.keep(&change).map_err(|bad| WrongConfig::one(bad.to_string()))?;
+        self.apply(new).await
     }
 
     /// Makes new links, which read their certificates again.

@@ -35,6 +35,9 @@ pub struct Status {
     pub reload_error: Option<String>,
     /// The URLs at which a server listens for clients: `tls://0.0.0.0:7000`.
     pub listen: Vec<String>,
+    /// The URLs of the paths by which a client reaches its server.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
     /// The number of live tasks on all runtimes. A leak shows here first.
     pub tasks: u64,
     /// The memory of streams and their bytes.
@@ -269,6 +272,9 @@ pub struct Service {
     /// `timeout` …
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
+    /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl Sent {

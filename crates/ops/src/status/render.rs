@@ -51,6 +51,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         state,
         reload_error,
         listen,
+        servers: _,
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
         logins: _,
@@ -147,7 +148,7 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
     for Service { name, state, .. } in refused {
         text.push_str(&format!("{name} is not published: {state}\n"));
     }
-    text
+    text + &kept(session.services.iter().map(|service| (&service.name, service.kept)))
 }
 
 /// The table of forwards. It has no names, because the name of a forward repeats address and
@@ -156,7 +157,18 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let heads = [&["forward", "target", "state"][..], &COUNTS, moving(rates)];
     let mut rows = vec![titles(&heads.concat())];
     rows.extend(session.forwards.iter().map(|forward| cells(&session.peer, forward, rates)));
-    table(&rows) + &refusals(&session.forwards)
+    let kept = kept(session.forwards.iter().map(|forward| (&forward.address, forward.kept)));
+    table(&rows) + &refusals(&session.forwards) + &kept
+}
+
+/// The line about entries that commands added.
+fn kept<'a>(entries: impl Iterator<Item = (&'a String, bool)>) -> String {
+    let names: Vec<_> = entries.filter(|(_, kept)| *kept).map(|(name, _)| name.as_str()).collect();
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("added at run time: {}\n", names.join(", "))
+    }
 }
 
 /// The numbers of refusals with their reasons, a line per service.

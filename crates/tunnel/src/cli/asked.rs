@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{interval, patience, span, stream_id};
+use super::values::{interval, pair, patience, span, stream_id};
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
@@ -53,6 +53,47 @@ pub(crate) struct AllowArgs {
     /// Targets on the server's side that it may reach as well: 10.0.0.0/8:*
     #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
     pub(crate) forward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel publish`.
+#[derive(Debug, Args)]
+pub(crate) struct PublishArgs {
+    /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, tcp://:10022=unix:///run/app.sock. A
+    /// service takes the place of the service with its name or its port
+    #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
+    pub(crate) services: Vec<String>,
+    /// Write the services into the configuration file; without services, all that commands have
+    /// added
+    #[arg(long)]
+    pub(crate) save: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel unpublish`.
+#[derive(Debug, Args)]
+pub(crate) struct UnpublishArgs {
+    /// Names of services, or addresses of forwards: ssh, tcp-3000, 5203
+    #[arg(value_name = "NAME", required = true)]
+    pub(crate) names: Vec<String>,
+    /// Remove the entries from the configuration file
+    #[arg(long)]
+    pub(crate) save: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel forward`.
+#[derive(Debug, Args)]
+pub(crate) struct ForwardArgs {
+    /// Forwards: 5203=5201 (port 5203 here, port 5201 on the server's side), 5432=10.0.0.5:5432
+    #[arg(value_name = "LISTEN=TARGET", required = true, value_parser = pair)]
+    pub(crate) forwards: Vec<String>,
+    /// Write the forwards into the configuration file
+    #[arg(long)]
+    pub(crate) save: bool,
     #[command(flatten)]
     pub(crate) which: Which,
 }

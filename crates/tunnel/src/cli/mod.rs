@@ -11,7 +11,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use logging::levels;
 
-pub(crate) use asked::{AllowArgs, EnrollArgs, PingArgs, SpeedArgs, StreamsArgs, Which};
+pub(crate) use asked::{
+    AllowArgs, EnrollArgs, ForwardArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs,
+    UnpublishArgs, Which,
+};
 pub(crate) use generate::{Generate, Side};
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
@@ -20,8 +23,9 @@ const EXAMPLES: &str = "\
 Examples:
   tunnel demo                       try the tunnel on this machine alone
   tunnel server                     public side; prints the command for the other machine
-  tunnel client --server tls://example.com:7000 --name home --token-file token \\
-      --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
+  tunnel client --server example.com --name home --token-file token \\
+      --pin sha256:… --publish 10022=22
+  tunnel publish 3000               publish another port of the running client
   tunnel check --config server.yaml
   tunnel status
   tunnel speedtest";
@@ -29,10 +33,10 @@ Examples:
 const CLIENT_EXAMPLES: &str = "\
 Examples:
   Publish the local ssh server at port 10022 of the server:
-    tunnel client --server tls://example.com:7000 --name home --token-file token \\
-        --pin sha256:… --publish tcp://:10022=tcp://127.0.0.1:22
+    tunnel client --server example.com --name home --token-file token \\
+        --pin sha256:… --publish 10022=22
   In the opposite direction: port 5203 here leads to port 5201 on the server's side:
-    … --forward tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+    … --forward 5203=5201
   With a configuration file:
     tunnel client --config client.yaml";
 
@@ -42,6 +46,15 @@ Examples:
   tunnel allow home --forward 10.0.0.0/8:*
 
 Rights are added to the file that names the client, and stay after a restart.";
+
+const PUBLISH_EXAMPLES: &str = "\
+Examples:
+  tunnel publish 3000                      port 3000 here, at a port of the server's choice
+  tunnel publish 10080=3000                port 3000 here, at port 10080 of the server
+  tunnel publish 10022=192.168.1.5:22      port 22 of another machine here
+  tunnel publish --save                    write everything published so into the file
+
+The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
 
 /// Publishes TCP services behind NAT through a public server.
 #[derive(Debug, Parser)]
@@ -104,6 +117,13 @@ pub(crate) enum Command {
     /// Add rights to a client at once; runs on the machine of the server
     #[command(after_help = ALLOW_EXAMPLES)]
     Allow(AllowArgs),
+    /// Publish services of a running client, at once and after a restart
+    #[command(after_help = PUBLISH_EXAMPLES)]
+    Publish(PublishArgs),
+    /// Withdraw services of a running client, or close its forwards, at once and after a restart
+    Unpublish(UnpublishArgs),
+    /// Open forwards of a running client, at once and after a restart
+    Forward(ForwardArgs),
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]
@@ -136,7 +156,8 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
-        for example in [EXAMPLES, CLIENT_EXAMPLES, ALLOW_EXAMPLES, CERTS_EXAMPLES] {
+        for example in [EXAMPLES, CLIENT_EXAMPLES, ALLOW_EXAMPLES, CERTS_EXAMPLES, PUBLISH_EXAMPLES]
+        {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {
                     let command = command.split("   ").next().unwrap();
@@ -172,11 +193,7 @@ mod tests {
     #[test]
     fn mistakes_are_explained() {
         let wrong = |line| parse(line).unwrap_err();
-        assert!(wrong("tunnel client --config c --publish 10022").contains("two addresses"));
-        assert!(wrong("tunnel client --config c --publish :1=tcp://a:2").contains("tcp://:1"));
-        assert!(wrong("tunnel client --config c --publish 80=tcp://a:2").contains("tcp://:80"));
-        let said = wrong("tunnel client --config c --publish tcp://:1=80");
-        assert!(said.contains("like tcp://127.0.0.1:80"), "{said}");
+        assert!(wrong("tunnel client --config c --forward 10022").contains("two addresses"));
         assert!(wrong("tunnel client --name x").contains("--server"));
         assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));

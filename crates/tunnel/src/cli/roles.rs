@@ -53,7 +53,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "CODE")]
     #[arg(conflicts_with_all = ["name", "token", "token_file", "pin", "ca", "cert", "key"])]
     pub(crate) enroll: Option<String>,
-    /// URL of the server: tls://example.com:7000, quic://…, wss://…; several URLs are paths to the
+    /// Server: example.com (tls://example.com:7000), quic://…, wss://…; several URLs are paths to the
     /// same server, the preferred path first
     #[arg(long, value_name = "URL", required_unless_present_any = ["config", "enroll"])]
     pub(crate) server: Vec<String>,
@@ -79,12 +79,20 @@ pub(crate) struct ClientArgs {
     /// Private key of that certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
-    /// Service to publish: tcp://:10022=tcp://127.0.0.1:22
-    #[arg(long, value_name = "PUBLIC=TARGET", value_parser = pair)]
+    /// Service to publish: 3000 (a port here, at a port of the server's choice), 10080=3000,
+    /// 10022=192.168.1.5:22, tcp://:10022=unix:///run/app.sock; adds to the services of the file
+    #[arg(long, value_name = "[PUBLIC=]TARGET")]
     pub(crate) publish: Vec<String>,
-    /// Local listener for a target on the server's side: tcp://127.0.0.1:5203=tcp://127.0.0.1:5201
+    /// Local listener for a target on the server's side: 5203=5201, 127.0.0.2:80=10.0.0.5:80; adds
+    /// to the forwards of the file
     #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
     pub(crate) forward: Vec<String>,
+    /// Run only what --publish and --forward name, without the services and forwards of the file
+    #[arg(long)]
+    pub(crate) only: bool,
+    /// Add services to an existing file without a question (--enroll)
+    #[arg(long, requires = "enroll")]
+    pub(crate) yes: bool,
     /// Number of links to the server [default: one per worker, at least 2]
     #[arg(short, long, value_name = "N")]
     pub(crate) connections: Option<NonZeroUsize>,

@@ -6,6 +6,7 @@
 //! ```
 
 mod follow;
+mod lists;
 #[cfg(test)]
 mod tests;
 mod told;
@@ -25,6 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config_file::ConfigFile;
+use crate::kept_lists::KeptLists;
 use crate::notify;
 use crate::signals::Signals;
 use told::RunningDaemon;
@@ -36,6 +38,8 @@ pub(crate) struct Frame {
     pub(crate) control: SocketPath,
     /// The configuration file of the role, if there is one.
     pub(crate) configuration: Option<PathBuf>,
+    /// The services and forwards that a client got by commands.
+    pub(crate) kept: Option<KeptLists>,
 }
 
 /// Runs a role from start to end. Must run inside the slow runtime.
@@ -67,8 +71,8 @@ async fn live(
         }
     };
     let file = frame.configuration.clone();
-    let told =
-        Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), file.clone().map(ConfigFile)));
+    let files = (file.clone().map(ConfigFile), frame.kept.clone());
+    let told = Arc::new(RunningDaemon::new(Arc::clone(&role), life.clone(), files));
     let api = match start_api(&role.common(), &told) {
         Ok(api) => api,
         Err(why) => {

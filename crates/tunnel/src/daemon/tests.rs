@@ -69,7 +69,7 @@ impl Role for Recorded {
 
 fn frame(dir: &Path) -> Frame {
     let control = SocketPath { path: dir.join("c.sock"), fixed: true };
-    Frame { control, configuration: None }
+    Frame { control, configuration: None, kept: None }
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_stop_over_the_socket_drains_then_closes_and_shows_meanwhile() {
 #[tokio::test]
 async fn who_is_stopping_does_not_reload() {
     let (role, life) = (Arc::new(Recorded::default()), Life::new());
-    let told = RunningDaemon::new(role.clone(), life.clone(), None);
+    let told = RunningDaemon::new(role.clone(), life.clone(), (None, None));
     told.reload().await.unwrap();
     life.drain();
     assert_eq!(told.reload().await.unwrap_err().to_string(), "it is stopping");

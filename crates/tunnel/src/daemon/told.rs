@@ -8,19 +8,23 @@ use anyhow::Context;
 use config::edit::Operation;
 use logging::AUDIT;
 use ops::enrol::{Allowed, Opened, Order};
+use ops::lists::ListChange;
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
 use ops::status::{Status, Streams};
 use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, WrongConfig};
 
 use crate::config_file::ConfigFile;
+use crate::kept_lists::KeptLists;
 use crate::notify;
 
 /// A role, with the state that only the frame has.
 pub(super) struct RunningDaemon {
     pub(super) role: Arc<dyn Role>,
     pub(super) life: Life,
-    file: Option<ConfigFile>,
+    pub(super) file: Option<ConfigFile>,
+    /// The services and forwards that a client got by commands.
+    pub(super) kept: Option<KeptLists>,
     /// Permits one reload at a time, and counts the successful reloads.
     pub(super) turn: tokio::sync::Mutex<u64>,
     /// The error of the last reload, if it failed.
@@ -28,9 +32,13 @@ pub(super) struct RunningDaemon {
 }
 
 impl RunningDaemon {
-    pub(super) fn new(role: Arc<dyn Role>, life: Life, file: Option<ConfigFile>) -> Self {
+    pub(super) fn new(
+        role: Arc<dyn Role>,
+        life: Life,
+        (file, kept): (Option<ConfigFile>, Option<KeptLists>),
+    ) -> Self {
         let (turn, reload_error) = Default::default();
-        Self { role, life, file, turn, reload_error }
+        Self { role, life, file, kept, turn, reload_error }
     }
 
     fn reload_error(&self) -> MutexGuard<'_, Option<String>> {
@@ -146,7 +154,12 @@ impl RunningDaemon {
 
 /// Undoes a change of the file that could not be applied, because the file must agree with the
 /// configuration in force. Returns the error, and whether the file is as it was.
-fn undo(file: &ConfigFile, after: &str, before: &str, why: anyhow::Error) -> (anyhow::Error, bool) {
+pub(super) fn undo(
+    file: &ConfigFile,
+    after: &str,
+    before: &str,
+    why: anyhow::Error,
+) -> (anyhow::Error, bool) {
     match file.replace(after, before) {
         Ok(()) => (why.context("it cannot be put in force, and the file is as it was"), true),
         Err(worse) => {
@@ -209,6 +222,10 @@ impl Daemon for RunningDaemon {
 
     fn allow(&self, order: Order) -> SendFuture<'_, anyhow::Result<Allowed>> {
         Box::pin(self.allow_now(order))
+    }
+
+    fn change_lists(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
+        Box::pin(self.change_lists_now(change))
     }
 
     fn meter(&self) -> Option<&dyn Meter> {

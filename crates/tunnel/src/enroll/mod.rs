@@ -13,6 +13,7 @@
 //! `kept` stores the clients of the server, and `redeem` is the client's side. The code itself is
 //! in `ops::enrol`.
 
+mod extend;
 mod kept;
 mod redeem;
 

@@ -7,7 +7,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use config::{ClientConfig, ClientFlags, Endpoint, Secret, Sources};
+use config::{ClientConfig, ClientFlags, Endpoint, Lists, Secret, Sources, edit, server_url};
 use link::GreetError;
 use link::client::{DialError, enroll};
 use node::transports::Way;
@@ -17,8 +17,10 @@ use ops::{WrongConfig, term};
 use proto::greeting::{EnrolledToken, Name, Refusal, Token};
 use zeroize::Zeroizing;
 
+use super::extend::extend;
 use super::quoted;
 use crate::cli::ClientArgs;
+use crate::config_file::refusal;
 use crate::input::with_sources;
 use crate::load::{self, Either};
 use crate::runtime::slow_runtime;
@@ -43,26 +45,25 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
         is_of(&path, &code.name)?;
         let at = path.display();
-        let flags = if has_flags(args) { ", nor what else was given here" } else { "" };
-        term::err(format_args!(
-            "{at} is there already: the code is not used{flags} (to use it, remove the file)"
-        ));
-        return Ok(start_with(args, path));
+        term::err(format_args!("{at} is there already; the code is not used"));
+        extend(&path, args)?;
+        return Ok(start_with(args, path, false));
     }
     // Problems of the other flags are reported before the code is used.
     let ways = ways(&code, args)?;
     let name = Name::new(&code.name).map_err(|why| WrongConfig::one(format!("--enroll: {why}")))?;
     let secret = Token::new(&code.secret)
         .map_err(|_| WrongConfig::one("--enroll: the code is damaged".to_owned()))?;
+    let lists = load::flag_lists(args)?;
     let place = Reserved::new(&path)?;
     let (token, won) = slow_runtime()?.block_on(exchange(&ways, &name, &secret))?;
     // A path without TLS has shown no certificate, so the pin of the code is kept.
     let pin = code.pin.as_deref().filter(|_| ways[won].is_pinned || !ways[won].has_tls);
-    place.fill(&file(&code, pin, token.reveal(), args))?;
+    place.fill(&file(&code, pin, token.reveal(), (args, &lists))?)?;
     let rights = rights(&code).map(|rights| format!(" it {rights};")).unwrap_or_default();
     let at = path.display();
     term::err(format_args!("client `{name}` is enrolled;{rights} its configuration is {at}"));
-    Ok(start_with(args, path))
+    Ok(start_with(args, path, true))
 }
 
 /// The rights that the code tells. The server may have changed them since.
@@ -78,7 +79,10 @@ fn choose_servers(code: &mut Code, args: &ClientArgs) {
     if args.server.is_empty() {
         code.urls = encrypted(mem::take(&mut code.urls));
     } else {
-        code.urls.clone_from(&args.server);
+        // A text that is no address is reported with its flag.
+        let long =
+            |text: &String| server_url(text).map_or_else(|_| text.clone(), |at| at.to_string());
+        code.urls = args.server.iter().map(long).collect();
     }
 }
 
@@ -87,11 +91,6 @@ fn first_line() -> anyhow::Result<String> {
     let mut line = String::new();
     io::stdin().lock().take(LINE_MAX).read_line(&mut line).context("standard input")?;
     Ok(line)
-}
-
-fn has_flags(args: &ClientArgs) -> bool {
-    let lists = [&args.server, &args.publish, &args.forward];
-    args.connections.is_some() || lists.iter().any(|list| !list.is_empty())
 }
 
 /// Checks that the existing file belongs to this client.
@@ -109,12 +108,15 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
     Err(WrongConfig::one(text).into())
 }
 
-fn start_with(args: &ClientArgs, path: PathBuf) -> ClientArgs {
+/// The arguments of a client that starts with the file. `fresh`: the file has just been made and has
+/// all settings. The services and forwards are in the file in either case.
+fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
     let mut args = args.clone();
     args.daemon.config = Some(path);
-    // These settings are in the file.
-    (args.enroll, args.connections) = (None, None);
-    (args.server, args.publish, args.forward) = Default::default();
+    (args.enroll, args.publish, args.forward) = Default::default();
+    if fresh {
+        (args.connections, args.server) = Default::default();
+    }
     args
 }
 
@@ -228,7 +230,12 @@ fn advice(refusal: Refusal) -> String {
 }
 
 /// The text of the configuration, with all settings of the client.
-fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroizing<String> {
+fn file(
+    code: &Code,
+    pin: Option<&str>,
+    token: &str,
+    (args, lists): (&ClientArgs, &Lists),
+) -> anyhow::Result<Zeroizing<String>> {
     let mut text = String::from("# Made by `tunnel client --enroll`.\nservers:\n");
     for url in &code.urls {
         let _ = match pin {
@@ -242,19 +249,7 @@ fn file(code: &Code, pin: Option<&str>, token: &str, args: &ClientArgs) -> Zeroi
     if let Some(connections) = args.connections {
         let _ = writeln!(text, "connections: {connections}");
     }
-    for (key, left, pairs) in
-        [("services", "public", &args.publish), ("forwards", "listen", &args.forward)]
-    {
-        if !pairs.is_empty() {
-            let _ = writeln!(text, "{key}:");
-        }
-        for (from, to) in pairs.iter().filter_map(|pair| pair.split_once('=')) {
-            // Environment variables are expanded, as on the command line.
-            let [from, to] = [from, to].map(|text| serde_json::Value::from(text).to_string());
-            let _ = writeln!(text, "  - {{ {left}: {from}, target: {to} }}");
-        }
-    }
-    Zeroizing::new(text)
+    Ok(Zeroizing::new(edit::publish(FILE, &text, lists).map_err(refusal)?))
 }
 
 fn has_tls(url: &str) -> bool {
@@ -332,7 +327,8 @@ mod tests {
             ("ws://a/t", false),
             ("tcp://a:1", false),
         ] {
-            let text = file(&code(url), Some(pin), "t", &ClientArgs::default());
+            let nothing = (&ClientArgs::default(), &Lists::default());
+            let text = file(&code(url), Some(pin), "t", nothing).unwrap();
             assert_eq!(text.contains(pin), has_tls, "{url}");
         }
     }
@@ -373,7 +369,8 @@ mod tests {
         // Cargo sets this variable.
         for url in ["tls://${CARGO_PKG_NAME}.example:7000", "wss://a.example/${CARGO_PKG_NAME}"] {
             assert!(checked(&code(url), &args, None).is_err(), "{url}");
-            assert!(file(&code(url), None, "t", &args).contains("$${CARGO_PKG_NAME}"));
+            let text = file(&code(url), None, "t", (&args, &Lists::default())).unwrap();
+            assert!(text.contains("$${CARGO_PKG_NAME}"));
         }
     }
 }

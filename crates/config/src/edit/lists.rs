@@ -1,0 +1,353 @@
+//! Adds and removes services and forwards of a client's file.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+
+use super::value::Value;
+use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
+use crate::decode::{Cx, Item, Sources};
+use crate::model::{Forward, Service};
+use crate::yaml::{Kind, Node, parse};
+use crate::{Lists, Local};
+
+/// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
+/// the place of the entries that have its name, one of its ports or its address. `file` is the file's
+/// name in problems.
+///
+/// # Errors
+/// An entry of the file would have to be divided, or cannot be edited. Nothing is edited then.
+pub fn publish(file: &str, text: &str, lists: &Lists) -> Result<String, EditError> {
+    let root = parse(file, text).map_err(EditError::File)?;
+    let services = Entries::services(&root);
+    let forwards = Entries::forwards(&root);
+    let mut operations = Vec::new();
+    let new = lists
+        .services
+        .iter()
+        .map(|service| Lists { services: vec![service.clone()], forwards: Vec::new() });
+    services.add(new.collect(), file, &mut operations)?;
+    let new = lists
+        .forwards
+        .iter()
+        .map(|forward| Lists { services: Vec::new(), forwards: vec![forward.clone()] });
+    forwards.add(new.collect(), file, &mut operations)?;
+    all(file, text, &operations)
+}
+
+/// Removes the service of this name, or the forward that listens at this address, from the text of a
+/// client's file. `None`: the text has no such entry.
+///
+/// # Errors
+/// The entry would have to be divided, or cannot be edited.
+pub fn unpublish(file: &str, text: &str, what: &str) -> Result<Option<String>, EditError> {
+    let root = parse(file, text).map_err(EditError::File)?;
+    for entries in [Entries::services(&root), Entries::forwards(&root)] {
+        for (n, made) in entries.made.iter().enumerate() {
+            let mut rest = made.clone();
+            if !rest.remove(what) {
+                continue;
+            }
+            if !rest.is_empty() {
+                return Err(EditError::Refused(format!(
+                    "{file}: {}[{n}] has more than `{what}`: edit the file by hand",
+                    entries.key
+                )));
+            }
+            let remove =
+                Operation { path: format!("/{}/{n}", entries.key), action: Action::Remove };
+            return all(file, text, &[remove]).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// Puts a text into the list at the key `key`, or takes the text out of the list.
+///
+/// # Errors
+/// The list cannot be edited.
+pub fn list_text(
+    file: &str,
+    text: &str,
+    key: &str,
+    what: &str,
+    is_in: bool,
+) -> Result<String, EditError> {
+    let root = parse(file, text).map_err(EditError::File)?;
+    let escaped = what.replace("${", "$${");
+    let items = child(&root, key).map(|node| items(&node)).unwrap_or_default();
+    let is_it =
+        |node: &Rc<Node>| matches!(&node.kind, Kind::Scalar { text, .. } if *text == escaped);
+    let operation = match (items.iter().position(is_it), is_in) {
+        (Some(n), false) => Operation { path: format!("/{key}/{n}"), action: Action::Remove },
+        (None, true) => append(key, !items.is_empty(), Value::Text(escaped)),
+        (Some(_), true) | (None, false) => return Ok(text.to_owned()),
+    };
+    all(file, text, &[operation])
+}
+
+/// Applies all operations, in parts that are not too long for one edit.
+fn all(file: &str, text: &str, operations: &[Operation]) -> Result<String, EditError> {
+    let mut text = text.to_owned();
+    for part in operations.chunks(OPERATIONS_MAX) {
+        text = edit(file, &text, part)?;
+    }
+    Ok(text)
+}
+
+/// The entries of one list of the file.
+struct Entries {
+    key: &'static str,
+    prefix: Option<String>,
+    nodes: Vec<Rc<Node>>,
+    /// The services or forwards of each entry. Empty for an entry with a problem.
+    made: Vec<Lists>,
+}
+
+impl Entries {
+    fn services(root: &Rc<Node>) -> Self {
+        let prefix = child(root, "id_prefix").and_then(|node| match &node.kind {
+            Kind::Scalar { text, .. } if !node.is_null() => Some(text.clone()),
+            Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => None,
+        });
+        let of = prefix.clone();
+        Self::new(root, "services", prefix, move |cx, item| Lists {
+            services: crate::decode::services_of(cx, item, of.as_deref()),
+            forwards: Vec::new(),
+        })
+    }
+
+    fn forwards(root: &Rc<Node>) -> Self {
+        Self::new(root, "forwards", None, |cx, item| Lists {
+            services: Vec::new(),
+            forwards: crate::decode::forward_of(cx, item).into_iter().collect(),
+        })
+    }
+
+    fn new(
+        root: &Rc<Node>,
+        key: &'static str,
+        prefix: Option<String>,
+        decode: impl Fn(&Cx<'_>, Item) -> Lists,
+    ) -> Self {
+        let nodes = child(root, key).map(|node| items(&node)).unwrap_or_default();
+        let read = |_: &Path| Err(String::new());
+        let sources = Sources { env: &|_| None, read: &read };
+        let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
+        let cx = Cx { file: "", sources: &sources, problems, warnings };
+        let item = |node: &Rc<Node>| Item { node: Rc::clone(node), path: String::new() };
+        let made = nodes.iter().map(|node| decode(&cx, item(node))).collect();
+        Self { key, prefix, nodes, made }
+    }
+
+    /// Adds the operations that put `new` into this list.
+    fn add(
+        &self,
+        new: Vec<Lists>,
+        file: &str,
+        operations: &mut Vec<Operation>,
+    ) -> Result<(), EditError> {
+        let (mut gone, mut added) = (Vec::new(), Vec::new());
+        for lists in new {
+            let mut is_placed = false;
+            for (n, made) in self.made.iter().enumerate() {
+                let count = |lists: &Lists| lists.services.len() + lists.forwards.len();
+                let mut both = made.clone();
+                both.add(lists.clone());
+                let (before, left) = (count(made), count(&both) - count(&lists));
+                if left == before {
+                    continue;
+                }
+                if left > 0 {
+                    return Err(EditError::Refused(format!(
+                        "{file}: {}[{n}] would have to be divided: edit the file by hand",
+                        self.key
+                    )));
+                }
+                if is_placed || gone.contains(&n) {
+                    gone.push(n);
+                } else {
+                    is_placed = true;
+                    self.replace(n, &lists, operations);
+                }
+            }
+            if !is_placed {
+                added.extend(self.value(&lists));
+            }
+        }
+        gone.sort_unstable();
+        gone.dedup();
+        let remove =
+            |n: &usize| Operation { path: format!("/{}/{n}", self.key), action: Action::Remove };
+        operations.extend(gone.iter().rev().map(remove));
+        let mut is_list = self.nodes.len() > gone.len();
+        for value in added {
+            operations.push(append(self.key, is_list, value));
+            is_list = true;
+        }
+        Ok(())
+    }
+
+    /// Puts the entry in the place of the `n`th. The other keys of a map stay.
+    fn replace(&self, n: usize, lists: &Lists, operations: &mut Vec<Operation>) {
+        let Some(value) = self.value(lists) else { return };
+        let path = format!("/{}/{n}", self.key);
+        let (Some(Kind::Map(old)), Value::Map(new)) =
+            (self.nodes.get(n).map(|node| &node.kind), &value)
+        else {
+            operations.push(Operation { path, action: Action::Replace(value) });
+            return;
+        };
+        for (key, value) in new {
+            let is_there = old.iter().any(|entry| entry.key == *key);
+            // A name that was derived from the port is derived from the new port as well.
+            if key != "name" || is_there {
+                let (path, value) = (format!("{path}/{key}"), value.clone());
+                operations.push(Operation { path, action: Action::Add(value) });
+            }
+        }
+    }
+
+    /// The entry as a value of the file.
+    fn value(&self, lists: &Lists) -> Option<Value> {
+        let service = lists.services.first().map(|service| self.service(service));
+        service.or_else(|| lists.forwards.first().map(forward))
+    }
+
+    fn service(&self, service: &Service) -> Value {
+        let name = &service.name;
+        let prefix = self.prefix.as_ref().map(|prefix| format!("{prefix}-")).unwrap_or_default();
+        let mut public: Vec<_> =
+            service.public.iter().map(|public| text_value(&public.to_string())).collect();
+        let public = match public.len() {
+            1 => public.remove(0),
+            _ => Value::List(public),
+        };
+        map([
+            ("name", text_value(name.strip_prefix(&prefix).unwrap_or(name))),
+            ("public", public),
+            ("target", text_value(&service.target.to_string())),
+        ])
+    }
+}
+
+fn forward(forward: &Forward) -> Value {
+    let keys = [
+        ("listen", text_value(&forward.listen.to_string())),
+        ("target", text_value(&forward.target.to_string())),
+    ];
+    match &forward.listen {
+        Local::Tcp(_) | Local::Unix { .. } => map(keys),
+    }
+}
+
+fn map<const N: usize>(entries: [(&str, Value); N]) -> Value {
+    Value::Map(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+/// The text as a value. The file expands environment variables, so `${` is escaped.
+fn text_value(text: &str) -> Value {
+    Value::Text(text.replace("${", "$${"))
+}
+
+/// The operation that appends to a list, or makes the list.
+fn append(key: &str, is_list: bool, value: Value) -> Operation {
+    let (path, value) = if is_list {
+        (format!("/{key}/-"), value)
+    } else {
+        (format!("/{key}"), Value::List(vec![value]))
+    };
+    Operation { path, action: Action::Add(value) }
+}
+
+fn child(root: &Rc<Node>, key: &str) -> Option<Rc<Node>> {
+    let Kind::Map(entries) = &root.kind else { return None };
+    entries.iter().find(|entry| entry.key == key).map(|entry| Rc::clone(&entry.value))
+}
+
+fn items(node: &Rc<Node>) -> Vec<Rc<Node>> {
+    match &node.kind {
+        Kind::List(items) => items.clone(),
+        Kind::Scalar { .. } | Kind::Map(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::load_lists;
+
+    fn lists(publish: &[&str], forward: &[&str]) -> Lists {
+        let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+        let [publish, forward] =
+            [publish, forward].map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>());
+        load_lists(&publish, &forward, None, &sources).unwrap()
+    }
+
+    fn published(text: &str, publish_: &[&str], forward: &[&str]) -> Result<String, String> {
+        publish("f.yaml", text, &lists(publish_, forward)).map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn an_entry_is_appended_and_comments_stay() {
+        let file = "# Mine.\nservers: tls://a\nservices:\n  # The shell.\n  - name: ssh\n    \
+                    public: tcp://:10022 # fixed\n    target: tcp://127.0.0.1:22\n# End.\n";
+        let now = published(file, &["10080=3000"], &["5203=5201"]).unwrap();
+        let new = "  - name: tcp-10080\n    public: \"tcp://:10080\"\n    \
+                   target: \"tcp://127.0.0.1:3000\"\n";
+        let end = "forwards:\n  - listen: \"tcp://127.0.0.1:5203\"\n    \
+                   target: \"tcp://127.0.0.1:5201\"\n";
+        let (entries, comment) = file.split_at(file.find("# End").unwrap());
+        assert_eq!(now.replace(comment, ""), format!("{entries}{new}{end}"));
+        assert!(now.contains(comment), "{now}");
+        // Both are there now.
+        assert_eq!(published(&now, &["10080=3000"], &["5203=5201"]).as_deref(), Ok(&*now));
+        // The same port: the other keys and the comments of the entry stay.
+        let turned = published(&now, &["10022=2222"], &["5203=b:1"]).unwrap();
+        let expected = now
+            .replace("target: tcp://127.0.0.1:22\n", "target: \"tcp://127.0.0.1:2222\"\n")
+            .replace("public: tcp://:10022", "public: \"tcp://:10022\"")
+            .replace("name: ssh", "name: tcp-10022")
+            .replace("127.0.0.1:5201", "b:1");
+        assert_eq!(turned, expected);
+        let back = unpublish("f", &now, "tcp-10080").unwrap().unwrap();
+        let back = unpublish("f", &back, "tcp://127.0.0.1:5203").unwrap().unwrap();
+        assert!(!back.contains("10080") && back.contains("ssh") && back.contains("forwards: []"));
+        assert_eq!(unpublish("f", &back, "tcp-10080"), Ok(None));
+    }
+
+    #[test]
+    fn a_file_without_lists_gets_them_and_a_prefix_is_not_written_twice() {
+        let now = published("name: a\nid_prefix: a\n", &["3000"], &[]).unwrap();
+        assert_eq!(
+            now,
+            "name: a\nid_prefix: a\nservices:\n  - name: tcp-3000\n    public: \"tcp://:0\"\n    \
+             target: \"tcp://127.0.0.1:3000\"\n"
+        );
+        assert!(unpublish("f", &now, "a-tcp-3000").unwrap().is_some());
+        assert!(published("", &["3000"], &[]).unwrap().starts_with("services:\n"));
+    }
+
+    #[test]
+    fn a_part_of_a_range_is_not_edited_but_told() {
+        let file = "services: [{ name: r, public: 1-3, target: 1-3 }, '7=8', 9]\n";
+        let why = published(file, &["2=5"], &[]).unwrap_err();
+        assert!(why.contains("f.yaml: services[0] would have to be divided"), "{why}");
+        let why = unpublish("f.yaml", file, "r-2").unwrap_err().to_string();
+        assert!(why.contains("more than `r-2`"), "{why}");
+        let now = published(file, &["7=9", "9"], &[]).unwrap();
+        assert!(now.contains("tcp://127.0.0.1:9") && !now.contains("7=8"), "{now}");
+        assert!(unpublish("f", &now, "tcp-7").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_text_enters_and_leaves_a_list() {
+        let put = |text: &str, what, is_in| list_text("f", text, "without", what, is_in).unwrap();
+        let one = put("", "ssh", true);
+        assert_eq!(one, "without: [ssh]\n");
+        let two = put(&one, "unix:///${A}", true);
+        assert_eq!(put(&two, "unix:///${A}", true), two);
+        assert_eq!(put(&two, "unix:///${A}", false), one);
+        assert_eq!(put(&one, "other", false), one);
+    }
+}

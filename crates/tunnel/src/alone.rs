@@ -1,0 +1,142 @@
+//! One process per client and server on a machine. A second process would log in by the same name,
+//! and the server would take the services away from the first process.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use config::ClientConfig;
+use control::{Instance, SocketPath};
+use ops::state::{Places, create_private};
+use rustix::fs::{FlockOperation, flock};
+
+/// The lock of a client. It lasts as long as this value.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    _lock: Option<File>,
+}
+
+/// Longest content of a lock file: a process number, and a path of 107 bytes (unix(7)).
+const HOLDER_MAX: u64 = 256;
+
+impl Alone {
+    /// Locks this client at these servers, in the folder of its control socket.
+    ///
+    /// # Errors
+    /// Another process of this machine is this client at these servers. The error says by which
+    /// commands that process is reached.
+    pub(crate) fn claim(
+        config: &ClientConfig,
+        control: &SocketPath,
+        places: &Places,
+    ) -> anyhow::Result<Self> {
+        let servers: BTreeSet<_> =
+            config.servers.iter().map(|path| path.endpoint.to_string()).collect();
+        // An instance of systemd has a folder of its own, in which this process would see no lock.
+        if let Some((pid, socket)) = running(&config.name, &servers, places) {
+            return Err(taken(config, &pid.to_string(), &socket));
+        }
+        let Some(folder) = control.path.parent() else { return Ok(Self { _lock: None }) };
+        let name = format!(
+            "{}.{:016x}.lock",
+            crate::commands::client_instance(&config.name),
+            hash(&servers)
+        );
+        let path = folder.join(name);
+        let lock = create_private(folder).and_then(|()| files::open_or_create(&path));
+        let lock = match lock {
+            Ok(lock) => lock,
+            Err(error) => {
+                // The control socket reports a folder that cannot be used.
+                tracing::debug!(path = %path.display(), %error, "no lock");
+                return Ok(Self { _lock: None });
+            }
+        };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            drop((&lock).take(HOLDER_MAX).read_to_string(&mut holder));
+            let (pid, socket) = holder.trim_end().split_once('\n').unwrap_or(("unknown", ""));
+            return Err(taken(config, pid, Path::new(socket)));
+        }
+        // The content is for the message of another process alone.
+        let note = lock
+            .set_len(0)
+            .and_then(|()| writeln!(&lock, "{}\n{}", std::process::id(), control.path.display()));
+        drop(note);
+        Ok(Self { _lock: Some(lock) })
+    }
+}
+
+/// The process number and the control socket of a running client of this name at these servers.
+fn running(
+    name: &str,
+    servers: &BTreeSet<String>,
+    places: &Places,
+) -> Option<(u32, std::path::PathBuf)> {
+    let begin = SocketPath::file_name(&crate::commands::client_instance(name));
+    let is_candidate = |path: &std::path::PathBuf| {
+        path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&begin))
+    };
+    control::running(places).into_iter().filter(is_candidate).find_map(|path| {
+        let status = control::status(&Instance::connect(&path).ok()?).ok()?;
+        let others: BTreeSet<_> = status.servers.into_iter().collect();
+        (status.role == "client" && status.name == name && others == *servers)
+            .then_some((status.pid, path))
+    })
+}
+
+fn taken(config: &ClientConfig, pid: &str, socket: &Path) -> anyhow::Error {
+    let server = config.servers.first().map(|path| path.endpoint.to_string());
+    let which = if socket.as_os_str().is_empty() {
+        String::new()
+    } else {
+        format!(" --control {}", socket.display())
+    };
+    anyhow::anyhow!(
+        "client `{}` of {} is running on this machine already (process {pid}), and a second process \
+         would take its services away (hint: add to the running client with `tunnel publish{which} \
+         …`, show it with `tunnel status{which}`, or end it with `tunnel stop{which}`)",
+        config.name,
+        server.unwrap_or_default()
+    )
+}
+
+/// FNV-1a of the texts. Every version of the program has to compute the same number.
+fn hash(texts: &BTreeSet<String>) -> u64 {
+    let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(text: &str) -> ClientConfig {
+        let read = |_: &Path| Err(String::new());
+        let sources = config::Sources { env: &|_| None, read: &read };
+        let text = format!("{text}\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi\n");
+        let text = Some(config::Text { name: "c", text: &text });
+        config::load_client(text, &config::ClientFlags::default(), &sources).unwrap().config
+    }
+
+    #[test]
+    fn one_process_per_client_and_server_and_the_other_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let control = SocketPath { path: dir.path().join("client-home.sock"), fixed: false };
+        let claim = |text: &str| Alone::claim(&client(text), &control, &Places::default());
+        let first = claim("name: home\nservers: [tls://a.example, quic://a.example]").unwrap();
+        // The order of the paths does not make another server.
+        let why = claim("name: home\nservers: [quic://a.example, tls://a.example]").unwrap_err();
+        let why = why.to_string();
+        assert!(why.contains(&format!("process {}", std::process::id())), "{why}");
+        assert!(why.contains(&format!("--control {}", control.path.display())), "{why}");
+        let _other_server = claim("name: home\nservers: tls://b.example").unwrap();
+        let _other_name =
+            claim("name: work\nservers: [tls://a.example, quic://a.example]").unwrap();
+        drop(first);
+        claim("name: home\nservers: [tls://a.example, quic://a.example]").unwrap();
+    }
+}

@@ -1,0 +1,178 @@
+//! `tunnel publish`, `tunnel unpublish` and `tunnel forward` in the running client.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use config::{Kept, Lists, edit, listen_address};
+use logging::AUDIT;
+use ops::lists::ListChange;
+use ops::{Phase, Reloaded, WrongConfig};
+
+use super::told::{RunningDaemon, undo};
+use crate::config_file::refusal;
+use crate::input::with_sources;
+use crate::kept_lists::KeptLists;
+
+/// The error of a change that would not last.
+const NO_STATE: &str = "this client has no state directory, in which the change could be kept (hint: \
+                        start it with --state-dir, or add --save for its configuration file)";
+
+impl RunningDaemon {
+    pub(super) async fn change_lists_now(&self, change: ListChange) -> anyhow::Result<Reloaded> {
+        // The lock keeps out reloads and other changes of the files.
+        let _turn = self.turn.lock().await;
+        ensure!(self.life.phase() == Phase::Running, "it is stopping");
+        let Some((running, prefix)) = self.role.lists() else {
+            // The role gives the reason.
+            return self.role.apply_lists(Kept::default()).await;
+        };
+        let prefix = prefix.as_deref();
+        let mut order = Order::new(&change, &running, prefix)?;
+        if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
+            let kept = self.kept.as_ref().context(NO_STATE)?;
+            let Kept { lists, without } = kept.load(prefix)?;
+            let gone = without.into_iter().map(|what| match prefix {
+                // The address of a forward has no prefix.
+                Some(prefix) if !what.contains("://") => format!("{prefix}-{what}"),
+                Some(_) | None => what,
+            });
+            order = Order { added: lists, gone: gone.collect() };
+        }
+        let outcome = if change.save {
+            self.save(order, prefix).await
+        } else {
+            self.keep(order, prefix).await
+        };
+        if let Ok(reloaded) = &outcome {
+            tracing::info!(target: AUDIT, "changed by a command: {reloaded}");
+        }
+        outcome
+    }
+
+    /// Puts the change into the state directory and in force.
+    async fn keep(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
+        let kept = self.kept.as_ref().context(NO_STATE)?;
+        let before = kept.read()?;
+        let gone = order.gone_without(prefix);
+        // A file that cannot be read has no entries that could be marked.
+        let in_file = self.file.as_ref().and_then(|file| file.read().ok()).unwrap_or_default();
+        let after = kept.edited(&before, &order.bare(prefix), &gone, &in_file)?;
+        kept.write(&after)?;
+        let outcome = self.role.apply_lists(order.change(true)).await;
+        if outcome.is_err() {
+            restore(kept, &before);
+        }
+        outcome
+    }
+
+    /// Puts the change into the configuration file and in force.
+    async fn save(&self, order: Order, prefix: Option<&str>) -> anyhow::Result<Reloaded> {
+        let no_file = "this client was started without a configuration file";
+        let file = self.file.as_ref().context(no_file)?;
+        file.writable()?;
+        let before = file.read()?;
+        let name = file.0.display().to_string();
+        let mut after = before.clone();
+        for what in &order.gone {
+            after = edit::unpublish(&name, &after, what).map_err(refusal)?.unwrap_or(after);
+        }
+        after = edit::publish(&name, &after, &order.added).map_err(refusal)?;
+        self.role.check(after.clone())?;
+        if after != before {
+            file.replace(&before, &after)?;
+        }
+        let kept_before = self.kept.as_ref().map(KeptLists::read).transpose()?;
+        let settled = || -> anyhow::Result<()> {
+            let (Some(kept), Some(text)) = (&self.kept, &kept_before) else { return Ok(()) };
+            let all = [order.gone_without(prefix), names(&order.bare(prefix))].concat();
+            kept.write(&kept.without(text, &all)?)
+        };
+        let outcome = match settled() {
+            Ok(()) => self.role.apply_lists(order.change(false)).await,
+            Err(why) => Err(why),
+        };
+        outcome.map_err(|why| {
+            if let (Some(kept), Some(text)) = (&self.kept, &kept_before) {
+                restore(kept, text);
+            }
+            if after == before { why } else { undo(file, &after, &before, why).0 }
+        })
+    }
+}
+
+fn restore(kept: &KeptLists, text: &str) {
+    if let Err(error) = kept.write(text) {
+        tracing::error!("{error:#}; the next start will have a change that failed");
+    }
+}
+
+/// A checked change.
+struct Order {
+    added: Lists,
+    /// Names of services with their prefix, and addresses of forwards.
+    gone: Vec<String>,
+}
+
+impl Order {
+    fn new(
+        change: &ListChange,
+        running: &Lists,
+        prefix: Option<&str>,
+    ) -> Result<Self, WrongConfig> {
+        let load = |sources: &config::Sources<'_>| {
+            config::load_lists(&change.publish, &change.forward, prefix, sources)
+        };
+        let added = with_sources(Path::new(""), load)?;
+        let (mut gone, mut unknown) = (Vec::new(), Vec::new());
+        for what in &change.without {
+            let mut meant = vec![what.clone()];
+            meant.extend(prefix.map(|prefix| format!("{prefix}-{what}")));
+            meant.extend(listen_address(what));
+            match meant.into_iter().find(|what| running.clone().remove(what)) {
+                Some(what) => gone.push(what),
+                None => unknown.push(format!("`{what}`")),
+            }
+        }
+        if unknown.is_empty() {
+            return Ok(Self { added, gone });
+        }
+        let all = names(running);
+        let there = if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
+        Err(WrongConfig::one(format!(
+            "no service or forward {} here (hint: there is {there})",
+            unknown.join(", ")
+        )))
+    }
+
+    /// The change of the lists in force. `kept`: the entries are in the state directory.
+    fn change(&self, kept: bool) -> Kept {
+        let mut lists = self.added.clone();
+        lists.services.iter_mut().for_each(|service| service.kept = kept);
+        lists.forwards.iter_mut().for_each(|forward| forward.kept = kept);
+        Kept { lists, without: self.gone.clone() }
+    }
+
+    /// The new entries without the prefix of their names.
+    fn bare(&self, prefix: Option<&str>) -> Lists {
+        let mut lists = self.added.clone();
+        for service in &mut lists.services {
+            service.name = bare(&service.name, prefix);
+        }
+        lists
+    }
+
+    fn gone_without(&self, prefix: Option<&str>) -> Vec<String> {
+        self.gone.iter().map(|what| bare(what, prefix)).collect()
+    }
+}
+
+fn bare(name: &str, prefix: Option<&str>) -> String {
+    let rest = prefix.and_then(|prefix| name.strip_prefix(prefix)?.strip_prefix('-'));
+    rest.unwrap_or(name).to_owned()
+}
+
+/// The names of all services, and the addresses of all forwards.
+fn names(lists: &Lists) -> Vec<String> {
+    let services = lists.services.iter().map(|service| service.name.clone());
+    services.chain(lists.forwards.iter().map(|forward| forward.listen.to_string())).collect()
+}
