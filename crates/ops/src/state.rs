@@ -102,14 +102,7 @@ impl StateDir {
     /// [`StateError::Io`] also for a symbolic link, and for a file of more than 1 MiB.
     pub fn read(&self, name: &str) -> Result<Option<String>, StateError> {
         let path = self.path.join(name);
-        let text = files::read(&path, MAX_FILE).and_then(|content| {
-            String::from_utf8(content).map_err(|_| io::Error::other("the file is not UTF-8"))
-        });
-        match text {
-            Ok(text) => Ok(Some(text)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(cause) => Err(StateError::Io { path, cause }),
-        }
+        read_private(&self.path, name).map_err(|cause| StateError::Io { path, cause })
     }
 
     /// Writes a file; see [`write_private`].
@@ -118,6 +111,19 @@ impl StateDir {
         write_private(&self.path, name, content)
             .map_err(|cause| StateError::Io { path: path.clone(), cause })?;
         Ok(path)
+    }
+}
+
+/// Reads a text file that [`write_private`] has written; `None` when there is no such file. A
+/// symbolic link is an error, and so is a file of more than 1 MiB.
+pub fn read_private(folder: &Path, name: &str) -> io::Result<Option<String>> {
+    match files::read(&folder.join(name), MAX_FILE) {
+        Ok(content) => match String::from_utf8(content) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(io::Error::other("the file is not UTF-8")),
+        },
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -162,7 +162,7 @@ impl Server {
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
-        let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles())));
+        let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles()), state));
         let mut listen = Vec::new();
         for (endpoint, bound) in groups {
             let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref());

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,7 +84,11 @@ pub(super) struct Placed {
 }
 
 impl Registry {
-    pub(super) fn new(shared: Arc<ServerShared>, handles: Arc<[Handle]>) -> Self {
+    pub(super) fn new(
+        shared: Arc<ServerShared>,
+        handles: Arc<[Handle]>,
+        state: Option<&Path>,
+    ) -> Self {
         Self {
             shared,
             handles,
@@ -92,7 +97,7 @@ impl Registry {
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
             introduced: Mutex::default(),
-            published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4),
+            published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4, state),
         }
     }
 
@@ -258,6 +263,7 @@ impl Registry {
             return Ok(code);
         }
         let changes = shared.clients.remove(name.as_str());
+        self.published.forget(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
         self.follow(&changes).await;
         Ok(true)

@@ -11,12 +11,14 @@
 
 mod address;
 mod of_client;
+mod ports;
 mod table;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,12 +32,14 @@ use crate::session::{Handle, Session};
 use super::super::clients::Client;
 use address::Outcome;
 use of_client::OfClient;
+use ports::ChosenPorts;
 use table::Table;
 
 /// All entrances of a server.
 #[derive(Debug)]
 pub(super) struct Published {
     table: Arc<Table>,
+    ports: Arc<ChosenPorts>,
     clients: Mutex<HashMap<String, Arc<tokio::sync::Mutex<OfClient>>>>,
     /// The last registration of each session, by its id.
     answers: Mutex<HashMap<u64, (Register, Registered)>>,
@@ -67,17 +71,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Published {
     /// The listeners of all clients together may use at most `descriptors`, and at most `kept` of
-    /// them may lie in the part of the descriptor table that is kept for others.
-    pub(super) fn new(descriptors: usize, kept: usize) -> Self {
+    /// them may lie in the part of the descriptor table that is kept for others. Ports that the
+    /// server chooses are kept in the directory `state`.
+    pub(super) fn new(descriptors: usize, kept: usize, state: Option<&Path>) -> Self {
         let (clients, answers, told) = Default::default();
-        Self { table: Table::new(descriptors, kept), clients, answers, told }
+        let (table, ports) = (Table::new(descriptors, kept), ChosenPorts::new(state));
+        Self { table, ports, clients, answers, told }
     }
 
     /// Waits for the turn of the client of this name.
     pub(super) async fn turn(&self, name: &str) -> Turn<'_> {
         let mine = {
             let mut clients = lock(&self.clients);
-            let make = || Arc::new(tokio::sync::Mutex::new(OfClient::new(&self.table, name)));
+            let make =
+                || Arc::new(tokio::sync::Mutex::new(OfClient::new(&self.table, &self.ports, name)));
             Arc::clone(clients.entry(name.to_owned()).or_insert_with(make))
         };
         Turn { published: self, mine: mine.lock_owned().await }
@@ -101,6 +108,11 @@ impl Published {
                 clients.remove(&session.name);
             }
         }
+    }
+
+    /// Forgets the ports that the server chose for a client that was removed.
+    pub(super) fn forget(&self, client: &str) {
+        self.ports.forget(client);
     }
 
     pub(super) async fn close_all(&self, handles: &[Handle]) {
@@ -171,6 +183,7 @@ impl Turn<'_> {
     async fn set(&mut self, to: Registrant<'_>, register: Register) -> Registered {
         let owner = &to.session.name;
         let outcomes = self.mine.set(to, &register).await;
+        self.published.ports.save();
         let results: Vec<_> = register
             .services
             .iter()

@@ -20,6 +20,7 @@ use crate::session::{Handle, Session};
 
 use super::Registrant;
 use super::address::{Key, Outcome, Public, error, host, no_room, parse, refusal, told};
+use super::ports::ChosenPorts;
 use super::table::{Claim, Refused, Table};
 
 /// The entrances of one client.
@@ -27,6 +28,7 @@ use super::table::{Claim, Refused, Table};
 pub(super) struct OfClient {
     name: Arc<str>,
     table: Arc<Table>,
+    ports: Arc<ChosenPorts>,
     entrances: HashMap<Key, Entry>,
 }
 
@@ -56,8 +58,9 @@ struct Registration {
 }
 
 impl OfClient {
-    pub(super) fn new(table: &Arc<Table>, name: &str) -> Self {
-        Self { name: name.into(), table: Arc::clone(table), entrances: HashMap::new() }
+    pub(super) fn new(table: &Arc<Table>, ports: &Arc<ChosenPorts>, name: &str) -> Self {
+        let (table, ports) = (Arc::clone(table), Arc::clone(ports));
+        Self { name: name.into(), table, ports, entrances: HashMap::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -193,8 +196,8 @@ impl OfClient {
         self.bind(to, spec, claim, false).await.map_err(|e| refusal(text, spec.name.as_str(), &e))
     }
 
-    /// Opens an entrance on a port that the server chooses: the port that this service had before,
-    /// or else the first free port that the client may have.
+    /// Opens an entrance on a port that the server chooses: the port that this service had before, or
+    /// else the first free port that the client may have and no other service had before.
     async fn open_any(
         &mut self,
         to: Registrant<'_>,
@@ -214,11 +217,22 @@ impl OfClient {
             entry.lead_to(to, spec);
             return Ok(address);
         }
+        let own = self.ports.of(&self.name, service).into_iter();
+        let own = own.filter(|at| at.ip() == bind && to.client.tcp.permits(bind, at.port()));
+        let own: Vec<_> = own.map(|at| at.port()).collect();
         let ports = state.free.entry(bind).or_insert_with(|| {
             let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
-            Box::new(ranges.into_iter().flat_map(|(first, last)| first..=last))
+            let all = || ranges.clone().into_iter().flat_map(|(first, last)| first..=last);
+            // Ports that other services had are the last choice: the services may come back.
+            let others = Arc::new(self.ports.of_others(&self.name, service));
+            let is_free = {
+                let others = Arc::clone(&others);
+                move |port: &u16| !others.contains(&SocketAddr::new(bind, *port))
+            };
+            let rest = all().filter(move |port| others.contains(&SocketAddr::new(bind, *port)));
+            Box::new(all().filter(is_free).chain(rest))
         });
-        for port in ports.by_ref() {
+        for port in own.into_iter().chain(ports.by_ref()) {
             let address = SocketAddr::new(bind, port);
             let claim =
                 match self.table.claim(Public::Tcp(address).key(), &self.name, to.handles.len()) {
@@ -227,7 +241,12 @@ impl OfClient {
                     Err(Refused::NoRoom) => return Err(no_room("tcp://:0", service)),
                 };
             match self.bind(to, spec, claim, true).await {
-                Ok(address) => return Ok(address),
+                Ok(address) => {
+                    if to.is_known {
+                        self.ports.note(&self.name, service, address);
+                    }
+                    return Ok(address);
+                }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
                 Err(e) => return Err(refusal("tcp://:0", service, &e)),
             }

@@ -55,7 +55,7 @@ struct Rig {
 
 impl Rig {
     fn new(descriptors: usize) -> Self {
-        Self { published: Published::new(descriptors, descriptors), workers: workers() }
+        Self { published: Published::new(descriptors, descriptors, None), workers: workers() }
     }
 
     async fn apply(
@@ -81,7 +81,7 @@ impl Rig {
 async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
     let workers = workers();
     let (session, client) = (Session::new("home", 1), client("allow: {}"));
-    let published = Published::new(100, 100);
+    let published = Published::new(100, 100, None);
     for (generation, is_known, public, end) in [
         (1, true, "tcp://:22", ", or run there: tunnel allow home --tcp 22"),
         (2, true, "tcp://[::1]:22", ", or run there: tunnel allow home --tcp '[::1]:22'"),
@@ -181,4 +181,40 @@ async fn ports_that_the_server_chose_differ_and_stay() {
     let ports: BTreeSet<_> = first.iter().map(|outcome| outcome.clone().unwrap()).collect();
     assert_eq!(ports.len(), 100);
     assert_eq!(rig.apply(&session, &rights, register(2, &[0; 100])).await, first);
+}
+
+#[tokio::test]
+async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let rig = || Rig { published: Published::new(100, 100, Some(dir.path())), workers: workers() };
+    let rights = client("allow: { tcp: 23000-23999 }");
+    let named = |generation, services: &[&str]| {
+        let mut register = register(generation, &vec![0; services.len()]);
+        for (spec, name) in register.services.iter_mut().zip(services) {
+            spec.name = Name::new(name).unwrap();
+        }
+        register
+    };
+    let first = rig();
+    let home = Session::new("home", 1);
+    let told = first.apply(&home, &rights, named(1, &["a", "b", "c"])).await;
+    first.published.withdraw(&home, first.workers.handles()).await;
+    // Another client, and another service of the same client, do not take a port that is kept.
+    let other = Session::new("other", 1);
+    let others = first.apply(&other, &rights, named(1, &["a"])).await;
+    assert!(others[0].is_ok() && !told.contains(&others[0]), "{others:?}");
+    let back = first.apply(&home, &rights, named(2, &["d", "c", "a"])).await;
+    assert_eq!([&back[1], &back[2]], [&told[2], &told[0]]);
+    assert!(!told.contains(&back[0]), "{back:?}");
+    first.published.close_all(first.workers.handles()).await;
+    // The file is written on a blocking thread.
+    first.published.ports.flush();
+
+    let second = rig();
+    let home = Session::new("home", 1);
+    let back = second.apply(&home, &rights, named(1, &["b", "a"])).await;
+    assert_eq!([&back[0], &back[1]], [&told[1], &told[0]]);
+    second.published.forget("home");
+    second.published.ports.flush();
+    assert!(second.published.ports.of("home", "a").is_empty());
 }
