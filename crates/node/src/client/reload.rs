@@ -48,7 +48,7 @@ fn is_same_service(one: &Service, other: &Service) -> bool {
 /// The lines about the forwards that differ.
 fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     let has = |all: &[Forward], forward: &Forward| {
-        all.iter().any(|f| (&f.listen, &f.target) == (&forward.listen, &forward.target))
+        all.iter().any(|f| Forward { kept: f.kept, ..forward.clone() } == *f)
     };
     let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
     let new = new.map(|forward| format!("forward {} -> {}", forward.listen, forward.target));

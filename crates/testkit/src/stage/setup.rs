@@ -238,6 +238,7 @@ impl Setup {
             "servers: [\"{server}\"]\n\
              name: home\n\
              token: \"{token}\"\n\
+             state_dir: {dir}/client-state\n\
              control: {dir}/client.sock\n\
              {more}",
             token = self.token,

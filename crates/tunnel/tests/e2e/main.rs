@@ -31,6 +31,7 @@ mod fronts;
 mod harness;
 mod heavy;
 mod journal;
+mod lists;
 mod log_files;
 mod measure;
 mod mixed;

@@ -22,8 +22,14 @@ fn reload(running: &Running) -> (Option<i32>, String, String) {
     outcome(running.reload("client"))
 }
 
-fn applies(running: &Running, lines: &str) {
-    assert_eq!(reload(running), (Some(0), format!("{lines}\n"), String::new()));
+/// Reloads. Each line of the answer has to begin with one of these texts.
+fn applies(running: &Running, lines: &[&str]) {
+    let (code, said, complaint) = reload(running);
+    assert_eq!((code, complaint.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(said.lines().count(), lines.len(), "{said}");
+    for (line, begin) in said.lines().zip(lines) {
+        assert!(line.starts_with(begin), "{said}");
+    }
 }
 
 /// An origin that says which one it is and ends.
@@ -58,16 +64,16 @@ fn services_come_change_and_go_beside_one_that_does_not_notice() {
             )
         };
         running.edit_client(|text| text + &entry(&one));
-        applies(&running, "services changed");
+        applies(&running, &["more -> tcp://"]);
         running.client().wait_line(&["more -> "], SOON);
         assert_eq!(told(port), Some(1), "{scheme:?}");
 
         running.edit_client(|text| text.replace(&entry(&one), &entry(&two)));
-        applies(&running, "services changed");
+        applies(&running, &["more -> tcp://"]);
         assert_eq!(told(port), Some(2), "{scheme:?}");
 
         running.edit_client(|text| text.replace(&entry(&two), ""));
-        applies(&running, "services changed");
+        applies(&running, &["more is published no more"]);
         wait("its port closes", SOON, || try_connect(port).is_err().then_some(()));
         running.client().wait_line(&["more is published no more"], SOON);
         let services = running.status("client").unwrap()["sessions"][0]["services"].clone();
@@ -96,7 +102,7 @@ fn forwards_open_turn_and_close_where_they_are() {
     // To another target: the listener stays, and so does who is inside.
     let (from, to) = (format!("127.0.0.1:{}\" }}", one.port()), two.port());
     running.edit_client(|text| text.replace(&from, &format!("127.0.0.1:{to}\" }}")));
-    applies(&running, "forwards changed");
+    applies(&running, &["forward tcp://"]);
     assert_eq!(told(other), Some(2));
     let status = running.status("client").unwrap()["sessions"][0]["forwards"].to_string();
     assert!(!status.contains(&one.port().to_string()), "{status}");
@@ -110,14 +116,15 @@ fn forwards_open_turn_and_close_where_they_are() {
                 front.display()
             )
     });
-    applies(&running, "forwards changed");
+    let closed = format!("forward tcp://127.0.0.1:{other} closed");
+    applies(&running, &["forward tcp://", "forward unix://", &closed]);
     assert_eq!(told(place), Some(2));
     assert!(try_connect(other).is_err(), "the old address is closed");
     let mode =
         || std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&front).unwrap().permissions());
     assert_eq!(mode() & 0o777, 0o600);
     running.edit_client(|text| text.replace("/front\"", "/front\", mode: 0660"));
-    applies(&running, "forwards changed");
+    applies(&running, &["forward unix://"]);
     assert_eq!(mode() & 0o777, 0o660);
 
     // To all addresses with the same port: who is inside stays.
@@ -125,11 +132,11 @@ fn forwards_open_turn_and_close_where_they_are() {
     echo(&inside, 1);
     let (one, all) = (format!("\"tcp://127.0.0.1:{local}\""), format!("\"tcp://0.0.0.0:{local}\""));
     running.edit_client(|text| text.replace(&one, &all));
-    applies(&running, "forwards changed");
+    applies(&running, &["forward tcp://", "forward tcp://"]);
     echo(&connect(local), 3);
     echo(&inside, 4);
     running.edit_client(|text| text.replace(&all, &one));
-    applies(&running, "forwards changed");
+    applies(&running, &["forward tcp://", "forward tcp://"]);
     echo(&connect(local), 5);
     echo(&inside, 6);
 
@@ -147,7 +154,7 @@ fn forwards_open_turn_and_close_where_they_are() {
     let services = running.status("server").unwrap()["sessions"][0]["services"].to_string();
     assert!(services.contains("echo") && !services.contains("other"), "{services}");
     running.edit_client(|_| good);
-    applies(&running, "nothing to apply");
+    applies(&running, &["nothing to apply"]);
     echo(&stays, 2);
 }
 
@@ -168,7 +175,7 @@ fn new_links_are_made_and_the_old_ones_end_with_their_last_stream() {
         });
         applies(
             &running,
-            "connections changed for new connections\nwindow changed for new connections",
+            &["connections changed for new connections", "window changed for new connections"],
         );
         running.wait_links(3);
         echo(&visitor, 3);
@@ -213,7 +220,7 @@ fn a_reload_while_every_carrier_is_lost_resets_nothing_and_is_told_when_there_is
             "  - {{ name: more, target: \"tcp://127.0.0.1:{target}\", public: \"tcp://:{port}\" }}\n"
         )
     });
-    applies(&running, "services changed");
+    applies(&running, &["more: the server has not answered yet"]);
     running.wire().entry(Entry::Open);
     echo(&visitor, 2);
     wait("the new service", SOON, || (told(port)? == 1).then_some(()));
@@ -245,7 +252,7 @@ fn what_leads_nowhere_is_refused_and_the_links_that_work_stay() {
     echo(&visitor, 2);
     running.wait_echo(running.public("echo"));
     running.edit_client(|_| good);
-    applies(&running, "nothing to apply");
+    applies(&running, &["nothing to apply"]);
     running.wait_links(2);
     // Told once, and the attempts have ended with it.
     thread::sleep(Duration::from_secs(2));
@@ -355,14 +362,14 @@ fn a_file_that_is_watched_needs_no_command() {
     running.wait_links(2);
     // Not before it is asked to.
     running.edit_client(|text| format!("watch: true\n{text}"));
-    applies(&running, "watch changed");
+    applies(&running, &["watch changed"]);
     let target = more.port();
     running.edit_client(|text| {
         text + &format!(
             "  - {{ name: more, target: \"tcp://127.0.0.1:{target}\", public: \"tcp://:{port}\" }}\n"
         )
     });
-    running.client().wait_line(&["reloaded: services changed"], LONG);
+    running.client().wait_line(&["reloaded: more -> "], LONG);
     running.client().wait_line(&["more -> "], SOON);
     assert_eq!(told(port), Some(1));
     running.edit_client(|text| text + "typo: 1\n");

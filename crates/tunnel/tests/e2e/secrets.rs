@@ -67,7 +67,8 @@ fn secrets_are_in_no_log_status_or_command_line_and_no_core_is_written() {
         other.wait_line(&["wrong token"], SOON);
 
         // The log is that of them all, the control socket is not.
-        let apart = |text: String, by: &str| text.replace("/another.sock", &format!("/{by}.sock"));
+        let apart =
+            |text: String, by: &str| text.replace("/another.sock", &format!("/{by}/{by}.sock"));
         let stranger = running.start_another_client(|text| {
             apart(text, "stranger").replace("name: home", "name: nobody")
         });
