@@ -79,7 +79,7 @@ impl Invitation {
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
         text.push_str(&format!("\nClient `{name}` {rights}; --allow-tcp here permits others.\n"));
-        text.push_str("Add what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n");
+        text.push_str("Add what to publish, like --publish 3000 or --publish 10022=22\n");
         if text.contains(ops::enrol::PLACEHOLDER) {
             text.push_str(&format!(
                 "{} is how this machine is reached from there.\n",

@@ -113,7 +113,7 @@ impl Opened {
              tunnel client --enroll {}\n\n\
              Client `{name}` {rights}.\n\
              For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
-             Add what to publish, like --publish tcp://:10022=tcp://127.0.0.1:22\n\
+             Add what to publish, like --publish 3000 or --publish 10022=22\n\
              It will dial {reached}; if that is not how it reaches this machine, say\n\
              --server tls://NAME:7000 here or there.",
             code.text()
