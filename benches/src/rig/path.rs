@@ -14,8 +14,8 @@ use proto::{
     Attach, CarrierNumber, LinkConfig, Open, Priority, ResetCode, Side, Target, Unlimited,
 };
 use relay::{
-    Handler, Listening, Room, Settings, Socket, TargetAddr, connect_stream, listen, refuse_stream,
-    serve_visitor,
+    Caller, Handler, Listening, Room, Settings, Socket, TargetAddr, connect_stream, listen,
+    refuse_stream, serve_visitor,
 };
 use transport::{Carrier, Dialer, Inlet, Listener, Outlet};
 use transport_tcp::TcpDialer;
@@ -122,7 +122,13 @@ struct Targets {
 impl Owner for Targets {
     fn accept(&self, _link: &Link, _open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let (host, port) = (self.target.ip().to_string(), self.target.port());
-        connect_stream(TargetAddr::Tcp { host, port }, None, inlet, &self.settings, None)
+        connect_stream(
+            TargetAddr::Tcp { host, port },
+            Caller::default(),
+            inlet,
+            &self.settings,
+            None,
+        )
     }
 
     fn message(&self, _link: &Link, _message: ControlMessage) {}

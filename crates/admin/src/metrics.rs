@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
-use ops::status::{Link, Sent, Service, Session, Status, UP};
+use ops::status::{Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
 
 /// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
@@ -311,9 +311,12 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
             list.value(name, &series.labels(), of(series.service));
         }
     };
-    let is_up = |service: &Service| u64::from(service.state == UP);
+    let is_up = |service: &Service| u64::from([UP, TARGET_DOWN].contains(&&*service.state));
     let help = if role == "server" { "1 if visitors reach it." } else { "1 if it is published." };
     metric(list, "tunnel_service_up", Gauge, help, is_up);
+    let is_down = |service: &Service| u64::from(service.state == TARGET_DOWN);
+    let help = "1 if the target refused the last visitor or check, or did not answer.";
+    metric(list, "tunnel_service_target_down", Gauge, help, is_down);
     metric(list, "tunnel_service_streams", Gauge, "Open streams.", |s| s.streams);
     let help = "Streams that were opened.";
     metric(list, "tunnel_service_streams_opened_total", Counter, help, |s| s.streams_total);

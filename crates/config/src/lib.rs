@@ -43,9 +43,9 @@ pub use load::{
     load_lists, load_server, locate, scalar,
 };
 pub use model::{
-    Admin, Change, Changed, ClientConfig, ClientGrant, Common, Congestion, Field, Forward,
-    HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public, Quic,
-    Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    AccessLog, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion, Field,
+    Forward, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public,
+    Quic, Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
 };
 pub use net::Net;
 pub use otlp::Collector;

@@ -9,7 +9,7 @@ use config::{
 
 const SERVER: &str = "listen: tls://[::]\nclients: [{name: a, token_file: t}]\n";
 const CLIENT: &str = "servers: tls://a\nname: a\ntoken_file: t\n\
-                      services: [{target: 'tcp://b:1', public: 'tcp://:10022'}]\n";
+                      services: [{target: 'tcp://b:1', public: 'tcp://:10022', health: {}}]\n";
 
 struct Row {
     kind: &'static str,
@@ -108,6 +108,9 @@ fn defaults() -> BTreeMap<String, String> {
     assert_eq!(service.priority, Priority::Normal);
     put(key("priority"), "normal".into());
     put(key("timeouts.dial"), service.timeouts.dial.to_string());
+    let health = service.health.expect("a map without keys has the defaults");
+    put(key("health.interval"), health.interval.to_string());
+    put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), service.timeouts.idle.to_string());
     put(key("timeouts.half_close"), service.timeouts.half_close.to_string());
     found
@@ -122,7 +125,7 @@ const OTHER_CLIENT: &str = "servers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7L
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
 const OTHER_OF_BOTH: &str = "state_dir: /s\nworkers: 3\nmemory_budget: 64MiB\n\
     window: { initial: 32KiB, max: 1MiB }\nkeepalive: 3s\nresume_timeout: 3s\ndrain_timeout: 3s\n\
-    log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 } }\ncontrol: /c\nwatch: true\n\
+    log: { level: debug, format: json, file: /l, rotate: { size: 1MiB, keep: 1 }, access: true }\ncontrol: /c\nwatch: true\n\
     admin: { token_file: t }\notlp: { endpoint: 'http://a:1' }\n\
     quic: { congestion: cubic, mtu: 1200, receive_buffer: 1MiB, send_buffer: 1MiB }\n";
 

@@ -6,10 +6,12 @@
 //! | `levels` | the check of levels and directives |
 //! | `file` | a log file of limited size |
 //! | `journal` | the journal of systemd |
+//! | `access` | the access log: one line per ended visitor |
 //! | `fields` | message and fields without control characters |
 //! | `quota` | the number of lines that a client may cause |
 //! | `repeat` | at most one line per key and 10 s for events that a peer can cause at will |
 
+mod access;
 mod fields;
 mod file;
 mod journal;
@@ -18,6 +20,7 @@ mod log;
 mod quota;
 mod repeat;
 
+pub use access::{ACCESS, Access, access, follow_access, has_access_log};
 pub use journal::trouble;
 pub use levels::levels;
 pub use log::{AUDIT, Format, Settings, change, current, follow, start};

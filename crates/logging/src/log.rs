@@ -9,11 +9,12 @@ use std::thread;
 
 use anyhow::{Context, anyhow};
 use ops::WrongConfig;
-use tracing_subscriber::filter::{FilterExt as _, Targets};
+use tracing_subscriber::filter::{FilterExt as _, Targets, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use crate::access::ACCESS;
 use crate::fields::EscapedFields;
 use crate::file::LogFile;
 use crate::journal::{self, Native, Prefixed};
@@ -180,7 +181,9 @@ where
         .parse::<Targets>()
         .with_context(|| format!("log level `{}` (try `info` or `debug`)", settings.filter))?;
     let (filter, handle) = reload::Layer::new(filter);
-    let filter = filter.and(Quota::new());
+    // The access log has a switch of its own, and its lines cost no quota.
+    let is_access = filter_fn(|metadata| metadata.target() == ACCESS);
+    let filter = filter.and(Quota::new()).or(is_access);
     let layer = tracing_subscriber::fmt::layer().with_writer(to);
     let layer = match settings.format {
         Format::Journald => native()?.with_filter(filter).boxed(),

@@ -22,12 +22,14 @@ use std::time::Duration;
 
 use ops::socket_file::SocketFile;
 use proto::{ResetCode, Target};
-use relay::{Detached, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts};
+use relay::{Detached, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts, Watcher};
 
 use crate::descriptors;
+use crate::health::Health;
 use crate::listeners::{Listener, Listeners};
 use crate::route::Route;
 use crate::session::{Handle, Session, Worker};
+use crate::watch::EntranceWatch;
 
 /// The time for which a visitor is held while no link of the session is live.
 const HOLD: Duration = Duration::from_secs(10);
@@ -48,6 +50,8 @@ pub(crate) struct Entrance {
     pub(crate) timeouts: Timeouts,
     /// The destination of its visitors.
     pub(crate) route: Arc<Route>,
+    /// Whether the target serves, as its visitors find out.
+    pub(crate) health: Health,
 }
 
 /// Returns a new id for an entrance.
@@ -103,7 +107,9 @@ enum Guard {
 /// that other workers accept.
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
-    let settings = Settings { timeouts: entrance.timeouts, room, ..Settings::default() };
+    let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
+    let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
+    let settings = Settings { timeouts, room, watcher, ..Settings::default() };
     let settings = Rc::new(settings);
     let id = entrance.id;
     let open = OpenEntrance { entrance, listening: None, settings };

@@ -20,6 +20,7 @@
 pub mod client;
 pub mod descriptors;
 mod entrance;
+mod health;
 pub mod identity;
 mod listeners;
 mod memory;
@@ -30,4 +31,5 @@ mod session;
 mod survey;
 mod tcp_info;
 pub mod transports;
+mod watch;
 mod workers;

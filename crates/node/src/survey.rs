@@ -12,6 +12,7 @@ use proto::{StreamId, Target};
 use relay::Stats;
 use tokio::runtime::Handle as Runtime;
 
+use crate::health::Fault;
 use crate::session::{self, Handle, Session, Worker};
 use crate::tcp_info::{Connections, Ledger};
 
@@ -90,6 +91,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             bytes_out: stats.bytes_out(),
             refused: refused(stats),
             kept: false,
+            down: entrance.health.fault().map(Fault::down),
         });
     }
     part

@@ -19,6 +19,7 @@
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
+//! | [`watch`] | the events of streams: the state of the target, the access log |
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
@@ -33,6 +34,7 @@ pub mod stats;
 pub mod target;
 mod throttle;
 pub mod visitor;
+pub mod watch;
 
 pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
@@ -42,5 +44,6 @@ pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};
 pub use stats::Stats;
-pub use target::{connect_stream, refuse_stream};
+pub use target::{Caller, connect_stream, refuse_stream};
 pub use visitor::{refuse_socket, serve_visitor};
+pub use watch::{End, Visit, Watcher};

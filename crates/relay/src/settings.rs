@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use net::resolve::Lookups;
 
-use crate::{Room, Stats};
+use crate::{Room, Stats, Watcher};
 
 /// The time-outs of a stream. Zero switches a time-out off, except for `dial`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,4 +44,6 @@ pub struct Settings {
     pub room: Room,
     /// How the names of targets are looked up.
     pub lookups: Lookups,
+    /// Receives the events of the streams.
+    pub watcher: Option<Rc<dyn Watcher>>,
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -13,19 +14,30 @@ use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
 use crate::pipe::{Pipe, Pump};
-use crate::{Permit, Settings};
+use crate::{End, Permit, Settings};
+
+/// The far end of a stream that arrives.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The rule for the target. It is asked about every resolved address. Without a rule every
+    /// target is permitted.
+    pub allow: Option<Allow>,
+    /// The address of the visitor, as the far side tells it.
+    pub visitor: Option<SocketAddr>,
+}
 
 /// Dials `target` and pumps bytes between the target and the stream. The outlet is returned at once
 /// and queues the bytes that arrive during the dial. A dial that fails resets the stream with the
-/// reason. `allow` is asked about every resolved address.
+/// reason.
 pub fn connect_stream(
     target: TargetAddr,
-    allow: Option<Allow>,
+    caller: Caller,
     inlet: Box<dyn Inlet>,
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let pipe = Pipe::new(Rc::clone(settings));
+    let (allow, visitor) = (caller.allow, caller.visitor);
+    let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let dial = Box::pin(async move {
@@ -76,19 +88,24 @@ impl Future for Dialling {
         let Some((inlet, permit)) = this.rest.take() else { return Poll::Ready(()) };
         match outcome {
             Ok(socket) => {
+                if let Some(watcher) = &this.pipe.settings().watcher {
+                    watcher.dialled(Ok(()));
+                }
                 this.pipe.connect(socket.keep());
                 tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));
             }
             Err(error) => {
                 let code = error.code();
-                let stats = &this.pipe.settings().stats;
+                let Settings { stats, watcher, .. } = &**this.pipe.settings();
                 stats.count_refused(code);
-                // The code that denied the target logs the denial, with the right that is missing.
-                if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
-                    let failures = stats.refused(code);
-                    tracing::warn!(%error, failures, "a target cannot be reached");
-                } else {
-                    tracing::debug!(%error, "a target cannot be reached");
+                this.pipe.note_end(End::Refused(code));
+                tracing::debug!(%error, "the target cannot be reached");
+                if let Some(watcher) = watcher {
+                    watcher.dialled(Err(&error));
+                    // The code that denied the target logs the denial, with the missing right.
+                    if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
+                        watcher.complain_of_dial(&error, stats.refused(code));
+                    }
                 }
                 inlet.refuse(code);
                 this.pipe.close(true);

@@ -22,7 +22,7 @@ pub fn serve_visitor(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Result<(), OpenError> {
-    let pipe = Pipe::new(Rc::clone(settings));
+    let pipe = Pipe::new(Rc::clone(settings), open.visitor);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);

@@ -247,6 +247,7 @@ fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Res
     let flag = args.log_level.as_deref();
     let settings = logging::Settings::choose(flag, args.verbose, file, Some(format))?;
     logging::start(&settings, common.log_file.as_ref())?;
+    logging::follow_access(&common.log_access, format == Format::Json)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }

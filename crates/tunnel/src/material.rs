@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{ClientConfig, Common, KeyPair, ServerConfig, Trust};
+use config::{AccessLog, ClientConfig, Common, KeyPair, ServerConfig, Trust};
 
 /// Most bytes that are read of a token file. A token is one line, so the rest of a larger file does
 /// not matter.
@@ -91,7 +91,12 @@ fn anchor_way(path: &mut config::Path, folder: &Path) {
 
 fn anchor_common(common: &mut Common, folder: &Path) {
     let log = common.log_file.as_mut().map(|log| &mut log.path);
-    for path in [common.state_dir.as_mut(), common.control.as_mut(), log].into_iter().flatten() {
+    let access = match &mut common.log_access {
+        AccessLog::File(log) => Some(&mut log.path),
+        AccessLog::Off | AccessLog::On => None,
+    };
+    let all = [common.state_dir.as_mut(), common.control.as_mut(), log, access];
+    for path in all.into_iter().flatten() {
         anchor(path, folder);
     }
 }

@@ -8,7 +8,8 @@ use proto::greeting::{StoredCredential, TokenError};
 use super::keys::{ADMIN, LOG, ROTATE, WINDOW};
 use super::values::{count, path, positive, span, switch};
 use super::{Item, Section, otlp, secrecy, unknown};
-use crate::model::{Admin, Common, LogFile, LogFormat, LogLevel, Token};
+use crate::model::{AccessLog, Admin, Common, LogFile, LogFormat, LogLevel, Token};
+use crate::yaml::Kind;
 use crate::{BadValue, Secret, Size, Span};
 
 /// The hint for a refused token.
@@ -89,6 +90,7 @@ pub(crate) fn common(s: &Section<'_>) -> Common {
         log_level: log.and_then(|l| l.value("level", level)).unwrap_or(LogLevel::Info),
         log_format,
         log_file: log.and_then(log_file),
+        log_access: log.and_then(log_access).unwrap_or_default(),
         control: path(s, "control"),
         watch: s.value("watch", switch).unwrap_or(false),
         otlp: otlp::otlp(s),
@@ -138,17 +140,51 @@ fn is_same(one: &Token, other: &Token) -> bool {
 
 fn log_file(log: &Section<'_>) -> Option<LogFile> {
     let rotate = log.section("rotate", &ROTATE);
-    let of = |key| rotate.as_ref().filter(|rotate| rotate.key(key).is_some());
-    let size = of("size").and_then(|rotate| rotate.value("size", log_size));
-    let keep = of("keep").and_then(|rotate| rotate.value("keep", log_keep));
-    if rotate.is_some() && log.key("file").is_none() {
+    let has_file = log.key("file").is_some() || matches!(access_text(log), Some(AccessText::File));
+    if rotate.is_some() && !has_file {
         log.bad("rotate", BadValue::new("there is no `file` to rotate").hint("add `file: …`"));
     }
-    Some(LogFile {
-        path: path(log, "file")?,
-        size: size.unwrap_or(Size::from_bytes(LOG_SIZE)),
-        keep: keep.unwrap_or(LOG_KEEP),
-    })
+    let (size, keep) = rotation(rotate.as_ref());
+    Some(LogFile { path: path(log, "file")?, size, keep })
+}
+
+/// The size and the number of log files.
+fn rotation(rotate: Option<&Section<'_>>) -> (Size, u32) {
+    let of = |key| rotate.filter(|rotate| rotate.key(key).is_some());
+    let size = of("size").and_then(|rotate| rotate.value("size", log_size));
+    let keep = of("keep").and_then(|rotate| rotate.value("keep", log_keep));
+    (size.unwrap_or(Size::from_bytes(LOG_SIZE)), keep.unwrap_or(LOG_KEEP))
+}
+
+/// The kinds of values of `access`.
+enum AccessText {
+    Switch(bool),
+    File,
+}
+
+fn access_text(log: &Section<'_>) -> Option<AccessText> {
+    let item = log.key("access")?;
+    let Kind::Scalar { text, .. } = &item.node.kind else { return None };
+    Some(text.parse().map_or(AccessText::File, AccessText::Switch))
+}
+
+/// Decodes `access`: `true`, `false`, or the path of a file, which is rotated as `file` is.
+fn log_access(log: &Section<'_>) -> Option<AccessLog> {
+    match access_text(log) {
+        Some(AccessText::Switch(true)) => Some(AccessLog::On),
+        Some(AccessText::Switch(false)) => Some(AccessLog::Off),
+        Some(AccessText::File) | None => {
+            let path = path(log, "access")?;
+            let is_same =
+                log.key("file").is_some() && self::path(log, "file").as_ref() == Some(&path);
+            if is_same {
+                let bad = BadValue::new("the same file as `file`");
+                log.bad("access", bad.hint("`access: true` writes into the log"));
+            }
+            let (size, keep) = rotation(log.section("rotate", &ROTATE).as_ref());
+            Some(AccessLog::File(LogFile { path, size, keep }))
+        }
+    }
 }
 
 fn log_size(text: &str) -> Result<Size, BadValue> {

@@ -54,15 +54,16 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts"],
-        &["resume", "balance", "shared", "health", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
+        &["name", "target", "public", "priority", "timeouts", "health"],
+        &["resume", "balance", "shared", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
           "host_rewrite", "headers", "path", "pass_through"]);
+    pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode"], &["limits", "timeouts", "name"]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);
-    pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate"], &[]);
+    pub(crate) const LOG: Table = table("both:log", &["level", "format", "file", "rotate", "access"], &[]);
     pub(crate) const ADMIN: Table = table("both:admin",
         &["listen", "token", "token_file", "read_token", "read_token_file"], &[]);
     pub(crate) const OTLP: Table = table("both:otlp", &["endpoint", "interval", "headers"], &[]);
@@ -91,6 +92,7 @@ pub const TABLES: &[Table] = &[
     PATH_TLS,
     SERVICE,
     TIMEOUTS,
+    HEALTH,
     FORWARD,
     RETRY,
     WINDOW,

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::UnixAddr;
 use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
 
-use super::keys::{SERVICE, TIMEOUTS};
+use super::keys::{HEALTH, SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, unknown, values};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Priority, Public, Service, Timeouts};
+use crate::model::{Check, Priority, Public, Service, Timeouts};
 use crate::yaml::{Entry, Kind, Node};
 use crate::{BadValue, Host, Span, Target};
 
@@ -20,6 +20,15 @@ const RANGE_MAX: u16 = 1000;
 
 /// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
 const DIAL: u64 = 10_000;
+
+/// Default of `health.interval`, in milliseconds.
+const CHECK_INTERVAL: u64 = 10_000;
+
+/// Shortest `health.interval`, in milliseconds. More frequent checks load the target.
+const CHECK_LEAST: u64 = 1_000;
+
+/// Default of `health.timeout`, in milliseconds: a target that needs longer serves nobody well.
+const CHECK_TIMEOUT: u64 = 2_000;
 
 /// Default of `timeouts.half_close`, in milliseconds. A long answer to a finished request is
 /// permitted while it flows. After this silence, the peer has vanished.
@@ -92,6 +101,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let entries = entries(&s);
     let timeouts = timeouts(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
+    let health = health(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
     let published = publish(&s, &entries, seen);
@@ -133,6 +143,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         public,
         priority,
         timeouts,
+        health,
         kept: false,
     };
     if !wide {
@@ -321,6 +332,25 @@ fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
         ports.entry(public.port).or_default().push(*public);
     }
     ports
+}
+
+/// Decodes `health`. `None` without it.
+fn health(s: &Section<'_>) -> Option<Check> {
+    let own = s.section("health", &HEALTH)?;
+    let interval = values::positive(&own, "interval", CHECK_INTERVAL)?;
+    let timeout = values::positive(&own, "timeout", CHECK_TIMEOUT)?;
+    let least = Span::from_millis(CHECK_LEAST);
+    if interval < least {
+        let bad = BadValue::new(format!("{interval} is too often"));
+        own.bad("interval", bad.hint(format!("{least} or more")));
+        return None;
+    }
+    if timeout > interval {
+        let bad = BadValue::new(format!("{timeout} is longer than the interval ({interval})"));
+        own.bad("timeout", bad);
+        return None;
+    }
+    Some(Check { interval, timeout })
 }
 
 fn timeouts(s: &Section<'_>) -> Timeouts {

@@ -86,8 +86,19 @@ pub struct Service {
     pub priority: Priority,
     /// Time limits of the streams.
     pub timeouts: Timeouts,
+    /// How the client checks the target; `None`: only visitors find out whether it serves.
+    pub health: Option<Check>,
     /// The service was added at run time, by a command.
     pub kept: bool,
+}
+
+/// How a target is checked: the client connects to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The time between two checks.
+    pub interval: Span,
+    /// The longest time until the target accepts the connection.
+    pub timeout: Span,
 }
 
 /// A public address.

@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
-pub use client::{ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust};
+pub use client::{
+    Check, ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust,
+};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
 
@@ -51,6 +53,8 @@ pub struct Common {
     pub log_format: LogFormat,
     /// The log file; `None`: standard error.
     pub log_file: Option<LogFile>,
+    /// The log of visitors.
+    pub log_access: AccessLog,
     /// Path of the control socket. `None`: `server.sock` or `client-NAME.sock` in `state_dir` if
     /// that is set, else in the runtime directory (`$RUNTIME_DIRECTORY`, `/run/tunnel` for root,
     /// `$XDG_RUNTIME_DIR/tunnel`).
@@ -103,6 +107,7 @@ impl Common {
             log_level,
             log_format,
             log_file: _,
+            log_access,
             control,
             watch,
             admin,
@@ -122,6 +127,7 @@ impl Common {
             (*log_format != other.log_format, Changed::restart("log.format")),
             (log_file(self) != log_file(other), Changed::restart("log.file")),
             (log_rotate(self) != log_rotate(other), Changed::restart("log.rotate")),
+            (*log_access != other.log_access, Changed::live("log.access")),
             (*control != other.control, Changed::restart("control")),
             (*watch != other.watch, Changed::live("watch")),
             (*admin != other.admin, Changed::restart("admin")),
@@ -198,6 +204,18 @@ pub struct KeyPair {
     pub cert: PathBuf,
     /// The file with the key.
     pub key: PathBuf,
+}
+
+/// Where a line per visitor is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere.
+    #[default]
+    Off,
+    /// In the log of the daemon.
+    On,
+    /// In a file of its own.
+    File(LogFile),
 }
 
 /// A log file and its rotation.

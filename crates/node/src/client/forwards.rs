@@ -13,6 +13,7 @@ use relay::{Gate, Timeouts};
 use tokio::sync::Mutex;
 
 use crate::entrance::{self, Entrance};
+use crate::health::Health;
 use crate::listeners::{self, Listeners};
 use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
@@ -169,12 +170,14 @@ fn bind(
         route: Route::new(aim(&address, forward), session, Gate::new(None)),
         address,
         timeouts: Timeouts::default(),
+        health: Health::default(),
     };
     Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
 }
 
 /// Changes an open forward to the target and the socket mode of `forward`.
 fn turn(open: &OpenForward, forward: &Forward) {
+    open.entrance.health.forget();
     open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
     tracing::info!("forward {}", open.entrance.route.aim.load().name);
     if let Local::Unix { address, mode } = &forward.listen

@@ -1,6 +1,7 @@
 //! The client role: links to the server on all workers, services dialled for incoming streams,
 //! forwards as entrances.
 
+mod checks;
 mod forwards;
 mod links;
 mod owner;
@@ -28,6 +29,7 @@ use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
 
+use crate::health::{Fault, Healths};
 use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
@@ -63,6 +65,8 @@ struct ClientShared {
     links: ArcSwap<Links>,
     published: Published,
     forwards: Forwards,
+    /// Whether the targets of the services serve.
+    healths: Healths,
     /// This process is stopping: it publishes nothing and begins no link.
     leaving: AtomicBool,
     /// The generation of the registered set of services.
@@ -113,6 +117,7 @@ impl Client {
             links: ArcSwap::new(Arc::clone(&links)),
             published: Published::default(),
             forwards,
+            healths: Healths::default(),
             leaving: AtomicBool::new(false),
             generation: AtomicU64::new(register::FIRST),
             instance: InstanceId(instance),
@@ -124,6 +129,10 @@ impl Client {
         let told = Arc::clone(&shared);
         workers.handles()[0]
             .run(move |_| drop(tokio::task::spawn_local(register::insist(handles, told))))
+            .await?;
+        let told = Arc::clone(&shared);
+        workers.handles()[0]
+            .run(move |_| drop(tokio::task::spawn_local(checks::check_targets(told))))
             .await?;
         let (started, source, ledger) = (Instant::now(), None, Ledger::default());
         Ok(Self { workers, count, shared, started, source, ledger })
@@ -174,10 +183,13 @@ impl Daemon for Client {
             }
             let counts = owner::counts(self.workers.handles()).await;
             for service in &mut session.services {
+                let health = shared.healths.of(&service.name, &service.target);
+                service.down = health.fault().map(Fault::down);
                 if let Some(count) = counts.iter().find(|count| count.name == service.name) {
                     service.add(count);
                 }
             }
+            session.settle();
             Status {
                 role: "client".to_owned(),
                 name: config.name.clone(),

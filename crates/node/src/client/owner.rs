@@ -13,14 +13,16 @@ use link::{End, Link, Owner, State};
 use ops::status;
 use proto::control::ControlMessage;
 use proto::{Measure, Open, ResetCode, Target};
-use relay::{Settings, TargetAddr, Timeouts, connect_stream, refuse_stream};
+use relay::{Caller, Settings, TargetAddr, Timeouts, Watcher, connect_stream, refuse_stream};
 use transport::{Inlet, Outlet};
 
 use super::ClientShared;
 use super::links::Links;
 use super::register::register;
 use super::trouble::Trouble;
+use crate::health::Healths;
 use crate::session::{Handle, Worker};
+use crate::watch::TargetWatch;
 use crate::{descriptors, probes, survey};
 
 /// An unreachable server is logged at once, and then at this period while nothing changes.
@@ -56,7 +58,7 @@ struct Services {
 }
 
 impl Services {
-    fn new(worker: &Worker, of: Arc<ClientConfig>) -> Self {
+    fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
         let room = descriptors::room();
         let local = |service: &config::Service| {
             let timeouts = Timeouts {
@@ -65,7 +67,13 @@ impl Services {
                 half_close: service.timeouts.half_close.duration(),
             };
             let stats = worker.state.service_stats(&service.name);
-            let settings = Rc::new(Settings { timeouts, stats, room, ..Settings::default() });
+            let to = service.target.to_string();
+            let health = healths.of(&service.name, &to);
+            let watcher: Rc<dyn Watcher> =
+                Rc::new(TargetWatch { service: service.name.clone(), target: to, health });
+            let watcher = Some(watcher);
+            let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
+            let settings = Rc::new(settings);
             let local = Local { target: target(&service.target), settings };
             (service.name.clone(), Rc::new(local))
         };
@@ -79,7 +87,8 @@ impl ClientOwner {
         shared: Arc<ClientShared>,
         links: Arc<Links>,
     ) -> Rc<Self> {
-        let services = RefCell::new(Services::new(&worker, shared.config.load_full()));
+        let services =
+            RefCell::new(Services::new(&worker, &shared.healths, shared.config.load_full()));
         let (told, serial) = (RefCell::default(), Cell::new(0));
         Rc::new(Self { worker, shared, links, services, told, serial })
     }
@@ -89,7 +98,7 @@ impl ClientOwner {
         let mut services = self.services.borrow_mut();
         let now = self.shared.config.load();
         if !Arc::ptr_eq(&services.of, &now) {
-            *services = Services::new(&self.worker, Arc::clone(&now));
+            *services = Services::new(&self.worker, &self.shared.healths, Arc::clone(&now));
         }
         services.known.get(name).cloned()
     }
@@ -138,7 +147,7 @@ impl ClientOwner {
     }
 }
 
-fn target(target: &config::Target) -> TargetAddr {
+pub(super) fn target(target: &config::Target) -> TargetAddr {
     match target {
         config::Target::Unix(address) => TargetAddr::Unix(address.clone()),
         config::Target::Tcp { host, port } => {
@@ -162,7 +171,10 @@ impl Owner for ClientOwner {
             }
         };
         match self.service(name) {
-            Some(local) => connect_stream(local.target.clone(), None, inlet, &local.settings, None),
+            Some(local) => {
+                let caller = Caller { allow: None, visitor: open.visitor };
+                connect_stream(local.target.clone(), caller, inlet, &local.settings, None)
+            }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
         }
     }

@@ -118,6 +118,8 @@ impl Client {
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
         if differs.iter().any(|changed| changed.key == "services") {
             shared.published.forget_others(&now.services);
+            let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
+            shared.healths.retain(is_there);
             let generation = register::anew(handles, shared).await;
             if shared.links.load().session.live() > 0 {
                 // A server that does not answer in time leaves the services without an outcome.

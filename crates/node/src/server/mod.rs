@@ -39,7 +39,7 @@ use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{Status, Streams};
+use ops::status::{self, Status, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
 use proto::LinkConfig;
 use proto::greeting::Name;
@@ -254,6 +254,7 @@ impl Daemon for Server {
         Box::pin(async {
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
             self.registry.add_failures(&mut sessions);
+            sessions.values_mut().for_each(status::Session::settle);
             Status {
                 role: "server".to_owned(),
                 uptime_seconds: self.started.elapsed().as_secs(),

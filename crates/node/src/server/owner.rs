@@ -10,13 +10,16 @@ use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
 use proto::control::{ControlMessage, Register};
 use proto::{Measure, Open, ResetCode, Target};
-use relay::{Allow, Destination, Settings, TargetAddr, connect_stream, refuse_stream};
+use relay::{
+    Allow, Caller, Destination, Settings, TargetAddr, Watcher, connect_stream, refuse_stream,
+};
 use transport::{Inlet, Outlet};
 
 use super::registry::Registry;
 use crate::descriptors;
 use crate::probes;
 use crate::session::Worker;
+use crate::watch::ForwardWatch;
 
 /// The owner of one link of a client.
 pub(super) struct ServerOwner {
@@ -44,6 +47,7 @@ impl ServerOwner {
         name: &str,
     ) -> Rc<Self> {
         let lookups = Lookups::on(&registry.shared().names, name);
+        let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
         Rc::new(Self {
             worker,
             registry,
@@ -51,6 +55,7 @@ impl ServerOwner {
             settings: Rc::new(Settings {
                 room: descriptors::room(),
                 lookups,
+                watcher: Some(watcher),
                 ..Settings::default()
             }),
             denied: Rc::new(RepeatLimit::new()),
@@ -101,7 +106,8 @@ impl ServerOwner {
             }
             permitted
         });
-        connect_stream(target, Some(allow), inlet, &self.settings, Some(permit))
+        let caller = Caller { allow: Some(allow), visitor: None };
+        connect_stream(target, caller, inlet, &self.settings, Some(permit))
     }
 
     fn measure(&self, measure: Measure, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {

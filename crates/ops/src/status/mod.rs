@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use render::{Rates, bytes, render, render_streams};
+pub use render::{Rates, bytes, duration, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::sample;
 
@@ -258,7 +258,7 @@ pub struct Service {
     pub address: String,
     /// The target, as far as this side knows it.
     pub target: String,
-    /// [`UP`], [`WAITING`], [`SUPERSEDED`], or the reason of a refusal.
+    /// [`UP`], [`TARGET_DOWN`], [`DENIED`], [`WAITING`], [`SUPERSEDED`], or the reason of a refusal.
     pub state: String,
     /// The number of open streams.
     pub streams: u64,
@@ -275,6 +275,21 @@ pub struct Service {
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
+    /// Why the target does not serve; absent while the target serves or no visitor has asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub down: Option<Down>,
+}
+
+/// A target that does not serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Down {
+    /// The reason, as the end of a sentence about the target.
+    pub reason: String,
+    /// The far side does not allow the target.
+    pub denied: bool,
+    /// The seconds since the first failure.
+    pub seconds: u64,
 }
 
 impl Sent {
@@ -290,6 +305,15 @@ impl Sent {
 }
 
 impl Session {
+    /// Puts the states of the targets into the states of services and forwards.
+    pub fn settle(&mut self) {
+        for service in self.services.iter_mut().chain(&mut self.forwards) {
+            if let (Some(down), true) = (&service.down, service.state == UP) {
+                service.state = if down.denied { DENIED } else { TARGET_DOWN }.to_owned();
+            }
+        }
+    }
+
     /// Adds bytes received, bytes sent, and resumes.
     pub fn add(&mut self, [received, sent, resumes]: [u64; 3]) {
         self.bytes_received += received;
@@ -301,6 +325,7 @@ impl Session {
 impl Service {
     /// Adds the counts of the same service from elsewhere.
     pub fn add(&mut self, part: &Self) {
+        self.down = self.down.take().or_else(|| part.down.clone());
         self.streams += part.streams;
         self.streams_total += part.streams_total;
         self.bytes_in += part.bytes_in;
@@ -342,6 +367,12 @@ pub struct Streams {
 
 /// The state of a service or forward that visitors reach.
 pub const UP: &str = "up";
+
+/// The state of a service or forward whose target refuses connections, or does not answer.
+pub const TARGET_DOWN: &str = "target down";
+
+/// The state of a forward whose target the server does not allow.
+pub const DENIED: &str = "denied";
 
 /// The state of a service that no live link can carry, or whose registration has no answer yet.
 pub const WAITING: &str = "waiting for the server";

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Link, SUPERSEDED, Service, Session, Status, Streams, Tcp, UP, WAITING};
+use super::{
+    DENIED, Link, SUPERSEDED, Service, Session, Status, Streams, TARGET_DOWN, Tcp, UP, WAITING,
+};
 use crate::term;
 
 /// The rates of services and forwards in bytes per second, from two statuses.
@@ -144,6 +146,7 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
     }
     let mut text = table(&rows);
     text.push_str(&refusals(&session.services));
+    text.push_str(&downs(&session.services));
     let refused = session.services.iter().filter(|s| brief(&s.state) == REFUSED);
     for Service { name, state, .. } in refused {
         text.push_str(&format!("{name} is not published: {state}\n"));
@@ -158,7 +161,7 @@ fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
     let mut rows = vec![titles(&heads.concat())];
     rows.extend(session.forwards.iter().map(|forward| cells(&session.peer, forward, rates)));
     let kept = kept(session.forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    table(&rows) + &refusals(&session.forwards) + &kept
+    table(&rows) + &refusals(&session.forwards) + &downs(&session.forwards) + &kept
 }
 
 /// The line about entries that commands added.
@@ -231,10 +234,21 @@ const REFUSED: &str = "refused";
 /// The state of a service in a word. A long cell would widen the whole table.
 fn brief(state: &str) -> &str {
     match state {
-        UP | SUPERSEDED => state,
+        UP | SUPERSEDED | TARGET_DOWN | DENIED => state,
         WAITING => "waiting",
         _ => REFUSED,
     }
+}
+
+/// The lines about targets that do not serve.
+fn downs(services: &[Service]) -> String {
+    let line = |service: &Service| {
+        let down = service.down.as_ref()?;
+        let name = if service.name.is_empty() { &service.address } else { &service.name };
+        let since = duration(down.seconds);
+        Some(format!("the target of {name} is down for {since}: {}\n", down.reason))
+    };
+    services.iter().filter_map(line).collect()
 }
 
 /// A table; an empty text when there are only titles.
@@ -258,7 +272,8 @@ fn millis(micros: u64) -> String {
     format!("{}.{} ms", micros / 1000, micros % 1000 / 100)
 }
 
-fn duration(seconds: u64) -> String {
+/// A number of seconds as text: `3m20s`, with two units at most.
+pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -21,11 +21,11 @@ use bytes::Bytes;
 use proto::ResetCode;
 use transport::Outlet;
 
-use crate::{Settings, Socket};
+use crate::{End, Settings, Socket, Visit};
 pub(crate) use pump::Pump;
 use queue::Queue;
 
-/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 120 bytes and
+/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 136 bytes and
 /// the socket.
 pub(crate) struct Pipe {
     /// `None` during the dial and after the end. The socket is shared, because the watch for errors
@@ -42,14 +42,19 @@ pub(crate) struct Pipe {
     deaf: Cell<bool>,
     /// A byte moved since the watchdog last checked.
     active: Cell<bool>,
-    /// A byte came from the far side, so the far side serves the stream.
+    /// A byte or an end came from the far side, so the far side serves the stream.
     is_served: Cell<bool>,
+    /// The record for the access log, where one is written.
+    visit: Option<Box<Visit>>,
 }
 
 impl Pipe {
-    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`].
-    pub(crate) fn new(settings: Rc<Settings>) -> Rc<Self> {
+    /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is the address
+    /// of the visitor, wherever its socket is.
+    pub(crate) fn new(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
         settings.stats.enter();
+        let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
+        let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
         Rc::new(Self {
             socket: RefCell::new(None),
             queue: RefCell::default(),
@@ -61,6 +66,7 @@ impl Pipe {
             deaf: Cell::new(false),
             active: Cell::new(false),
             is_served: Cell::new(false),
+            visit,
         })
     }
 
@@ -72,6 +78,36 @@ impl Pipe {
 
     pub(crate) fn settings(&self) -> &Rc<Settings> {
         &self.settings
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) {
+        self.settings.stats.count_in(bytes);
+        if let Some(visit) = &self.visit {
+            visit.count_read(bytes);
+        }
+    }
+
+    pub(crate) fn count_out(&self, bytes: usize) {
+        self.settings.stats.count_out(bytes);
+        if let Some(visit) = &self.visit {
+            visit.count_written(bytes);
+        }
+    }
+
+    /// Notes how the stream ends. The first note counts.
+    pub(crate) fn note_end(&self, end: End) {
+        if let Some(visit) = &self.visit {
+            visit.note(end);
+        }
+    }
+
+    /// Notes that the far side serves the stream.
+    fn note_served(&self) {
+        if !self.is_served.replace(true)
+            && let Some(watcher) = &self.settings.watcher
+        {
+            watcher.served();
+        }
     }
 
     /// Whether the peer has aborted the stream.
@@ -118,11 +154,13 @@ impl Pipe {
             | ResetCode::Unknown
             | ResetCode::Other(_) => {}
         }
-        let stats = &self.settings.stats;
+        let Settings { stats, watcher, .. } = &*self.settings;
         stats.count_refused(code);
+        self.note_end(End::Refused(code));
+        let Some(watcher) = watcher else { return };
+        watcher.refused(code);
         if stats.complaints.ready() {
-            let refused = stats.refused(code);
-            tracing::warn!(reason = %code, refused, "the other side refused a stream");
+            watcher.complain_of_refusal(code, stats.refused(code));
         }
     }
 
@@ -140,7 +178,7 @@ impl Outlet for Pipe {
             return throw_away(pieces);
         }
         self.active.set(true);
-        self.is_served.set(true);
+        self.note_served();
         let mut written = 0;
         if self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()
@@ -153,7 +191,7 @@ impl Outlet for Pipe {
                     return throw_away(pieces);
                 }
             }
-            self.settings.stats.count_out(written);
+            self.count_out(written);
         }
         if !pieces.is_empty() {
             let mut queue = self.queue.borrow_mut();
@@ -165,12 +203,16 @@ impl Outlet for Pipe {
     }
 
     fn finish(&self) {
+        self.note_served();
         self.finish.set(true);
         self.wake();
     }
 
     fn reset(&self, code: ResetCode) {
         self.note_refusal(code);
+        if self.is_served.get() && !matches!(code, ResetCode::Shutdown | ResetCode::Internal) {
+            self.note_end(End::FarSide(code));
+        }
         self.reset.set(Some(code));
         self.deaf.set(true);
         self.queue.take();
@@ -210,6 +252,9 @@ impl fmt::Debug for Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
+        if let (Some(visit), Some(watcher)) = (&self.visit, &self.settings.watcher) {
+            watcher.ended(visit);
+        }
         self.settings.stats.leave();
     }
 }
@@ -222,7 +267,7 @@ mod tests {
     fn an_idle_stream_is_small() {
         // One idle visitor may cost 1 KiB of RSS in all. The two state structs of the link, the
         // socket's registration in tokio (about 350 bytes) and the task's header take the rest.
-        assert!(size_of::<Pipe>() <= 128, "{}", size_of::<Pipe>());
+        assert!(size_of::<Pipe>() <= 136, "{}", size_of::<Pipe>());
         // The size is 40 in a build without tokio's multi-thread runtime, such as the daemon's.
         assert!(size_of::<Socket>() <= 48, "{}", size_of::<Socket>());
         assert!(size_of::<Pump>() <= 64, "{}", size_of::<Pump>());

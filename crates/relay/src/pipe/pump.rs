@@ -27,7 +27,7 @@ use transport::{Inlet, LocalFuture};
 use super::Pipe;
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
-use crate::{Permit, Socket};
+use crate::{End, Permit, Socket};
 
 /// Bytes that the pump moves per direction and poll before other tasks run. 256 KiB take about 50
 /// µs, which is the time that a neighbour may have to wait. tokio's own budget does not count the
@@ -128,7 +128,7 @@ impl Pump {
         }
         if written > 0 {
             self.pipe.active.set(true);
-            self.pipe.settings.stats.count_out(written);
+            self.pipe.count_out(written);
         }
         let left = !self.pipe.queue.borrow().is_empty();
         let thrown = if broken { self.pipe.queue.take().clear() } else { 0 };
@@ -202,7 +202,7 @@ impl Pump {
                 Ok(Some(n)) => {
                     self.size.adapt(n, wanted - HEAD_ROOM);
                     self.pipe.active.set(true);
-                    self.pipe.settings.stats.count_in(n);
+                    self.pipe.count_in(n);
                     self.inlet.send(buffer);
                     moved += n;
                     frames += 1;
@@ -322,6 +322,7 @@ impl Future for Pump {
         let mut again = this.write(&socket, cx);
         let Ok(mut pause) = this.read(&socket, cx) else {
             drop(socket);
+            this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         };
         if this.lingering() {
@@ -335,11 +336,14 @@ impl Future for Pump {
             (Reading::Ended, Writing::Ended | Writing::Broken)
             | (Reading::Stopped, Writing::Broken) => {
                 drop(socket);
+                let is_broken = this.writing == Writing::Broken;
+                this.pipe.note_end(if is_broken { End::Socket } else { End::Finished });
                 return this.close(false);
             }
             _ => {
                 if matches!(pause, Pause::Stalled | Pause::Ended) && this.failed(&socket, cx) {
                     drop(socket);
+                    this.pipe.note_end(End::Socket);
                     return this.abort(ResetCode::Aborted);
                 }
             }
@@ -347,8 +351,10 @@ impl Future for Pump {
         drop(socket);
         if this.overdue(cx) {
             return if this.lingering() {
+                this.pipe.note_end(End::Finished);
                 this.close(false)
             } else {
+                this.pipe.note_end(End::Idle);
                 this.abort(ResetCode::Timeout)
             };
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
-    refuse_socket, serve_visitor,
+    Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream,
+    listen, refuse_socket, serve_visitor,
 };
 use std::sync::Arc;
 use testkit::origins::{Digest, Pattern};
@@ -60,7 +60,7 @@ impl Rig {
         let (visitors, targets) = (settings(), settings());
         let of_targets = Rc::clone(&targets);
         let accept = Box::new(move |_open: Open, inlet| {
-            connect_stream(target.clone(), None, inlet, &of_targets, None)
+            connect_stream(target.clone(), Caller::default(), inlet, &of_targets, None)
         });
         let link = Link::new(window, frame, accept);
         let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use config::LogFormat;
 use config::edit::Operation;
 use logging::AUDIT;
 use ops::enrol::{Allowed, Opened, Order};
@@ -59,7 +60,12 @@ impl RunningDaemon {
         let why = outcome.as_ref().err().map(|why| format!("{why:#}").replace('\n', "; "));
         if let Ok(reloaded) = &outcome {
             *turn += 1;
-            logging::follow(self.role.common().log_level.name());
+            let common = self.role.common();
+            logging::follow(common.log_level.name());
+            let json = common.log_format == LogFormat::Json;
+            if let Err(why) = logging::follow_access(&common.log_access, json) {
+                tracing::error!("the access log is as before: {why:#}");
+            }
             if reloaded.failed.is_empty() {
                 tracing::info!(target: AUDIT, "reloaded: {reloaded}");
             } else {

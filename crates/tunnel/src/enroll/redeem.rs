@@ -45,7 +45,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
         is_of(&path, &code.name)?;
         let at = path.display();
-        term::err(format_args!("{at} is there already; the code is not used"));
+        term::err(format_args!("{at} is there already: the code is not used"));
         extend(&path, args)?;
         return Ok(start_with(args, path, false));
     }

@@ -51,5 +51,6 @@ mod smoke;
 mod strangers;
 mod survival;
 mod taken;
+mod targets;
 mod unix_sockets;
 mod web_socket;

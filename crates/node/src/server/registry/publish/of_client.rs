@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
+use crate::health::Health;
 use crate::listeners::Listeners;
 use crate::route::{Aim, Route};
 use crate::session::{Handle, Session};
@@ -276,6 +277,7 @@ impl OfClient {
             id: entrance::next_id(),
             address: format!("tcp://{address}"),
             timeouts: Timeouts::default(),
+            health: Health::default(),
             route: Route::new(
                 aim(spec),
                 to.session,
@@ -334,6 +336,7 @@ impl Entry {
         if **self.entrance.route.aim.load() != aim {
             self.entrance.route.aim.store(Arc::new(aim));
         }
+        self.entrance.health.forget();
         self.entrance.route.session.store(Arc::clone(to.session));
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);

@@ -1,0 +1,199 @@
+//! Whether the target of a service or of a forward serves. The state comes from dials that visitors
+//! cause, and on a client also from checks that `health` asks for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use ops::status::Down;
+use proto::ResetCode;
+
+/// The shortest time between two lines of the log about the same target. A target that serves some
+/// visitors and refuses others must not fill the log.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// The state of one target, shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// 0 while the target serves or nothing is known. Otherwise the reset code, a bit that says
+    /// whether the log has a line about it, and the time since which the target is down.
+    state: AtomicU64,
+    /// The time of the last line of the log.
+    told: AtomicU64,
+}
+
+/// The reset code is in the upper 16 bits of the state, and the milliseconds of [`clock`] are in the
+/// lower 47 bits.
+const CODE_AT: u32 = 48;
+const TOLD: u64 = 1 << 47;
+const SINCE: u64 = TOLD - 1;
+
+/// Why a target does not serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    code: ResetCode,
+    since: Duration,
+}
+
+impl Fault {
+    /// The fault as part of a status.
+    pub(crate) fn down(self) -> Down {
+        Down {
+            reason: reason(self.code).to_owned(),
+            denied: self.code == ResetCode::Denied,
+            seconds: clock().saturating_sub(self.since).as_secs(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(reason(self.code))
+    }
+}
+
+/// The reason as the end of a sentence about a target.
+fn reason(code: ResetCode) -> &'static str {
+    match code {
+        ResetCode::Refused => "it refuses connections",
+        ResetCode::Timeout => "it does not answer",
+        ResetCode::Denied => "it is not allowed",
+        ResetCode::Unreachable
+        | ResetCode::Aborted
+        | ResetCode::Limit
+        | ResetCode::Unknown
+        | ResetCode::Shutdown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => "it cannot be reached",
+    }
+}
+
+/// The time since the first use of this clock, plus 1 ms. It never goes backwards and is never 0.
+fn clock() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed() + Duration::from_millis(1)
+}
+
+fn now() -> u64 {
+    u64::try_from(clock().as_millis()).unwrap_or(u64::MAX) & SINCE
+}
+
+impl Health {
+    /// The fault of the target; `None` while the target serves or nothing is known.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        fault(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Records that the target serves. Returns for how long it was down, if the log has said that it
+    /// is down.
+    pub(crate) fn up(&self) -> Option<Duration> {
+        // The load is enough for almost all calls.
+        if self.state.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let before = self.state.swap(0, Ordering::Relaxed);
+        let since = fault(before).filter(|_| before & TOLD != 0)?.since;
+        Some(clock().saturating_sub(since))
+    }
+
+    /// Records a failure with this reset code, if the code tells something about the target. Returns
+    /// whether the log gets a line.
+    pub(crate) fn down(&self, code: ResetCode) -> bool {
+        if !is_of_target(code) {
+            return false;
+        }
+        let (now, code) = (now(), u64::from(code.raw()) << CODE_AT);
+        let told = self.told.load(Ordering::Relaxed);
+        let quiet = u64::try_from(QUIET.as_millis()).unwrap_or(u64::MAX);
+        let is_line = told == 0 || now.saturating_sub(told) >= quiet;
+        let first = code | now | if is_line { TOLD } else { 0 };
+        let next = |old: u64| match old {
+            0 => Some(first),
+            old => Some(old & (TOLD | SINCE) | code).filter(|new| *new != old),
+        };
+        let is_news = self.state.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) == Ok(0);
+        if is_news && is_line {
+            self.told.store(now, Ordering::Relaxed);
+        }
+        is_news && is_line
+    }
+
+    /// Forgets the state, because the target may be another.
+    pub(crate) fn forget(&self) {
+        self.state.store(0, Ordering::Relaxed);
+    }
+}
+
+fn fault(state: u64) -> Option<Fault> {
+    let code = u16::try_from(state >> CODE_AT).ok()?;
+    let since = Duration::from_millis(state & SINCE);
+    (state != 0).then(|| Fault { code: ResetCode::from_raw(code), since })
+}
+
+/// Whether the code says that the target does not serve.
+const fn is_of_target(code: ResetCode) -> bool {
+    matches!(
+        code,
+        ResetCode::Refused | ResetCode::Timeout | ResetCode::Unreachable | ResetCode::Denied
+    )
+}
+
+/// The states of a client's services by name.
+#[derive(Debug, Default)]
+pub(crate) struct Healths(Mutex<HashMap<String, (String, Arc<Health>)>>);
+
+impl Healths {
+    /// The state of a service. A service with another target begins anew.
+    pub(crate) fn of(&self, service: &str, target: &str) -> Arc<Health> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.get(service) {
+            Some((known, health)) if known == target => Arc::clone(health),
+            _ => {
+                let health = Arc::new(Health::default());
+                all.insert(service.to_owned(), (target.to_owned(), Arc::clone(&health)));
+                health
+            }
+        }
+    }
+
+    /// Forgets the services that are gone.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|name, _| is_there(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_of_a_kind_and_the_recovery_are_news() {
+        let health = Health::default();
+        assert_eq!((health.fault(), health.up()), (None, None));
+        assert!(!health.down(ResetCode::Limit) && !health.down(ResetCode::Aborted));
+        assert!(health.down(ResetCode::Refused) && !health.down(ResetCode::Refused));
+        let down = health.fault().unwrap().down();
+        assert_eq!((&*down.reason, down.denied), ("it refuses connections", false));
+        assert!(!health.down(ResetCode::Denied), "another reason is no line");
+        assert!(health.fault().unwrap().down().denied);
+        assert!(health.up().is_some() && health.up().is_none());
+        assert_eq!(health.fault(), None);
+        // A target that serves some visitors and refuses others.
+        assert!(!health.down(ResetCode::Refused) && health.fault().is_some());
+        assert!(health.up().is_none() && health.fault().is_none());
+    }
+
+    #[test]
+    fn a_service_with_another_target_begins_anew() {
+        let all = Healths::default();
+        all.of("web", "tcp://a:1").down(ResetCode::Refused);
+        assert!(all.of("web", "tcp://a:1").fault().is_some());
+        assert!(all.of("web", "tcp://a:2").fault().is_none());
+        all.of("web", "tcp://a:2").down(ResetCode::Refused);
+        all.retain(|name| name != "web");
+        assert!(all.of("web", "tcp://a:2").fault().is_none());
+    }
+}

@@ -1,0 +1,223 @@
+//! What the streams of a service or a forward tell: the state of its target, and the access log.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use logging::Access;
+use ops::{status, term};
+use proto::{ResetCode, Target};
+use relay::{DialError, End, Visit, Watcher};
+
+use crate::entrance::Entrance;
+use crate::health::Health;
+
+/// Watches the visitors of an entrance: of a service on the server, of a forward on the client.
+pub(crate) struct EntranceWatch(pub(crate) Arc<Entrance>);
+
+impl fmt::Debug for EntranceWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EntranceWatch({})", self.0.name())
+    }
+}
+
+impl Watcher for EntranceWatch {
+    // The far side dials.
+    fn dialled(&self, _outcome: Result<(), &DialError>) {}
+
+    fn complain_of_dial(&self, _error: &DialError, _failures: u64) {}
+
+    fn refused(&self, code: ResetCode) {
+        let Entrance { health, route, address, .. } = &*self.0;
+        if !health.down(code) {
+            return;
+        }
+        let (Some(fault), aim) = (health.fault(), route.aim.load()) else { return };
+        match &aim.target {
+            Target::Service(service) => {
+                let client = &route.session.load().name;
+                tracing::info!(client, service, "the target is down: {fault}");
+            }
+            Target::Forward(to) => {
+                tracing::warn!(forward = address, "the target {to} is down: {fault}");
+            }
+            Target::Measure(_) => {}
+        }
+    }
+
+    fn served(&self) {
+        let Entrance { health, route, address, .. } = &*self.0;
+        let Some(down) = health.up() else { return };
+        let (down, aim) = (status::duration(down.as_secs()), route.aim.load());
+        match &aim.target {
+            Target::Service(service) => {
+                let client = &route.session.load().name;
+                tracing::info!(client, service, "the target serves again, after {down}");
+            }
+            Target::Forward(to) => {
+                tracing::info!(forward = address, "the target {to} serves again, after {down}");
+            }
+            Target::Measure(_) => {}
+        }
+    }
+
+    fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
+        let Entrance { route, address, .. } = &*self.0;
+        match &route.aim.load().target {
+            Target::Service(service) => {
+                let client = &route.session.load().name;
+                tracing::warn!(client, service, reason = %code, refused, "the client refused a visitor");
+            }
+            Target::Forward(_) => {
+                tracing::warn!(forward = address, reason = %code, refused, "the server refused a visitor");
+            }
+            Target::Measure(_) => {}
+        }
+    }
+
+    fn wants_visits(&self) -> bool {
+        logging::has_access_log()
+    }
+
+    fn ended(&self, visit: &Visit) {
+        let Entrance { route, address, .. } = &*self.0;
+        let (aim, session) = (route.aim.load(), route.session.load());
+        let (service, client, target) = match &aim.target {
+            Target::Service(service) => (service, Some(session.name.as_str()), None),
+            Target::Forward(target) => (address, None, Some(target.as_str())),
+            Target::Measure(_) => return,
+        };
+        access(Access {
+            service,
+            client,
+            target,
+            visitor: visitor(visit.visitor),
+            bytes_in: visit.read(),
+            bytes_out: visit.written(),
+            duration: visit.duration(),
+            end: end(visit.end(), ["the visitor", "the target's side"]),
+        });
+    }
+}
+
+/// Watches the streams that this side dials for a service of this client.
+pub(crate) struct TargetWatch {
+    pub(crate) service: String,
+    pub(crate) target: String,
+    pub(crate) health: Arc<Health>,
+}
+
+impl fmt::Debug for TargetWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TargetWatch({})", self.service)
+    }
+}
+
+impl TargetWatch {
+    /// Records the outcome of a dial, and logs news.
+    pub(crate) fn note(&self, outcome: Result<(), &DialError>) {
+        let Self { service, target, health } = self;
+        match outcome {
+            Ok(()) => {
+                if let Some(down) = health.up() {
+                    let down = status::duration(down.as_secs());
+                    tracing::info!(service, "the target {target} serves again, after {down}");
+                }
+            }
+            Err(error) => {
+                if health.down(error.code()) {
+                    tracing::warn!(service, "the target is down: {error}");
+                }
+            }
+        }
+    }
+}
+
+impl Watcher for TargetWatch {
+    fn dialled(&self, outcome: Result<(), &DialError>) {
+        self.note(outcome);
+    }
+
+    fn complain_of_dial(&self, error: &DialError, failures: u64) {
+        // The first failure of a target was logged as such.
+        if self.health.fault().is_none() || failures > 1 {
+            tracing::warn!(
+                service = self.service,
+                failures,
+                "the target cannot be reached: {error}"
+            );
+        }
+    }
+
+    // The far side accepted the visitor, and cannot refuse the stream.
+    fn refused(&self, _code: ResetCode) {}
+
+    fn served(&self) {}
+
+    fn complain_of_refusal(&self, _code: ResetCode, _refused: u64) {}
+
+    fn wants_visits(&self) -> bool {
+        logging::has_access_log()
+    }
+
+    fn ended(&self, visit: &Visit) {
+        access(Access {
+            service: &self.service,
+            client: None,
+            target: Some(&self.target),
+            visitor: visitor(visit.visitor),
+            bytes_in: visit.written(),
+            bytes_out: visit.read(),
+            duration: visit.duration(),
+            end: end(visit.end(), ["the target", "the visitor's side"]),
+        });
+    }
+}
+
+/// Watches the targets that a server dials for the forwards of a client.
+#[derive(Debug)]
+pub(crate) struct ForwardWatch {
+    pub(crate) client: String,
+}
+
+impl Watcher for ForwardWatch {
+    fn dialled(&self, _outcome: Result<(), &DialError>) {}
+
+    fn complain_of_dial(&self, error: &DialError, failures: u64) {
+        let client = &self.client;
+        tracing::warn!(client, failures, "the target of a forward cannot be reached: {error}");
+    }
+
+    fn refused(&self, _code: ResetCode) {}
+
+    fn served(&self) {}
+
+    fn complain_of_refusal(&self, _code: ResetCode, _refused: u64) {}
+
+    // The client sees the visitors of its forwards.
+    fn wants_visits(&self) -> bool {
+        false
+    }
+
+    fn ended(&self, _visit: &Visit) {}
+}
+
+fn access(access: Access<'_>) {
+    logging::access(&access);
+}
+
+fn visitor(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "unix".to_owned(), term::address)
+}
+
+/// The end as text. `own` is the side of the socket, `far` the other side.
+fn end(end: End, [own, far]: [&str; 2]) -> String {
+    match end {
+        End::Finished => "finished".to_owned(),
+        End::Socket => format!("reset by {own}"),
+        End::FarSide(_) => format!("reset by {far}"),
+        End::Refused(code) => format!("refused: {code}"),
+        End::Idle => "time-out without a byte".to_owned(),
+        End::Cut => "cut: the link or the daemon ended".to_owned(),
+    }
+}

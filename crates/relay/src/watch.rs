@@ -1,0 +1,113 @@
+//! What a service or a forward is told about its streams: whether the target serves, and, where an
+//! access log is written, how each stream ended.
+
+use std::cell::Cell;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use proto::ResetCode;
+use tokio::time::Instant;
+
+use crate::DialError;
+
+/// Receives the events of the streams of a service (or of a forward) on one worker. No event comes
+/// per byte or per frame.
+pub trait Watcher: fmt::Debug {
+    /// This side has dialled the target.
+    fn dialled(&self, outcome: Result<(), &DialError>);
+
+    /// The far side refused a stream before it sent a byte.
+    fn refused(&self, code: ResetCode);
+
+    /// The far side serves a stream: it sent a byte, or an end.
+    fn served(&self);
+
+    /// A line for the log about failed dials, at most one per period. `failures` counts all failed
+    /// dials with the reason of this one.
+    fn complain_of_dial(&self, error: &DialError, failures: u64);
+
+    /// A line for the log about refused streams, at most one per period. `refused` counts all
+    /// streams that were refused for this reason.
+    fn complain_of_refusal(&self, code: ResetCode, refused: u64);
+
+    /// Whether [`Self::ended`] wants to hear of a stream that begins now.
+    fn wants_visits(&self) -> bool;
+
+    /// A stream has ended.
+    fn ended(&self, visit: &Visit);
+}
+
+/// A stream from its begin to its end, for the access log.
+#[derive(Debug)]
+pub struct Visit {
+    /// The address of the visitor; `None` for a Unix socket, or if the far side does not tell it.
+    pub visitor: Option<SocketAddr>,
+    since: Instant,
+    read: Cell<u64>,
+    written: Cell<u64>,
+    end: Cell<End>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Both sides sent their end.
+    Finished,
+    /// The socket of this side broke, or was reset.
+    Socket,
+    /// The far side reset the stream after it had served the stream.
+    FarSide(ResetCode),
+    /// The far side, or this side, refused the stream before any byte.
+    Refused(ResetCode),
+    /// No byte moved for the time-out.
+    Idle,
+    /// The link or the daemon ended first.
+    Cut,
+}
+
+impl Visit {
+    pub(crate) fn new(visitor: Option<SocketAddr>) -> Self {
+        let (read, written) = Default::default();
+        Self { visitor, since: Instant::now(), read, written, end: Cell::new(End::Cut) }
+    }
+
+    /// The number of bytes that were read from the socket of this side.
+    #[must_use]
+    pub const fn read(&self) -> u64 {
+        self.read.get()
+    }
+
+    /// The number of bytes that were written to the socket of this side.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written.get()
+    }
+
+    /// The time since the begin of the stream.
+    #[must_use]
+    pub fn duration(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// How the stream ended.
+    #[must_use]
+    pub const fn end(&self) -> End {
+        self.end.get()
+    }
+
+    pub(crate) fn count_read(&self, bytes: usize) {
+        self.read.set(self.read.get().wrapping_add(bytes as u64));
+    }
+
+    pub(crate) fn count_written(&self, bytes: usize) {
+        self.written.set(self.written.get().wrapping_add(bytes as u64));
+    }
+
+    /// Notes the end. The first note counts, because what follows is its consequence.
+    pub(crate) fn note(&self, end: End) {
+        if self.end.get() == End::Cut {
+            self.end.set(end);
+        }
+    }
+}
