@@ -89,7 +89,7 @@ fn client(
     let tokens = common::tokens(&s, 2, common::Kept::OrHashed, without);
     let rights = rights(&s, [&ALLOW, &LIMITS], bind, ports);
     let name = name?;
-    Some(ClientGrant { name, tokens, rights })
+    Some(ClientGrant { name, tokens, rights, enrolled: false })
 }
 
 /// Decodes `allow_any_client`: `true`, `false`, or the rights of unknown clients.

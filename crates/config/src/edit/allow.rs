@@ -23,8 +23,7 @@ pub fn allow(
     let ports = rights::<PortRight>("--tcp", tcp)?;
     let targets = rights::<ForwardRight>("--forward", forward)?;
     let tree = read(file, text).map_err(EditError::File)?;
-    let (path, entry) = entry(&tree, name)
-        .ok_or_else(|| refused(format!("{file}: no entry under `clients` has the name {name}")))?;
+    let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
     let tcp = missing(ports, there("tcp"), PortRight::contains);
     let forward = missing(targets, there("forward"), PartialEq::eq);
@@ -40,7 +39,17 @@ pub fn allow(
             .flat_map(|(key, new)| additions(&format!("{path}/allow/{key}"), there(key), new))
             .collect::<Vec<_>>(),
     };
-    edit(file, text, &operations).map_err(|why| match why {
+    edit_client(file, text, name, &operations)
+}
+
+/// Edits the entry of a client. A refusal names the file and the client.
+pub(super) fn edit_client(
+    file: &str,
+    text: &str,
+    name: &str,
+    operations: &[Operation],
+) -> Result<String, EditError> {
+    edit(file, text, operations).map_err(|why| match why {
         EditError::Refused(why) => refused(format!("{file}: client {name}: {why}")),
         EditError::File(_) | EditError::TestFailed(_) => why,
     })
@@ -59,7 +68,7 @@ fn additions(path: &str, present: Option<&Value>, new: Vec<Value>) -> Vec<Operat
     vec![add(path.to_owned(), Value::List(all))]
 }
 
-fn add(path: String, value: Value) -> Operation {
+pub(super) fn add(path: String, value: Value) -> Operation {
     Operation { path, action: Action::Add(value) }
 }
 
@@ -84,7 +93,19 @@ fn rights<R: std::str::FromStr<Err = BadValue>>(
 }
 
 /// The pointer to the entry of a client, and the entry.
-fn entry<'a>(tree: &'a Value, name: &str) -> Option<(String, &'a Value)> {
+///
+/// # Errors
+/// The file has no entry of this name.
+pub(super) fn entry<'a>(
+    file: &str,
+    tree: &'a Value,
+    name: &str,
+) -> Result<(String, &'a Value), EditError> {
+    let none = || refused(format!("{file}: no entry under `clients` has the name {name}"));
+    find(tree, name).ok_or_else(none)
+}
+
+fn find<'a>(tree: &'a Value, name: &str) -> Option<(String, &'a Value)> {
     let is_named = |entry: &Value| key_of(entry, "name").and_then(text_of) == Some(name);
     if is_named(tree) {
         return Some((String::new(), tree));
@@ -117,7 +138,7 @@ fn missing<R: std::str::FromStr>(
     texts
 }
 
-fn key_of<'a>(map: &'a Value, key: &str) -> Option<&'a Value> {
+pub(super) fn key_of<'a>(map: &'a Value, key: &str) -> Option<&'a Value> {
     let Value::Map(entries) = map else { return None };
     entries.iter().find(|(found, _)| found == key).map(|(_, value)| value)
 }

@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `allow` | adds rights to a client |
 //! | `lists` | adds and removes services and forwards of a client |
+//! | `client` | sets the tokens and the limits of a client |
 //! | `pointer` | resolves the path of an operation |
 //! | `value` | a tree without positions, and the operations on it |
 //! | `spans` | the position of each value in the text |
@@ -22,6 +23,7 @@
 //! | `redact` | a file as JSON without its secrets |
 
 mod allow;
+mod client;
 mod cut;
 mod lists;
 mod pointer;
@@ -44,6 +46,7 @@ use pointer::Place;
 use spans::{Node, Shape};
 
 pub use allow::allow;
+pub use client::{LIMITS, limit, set_tokens};
 pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};
 pub use value::Value;

@@ -82,6 +82,9 @@ pub struct ClientGrant {
     pub tokens: Vec<Token>,
     /// The rights of the client.
     pub rights: Rights,
+    /// The client came in by a code of `tunnel enroll`. Of two tokens the second one then waits for
+    /// its first log-in, which makes the first one void.
+    pub enrolled: bool,
 }
 
 /// The rights of a client.

@@ -83,6 +83,9 @@ pub struct Grant {
     pub takeover: bool,
     /// The client proved its name by a certificate, without a token.
     pub certificate: bool,
+    /// The credential that the proof matches. Where a client has two, the driver learns which of
+    /// them is in use.
+    pub credential: StoredCredential,
     /// The live link to which the client attaches; it has proved the secret of the link. `None` for
     /// a new link. The link itself checks the carrier numbers.
     pub attach: Option<Attach>,

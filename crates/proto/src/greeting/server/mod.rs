@@ -351,6 +351,7 @@ impl ServerGreeting {
             instance: hello.instance,
             takeover: hello.takeover,
             certificate: hello.certificate,
+            credential: keys.stored(),
             attach: hello.attach,
             enrolled: hello.enrolls.then(|| keys.enrolled_token(&claim.hash).stored()),
             introduced: claim.introduced.clone(),
