@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ops::clients::{Clients, Details, LimitOrder, Limits};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
@@ -141,6 +142,28 @@ pub fn allow(instance: &Instance, order: Order) -> anyhow::Result<Allowed> {
     Ok(allowed)
 }
 
+/// Changes limits of a client. Returns all its limits. The error may be a [`WrongConfig`].
+pub fn limit(instance: &Instance, order: LimitOrder) -> anyhow::Result<Limits> {
+    instance.stream.set_read_timeout(Some(RELOAD_TIMEOUT))?;
+    let answer = instance.ask(Request::Limit(order))?;
+    let Answer::Limited(limits) = answer else { bail!(UNASKED) };
+    Ok(limits)
+}
+
+/// Lists all clients that the server knows.
+pub fn clients(instance: &Instance) -> anyhow::Result<Clients> {
+    let answer = instance.ask(Request::Clients)?;
+    let Answer::Clients(clients) = answer else { bail!(UNASKED) };
+    Ok(clients)
+}
+
+/// One client in full; `None`: the server knows no client of this name.
+pub fn client(instance: &Instance, name: String) -> anyhow::Result<Option<Details>> {
+    let answer = instance.ask(Request::Client { name })?;
+    let Answer::Client(client) = answer else { bail!(UNASKED) };
+    Ok(client.map(|client| *client))
+}
+
 /// Removes a client that was enrolled by a code. Returns false if there is no such client.
 pub fn revoke(instance: &Instance, name: String) -> anyhow::Result<bool> {
     let answer = instance.ask(Request::Revoke { name })?;
@@ -180,6 +203,9 @@ pub fn speedtest(
             | Answer::Reloaded(_)
             | Answer::Opened(_)
             | Answer::Allowed(_)
+            | Answer::Limited(_)
+            | Answer::Clients(_)
+            | Answer::Client(_)
             | Answer::Revoked(_)
             | Answer::Streams(_)
             | Answer::Killed(_)

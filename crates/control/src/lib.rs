@@ -13,6 +13,9 @@
 //! | `{"command":"allow","name":"home",…}` | `{"allowed":{…}}` |
 //! | `{"command":"revoke","name":"home"}` | `{"revoked":true}` |
 //! | `{"command":"streams","limit":100}` | `{"streams":{…}}` |
+//! | `{"command":"clients"}` | `{"clients":{…}}` |
+//! | `{"command":"client","name":"home"}` | `{"client":{…}}`, or `{"client":null}` |
+//! | `{"command":"limit","name":"home","streams":"100"}` | `{"limited":{…}}` |
 //! | `{"command":"kill","link":3,"stream":17}` | `{"killed":true}` |
 //! | `{"command":"log","filter":"debug"}` | `{"log":{"filter":"debug"}}` |
 //! | `{"command":"reload"}` | `{"reloaded":{…}}`, or `{"wrong":["…"]}` if the file has problems |
@@ -28,8 +31,8 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Instance, allow, change_lists, enroll, kill, log, ping, reload, revoke, speedtest, status,
-    stop, streams,
+    Instance, allow, change_lists, client, clients, enroll, kill, limit, log, ping, reload, revoke,
+    speedtest, status, stop, streams,
 };
 pub use serve::ControlSocket;
 pub use socket_path::{SocketPath, running};

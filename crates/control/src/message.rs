@@ -1,6 +1,7 @@
 //! The messages of the control socket: requests and answers.
 
 use ops::Reloaded;
+use ops::clients::{Clients, Details, LimitOrder, Limits};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
@@ -19,6 +20,14 @@ pub(crate) enum Request {
     Allow(Order),
     /// Changes the services and forwards of a client.
     Lists(ListChange),
+    /// Changes limits of a client.
+    Limit(LimitOrder),
+    /// Lists all clients that the server knows.
+    Clients,
+    /// One client in full.
+    Client {
+        name: String,
+    },
     /// Lists at most `limit` streams, of all services or of one.
     Streams {
         service: Option<String>,
@@ -56,6 +65,10 @@ pub(crate) enum Answer {
     Reloaded(Reloaded),
     Opened(Opened),
     Allowed(Allowed),
+    Limited(Limits),
+    Clients(Clients),
+    /// `None`: the server knows no client of this name.
+    Client(Option<Box<Details>>),
     Revoked(bool),
     Streams(Streams),
     Killed(bool),

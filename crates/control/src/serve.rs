@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use logging::{self, AUDIT, RepeatLimit};
+use ops::clients::Change;
 use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
@@ -193,7 +194,22 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             source.change_lists(change).await.map_or_else(failed, Answer::Reloaded)
         }
         Request::Enroll(order) => source.enroll(order).await.map_or_else(failed, Answer::Opened),
-        Request::Allow(order) => source.allow(order).await.map_or_else(failed, Answer::Allowed),
+        Request::Allow(order) => {
+            let applied = source.change_client(Change::Allow(order)).await;
+            applied.map_or_else(failed, |applied| Answer::Allowed(applied.allowed))
+        }
+        Request::Limit(order) => {
+            let applied = source.change_client(Change::Limit(order)).await;
+            applied.map_or_else(failed, |applied| Answer::Limited(applied.limits))
+        }
+        Request::Clients => match timeout(STATUS_TIMEOUT, source.clients()).await {
+            Ok(clients) => clients.map_or_else(failed, Answer::Clients),
+            Err(_) => no_answer(),
+        },
+        Request::Client { name } => match timeout(STATUS_TIMEOUT, source.client(name)).await {
+            Ok(client) => client.map_or_else(failed, |one| Answer::Client(one.map(Box::new))),
+            Err(_) => no_answer(),
+        },
         Request::Revoke { name } => source.revoke(name).await.map_or_else(failed, Answer::Revoked),
         Request::Streams { service, limit } => {
             match timeout(STATUS_TIMEOUT, source.streams(service, limit)).await {

@@ -9,7 +9,8 @@ use std::time::Duration;
 use config::edit::Operation;
 use config::{Common, Kept, Lists};
 
-use crate::enrol::{Allowed, Opened, Order};
+use crate::clients::{Applied, Change, Clients, Details};
+use crate::enrol::{Opened, Order};
 use crate::lists::ListChange;
 use crate::measure::Meter;
 use crate::reload::Reloaded;
@@ -79,9 +80,20 @@ pub trait Daemon: Send + Sync {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
-    /// Adds rights to a client of the configuration file, or to a client that was enrolled by a
-    /// code, and applies them. Returns all its rights. After an error nothing has changed.
-    fn allow(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Allowed>> {
+    /// Changes the entry of a client of the configuration file, or of a client that was enrolled by
+    /// a code, and applies the change. Returns all rights and limits of the client. After an error
+    /// nothing has changed.
+    fn change_client(&self, _change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
+    /// Lists all clients that the server knows.
+    fn clients(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
+        Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
+    }
+
+    /// One client in full; `None`: the server knows no client of this name.
+    fn client(&self, _name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
@@ -115,19 +127,20 @@ pub trait Role: Daemon {
         anyhow::bail!(shown::NONE)
     }
 
-    /// Adds rights to a client that was enrolled by a code, and applies them. `None`: no such
-    /// client was enrolled.
-    fn allow_enrolled(&self, _order: Order) -> SendFuture<'_, anyhow::Result<Option<Allowed>>> {
+    /// Changes the entry of a client that was enrolled by a code, and applies the change. `None`: no
+    /// such client was enrolled.
+    fn change_enrolled(&self, _change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 
-    /// Applies the entry of one client in `_text`, a configuration file, and nothing else of it.
-    /// Returns the rights of the client.
+    /// Applies the entry of the changed client in `_text`, a configuration file, and nothing else of
+    /// it.
+    /// Returns the rights and limits of the client.
     fn apply_client(
         &self,
-        _name: String,
+        _change: Change,
         _text: String,
-    ) -> SendFuture<'_, anyhow::Result<Allowed>> {
+    ) -> SendFuture<'_, anyhow::Result<Applied>> {
         Box::pin(async { anyhow::bail!(NOT_A_SERVER) })
     }
 

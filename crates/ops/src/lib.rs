@@ -8,6 +8,7 @@
 //! | `daemon` | both traits |
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
+//! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
 //! | `enrol` | orders for a code, and the code |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `shown` | the configuration file as the admin API shows it |
@@ -15,6 +16,7 @@
 //! | `state`, `socket_file` | the directories of a daemon's files, and its Unix sockets |
 //! | `term`, `token` | text for a person, and a new token |
 
+pub mod clients;
 mod daemon;
 pub mod enrol;
 mod life;

@@ -21,7 +21,7 @@ use crate::input::key_exposure;
 use crate::kept_lists::KeptLists;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
-use crate::{cores, demo, enroll, generate, instances, measure, published};
+use crate::{clients, cores, demo, enroll, generate, instances, measure, published};
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -62,8 +62,9 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         }
         Command::Streams(args) => instances::streams(args),
         Command::Log { level, which } => instances::log(which, level.clone()),
-        Command::Enroll(args) => instances::enroll(args),
-        Command::Allow(args) => instances::allow(args),
+        Command::Enroll(args) => clients::enroll(args),
+        Command::Allow(args) => clients::allow(args),
+        Command::Clients(args) => clients::clients(args),
         Command::Publish(args) => published::publish(args),
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),

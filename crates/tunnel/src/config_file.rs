@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use config::edit::{self, EditError, Operation};
 use ops::WrongConfig;
-use ops::enrol::Order;
+use ops::clients::Change;
 use ops::shown::Shown;
 use ops::state::write_like;
 use rustix::fs::{Access, access};
@@ -45,9 +45,9 @@ impl ConfigFile {
         })
     }
 
-    /// Adds rights to a client in a text.
-    pub(crate) fn allow(&self, text: &str, order: &Order) -> anyhow::Result<String> {
-        allow(&self.name(), text, order)
+    /// Changes the entry of a client in a text.
+    pub(crate) fn change(&self, text: &str, asked: &Change) -> anyhow::Result<String> {
+        change(&self.name(), text, asked)
     }
 
     /// Replaces the file by a text, and keeps its mode and owner. `before` is the text that the
@@ -82,9 +82,15 @@ impl ConfigFile {
     }
 }
 
-/// Adds rights to a client in the text of the file `name`.
-pub(crate) fn allow(name: &str, text: &str, order: &Order) -> anyhow::Result<String> {
-    edit::allow(name, text, &order.name, &order.allow_tcp, &order.allow_forward).map_err(refusal)
+/// Changes the entry of a client in the text of the file `name`.
+pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<String> {
+    let edited = match change {
+        Change::Allow(order) => {
+            edit::allow(name, text, &order.name, &order.allow_tcp, &order.allow_forward)
+        }
+        Change::Limit(order) => edit::limit(name, text, &order.name, &order.limits()),
+    };
+    edited.map_err(refusal)
 }
 
 pub(crate) fn refusal(why: EditError) -> anyhow::Error {

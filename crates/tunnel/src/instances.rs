@@ -1,4 +1,4 @@
-//! `tunnel status`, `streams`, `log`, `enroll`, `allow`, `reload` and `stop`: the search for the running
+//! `tunnel status`, `streams`, `log`, `reload` and `stop`: the search for the running
 //! daemon, and the commands to it.
 
 use std::io::{IsTerminal, stdout};
@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use control::{self, Instance};
-use ops::enrol::Order;
 use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
 use ops::{Reloaded, term};
 
-use crate::cli::{AllowArgs, EnrollArgs, StreamsArgs, Which};
+use crate::cli::{StreamsArgs, Which};
 use crate::commands;
 
 /// Moves the cursor to the upper left and erases everything below (ECMA-48: CUP, ED).
@@ -106,31 +105,6 @@ pub(crate) fn tell(reloaded: &Reloaded) -> anyhow::Result<()> {
     if !reloaded.failed.is_empty() {
         bail!("not all of it is in force: {}", reloaded.failed.join("; "));
     }
-    Ok(())
-}
-
-/// Prints an enrolment code for a new client, or removes a client that was enrolled by a code.
-pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
-    let instance = find(&args.which)?;
-    if let Some(name) = &args.revoke {
-        if !control::revoke(&instance, name.clone())? {
-            bail!("no client `{name}` has come in by a code");
-        }
-        term::out(format_args!("client {name} removed: its connections end"));
-        return Ok(());
-    }
-    let name = args.name.clone().unwrap_or_default();
-    let order = Order::new(&name, &args.allow_tcp, &args.allow_forward);
-    term::out(control::enroll(&instance, order.clone())?.text(&order, &args.server));
-    Ok(())
-}
-
-/// Adds rights to a client, and prints all its rights.
-pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
-    let AllowArgs { name, tcp, forward, which } = args;
-    let (allow_tcp, allow_forward) = (tcp.clone(), forward.clone());
-    let order = Order { name: name.clone(), allow_tcp, allow_forward };
-    term::out(format_args!("client `{name}` {}", control::allow(&find(which)?, order)?));
     Ok(())
 }
 

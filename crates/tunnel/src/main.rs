@@ -5,6 +5,7 @@
 
 mod alone;
 mod cli;
+mod clients;
 mod commands;
 mod config_file;
 mod cores;

@@ -240,6 +240,10 @@ fn complain(registry: &Registry, auth: &Auth<'_>, remote: SocketAddr, why: &anyh
     let remote = told.unwrap_or(remote);
     let name = auth.claimed().unwrap_or_default();
     let reason = reason(registry, auth, &name, why);
+    if !name.is_empty() {
+        let text = reason.map_or_else(|| why.to_string(), str::to_owned);
+        registry.note_refusal(&name, remote, &text);
+    }
     let kind = Kind::of(why).because(reason);
     let told = registry.brake().tell(&name, remote.ip(), kind, Instant::now());
     let Some(suppressed) = told else { return };
@@ -339,6 +343,7 @@ fn arrive(
         None if greeted.grant.attach.is_none() => begin(worker, registry, serial, &session),
         None => return,
     };
+    registry.note_login(&session.name, greeted.carrier.peer.address);
     let resumed = greeted.grant.attach.is_some();
     registry.brake().count(if resumed { Outcome::Resumed } else { Outcome::Accepted });
     let name = session.name.as_str();

@@ -124,6 +124,29 @@ impl<'a> Auth<'a> {
         }
     }
 
+    /// Makes the old token of a client void if this is the first log-in with the token of a renewal.
+    async fn settle(&self, grant: &Grant) {
+        let find = || self.registry.shared().clients.find(grant.name.as_str());
+        let Some(client) = find().filter(|client| client.enrolled) else { return };
+        if client.renewal.as_ref() == Some(&grant.credential) {
+            let (registry, own) = (Arc::clone(self.registry), grant.name.clone());
+            let (credential, instance) = (grant.credential.clone(), grant.instance);
+            // In a separate task, as an enrolment.
+            let work = async move { registry.settle(&own, &credential, instance).await };
+            let outcome = tokio::task::spawn_local(work).await;
+            if let Err(why) = outcome.unwrap_or_else(|defect| Err(defect.into())) {
+                // Both tokens stay valid, and the next log-in tries again.
+                let client = grant.name.as_str();
+                tracing::error!(client, "the old token could not be removed: {why:#}");
+            }
+        }
+        // The credential is proved, so the client may log in as long as its entry has it. Another
+        // link of the process may have made the old token void since the entry was read.
+        if let Some(client) = find().filter(|now| now.credentials.contains(&grant.credential)) {
+            self.epoch.set(Some(client.epoch));
+        }
+    }
+
     fn client(&self, name: &Name) -> Option<Arc<Client>> {
         let client = self.registry.shared().clients.find(name.as_str());
         // The first answer counts, because a later answer may come from another entry.
@@ -195,7 +218,11 @@ impl Verifier for Auth<'_> {
             if let Some(enrolled) = &grant.enrolled {
                 self.enroll(&grant.name, enrolled.clone()).await?;
             }
-            self.terms(grant)
+            let terms = self.terms(grant)?;
+            if grant.attach.is_none() && grant.enrolled.is_none() {
+                self.settle(grant).await;
+            }
+            Ok(terms)
         })
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use config::{ClientGrant, ServerConfig};
 use ops::WrongConfig;
+use ops::clients::Change;
 use ops::enrol::{GOOD_FOR, Order};
 use proto::greeting::{Name, StoredCredential, Token};
 
@@ -28,7 +29,7 @@ pub trait Enrolled: Debug + Send + Sync {
     /// The problems of the order.
     fn check(&self, order: &Order, public_bind: IpAddr) -> Result<Name, WrongConfig>;
 
-    /// Stores a client. The client replaces a stored client of the same name.
+    /// Stores a new client.
     fn write(
         &self,
         order: &Order,
@@ -36,12 +37,30 @@ pub trait Enrolled: Debug + Send + Sync {
         public_bind: IpAddr,
     ) -> anyhow::Result<ClientGrant>;
 
-    /// Adds rights to a stored client and returns the client with all its rights.
+    /// Adds the new token of a stored client behind its present token. A new token that no log-in
+    /// has used is replaced.
+    fn renew(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<ClientGrant>;
+
+    /// Removes all tokens of a stored client but this one. `None`: the store does not have this
+    /// token of the client, and nothing has changed.
+    fn settle(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<Option<ClientGrant>>;
+
+    /// Changes a stored client and returns the client as it is now.
     ///
     /// # Errors
-    /// The order has a text that is no right, or the client cannot be stored. Nothing has changed
-    /// then.
-    fn allow(&self, order: &Order, public_bind: IpAddr) -> anyhow::Result<ClientGrant>;
+    /// The change has a text that is no right or no limit, or the client cannot be stored. Nothing
+    /// has changed then.
+    fn change(&self, change: &Change, public_bind: IpAddr) -> anyhow::Result<ClientGrant>;
 
     /// Removes a client. Returns whether the store had it.
     fn remove(&self, name: &Name) -> io::Result<bool>;
@@ -87,13 +106,14 @@ impl Enrolments {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// Makes a code for a new client, or for a client that was enrolled before, and returns its
+    /// Makes a code for a new client, or for the new token of an enrolled client, and returns its
     /// secret. An earlier code for the same name becomes void. `is_client`: a client of this name
     /// may log in already.
     ///
     /// # Errors
-    /// The server has no state directory, the order cannot be stored, the client is in the
-    /// configuration, every listener asks for a certificate, or [`MAX`] codes are valid.
+    /// The server has no state directory, the order cannot be stored, a new client is enrolled
+    /// already, a client with a new token is not, the client is in the configuration, every listener
+    /// asks for a certificate, or [`MAX`] codes are valid.
     pub(super) fn begin(
         &self,
         order: Order,
@@ -102,11 +122,23 @@ impl Enrolments {
     ) -> anyhow::Result<String> {
         let kept = self.kept.as_ref().context("this server has no state directory")?;
         let name = kept.check(&order, self.public_bind)?;
-        if is_client && !kept.has(&name) {
-            let text = format!(
+        if order.renew && !(order.allow_tcp.is_empty() && order.allow_forward.is_empty()) {
+            return Err(WrongConfig::one(Order::RENEWAL_WITH_RIGHTS.to_owned()).into());
+        }
+        let has = kept.has(&name);
+        let refusal = match (is_client && !has, has, order.renew) {
+            (true, ..) => Some(format!(
                 "client `{name}` is in the server's configuration; its token is there, and this \
                  is for others"
-            );
+            )),
+            (false, true, false) => Some(is_enrolled(&name)),
+            (false, false, true) => Some(format!(
+                "no client `{name}` has come in by a code (hint: `tunnel enroll {name}` makes a \
+                 code for a new client)"
+            )),
+            (false, true, true) | (false, false, false) => None,
+        };
+        if let Some(text) = refusal {
             return Err(WrongConfig::one(text).into());
         }
         if !config.listen.iter().any(|at| config.is_exempt(at)) {
@@ -152,11 +184,20 @@ impl Enrolments {
             }
         };
         let (Some(used), Some(kept)) = (used, self.kept.clone()) else { return Ok(None) };
-        if is_client && !kept.has(name) {
+        // Since the code was made, the client may have been configured, revoked, or put into the
+        // store by hand.
+        if kept.has(name) != used.order.renew || is_client && !used.order.renew {
             return Ok(None);
         }
-        let (order, bind) = (used.order.clone(), self.public_bind);
-        let write = tokio::task::spawn_blocking(move || kept.write(&order, &enrolled, bind));
+        let (order, bind, own) = (used.order.clone(), self.public_bind, name.clone());
+        let write = move || {
+            if order.renew {
+                kept.renew(&own, &enrolled, bind)
+            } else {
+                kept.write(&order, &enrolled, bind)
+            }
+        };
+        let write = tokio::task::spawn_blocking(write);
         let written = write.await.unwrap_or_else(|defect| Err(defect.into()));
         if written.is_err() {
             // The code stays valid, because the disk may have room again in a minute.
@@ -165,15 +206,26 @@ impl Enrolments {
         written.map(Some)
     }
 
-    /// Adds rights to a stored client. `None`: the client is not in the store.
-    pub(super) async fn allow(&self, order: Order) -> anyhow::Result<Option<ClientGrant>> {
+    /// Makes all tokens of a stored client void but this one; see [`Enrolled::settle`].
+    pub(super) async fn settle(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+    ) -> anyhow::Result<Option<ClientGrant>> {
+        let Some(kept) = self.kept.clone() else { return Ok(None) };
+        let (name, credential, bind) = (name.clone(), credential.clone(), self.public_bind);
+        tokio::task::spawn_blocking(move || kept.settle(&name, &credential, bind)).await?
+    }
+
+    /// Changes a stored client. `None`: the client is not in the store.
+    pub(super) async fn change(&self, change: Change) -> anyhow::Result<Option<ClientGrant>> {
         let Some(kept) = self.kept.clone() else { return Ok(None) };
         let bind = self.public_bind;
-        let allow = move || {
-            let name = Name::new(&order.name).map_err(|why| WrongConfig::one(why.to_string()))?;
-            kept.has(&name).then(|| kept.allow(&order, bind)).transpose()
+        let work = move || {
+            let name = Name::new(change.name()).map_err(|why| WrongConfig::one(why.to_string()))?;
+            kept.has(&name).then(|| kept.change(&change, bind)).transpose()
         };
-        tokio::task::spawn_blocking(allow).await?
+        tokio::task::spawn_blocking(work).await?
     }
 
     /// Removes the code of a name and the client itself.
@@ -184,4 +236,13 @@ impl Enrolments {
         let client = tokio::task::spawn_blocking(move || kept.remove(&name)).await??;
         Ok(Revoked { code, client })
     }
+}
+
+/// The refusal of a code for a client that is enrolled already, with the ways to go on.
+fn is_enrolled(name: &Name) -> String {
+    format!(
+        "client `{name}` is enrolled already, and a second code would lock it out. For a new token: \
+         tunnel enroll --renew {name}. To remove it: tunnel enroll --revoke {name}. For more rights: \
+         tunnel allow {name}. Its rights and state: tunnel clients show {name}"
+    )
 }

@@ -10,6 +10,7 @@
 //!   enrolments.rs  codes that let new clients in
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
+//!   sightings.rs   the last address, the end and the last refused log-in of each client
 //!   owner.rs       reactions to a link: streams (forwards), registrations, state changes
 //! ```
 
@@ -22,6 +23,7 @@ mod hook;
 mod owner;
 mod registry;
 mod reload;
+mod sightings;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -37,7 +39,8 @@ use config::{Common, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
-use ops::enrol::{Allowed, Opened, Order};
+use ops::clients::{self as told, Applied, Change, Details};
+use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{self, Status, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
@@ -250,6 +253,23 @@ impl Daemon for Server {
         })
     }
 
+    fn clients(&self) -> SendFuture<'_, anyhow::Result<told::Clients>> {
+        Box::pin(async {
+            let uptime_seconds = self.started.elapsed().as_secs();
+            Ok(told::Clients { uptime_seconds, list: self.registry.clients() })
+        })
+    }
+
+    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+        Box::pin(async move {
+            let Some(mut details) = self.registry.client(&name) else { return Ok(None) };
+            let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
+            self.registry.add_failures(&mut sessions);
+            details.sessions = sessions.into_values().filter(|one| one.peer == name).collect();
+            Ok(Some(details))
+        })
+    }
+
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async {
             let mut sessions = survey::sessions(self.workers.handles(), &self.ledger).await;
@@ -300,12 +320,16 @@ impl Role for Server {
         self.try_source(text)
     }
 
-    fn allow_enrolled(&self, order: Order) -> SendFuture<'_, anyhow::Result<Option<Allowed>>> {
-        Box::pin(self.registry.allow(order))
+    fn change_enrolled(&self, change: Change) -> SendFuture<'_, anyhow::Result<Option<Applied>>> {
+        Box::pin(self.registry.change(change))
     }
 
-    fn apply_client(&self, name: String, text: String) -> SendFuture<'_, anyhow::Result<Allowed>> {
-        Box::pin(async move { self.apply_client_of(&name, text).await })
+    fn apply_client(
+        &self,
+        change: Change,
+        text: String,
+    ) -> SendFuture<'_, anyhow::Result<Applied>> {
+        Box::pin(async move { self.apply_client_of(&change, text).await })
     }
 
     fn common(&self) -> Common {

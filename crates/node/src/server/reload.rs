@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use config::{Change, ServerConfig, Trust};
-use ops::enrol::Allowed;
+use ops::clients::{self, Applied};
 use ops::{Loaded, Reloaded, WrongConfig, shown};
 use tls::Identity;
 
@@ -53,21 +53,22 @@ impl Server {
         Ok(())
     }
 
-    /// Applies the entry of one client in `text`, a configuration file. After an error nothing has
+    /// Applies the entry of the changed client in `text`, a configuration file. After an error nothing has
     /// changed.
     pub(super) async fn apply_client_of(
         &self,
-        name: &str,
+        change: &clients::Change,
         text: String,
-    ) -> anyhow::Result<Allowed> {
+    ) -> anyhow::Result<Applied> {
         let source = self.source.as_ref().context(shown::NONE)?;
         let _turn = self.registry.shared().enrolments.turn().await;
         let Loaded { config, .. } = (source.load)(Some(text))?;
+        let name = change.name();
         let grant = config.clients.iter().find(|client| client.name == name);
         let grant = grant.with_context(|| format!("client `{name}` is not in the file"))?;
         // A new `client_ca` is not in force before the next start.
         let certificates = self.config.load().tls.client_ca.is_some();
-        self.registry.apply_client(grant, certificates).await
+        self.registry.apply_client(change, grant, certificates).await
     }
 
     /// Applies a new configuration. After an error nothing has changed.

@@ -7,7 +7,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 /// format.
 const PREFIX: &str = "enroll1.";
 
+/// The words of the fourth line. An older client compares the whole line with the first word, so
+/// it reads any other line as no word. Then it tries the authorities of its system before the pin.
 const SELF_SIGNED: &str = "self-signed";
+const RENEW: &str = "renew";
 
 /// The beginning of the optional lines with the rights of the client.
 const MAY: &str = "may ";
@@ -30,6 +33,9 @@ pub struct Code {
     pub pin: Option<String>,
     /// The server made its certificate itself, so no authority knows the certificate.
     pub self_signed: bool,
+    /// The code gives a new token to a client that is enrolled already. An older client, which does
+    /// not know of this, writes a new file as for any other code.
+    pub renew: bool,
     /// The rights as text, if the code has them: ports that the client may publish (`may`), and
     /// targets on the server's side that it may reach (`reach`). The server alone decides.
     pub may: Option<String>,
@@ -48,11 +54,13 @@ impl Code {
     /// The code as text, in characters that need no quotes in a shell.
     pub fn text(&self) -> String {
         let pin = self.pin.as_deref().unwrap_or_default();
-        let trust = if self.self_signed { SELF_SIGNED } else { "" };
+        let words = [(SELF_SIGNED, self.self_signed), (RENEW, self.renew)];
+        let words: Vec<_> = words.iter().filter(|(_, is)| *is).map(|(word, _)| *word).collect();
+        let words = words.join(" ");
         let rights = [(MAY, &self.may), (REACH, &self.reach)].map(|(key, text)| {
             text.as_ref().filter(|text| text.len() <= RIGHTS_MAX).map(|text| format!("{key}{text}"))
         });
-        let mut lines = vec![self.name.as_str(), &self.secret, pin, trust];
+        let mut lines = vec![self.name.as_str(), &self.secret, pin, &words];
         // Before the URLs, without which a code is not read: a code without its end is damaged, and
         // not a code without rights.
         lines.extend(rights.iter().flatten().map(String::as_str));
@@ -75,8 +83,9 @@ impl Code {
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
         let mut lines = text.strip_suffix('\n').ok_or_else(damaged)?.split('\n').map(str::to_owned);
         let mut next = || lines.next().ok_or_else(damaged);
-        let (name, secret, pin, trust) = (next()?, next()?, next()?, next()?);
-        let self_signed = trust == SELF_SIGNED;
+        let (name, secret, pin, words) = (next()?, next()?, next()?, next()?);
+        let has = |word: &str| words.split(' ').any(|found| found == word);
+        let (self_signed, renew) = (has(SELF_SIGNED), has(RENEW));
         let mut urls: Vec<_> = lines.collect();
         let mut right = |key: &str| {
             let text = urls.first()?.strip_prefix(key)?.to_owned();
@@ -88,7 +97,7 @@ impl Code {
             return Err(damaged());
         }
         let pin = (!pin.is_empty()).then_some(pin);
-        Ok(Self { name, secret, pin, self_signed, may, reach, urls })
+        Ok(Self { name, secret, pin, self_signed, renew, may, reach, urls })
     }
 }
 
@@ -103,6 +112,7 @@ mod tests {
             secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
             pin: None,
             self_signed: false,
+            renew: false,
             may: None,
             reach: None,
             urls: vec!["tls://[2001:db8::1]:7000".into()],
@@ -114,7 +124,8 @@ mod tests {
             (Some("sha256:AAAA"), Some("10000-10999"), Some("a:1, unix:/a")),
         ] {
             let [pin, may, reach] = [pin, may, reach].map(|text| text.map(str::to_owned));
-            let code = Code { self_signed: pin.is_some(), pin, may, reach, ..code.clone() };
+            let renew = may.is_none();
+            let code = Code { self_signed: pin.is_some(), renew, pin, may, reach, ..code.clone() };
             let text = code.text();
             assert!(text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)), "{text}");
             assert_eq!(Code::read(&format!(" {text}\n")), Ok(code));

@@ -32,14 +32,31 @@ pub struct Order {
     pub allow_tcp: Vec<String>,
     #[serde(default)]
     pub allow_forward: Vec<String>,
+    /// The code gives a client that is enrolled already a new token, and no rights.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub renew: bool,
 }
 
 impl Order {
+    /// The refusal of rights beside the renewal of a token.
+    pub const RENEWAL_WITH_RIGHTS: &str = "a renewed token keeps the rights of the client (hint: \
+                                           for more rights: tunnel allow NAME --tcp PORTS)";
+
     /// Makes an order with the given rights. Without `allow_tcp` the client may publish [`PORTS`].
     pub fn new(name: &str, allow_tcp: &[String], allow_forward: &[String]) -> Self {
         let allow_tcp =
             if allow_tcp.is_empty() { vec![PORTS.to_owned()] } else { allow_tcp.to_vec() };
-        Self { name: name.to_owned(), allow_tcp, allow_forward: allow_forward.to_vec() }
+        Self {
+            name: name.to_owned(),
+            allow_tcp,
+            allow_forward: allow_forward.to_vec(),
+            renew: false,
+        }
+    }
+
+    /// Makes an order for a new token of a client that is enrolled already.
+    pub fn renewal(name: &str) -> Self {
+        Self { name: name.to_owned(), renew: true, ..Self::default() }
     }
 
     /// The rights as command-line flags, each with a space in front; empty for the default rights.
@@ -108,6 +125,16 @@ impl Opened {
         let (name, rights) = (&order.name, order.rights());
         let reached = code.urls.join(", ");
         let minutes = GOOD_FOR.as_secs() / 60;
+        if order.renew {
+            return format!(
+                "On the machine of client `{name}`, once and within {minutes} minutes, in the \
+                 folder of its client.yaml\n(for another file, add --config FILE):\n\n  \
+                 tunnel client --enroll {}\n\n\
+                 The file gets a new token. The rights and limits of the client stay as they are. \
+                 The old token\nis valid until the first log-in with the new token.",
+                code.text()
+            );
+        }
         format!(
             "On the other machine, once and within {minutes} minutes:\n\n  \
              tunnel client --enroll {}\n\n\
@@ -126,7 +153,8 @@ impl Opened {
         let Self { secret, pin, self_signed, .. } = self;
         let text = |rights: &[String]| (!rights.is_empty()).then(|| rights.join(", "));
         let (may, reach) = (text(&order.allow_tcp), text(&order.allow_forward));
-        Code { name: order.name.clone(), secret, pin, self_signed, may, reach, urls }
+        let (name, renew) = (order.name.clone(), order.renew);
+        Code { name, secret, pin, self_signed, renew, may, reach, urls }
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
 pub use sample::sample;

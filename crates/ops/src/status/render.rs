@@ -90,11 +90,19 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
-        text.push_str(&indent(&links_table(&session.links)));
-        text.push_str(&indent(&services_table(session, rates)));
-        text.push_str(&indent(&forwards_table(session, rates)));
+        text.push_str(&tables(session, rates));
     }
     text
+}
+
+/// The links, services and forwards of a session.
+pub(crate) fn tables(session: &Session, rates: Option<&Rates>) -> String {
+    let tables = [
+        links_table(&session.links),
+        services_table(session, rates),
+        forwards_table(session, rates),
+    ];
+    tables.iter().map(|table| indent(table)).collect()
 }
 
 fn links_table(links: &[Link]) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use super::values::{interval, pair, patience, span, stream_id};
 
@@ -22,7 +22,7 @@ pub(crate) struct Which {
 #[derive(Debug, Args)]
 pub(crate) struct EnrollArgs {
     /// Name of the new client
-    #[arg(required_unless_present = "revoke")]
+    #[arg(required_unless_present_any = ["renew", "revoke"])]
     pub(crate) name: Option<String>,
     /// Ports that it may publish; may be repeated [default: 10000-10999]
     #[arg(long, value_name = "PORTS")]
@@ -34,9 +34,13 @@ pub(crate) struct EnrollArgs {
     /// preferred URL first [default: the server's listeners at an address of this machine]
     #[arg(long, value_name = "URL")]
     pub(crate) server: Vec<String>,
+    /// Make a code by which a client that enrolled by a code gets a new token; rights and limits
+    /// stay, and the old token is valid until the first log-in with the new one
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    pub(crate) renew: Option<String>,
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server"])]
+    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -94,6 +98,67 @@ pub(crate) struct ForwardArgs {
     /// Write the forwards into the configuration file
     #[arg(long)]
     pub(crate) save: bool,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
+/// `tunnel clients`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ClientsArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ClientsCommand>,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientsCommand {
+    /// Show one client in full: rights, limits, services and links
+    Show {
+        /// Name of the client
+        name: String,
+        #[command(flatten)]
+        which: Which,
+        /// Print JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add rights to a client at once, as `tunnel allow` does
+    Allow(AllowArgs),
+    /// Change limits of a client at once; the value `none` removes a limit
+    Limit(LimitArgs),
+    /// Disconnect and forget a client that enrolled by a code, as `tunnel enroll --revoke` does
+    Revoke {
+        /// Name of the client
+        name: String,
+        #[command(flatten)]
+        which: Which,
+    },
+}
+
+/// `tunnel clients limit`.
+#[derive(Debug, Args)]
+#[group(id = "limits", required = true, multiple = true)]
+#[group(args = ["streams", "new_per_second", "ports", "hosts"])]
+pub(crate) struct LimitArgs {
+    /// Name of the client, which the configuration names or which enrolled by a code
+    pub(crate) name: String,
+    /// Simultaneous streams
+    #[arg(long, value_name = "N")]
+    pub(crate) streams: Option<String>,
+    /// New streams per second
+    #[arg(long, value_name = "N")]
+    pub(crate) new_per_second: Option<String>,
+    /// Published ports; also `unlimited`. With `none`, as many as the client's rights list
+    #[arg(long, value_name = "N")]
+    pub(crate) ports: Option<String>,
+    /// Published hosts
+    #[arg(long, value_name = "N")]
+    pub(crate) hosts: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
 }

@@ -12,8 +12,8 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, EnrollArgs, ForwardArgs, PingArgs, PublishArgs, SpeedArgs, StreamsArgs,
-    UnpublishArgs, Which,
+    AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, ForwardArgs, LimitArgs, PingArgs,
+    PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Side};
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
@@ -55,6 +55,17 @@ Examples:
   tunnel publish --save                    write everything published so into the file
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const CLIENTS_EXAMPLES: &str = "\
+Examples:
+  tunnel clients
+  tunnel clients show home
+  tunnel clients allow home --tcp 22
+  tunnel clients limit home --streams 100 --new-per-second none
+  tunnel clients revoke home
+
+The list also has the clients that are away. What is known of a client that is away is from the
+time since the server's start.";
 
 /// Publishes TCP services behind NAT through a public server.
 #[derive(Debug, Parser)]
@@ -124,6 +135,9 @@ pub(crate) enum Command {
     Unpublish(UnpublishArgs),
     /// Open forwards of a running client, at once and after a restart
     Forward(ForwardArgs),
+    /// List the clients of a server, also those that are away; show or change one of them
+    #[command(after_help = CLIENTS_EXAMPLES)]
+    Clients(ClientsArgs),
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]
@@ -156,8 +170,14 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_help_parse() {
-        for example in [EXAMPLES, CLIENT_EXAMPLES, ALLOW_EXAMPLES, CERTS_EXAMPLES, PUBLISH_EXAMPLES]
-        {
+        for example in [
+            EXAMPLES,
+            CLIENT_EXAMPLES,
+            ALLOW_EXAMPLES,
+            CLIENTS_EXAMPLES,
+            CERTS_EXAMPLES,
+            PUBLISH_EXAMPLES,
+        ] {
             for line in example.replace("\\\n", " ").lines().map(str::trim) {
                 if let Some(command) = line.strip_prefix("tunnel ") {
                     let command = command.split("   ").next().unwrap();
@@ -211,6 +231,12 @@ mod tests {
         parse("tunnel speedtest --seconds 60").unwrap();
         assert!(wrong("tunnel allow home").contains("--tcp"));
         assert!(wrong("tunnel allow --tcp 22").contains("NAME"));
+        assert!(wrong("tunnel clients limit home").contains("--streams"));
+        assert!(wrong("tunnel clients limit --ports 1").contains("NAME"));
+        assert!(wrong("tunnel clients allow home").contains("--tcp"));
+        assert!(wrong("tunnel enroll").contains("NAME"));
+        assert!(wrong("tunnel enroll a --renew a").contains("cannot be used with"));
+        assert!(wrong("tunnel enroll --renew a --revoke a").contains("cannot be used with"));
         assert!(wrong("tunnel generate config proxy").contains("server, client"));
         assert!(wrong("tunnel generate certs").contains("--server"));
         for years in ["0", "31", "-1", "1.5", "ten", "256"] {

@@ -8,7 +8,8 @@ use anyhow::Context;
 use config::LogFormat;
 use config::edit::Operation;
 use logging::AUDIT;
-use ops::enrol::{Allowed, Opened, Order};
+use ops::clients::{Applied, Change, Clients, Details};
+use ops::enrol::{Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
@@ -117,19 +118,19 @@ impl RunningDaemon {
         }
     }
 
-    async fn allow_now(&self, order: Order) -> anyhow::Result<Allowed> {
+    async fn change_client_now(&self, change: Change) -> anyhow::Result<Applied> {
         // The lock keeps out reloads and other changes of the file.
         let _turn = self.turn.lock().await;
         anyhow::ensure!(self.life.phase() == Phase::Running, "it is stopping");
-        match self.role.allow_enrolled(order.clone()).await? {
-            Some(allowed) => Ok(allowed),
-            None => self.allow_in_file(order).await,
+        match self.role.change_enrolled(change.clone()).await? {
+            Some(applied) => Ok(applied),
+            None => self.change_client_in_file(change).await,
         }
     }
 
-    /// Adds rights to a client of the configuration file. Nothing else of the file is applied.
-    async fn allow_in_file(&self, order: Order) -> anyhow::Result<Allowed> {
-        let name = order.name.clone();
+    /// Changes a client of the configuration file. Nothing else of the file is applied.
+    async fn change_client_in_file(&self, change: Change) -> anyhow::Result<Applied> {
+        let name = change.name().to_owned();
         if !self.role.knows(&name) {
             return Err(WrongConfig::one(format!(
                 "no client `{name}` is in the server's configuration or has come in by a code"
@@ -137,21 +138,28 @@ impl RunningDaemon {
             .into());
         }
         let file = self.file.clone().ok_or_else(|| {
-            WrongConfig::one(format!(
-                "client `{name}` has the rights of the server's command line (hint: start the \
-                 server with --allow-tcp and --allow-forward)"
-            ))
+            WrongConfig::one(match &change {
+                Change::Allow(_) => format!(
+                    "client `{name}` has the rights of the server's command line (hint: start the \
+                     server with --allow-tcp and --allow-forward)"
+                ),
+                Change::Limit(_) => format!(
+                    "client `{name}` comes from the server's command line, which has no limits \
+                     (hint: start the server with --config)"
+                ),
+            })
         })?;
         let (before, editor) = (file.read()?, file.clone());
         let text = before.clone();
-        let edit = move || editor.allow(&text, &order);
+        let asked = change.clone();
+        let edit = move || editor.change(&text, &asked);
         let after = tokio::task::spawn_blocking(edit).await??;
         self.role.check(after.clone())?;
         let is_other = after != before;
         if is_other {
             file.replace(&before, &after)?;
         }
-        match self.role.apply_client(name, after.clone()).await {
+        match self.role.apply_client(change, after.clone()).await {
             Err(why) if is_other => Err(undo(&file, &after, &before, why).0),
             outcome => outcome,
         }
@@ -226,8 +234,16 @@ impl Daemon for RunningDaemon {
         self.role.revoke(name)
     }
 
-    fn allow(&self, order: Order) -> SendFuture<'_, anyhow::Result<Allowed>> {
-        Box::pin(self.allow_now(order))
+    fn change_client(&self, change: Change) -> SendFuture<'_, anyhow::Result<Applied>> {
+        Box::pin(self.change_client_now(change))
+    }
+
+    fn clients(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
+        self.role.clients()
+    }
+
+    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+        self.role.client(name)
     }
 
     fn change_lists(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {

@@ -6,8 +6,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use config::{ClientGrant, Problem, ServerConfig, Text};
+use anyhow::ensure;
+use config::{ClientGrant, Problem, ServerConfig, Text, edit};
 use node::server::Enrolled;
+use ops::clients::Change;
 use ops::enrol::Order;
 use ops::state::{create_private, write_private};
 use ops::{Loaded, WrongConfig};
@@ -15,7 +17,7 @@ use proto::greeting::{Name, StoredCredential};
 use zeroize::Zeroizing;
 
 use super::quoted;
-use crate::config_file::allow;
+use crate::config_file::{change, refusal};
 use crate::input;
 
 /// The beginning of the warning about a server without clients.
@@ -73,6 +75,25 @@ impl Kept {
             to.warnings.push(format!("{NOBODY}: {text}"));
         }
         if problems.is_empty() { Ok(()) } else { Err(WrongConfig(problems)) }
+    }
+
+    /// Edits the file of a client, and returns the client as it is now. After an error nothing has
+    /// changed.
+    fn edit(
+        &self,
+        name: &Name,
+        public_bind: IpAddr,
+        edit: impl FnOnce(&Path, &str) -> anyhow::Result<String>,
+    ) -> anyhow::Result<ClientGrant> {
+        let path = self.file(name);
+        let before = Zeroizing::new(input::read_own(&path)?);
+        let after = Zeroizing::new(edit(&path, &before)?);
+        let grant = parse(&path, &after, public_bind)?.config;
+        ensure!(grant.name == name.as_str(), "{}: it belongs to another client", path.display());
+        if after != before {
+            write_private(&self.0, &format!("{name}{SUFFIX}"), after.as_bytes())?;
+        }
+        Ok(grant)
     }
 
     /// Whether no client is enrolled.
@@ -136,15 +157,46 @@ impl Enrolled for Kept {
         Ok(grant)
     }
 
-    fn allow(&self, order: &Order, public_bind: IpAddr) -> anyhow::Result<ClientGrant> {
-        let path = self.file(&Name::new(&order.name)?);
+    fn renew(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<ClientGrant> {
+        self.edit(name, public_bind, |file, before| {
+            // A second token has not been used by a log-in; its log-in would have removed the first.
+            let present = tokens(file, before, public_bind)?;
+            let first = present.first().map(StoredCredential::text);
+            let new = credential.text();
+            let both: Vec<_> = first.iter().chain([&new]).map(|text| text.as_str()).collect();
+            edit::set_tokens(&file.display().to_string(), before, name.as_str(), &both)
+                .map_err(refusal)
+        })
+    }
+
+    fn settle(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+        public_bind: IpAddr,
+    ) -> anyhow::Result<Option<ClientGrant>> {
+        let path = self.file(name);
         let before = Zeroizing::new(input::read_own(&path)?);
-        let after = Zeroizing::new(allow(&path.display().to_string(), &before, order)?);
-        let grant = parse(&path, &after, public_bind)?.config;
-        if after != before {
-            write_private(&self.0, &format!("{}{SUFFIX}", order.name), after.as_bytes())?;
+        if !tokens(&path, &before, public_bind)?.contains(credential) {
+            return Ok(None);
         }
-        Ok(grant)
+        self.edit(name, public_bind, |file, before| {
+            let text = credential.text();
+            edit::set_tokens(&file.display().to_string(), before, name.as_str(), &[&text])
+                .map_err(refusal)
+        })
+        .map(Some)
+    }
+
+    fn change(&self, asked: &Change, public_bind: IpAddr) -> anyhow::Result<ClientGrant> {
+        self.edit(&Name::new(asked.name())?, public_bind, |file, before| {
+            change(&file.display().to_string(), before, asked)
+        })
     }
 
     fn remove(&self, name: &Name) -> io::Result<bool> {
@@ -157,7 +209,7 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_forward } = order;
+    let Order { name, allow_tcp, allow_forward, renew: _ } = order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     Zeroizing::new(format!(
@@ -170,6 +222,13 @@ fn entry(order: &Order, token: &str) -> Zeroizing<String> {
     ))
 }
 
+/// The credentials of the tokens of a client, the old token first.
+fn tokens(path: &Path, text: &str, public_bind: IpAddr) -> anyhow::Result<Vec<StoredCredential>> {
+    let grant = parse(path, text, public_bind)?.config;
+    let tokens = grant.tokens.iter().map(|token| StoredCredential::of(token.secret.reveal()));
+    Ok(tokens.collect::<Result<_, _>>()?)
+}
+
 fn read_file(path: &Path, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
     let mut loaded = parse(path, &input::read_own(path)?, public_bind)?;
     loaded.warnings.extend(input::exposure(path));
@@ -179,7 +238,7 @@ fn read_file(path: &Path, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, Wr
 fn parse(path: &Path, text: &str, public_bind: IpAddr) -> Result<Loaded<ClientGrant>, WrongConfig> {
     let loaded = load(path, text, public_bind)?;
     let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
-    Ok(Loaded { config: loaded.config, warnings })
+    Ok(Loaded { config: ClientGrant { enrolled: true, ..loaded.config }, warnings })
 }
 
 fn load(
@@ -199,6 +258,8 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::os::unix::fs::symlink;
 
+    use ops::clients::LimitOrder;
+
     use super::*;
 
     #[test]
@@ -213,7 +274,7 @@ mod tests {
         let text = format!("{}# At home.\n", fs::read_to_string(&file).unwrap());
         fs::write(&file, &text).unwrap();
         let allow = |tcp: &str, forward: &[String]| {
-            kept.allow(&Order::new("home", &[tcp.to_owned()], forward), bind)
+            kept.change(&Change::Allow(Order::new("home", &[tcp.to_owned()], forward)), bind)
         };
         let grant = allow("22", &["10.0.0.0/8:*".to_owned()]).unwrap();
         let ports = [21, 22, 10_022].map(|port| grant.rights.tcp.permits(bind, port));
@@ -226,6 +287,69 @@ mod tests {
         }
         allow("10022", &[]).unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), now);
+    }
+
+    #[test]
+    fn a_renewed_token_stands_beside_the_old_one_until_it_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::in_state(dir.path());
+        let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        let name = Name::new("home").unwrap();
+        let [old, first, second] =
+            [1, 2, 3].map(|n| StoredCredential { stored_key: [n; 32], server_key: [n; 32] });
+        kept.write(&Order::new("home", &[], &[]), &old, bind).unwrap();
+        let file = kept.0.join("home.yaml");
+        let text = fs::read_to_string(&file).unwrap() + "limits: { streams: 5 } # few\n";
+        fs::write(&file, &text).unwrap();
+        let stored = || {
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains("limits: { streams: 5 } # few\n"), "{text}");
+            tokens(&file, &text, bind).unwrap()
+        };
+        let grant = kept.renew(&name, &first, bind).unwrap();
+        assert!(grant.enrolled && grant.rights.streams.is_some());
+        assert_eq!(stored(), [old.clone(), first.clone()]);
+        // Nobody has used the first new token.
+        kept.renew(&name, &second, bind).unwrap();
+        assert_eq!(stored(), [old, second.clone()]);
+        assert!(kept.settle(&name, &first, bind).unwrap().is_none());
+        assert_eq!(stored().len(), 2);
+        let grant = kept.settle(&name, &second, bind).unwrap().unwrap();
+        assert_eq!((grant.tokens.len(), stored()), (1, vec![second.clone()]));
+        assert_eq!(fs::read_to_string(&file).unwrap().matches("scram").count(), 1);
+
+        // A token file that a person has named gives way to the hashes.
+        fs::write(dir.path().join("clients/t"), "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi").unwrap();
+        fs::write(&file, "name: home\ntoken_file: t\nlimits: { streams: 5 } # few\n").unwrap();
+        let of_file = stored();
+        kept.renew(&name, &second, bind).unwrap();
+        assert_eq!(stored(), [of_file, vec![second]].concat());
+        let other = Name::new("other").unwrap();
+        assert!(kept.renew(&other, &first, bind).is_err() && !kept.has(&other));
+    }
+
+    #[test]
+    fn limits_of_a_client_change_in_its_file_and_wrong_ones_change_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::in_state(dir.path());
+        let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
+        kept.write(&Order::new("home", &[], &[]), &credential, bind).unwrap();
+        let file = kept.0.join("home.yaml");
+        let limit = |streams: Option<&str>, ports: Option<&str>| {
+            let [streams, ports] = [streams, ports].map(|text| text.map(str::to_owned));
+            let name = "home".to_owned();
+            let order = LimitOrder { name, streams, ports, ..LimitOrder::default() };
+            kept.change(&Change::Limit(order), bind)
+        };
+        let rights = limit(Some("5"), Some("unlimited")).unwrap().rights;
+        assert_eq!((rights.streams.unwrap().get(), rights.ports), (5, u32::MAX));
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.ends_with("limits: { streams: 5, ports: unlimited }\n"), "{text}");
+        let why = limit(Some("many"), None).unwrap_err().to_string();
+        assert!(why.starts_with("--streams: `many` is not a limit"), "{why}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        assert_eq!(limit(Some("none"), None).unwrap().rights.streams, None);
     }
 
     #[test]

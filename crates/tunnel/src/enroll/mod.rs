@@ -10,12 +10,13 @@
 //!   in state_dir/clients/home.yaml    the same one)    and starts
 //! ```
 //!
-//! `kept` stores the clients of the server, and `redeem` is the client's side. The code itself is
-//! in `ops::enrol`.
+//! `kept` stores the clients of the server, and `redeem` is the client's side; `renew` is its part
+//! for a client that gets a new token. The code itself is in `ops::enrol`.
 
 mod extend;
 mod kept;
 mod redeem;
+mod renew;
 
 pub(crate) use kept::{Kept, NOBODY};
 pub(crate) use redeem::redeem;

@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 
 use super::extend::extend;
 use super::quoted;
+use super::renew::renew;
 use crate::cli::ClientArgs;
 use crate::config_file::refusal;
 use crate::input::with_sources;
@@ -44,6 +45,9 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
     // An empty file comes from an enrolment that was interrupted.
     if fs::metadata(&path).is_ok_and(|file| file.len() > 0) {
         is_of(&path, &code.name)?;
+        if code.renew {
+            return renew(&path, &code, args);
+        }
         let at = path.display();
         term::err(format_args!("{at} is there already: the code is not used"));
         extend(&path, args)?;
@@ -110,7 +114,7 @@ fn is_of(path: &Path, name: &str) -> anyhow::Result<()> {
 
 /// The arguments of a client that starts with the file. `fresh`: the file has just been made and has
 /// all settings. The services and forwards are in the file in either case.
-fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
+pub(super) fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
     let mut args = args.clone();
     args.daemon.config = Some(path);
     (args.enroll, args.publish, args.forward) = Default::default();
@@ -122,7 +126,7 @@ fn start_with(args: &ClientArgs, path: PathBuf, fresh: bool) -> ClientArgs {
 
 /// A path to the server, and how its certificate is verified.
 #[derive(Debug)]
-struct Candidate {
+pub(super) struct Candidate {
     way: Way,
     is_pinned: bool,
     has_tls: bool,
@@ -132,7 +136,7 @@ struct Candidate {
 /// pin may become invalid when the certificate is renewed. This is safe: an attacker with such a
 /// certificate and without the code learns nothing and is detected. If the server's certificate is
 /// self-signed, the pin comes first. A path without TLS comes last.
-fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
+pub(super) fn ways(code: &Code, args: &ClientArgs) -> anyhow::Result<Vec<Candidate>> {
     let mut kinds = vec![None];
     kinds.extend(code.pin.as_deref().map(Some));
     if code.self_signed {
@@ -182,7 +186,7 @@ fn checked(code: &Code, args: &ClientArgs, pin: Option<&str>) -> anyhow::Result<
 
 /// Gets the token over the first path that reaches the server. Returns the token and the index of
 /// the path.
-async fn exchange(
+pub(super) async fn exchange(
     ways: &[Candidate],
     name: &Name,
     code: &Token,
@@ -302,6 +306,7 @@ mod tests {
             secret: "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi".into(),
             pin: None,
             self_signed: false,
+            renew: false,
             may: None,
             reach: None,
             urls: vec![url.to_owned()],

@@ -15,10 +15,10 @@ use crate::harness::{
 };
 use crate::reload::{echo, outcome};
 
-type Said = (Option<i32>, String, String);
+pub(crate) type Said = (Option<i32>, String, String);
 
 /// `tunnel enroll …` of the running server.
-fn enroll(running: &Running, args: &[&str]) -> Said {
+pub(crate) fn enroll(running: &Running, args: &[&str]) -> Said {
     let control = running.file("server.sock");
     let mut command = tunnel(&["enroll", "--control"]);
     outcome(run(command.arg(control).args(args)))
@@ -30,14 +30,14 @@ fn code_in(said: &str) -> String {
     code.unwrap_or_else(|| panic!("no code in {said}")).to_owned()
 }
 
-fn code(running: &Running, args: &[&str]) -> String {
+pub(crate) fn code(running: &Running, args: &[&str]) -> String {
     let (exit, said, complaint) = enroll(running, args);
     assert_eq!((exit, complaint.as_str()), (Some(0), ""), "{said}");
     code_in(&said)
 }
 
 /// A free port that a client may publish by default.
-fn default_port() -> u16 {
+pub(crate) fn default_port() -> u16 {
     let range = 10_000..=10_999;
     // Tests run at the same time in processes of their own.
     let first = range.start() + (std::process::id() % 500) as u16;
@@ -46,13 +46,13 @@ fn default_port() -> u16 {
 }
 
 /// `tunnel allow …` of the running server.
-fn allow(running: &Running, args: &[&str]) -> Said {
+pub(crate) fn allow(running: &Running, args: &[&str]) -> Said {
     let control = running.file("server.sock");
     outcome(run(tunnel(&["allow", "--control"]).arg(control).args(args)))
 }
 
 /// `tunnel client --enroll CODE …` with its file in `dir`.
-fn redeem(dir: &Path, code: &str, args: &[&str]) -> Command {
+pub(crate) fn redeem(dir: &Path, code: &str, args: &[&str]) -> Command {
     let mut command = tunnel(&["client", "--enroll", code, "--config"]);
     command.arg(dir.join("home.yaml")).arg("--control").arg(dir.join("c.sock")).args(args);
     command.env("HOME", dir);
@@ -60,7 +60,7 @@ fn redeem(dir: &Path, code: &str, args: &[&str]) -> Command {
 }
 
 /// What has to fail.
-fn refused(dir: &Path, code: &str, args: &[&str]) -> Said {
+pub(crate) fn refused(dir: &Path, code: &str, args: &[&str]) -> Said {
     let said = outcome(run(&mut redeem(dir, code, args)));
     assert_eq!(said.1, "");
     said
@@ -287,7 +287,8 @@ fn who_was_enrolled_stays_after_a_restart_and_goes_when_it_is_revoked() {
     // Another machine under the same name: the first one is out.
     let (again, moved) = (TempDir::new().unwrap(), free_port());
     let publish = format!("tcp://:{moved}=tcp://127.0.0.1:{}", origin.port());
-    let second = code(&running, &["away", "--allow-tcp", &moved.to_string()]);
+    assert_eq!(allow(&running, &["away", "--tcp", &moved.to_string()]).0, Some(0));
+    let second = code(&running, &["--renew", "away"]);
     let mut command = redeem(again.path(), &second, &["--publish", &publish]);
     let successor = Daemon::start("away again", again.path(), &mut command);
     wait("the other service", SOON, || try_connect(moved).ok());

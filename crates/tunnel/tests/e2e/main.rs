@@ -16,6 +16,7 @@ mod admin;
 mod auth_hook;
 mod certificates;
 mod cli;
+mod clients;
 mod clocks;
 mod config_api;
 mod counters;

@@ -43,6 +43,11 @@ impl HookAnswers {
         until.is_some_and(|until| *until > now)
     }
 
+    /// The clients with a positive answer.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&String, &Arc<Client>)> {
+        self.yes.iter().map(|(name, yes)| (name, &yes.client))
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = &String> {
         self.yes.keys()
     }

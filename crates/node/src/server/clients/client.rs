@@ -15,6 +15,11 @@ use super::Changes;
 pub(crate) struct Client {
     pub(crate) credentials: Vec<StoredCredential>,
     pub(crate) by_certificate: bool,
+    /// The client was enrolled by a code.
+    pub(crate) enrolled: bool,
+    /// The token of a renewal, which is one of `credentials`. No log-in has used the token yet; the
+    /// first one makes the other token void.
+    pub(crate) renewal: Option<StoredCredential>,
     /// The client introduced itself (`allow_any_client`).
     pub(crate) is_stranger: bool,
     /// The ports that the client may publish.
@@ -29,7 +34,7 @@ pub(crate) struct Client {
     /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
     /// The limits of the gate: live streams, and new ones per second.
-    pub(super) limits: (Option<u32>, Option<NonZeroU32>),
+    pub(in crate::server) limits: (Option<u32>, Option<NonZeroU32>),
     /// The number of ports that the client may publish; [`u32::MAX`] is unlimited.
     pub(crate) ports: u32,
     /// The number of hosts that the client may publish; `None` is unlimited.
@@ -57,7 +62,10 @@ impl Client {
         let credentials = credentials?;
         // A client with a token has to prove both the token and the certificate.
         let by_certificate = certificates && credentials.is_empty();
-        Ok(Self { by_certificate, ..Self::new(&grant.rights, credentials) })
+        let enrolled = grant.enrolled;
+        let renewal = credentials.get(1).filter(|_| enrolled).cloned();
+        let client = Self::new(&grant.rights, credentials);
+        Ok(Self { by_certificate, enrolled, renewal, ..client })
     }
 
     pub(super) fn new(rights: &Rights, credentials: Vec<StoredCredential>) -> Self {
@@ -65,6 +73,8 @@ impl Client {
         Self {
             credentials,
             by_certificate: false,
+            enrolled: false,
+            renewal: None,
             is_stranger: false,
             tcp: rights.tcp.clone(),
             http: rights.http.clone(),
@@ -88,15 +98,21 @@ impl Client {
         name: &str,
         changes: &mut Changes,
     ) -> Arc<Self> {
-        let is_gone = before.credentials.iter().any(|old| !self.credentials.contains(old))
+        // Nobody has logged in with the token of a renewal that waits, so no link ends with it.
+        let mut used =
+            before.credentials.iter().filter(|old| before.renewal.as_ref() != Some(*old));
+        let is_gone = used.any(|old| !self.credentials.contains(old))
             || (before.by_certificate && !self.by_certificate);
         let has_more = self.credentials.iter().any(|new| !before.credentials.contains(new));
         let limit = self.limits != before.limits;
         let entrances = limit
             || (&self.tcp, &self.http, &self.tls) != (&before.tcp, &before.http, &before.tls)
             || (self.ports, self.hosts) != (before.ports, before.hosts);
-        let others =
-            has_more || self.forward != before.forward || self.speedtest != before.speedtest;
+        let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
+        let others = has_more
+            || waits
+            || self.forward != before.forward
+            || self.speedtest != before.speedtest;
         for (list, is_so) in [
             (&mut changes.credential_gone, is_gone),
             (&mut changes.entrances, entrances),

@@ -16,6 +16,7 @@ use std::time::Instant;
 use anyhow::ensure;
 use arc_swap::ArcSwap;
 use config::{ClientGrant, ServerConfig};
+use ops::clients::Origin;
 use proto::greeting::StoredCredential;
 
 use asked::HookAnswers;
@@ -40,6 +41,25 @@ struct Guests {
     strangers: Strangers,
     /// Grows with each reload.
     generation: u64,
+}
+
+/// A client that the server knows.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) from: Origin,
+    pub(super) client: Arc<Client>,
+}
+
+impl Known {
+    fn new(name: &str, from: Origin, client: &Arc<Client>) -> Self {
+        Self { name: name.to_owned(), from, client: Arc::clone(client) }
+    }
+
+    /// A client that is configured or was enrolled.
+    fn told(name: &str, client: &Arc<Client>) -> Self {
+        Self::new(name, if client.enrolled { Origin::Enrolled } else { Origin::File }, client)
+    }
 }
 
 impl Clients {
@@ -111,6 +131,29 @@ impl Clients {
         }
         let guests = self.guests();
         guests.asked.find(name).or_else(|| guests.strangers.find(name)).cloned()
+    }
+
+    /// All clients that may log in, in no order.
+    pub(super) fn known(&self) -> Vec<Known> {
+        let all = self.all.load();
+        let mut known: Vec<_> =
+            all.iter().map(|(name, client)| Known::told(name, client)).collect();
+        let guests = self.guests();
+        let asked = guests.asked.all().map(|(name, client)| Known::new(name, Origin::Hook, client));
+        let any =
+            guests.strangers.all().map(|(name, client)| Known::new(name, Origin::Any, client));
+        known.extend(asked.chain(any).filter(|guest| !all.contains_key(&guest.name)));
+        known
+    }
+
+    /// The client of this name, and where the server has it from.
+    pub(super) fn known_of(&self, name: &str) -> Option<Known> {
+        if let Some(client) = self.all.load().get(name) {
+            return Some(Known::told(name, client));
+        }
+        let guests = self.guests();
+        let asked = guests.asked.find(name).map(|client| Known::new(name, Origin::Hook, client));
+        asked.or_else(|| Some(Known::new(name, Origin::Any, guests.strangers.find(name)?)))
     }
 
     /// Whether the client of this name is configured or was enrolled.

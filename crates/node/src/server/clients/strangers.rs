@@ -81,6 +81,10 @@ impl Strangers {
         self.all.get(name).map(|stranger| &stranger.client)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = (&String, &Arc<Client>)> {
+        self.all.iter().map(|(name, stranger)| (name, &stranger.client))
+    }
+
     pub(super) fn remove(&mut self, name: &str) -> bool {
         self.all.remove(name).is_some()
     }

@@ -65,6 +65,69 @@ fn only_what_is_different_is_another_client() {
     assert_eq!(changes.lines(), ["client b added", "client home removed: its connections end"]);
 }
 
+/// A client that was enrolled by a code.
+fn enrolled(tokens: &str) -> ClientGrant {
+    let grant = config(&entry(&format!("token: {tokens}"))).clients.remove(0);
+    ClientGrant { enrolled: true, ..grant }
+}
+
+#[test]
+fn a_token_that_nobody_has_used_comes_and_goes_without_harm_to_the_links() {
+    const C: &str = "Hs6TgW9zR1cP5oNd8MrQv3JeKf0HbF4u";
+    let clients = Clients::new(&config("clients: []\n")).unwrap();
+    let put = |tokens: &str| {
+        let changes = clients.put(&enrolled(tokens), false).unwrap();
+        (changes, clients.find("home").unwrap())
+    };
+    let (_, first) = put(A);
+    assert_eq!((first.enrolled, &first.renewal), (true, &None));
+    for tokens in [format!("[{A}, {B}]"), format!("[{A}, {C}]"), A.to_owned()] {
+        let (changes, now) = put(&tokens);
+        assert_eq!(changes, Changes { others: vec!["home".into()], ..Changes::default() });
+        assert_eq!(now.epoch, first.epoch, "{tokens}");
+        assert_eq!(now.renewal.as_ref(), now.credentials.get(1));
+    }
+    put(&format!("[{A}, {B}]"));
+    let (changes, now) = put(B);
+    assert_eq!(changes.credential_gone, ["home"]);
+    assert_ne!(now.epoch, first.epoch);
+    assert_eq!((&now.renewal, now.credentials.as_slice()), (&None, &[stored(B)][..]));
+    // Both tokens of a client of the configuration may be in use.
+    clients.replace(&config(&entry(&format!("token: [{A}, {B}]")))).unwrap();
+    assert_eq!(clients.find("home").unwrap().renewal, None);
+    let changes = clients.replace(&config(&entry(&format!("token: {A}")))).unwrap();
+    assert_eq!(changes.credential_gone, ["home"]);
+}
+
+#[test]
+fn every_client_is_known_with_where_it_is_from() {
+    let clients = Clients::new(&config(&format!(
+        "{}allow_any_client: true\n",
+        entry(&format!("token: {A}"))
+    )))
+    .unwrap();
+    let of_code = ClientGrant { name: "code".into(), ..enrolled(A) };
+    clients.put(&of_code, false).unwrap();
+    let answer = ClientGrant { name: "asked".into(), enrolled: false, ..enrolled(B) };
+    let until = Instant::now() + ARRIVES;
+    clients.learn("asked", Some(&answer), (until, clients.generation()), |_| false).unwrap();
+    clients.introduce("any", stored(B), HERE, |_| true, Instant::now()).unwrap();
+    let mut known: Vec<_> =
+        clients.known().into_iter().map(|known| (known.name, known.from)).collect();
+    known.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    let expected = [
+        ("any", Origin::Any),
+        ("asked", Origin::Hook),
+        ("code", Origin::Enrolled),
+        ("home", Origin::File),
+    ];
+    assert_eq!(known, expected.map(|(name, from)| (name.to_owned(), from)));
+    for (name, from) in expected {
+        assert_eq!(clients.known_of(name).unwrap().from, from);
+    }
+    assert!(clients.known_of("nobody").is_none());
+}
+
 #[test]
 fn a_stranger_keeps_its_name_while_it_is_connected_and_goes_with_the_permission() {
     let open = |rest: &str| {

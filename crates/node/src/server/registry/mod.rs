@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use config::ClientGrant;
 use link::server::Greeted;
 use logging::{AUDIT, RepeatLimit};
-use ops::enrol::{Allowed, Order};
 use ops::status;
 use proto::control::{ControlMessage, Register, Registered};
 use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential};
@@ -22,10 +20,12 @@ use proto::{InstanceId, LinkId, Preview};
 use super::ServerShared;
 use super::brake::Brake;
 use super::clients::{Changes, Client, Denied};
-use super::enrolments::Revoked;
+use super::sightings::Sightings;
 use crate::descriptors;
 use crate::session::{Handle, Session, Worker};
 
+mod entries;
+mod listing;
 mod publish;
 
 use publish::Published;
@@ -50,6 +50,8 @@ pub(crate) struct Registry {
     sessions: Mutex<Sessions>,
     /// Limits the log lines about introductions.
     introduced: Mutex<RepeatLimit<()>>,
+    /// What the server has seen of its clients.
+    sightings: Sightings,
     /// The entrances of services.
     published: Published,
 }
@@ -97,6 +99,7 @@ impl Registry {
             serials: AtomicU64::new(1),
             sessions: Mutex::default(),
             introduced: Mutex::default(),
+            sightings: Sightings::default(),
             published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4, state),
         }
     }
@@ -175,29 +178,6 @@ impl Registry {
         }
     }
 
-    /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
-    /// valid any more.
-    ///
-    /// [`Enrolments::finish`]: super::enrolments::Enrolments::finish
-    pub(super) async fn enroll(
-        &self,
-        name: &Name,
-        code: &StoredCredential,
-        enrolled: StoredCredential,
-    ) -> anyhow::Result<bool> {
-        let shared = &self.shared;
-        let _turn = shared.enrolments.turn().await;
-        // A reload may have configured a client of this name since the code was made.
-        let is_client = shared.clients.are_told_of(name.as_str());
-        let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
-            return Ok(false);
-        };
-        let changes = shared.clients.put(&grant, false)?;
-        tracing::info!(target: AUDIT, client = name.as_str(), "enrolled");
-        self.follow(&changes).await;
-        Ok(true)
-    }
-
     /// Whether a client of this name has a link.
     pub(super) fn is_connected(&self, name: &str) -> bool {
         self.sessions().names.contains_key(name)
@@ -220,53 +200,6 @@ impl Registry {
             tracing::info!(target: AUDIT, client = name.as_str(), more, "nobody knew it, and it has introduced itself");
         }
         Ok(())
-    }
-
-    /// Adds rights to an enrolled client; see [`Enrolments::allow`]. `None`: no such client is
-    /// enrolled.
-    ///
-    /// [`Enrolments::allow`]: super::enrolments::Enrolments::allow
-    pub(super) async fn allow(&self, order: Order) -> anyhow::Result<Option<Allowed>> {
-        let _turn = self.shared.enrolments.turn().await;
-        let Some(grant) = self.shared.enrolments.allow(order).await? else { return Ok(None) };
-        self.apply_client(&grant, false).await.map(Some)
-    }
-
-    /// Applies the entry of one client, and publishes the services that waited for a right. The
-    /// caller holds the turn of the enrolments.
-    pub(super) async fn apply_client(
-        &self,
-        grant: &ClientGrant,
-        certificates: bool,
-    ) -> anyhow::Result<Allowed> {
-        let changes = self.shared.clients.put(grant, certificates)?;
-        let allowed = Allowed {
-            tcp: grant.rights.tcp.rights.iter().map(ToString::to_string).collect(),
-            forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
-        };
-        if !changes.lines().is_empty() {
-            let client = grant.name.as_str();
-            tracing::info!(target: AUDIT, client, "rights were added by `tunnel allow`: it {allowed}");
-        }
-        self.follow(&changes).await;
-        Ok(allowed)
-    }
-
-    /// Removes an enrolled client and its code, and ends its links. Returns whether there was a
-    /// client or a code.
-    pub(super) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
-        let shared = &self.shared;
-        let _turn = shared.enrolments.turn().await;
-        let Revoked { code, client } = shared.enrolments.revoke(name).await?;
-        if !client {
-            // A client of the configuration stays.
-            return Ok(code);
-        }
-        let changes = shared.clients.remove(name.as_str());
-        self.published.forget(name.as_str());
-        tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
-        self.follow(&changes).await;
-        Ok(true)
     }
 
     /// Applies the changes of a reload: ends the links of clients that may not stay, and updates
@@ -370,7 +303,9 @@ impl Registry {
         if in_charge {
             let is_connected = |name: &str| self.is_connected(name);
             self.shared.clients.forget_stranger(&last.name, is_connected);
-        } else {
+        }
+        self.note_end(&last.name);
+        if !in_charge {
             // A newer process of the client took over and is about to register. The ports stay open
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
@@ -452,6 +387,14 @@ impl Sessions {
     fn links_of_name(&self, name: &str) -> Vec<LinkPlace> {
         let entries = self.links.values().filter(|entry| entry.session.name == name);
         entries.map(|entry| (entry.worker, entry.serial)).collect()
+    }
+
+    /// Worker and serial of each link of a client, except the links of one process.
+    fn links_of_others(&self, name: &str, instance: InstanceId) -> Vec<LinkPlace> {
+        let entries = self.links.values();
+        let others =
+            entries.filter(|entry| entry.session.name == name && entry.instance != instance);
+        others.map(|entry| (entry.worker, entry.serial)).collect()
     }
 
     /// Worker and serial of each link of a session.

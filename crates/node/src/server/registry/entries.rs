@@ -1,0 +1,129 @@
+//! Changes of one client: it is enrolled, its token is renewed, its rights or limits change, it is
+//! revoked. Each change is stored first and then put in force.
+
+use std::sync::Arc;
+
+use config::ClientGrant;
+use logging::AUDIT;
+use ops::clients::{Applied, Change};
+use ops::enrol::Allowed;
+use proto::InstanceId;
+use proto::greeting::{Name, StoredCredential};
+
+use super::super::enrolments::Revoked;
+use super::{Registry, close_links, listing};
+
+impl Registry {
+    /// Enrols a client that proved its code; see [`Enrolments::finish`]. False: the code is not
+    /// valid any more.
+    ///
+    /// [`Enrolments::finish`]: super::super::enrolments::Enrolments::finish
+    pub(in crate::server) async fn enroll(
+        &self,
+        name: &Name,
+        code: &StoredCredential,
+        enrolled: StoredCredential,
+    ) -> anyhow::Result<bool> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        // A reload may have configured a client of this name since the code was made.
+        let is_client = shared.clients.are_told_of(name.as_str());
+        let Some(grant) = shared.enrolments.finish(name, code, enrolled, is_client).await? else {
+            return Ok(false);
+        };
+        let changes = shared.clients.put(&grant, false)?;
+        let client = name.as_str();
+        if is_client {
+            tracing::info!(target: AUDIT, client, "the client has a new token; the old token is valid until the new one is used");
+        } else {
+            tracing::info!(target: AUDIT, client, "enrolled");
+        }
+        self.follow(&changes).await;
+        Ok(true)
+    }
+
+    /// Makes the old token of a client void that logs in with the token of a renewal for the first
+    /// time. Its links end, except those of the process `instance`, which has proved the new token.
+    pub(in crate::server) async fn settle(
+        &self,
+        name: &Name,
+        credential: &StoredCredential,
+        instance: InstanceId,
+    ) -> anyhow::Result<()> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        // Another link of the process may have been first.
+        let client = shared.clients.find(name.as_str());
+        if client.is_none_or(|client| client.renewal.as_ref() != Some(credential)) {
+            return Ok(());
+        }
+        let Some(grant) = shared.enrolments.settle(name, credential).await? else { return Ok(()) };
+        let mut changes = shared.clients.put(&grant, false)?;
+        changes.credential_gone.clear();
+        tracing::info!(target: AUDIT, client = name.as_str(), "first log-in with the new token: the old token is void");
+        let links = self.sessions().links_of_others(name.as_str(), instance);
+        close_links(Arc::clone(&self.handles), links).await;
+        self.follow(&changes).await;
+        Ok(())
+    }
+
+    /// Changes an enrolled client; see [`Enrolments::change`]. `None`: no such client is enrolled.
+    ///
+    /// [`Enrolments::change`]: super::super::enrolments::Enrolments::change
+    pub(in crate::server) async fn change(
+        &self,
+        change: Change,
+    ) -> anyhow::Result<Option<Applied>> {
+        let _turn = self.shared.enrolments.turn().await;
+        let enrolments = &self.shared.enrolments;
+        let Some(grant) = enrolments.change(change.clone()).await? else { return Ok(None) };
+        self.apply_client(&change, &grant, false).await.map(Some)
+    }
+
+    /// Applies the entry of one client after a change, and publishes the services that waited for a
+    /// right. The caller holds the turn of the enrolments.
+    pub(in crate::server) async fn apply_client(
+        &self,
+        change: &Change,
+        grant: &ClientGrant,
+        certificates: bool,
+    ) -> anyhow::Result<Applied> {
+        let changes = self.shared.clients.put(grant, certificates)?;
+        let allowed = Allowed {
+            tcp: grant.rights.tcp.rights.iter().map(ToString::to_string).collect(),
+            forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
+        };
+        let client = self.shared.clients.find(&grant.name);
+        let limits = client.map(|client| listing::limits(&client)).unwrap_or_default();
+        if !changes.lines().is_empty() {
+            let client = grant.name.as_str();
+            match change {
+                Change::Allow(_) => {
+                    tracing::info!(target: AUDIT, client, "rights were added by `tunnel allow`: it {allowed}");
+                }
+                Change::Limit(_) => {
+                    tracing::info!(target: AUDIT, client, "limits were changed by `tunnel clients limit`: {limits}");
+                }
+            }
+        }
+        self.follow(&changes).await;
+        Ok(Applied { allowed, limits })
+    }
+
+    /// Removes an enrolled client and its code, and ends its links. Returns whether there was a
+    /// client or a code.
+    pub(in crate::server) async fn revoke(&self, name: &Name) -> anyhow::Result<bool> {
+        let shared = &self.shared;
+        let _turn = shared.enrolments.turn().await;
+        let Revoked { code, client } = shared.enrolments.revoke(name).await?;
+        if !client {
+            // A client of the configuration stays.
+            return Ok(code);
+        }
+        let changes = shared.clients.remove(name.as_str());
+        self.published.forget(name.as_str());
+        tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
+        self.follow(&changes).await;
+        Ok(true)
+    }
+}

@@ -1,0 +1,95 @@
+//! The clients of a server as `tunnel clients` shows them, and what the server has seen of them.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ops::clients::{self, Details, Limits, Refused, Rights};
+use ops::term;
+
+use super::super::clients::{Client, Known};
+use super::super::sightings::Sighting;
+use super::Registry;
+
+impl Registry {
+    /// Records the address of a client that has logged in.
+    pub(in crate::server) fn note_login(&self, name: &str, address: SocketAddr) {
+        self.note(name, |seen| seen.address = Some(address));
+    }
+
+    /// Records a refused log-in. Anybody may claim the name.
+    pub(in crate::server) fn note_refusal(&self, name: &str, address: SocketAddr, reason: &str) {
+        self.note(name, |seen| seen.refuse(Instant::now(), address, reason));
+    }
+
+    /// Records the end of a link, if it was the last link of the client.
+    pub(super) fn note_end(&self, name: &str) {
+        if !self.is_connected(name) {
+            self.note(name, |seen| seen.left = Some(Instant::now()));
+        }
+    }
+
+    fn note(&self, name: &str, change: impl FnOnce(&mut Sighting)) {
+        self.sightings.note(name, |name| self.shared.clients.find(name).is_some(), change);
+    }
+
+    /// All clients in the order of their names.
+    pub(in crate::server) fn clients(&self) -> Vec<clients::Client> {
+        let mut known = self.shared.clients.known();
+        known.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        known.iter().map(|known| self.listed(known)).collect()
+    }
+
+    /// One client, without its sessions.
+    pub(in crate::server) fn client(&self, name: &str) -> Option<Details> {
+        let known = self.shared.clients.known_of(name)?;
+        let limits = limits(&known.client);
+        Some(Details { client: self.listed(&known), limits, sessions: Vec::new() })
+    }
+
+    fn listed(&self, known: &Known) -> clients::Client {
+        let Known { name, from, client } = known;
+        let links = self.sessions().names.get(name).copied().unwrap_or_default();
+        let seen = self.sightings.of(name);
+        let (links, now) = (u64::try_from(links).unwrap_or(u64::MAX), Instant::now());
+        let ago = |then: Instant| now.saturating_duration_since(then).as_secs();
+        let refused = seen.refused.map(|(at, address, reason)| Refused {
+            seconds_ago: ago(at),
+            address: term::address(address),
+            reason: reason.into(),
+        });
+        clients::Client {
+            name: name.clone(),
+            from: *from,
+            links,
+            away_seconds: seen.left.filter(|_| links == 0).map(ago),
+            address: seen.address.map(term::address),
+            refused,
+            rights: rights(client),
+            renewal: client.renewal.is_some(),
+        }
+    }
+}
+
+fn rights(client: &Client) -> Rights {
+    fn list<T: ToString>(rights: &[T]) -> Vec<String> {
+        rights.iter().map(ToString::to_string).collect()
+    }
+    Rights {
+        tcp: list(&client.tcp.rights),
+        http: list(&client.http.0),
+        tls: list(&client.tls.0),
+        forward: list(&client.forward.0),
+        speedtest: client.speedtest,
+    }
+}
+
+/// The limits that apply to a client.
+pub(super) fn limits(client: &Client) -> Limits {
+    let (streams, new_per_second) = client.limits;
+    Limits {
+        streams,
+        new_per_second: new_per_second.map(Into::into),
+        ports: (client.ports != u32::MAX).then_some(client.ports),
+        hosts: client.hosts.map(Into::into),
+    }
+}

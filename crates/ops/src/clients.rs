@@ -1,0 +1,368 @@
+//! The clients of a server: the answers of `tunnel clients`, and the changes of a client's entry.
+//! Field names are an interface (`--json`): fields are added, and none is removed.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::enrol::{Allowed, Order};
+use crate::status::{Session, duration, tables};
+use crate::term;
+
+/// The longest reason of a refusal in bytes. A reason may contain text of a peer.
+pub const REASON_MAX: usize = 200;
+
+/// The number of rights that the list shows of a client.
+const RIGHTS_SHOWN: usize = 3;
+
+/// All clients that a server knows: configured, enrolled and connected ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Clients {
+    /// The seconds since the start of the server. What is known of a client that is away is from
+    /// this time.
+    pub uptime_seconds: u64,
+    /// The clients in the order of their names.
+    pub list: Vec<Client>,
+}
+
+/// Where a server has a client from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// The configuration file, or the flags of the server.
+    #[default]
+    File,
+    /// A code of `tunnel enroll`.
+    Enrolled,
+    /// An answer of `auth.http`.
+    Hook,
+    /// `allow_any_client`.
+    Any,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::File => "file",
+            Self::Enrolled => "enrolled",
+            Self::Hook => "hook",
+            Self::Any => "any",
+        })
+    }
+}
+
+/// A client that a server knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    /// The name of the client.
+    pub name: String,
+    /// Where the server has the client from.
+    pub from: Origin,
+    /// The number of links; 0: the client is away.
+    pub links: u64,
+    /// For how many seconds the client has been away. Absent while the client is connected, and
+    /// before its first log-in since the server's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_seconds: Option<u64>,
+    /// The address of the last log-in since the server's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The last refused log-in by this name since the server's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refused>,
+    /// The rights of the client.
+    pub rights: Rights,
+    /// A renewed token waits for its first log-in, and the old token is still valid.
+    pub renewal: bool,
+}
+
+/// A refused log-in. Whoever claims the name may have caused it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Refused {
+    /// The seconds since the refusal.
+    pub seconds_ago: u64,
+    /// The address from which the log-in came.
+    pub address: String,
+    /// The reason, at most [`REASON_MAX`] bytes.
+    pub reason: String,
+}
+
+/// The rights of a client, in the form of `allow` in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rights {
+    /// Ports that the client may publish.
+    pub tcp: Vec<String>,
+    /// Hosts whose HTTP visitors the client may serve.
+    pub http: Vec<String>,
+    /// Hosts whose TLS visitors the client may serve.
+    pub tls: Vec<String>,
+    /// Targets on the server's side that the client may reach.
+    pub forward: Vec<String>,
+    /// Whether the client may run a speed test.
+    pub speedtest: bool,
+}
+
+/// One client in full.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Details {
+    /// The client as in the list.
+    #[serde(flatten)]
+    pub client: Client,
+    /// The limits of the client.
+    pub limits: Limits,
+    /// The sessions of the client, each with its links, services and forwards.
+    pub sessions: Vec<Session>,
+}
+
+/// The limits of a client; absent: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// Simultaneous streams.
+    pub streams: Option<u32>,
+    /// New streams per second.
+    pub new_per_second: Option<u32>,
+    /// Published ports.
+    pub ports: Option<u32>,
+    /// Published hosts.
+    pub hosts: Option<u32>,
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { streams, new_per_second, ports, hosts } = self;
+        let all = [
+            ("streams", streams),
+            ("new_per_second", new_per_second),
+            ("ports", ports),
+            ("hosts", hosts),
+        ];
+        for (n, (key, limit)) in all.into_iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            match limit {
+                Some(limit) => write!(f, "{comma}{key} {limit}")?,
+                None => write!(f, "{comma}{key} unlimited")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An order of `tunnel clients limit`. A limit without a value stays as it is, and the value `none`
+/// removes a limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitOrder {
+    /// The name of the client.
+    pub name: String,
+    /// The limits, as in [`Limits`].
+    #[serde(default)]
+    pub streams: Option<String>,
+    #[serde(default)]
+    pub new_per_second: Option<String>,
+    #[serde(default)]
+    pub ports: Option<String>,
+    #[serde(default)]
+    pub hosts: Option<String>,
+}
+
+impl LimitOrder {
+    /// The limits that the order names, by the keys of the configuration.
+    pub fn limits(&self) -> Vec<(&str, &str)> {
+        let Self { name: _, streams, new_per_second, ports, hosts } = self;
+        let all = [
+            ("streams", streams),
+            ("new_per_second", new_per_second),
+            ("ports", ports),
+            ("hosts", hosts),
+        ];
+        all.into_iter().filter_map(|(key, limit)| Some((key, limit.as_deref()?))).collect()
+    }
+}
+
+/// A change of a client's entry in the configuration file, or in the client's own file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// More rights.
+    Allow(Order),
+    /// Other limits.
+    Limit(LimitOrder),
+}
+
+impl Change {
+    /// The name of the client.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Allow(order) => &order.name,
+            Self::Limit(order) => &order.name,
+        }
+    }
+}
+
+/// The rights and limits of a client after a [`Change`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The rights.
+    pub allowed: Allowed,
+    /// The limits.
+    pub limits: Limits,
+}
+
+impl Client {
+    /// Whether the client is connected or away, and for how long.
+    fn state(&self) -> String {
+        match (self.links, self.away_seconds) {
+            (0, Some(seconds)) => format!("away for {}", duration(seconds)),
+            (0, None) => "away since the server's start".to_owned(),
+            (links, _) => format!("connected, {}", term::count(links, "link")),
+        }
+    }
+
+    fn refusal(&self) -> String {
+        self.refused.as_ref().map_or_else(
+            || "-".to_owned(),
+            |Refused { seconds_ago, address, reason }| {
+                format!("{} ago from {address}: {reason}", duration(*seconds_ago))
+            },
+        )
+    }
+}
+
+impl Rights {
+    /// Everything that the client may publish.
+    fn public(&self) -> Vec<String> {
+        let hosts = |scheme: &str, hosts: &[String]| -> Vec<String> {
+            hosts.iter().map(|host| format!("{scheme}://{host}")).collect()
+        };
+        [self.tcp.clone(), hosts("http", &self.http), hosts("tls", &self.tls)].concat()
+    }
+
+    fn short(&self) -> String {
+        let list = |all: &[String]| match all.len() {
+            0 => "nothing".to_owned(),
+            1..=RIGHTS_SHOWN => all.join(", "),
+            _ => {
+                let (shown, rest) = all.split_at(RIGHTS_SHOWN);
+                format!("{}, and {} more", shown.join(", "), rest.len())
+            }
+        };
+        format!("publish {}; reach {}", list(&self.public()), list(&self.forward))
+    }
+}
+
+/// The list as a table.
+pub fn render(clients: &Clients) -> String {
+    let Clients { uptime_seconds, list } = clients;
+    let started = duration(*uptime_seconds);
+    if list.is_empty() {
+        return "the server knows no client".to_owned();
+    }
+    let titles = ["client", "from", "state", "last address", "rights", "last refusal"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for client in list {
+        rows.push(vec![
+            client.name.clone(),
+            client.from.to_string(),
+            client.state(),
+            client.address.clone().unwrap_or_else(|| "-".to_owned()),
+            client.rights.short(),
+            client.refusal(),
+        ]);
+    }
+    let all = term::count(u64::try_from(list.len()).unwrap_or(u64::MAX), "client");
+    format!("{all}, server started {started} ago\n\n{}", term::table(&rows))
+}
+
+/// One client as text.
+pub fn render_details(details: &Details) -> String {
+    let Details { client, limits, sessions } = details;
+    let list =
+        |all: Vec<String>| if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
+    let row = |key: &str, value: String| vec![key.to_owned(), value];
+    let mut rows = vec![
+        row("from", client.from.to_string()),
+        row("last address", client.address.clone().unwrap_or_else(|| "-".to_owned())),
+        row("last refusal", client.refusal()),
+        row("may publish", list(client.rights.public())),
+        row("may reach", list(client.rights.forward.clone())),
+        row("speed tests", if client.rights.speedtest { "allowed" } else { "denied" }.to_owned()),
+        row("limits", limits.to_string()),
+    ];
+    if client.renewal {
+        let text = "renewed, and not used yet: the old token is valid until then";
+        rows.push(row("token", text.to_owned()));
+    }
+    let mut text = format!("{}: {}\n", term::escaped(&client.name), client.state());
+    for line in term::table(&rows).lines() {
+        text.push_str(&format!("  {line}\n"));
+    }
+    for session in sessions {
+        text.push_str(&format!(
+            "\nsession: {}\n{}",
+            term::escaped(&session.state),
+            tables(session, None)
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(name: &str) -> Client {
+        let tcp = ["1", "2", "3", "4", "5"].map(str::to_owned).to_vec();
+        let rights = Rights { tcp, speedtest: true, ..Rights::default() };
+        Client { name: name.to_owned(), rights, ..Client::default() }
+    }
+
+    #[test]
+    fn a_client_that_is_away_is_listed_with_what_is_known_of_it() {
+        let refused = Refused {
+            seconds_ago: 61,
+            address: "192.0.2.1:5".into(),
+            reason: "wrong\ntoken".into(),
+        };
+        let list = vec![
+            Client { links: 2, address: Some("192.0.2.7:1".into()), ..client("a") },
+            Client { away_seconds: Some(3700), from: Origin::Enrolled, ..client("b") },
+            Client { refused: Some(refused), ..client("c") },
+        ];
+        let text = render(&Clients { uptime_seconds: 5, list });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines[0], "3 clients, server started 5s ago");
+        assert!(
+            lines[3].contains("connected, 2 links") && lines[3].contains("192.0.2.7:1"),
+            "{text}"
+        );
+        assert!(lines[3].contains("publish 1, 2, 3, and 2 more; reach nothing"), "{text}");
+        assert!(lines[4].contains("enrolled  away for 1h1m"), "{text}");
+        assert!(lines[5].contains("away since the server's start"), "{text}");
+        assert!(lines[5].contains("1m1s ago from 192.0.2.1:5: wrong\\ntoken"), "{text}");
+        assert_eq!(render(&Clients::default()), "the server knows no client");
+    }
+
+    #[test]
+    fn one_client_is_shown_in_full() {
+        let limits = Limits { streams: Some(5), ports: Some(1), ..Limits::default() };
+        let session = crate::status::sample().sessions.remove(0);
+        let client = Client { renewal: true, ..client("home") };
+        let details = Details { client, limits, sessions: vec![session.clone()] };
+        let text = render_details(&details);
+        for word in [
+            "may publish   1, 2, 3, 4, 5\n",
+            "limits        streams 5, new_per_second unlimited, ports 1, hosts unlimited\n",
+            "token         renewed, and not used yet",
+            &session.services[0].name,
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let json = serde_json::to_string(&details).unwrap();
+        assert_eq!(serde_json::from_str::<Details>(&json).unwrap(), details);
+    }
+}

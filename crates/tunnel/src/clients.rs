@@ -1,0 +1,90 @@
+//! `tunnel enroll`, `allow` and `clients`: the clients of a running server.
+
+use anyhow::bail;
+use control::{self, Instance};
+use ops::clients::{LimitOrder, render, render_details};
+use ops::enrol::Order;
+use ops::{WrongConfig, term};
+
+use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, LimitArgs};
+use crate::instances::find;
+
+/// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
+/// a client that was enrolled by a code.
+pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
+    let EnrollArgs { name, allow_tcp, allow_forward, server, renew, revoke: out, which } = args;
+    if let Some(name) = out {
+        return revoke(&find(which)?, name);
+    }
+    let order = match renew {
+        Some(_) if !(allow_tcp.is_empty() && allow_forward.is_empty()) => {
+            let text = format!("--renew: {}", Order::RENEWAL_WITH_RIGHTS);
+            return Err(WrongConfig::one(text).into());
+        }
+        Some(name) => Order::renewal(name),
+        None => Order::new(name.as_deref().unwrap_or_default(), allow_tcp, allow_forward),
+    };
+    term::out(control::enroll(&find(which)?, order.clone())?.text(&order, server));
+    Ok(())
+}
+
+fn revoke(instance: &Instance, name: &str) -> anyhow::Result<()> {
+    if !control::revoke(instance, name.to_owned())? {
+        bail!("no client `{name}` has come in by a code");
+    }
+    term::out(format_args!("client {name} removed: its connections end"));
+    Ok(())
+}
+
+/// Adds rights to a client, and prints all its rights.
+pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
+    let AllowArgs { name, tcp, forward, which } = args;
+    let (allow_tcp, allow_forward) = (tcp.clone(), forward.clone());
+    let order = Order { name: name.clone(), allow_tcp, allow_forward, renew: false };
+    term::out(format_args!("client `{name}` {}", control::allow(&find(which)?, order)?));
+    Ok(())
+}
+
+/// Lists the clients of the server, or shows or changes one of them.
+pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
+    let ClientsArgs { command, which, json } = args;
+    match command {
+        None => {
+            let clients = control::clients(&find(which)?)?;
+            if *json {
+                term::out(serde_json::to_string_pretty(&clients)?);
+            } else {
+                term::out(render(&clients).trim_end());
+            }
+            Ok(())
+        }
+        Some(ClientsCommand::Show { name, which, json }) => {
+            let Some(client) = control::client(&find(which)?, name.clone())? else {
+                bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
+            };
+            if *json {
+                term::out(serde_json::to_string_pretty(&client)?);
+            } else {
+                term::out(render_details(&client).trim_end());
+            }
+            Ok(())
+        }
+        Some(ClientsCommand::Allow(args)) => allow(args),
+        Some(ClientsCommand::Limit(args)) => limit(args),
+        Some(ClientsCommand::Revoke { name, which }) => revoke(&find(which)?, name),
+    }
+}
+
+/// Changes limits of a client, and prints all its limits.
+fn limit(args: &LimitArgs) -> anyhow::Result<()> {
+    let LimitArgs { name, streams, new_per_second, ports, hosts, which } = args;
+    let order = LimitOrder {
+        name: name.clone(),
+        streams: streams.clone(),
+        new_per_second: new_per_second.clone(),
+        ports: ports.clone(),
+        hosts: hosts.clone(),
+    };
+    term::out(format_args!("client `{name}`: {}", control::limit(&find(which)?, order)?));
+    Ok(())
+}
