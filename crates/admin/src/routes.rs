@@ -53,6 +53,8 @@ pub(super) fn app(source: Arc<dyn Daemon>, guard: Guard) -> Router {
         .route("/streams/{link}/{stream}", delete(kill))
         .route("/reload", post(reload))
         .route("/config", get(configuration).patch(amend))
+        .route("/clients", get(clients))
+        .route("/clients/{name}", get(client))
         .route("/log", get(log).put(set_log))
         .route("/enrolments", post(enroll))
         .route("/enrolments/{name}", delete(revoke));
@@ -266,6 +268,24 @@ async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
     logging::change(&filter);
     tracing::info!(target: AUDIT, "asked over the admin API: logging {filter}");
     log().await
+}
+
+/// Lists the clients of a server.
+async fn clients(State(source): Source) -> Response {
+    match timeout(PATIENCE, source.clients()).await {
+        Ok(Ok(clients)) => Json(clients).into_response(),
+        Ok(Err(why)) => failed(&why),
+        Err(_) => no_answer(),
+    }
+}
+
+async fn client(State(source): Source, Path(name): Path<String>) -> Response {
+    match timeout(PATIENCE, source.client(name)).await {
+        Ok(Ok(Some(client))) => Json(client).into_response(),
+        Ok(Ok(None)) => problem(StatusCode::NOT_FOUND, "the server knows no client of this name"),
+        Ok(Err(why)) => failed(&why),
+        Err(_) => no_answer(),
+    }
 }
 
 /// Makes an enrolment code. The answer contains all data that `tunnel enroll` prints.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Admin, Secret, Token};
+use ops::clients::{Client, Clients, Details, Origin};
 use ops::status::{Status, sample};
 use ops::{Daemon, SendFuture};
 
@@ -22,6 +23,25 @@ struct Fixed;
 impl Daemon for Fixed {
     fn status(&self) -> SendFuture<'_, Status> {
         Box::pin(async { sample() })
+    }
+
+    fn clients(&self) -> SendFuture<'_, anyhow::Result<Clients>> {
+        Box::pin(async { Ok(Clients { uptime_seconds: 5, list: vec![known("home")] }) })
+    }
+
+    fn client(&self, name: String) -> SendFuture<'_, anyhow::Result<Option<Details>>> {
+        let client =
+            (name == "home").then(|| Details { client: known(&name), ..Details::default() });
+        Box::pin(async { Ok(client) })
+    }
+}
+
+fn known(name: &str) -> Client {
+    Client {
+        name: name.to_owned(),
+        from: Origin::Enrolled,
+        away_seconds: Some(7),
+        ..Client::default()
     }
 }
 
@@ -222,7 +242,11 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
         ("PUT /api/v1/log", &long, 413),
         ("POST /api/v1/reload", "", 409),
         ("POST /api/v1/enrolments", "{\"name\":\"a\",\"b\":1}", 422),
+        ("GET /api/v1/clients", "", 200),
+        ("GET /api/v1/clients/home", "", 200),
+        ("GET /api/v1/clients/nobody", "", 404),
         ("POST /api/v1/enrolments", "{\"name\":\"a\"}", 409),
+        ("POST /api/v1/enrolments", "{\"name\":\"a\",\"renew\":true}", 409),
         ("DELETE /api/v1/enrolments/a", "", 409),
         ("GET /api/v1/config", "", 409),
         ("PATCH /api/v1/config", "[]", 409),
@@ -239,6 +263,22 @@ fn what_is_asked_for_wrongly_is_told_in_json() {
     let (_, answer) = get(&api, "GET /api/v1/status", "");
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     assert_eq!(serde_json::from_str::<Status>(body).unwrap(), sample());
+}
+
+#[test]
+fn clients_are_listed_with_what_is_known_of_them() {
+    let api = api();
+    let json = |line: &str| -> serde_json::Value {
+        let (_, answer) = get(&api, line, "");
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    };
+    let (all, home) = (json("GET /api/v1/clients"), json("GET /api/v1/clients/home"));
+    assert_eq!((&all["uptime_seconds"], &all["list"][0]["name"]), (&5.into(), &"home".into()));
+    for client in [&all["list"][0], &home] {
+        assert_eq!((&client["from"], &client["away_seconds"]), (&"enrolled".into(), &7.into()));
+        assert!(client.get("refused").is_none(), "{client}");
+    }
+    assert!(home["limits"]["streams"].is_null() && home["sessions"].is_array(), "{home}");
 }
 
 /// The OpenAPI document and the routes agree.
