@@ -197,6 +197,11 @@ impl Server {
         self.workers.handles()
     }
 
+    #[cfg(test)]
+    fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
     fn shared(&self) -> &ServerShared {
         self.registry.shared()
     }

@@ -122,6 +122,7 @@ impl Registry {
         }
         let changes = shared.clients.remove(name.as_str());
         self.published.forget(name.as_str());
+        self.note_removal(name.as_str());
         tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
         self.follow(&changes).await;
         Ok(true)

@@ -28,6 +28,11 @@ impl Registry {
         }
     }
 
+    /// Drops the record of a client that the server does not know any more.
+    pub(super) fn note_removal(&self, name: &str) {
+        self.note(name, |_| {});
+    }
+
     fn note(&self, name: &str, change: impl FnOnce(&mut Sighting)) {
         self.sightings.note(name, |name| self.shared.clients.find(name).is_some(), change);
     }

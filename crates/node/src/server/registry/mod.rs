@@ -27,6 +27,8 @@ use crate::session::{Handle, Session, Worker};
 mod entries;
 mod listing;
 mod publish;
+#[cfg(test)]
+mod tests;
 
 use publish::Published;
 
