@@ -103,7 +103,7 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     let old = dir.path().join("old.yaml");
     fs::write(&old, &text).unwrap();
 
-    // Beside the running client, whose control socket is in the way of a second process.
+    // Beside the running client, which keeps a second process from starting.
     let renew = || {
         let (exit, said, _) = enroll(&running, &["--renew", "away"]);
         assert_eq!(exit, Some(0));
@@ -161,7 +161,8 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     assert_eq!(listed(&running, "away").unwrap()["renewal"], false);
 
     // The old token is void, also for a server that starts again.
-    let control = dir.path().join("old.sock");
+    // In a folder of its own, as on another machine.
+    let control = dir.path().join("old/c.sock");
     let mut command = tunnel(&["client", "--config"]);
     command.arg(&old).arg("--control").arg(&control).env("HOME", dir.path());
     let mut late = Daemon::start("old", dir.path(), &mut command);
