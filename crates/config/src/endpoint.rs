@@ -274,10 +274,17 @@ pub(crate) fn tcp(text: &str, alone: Option<IpAddr>) -> Result<(Option<Host>, u1
     let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
     match scheme {
         "tcp" => {}
-        "udp" | "http" | "https" | "tls" | "socks5" | "file" | "stdio" | "tun" => {
-            return Err(BadValue::new(format!(
-                "scheme {scheme} is not in this build yet; use tcp://"
-            )));
+        "udp" => {
+            let bad = BadValue::new("this version does not tunnel UDP");
+            return Err(bad.hint("tcp://host:port and unix:///path are possible"));
+        }
+        "http" | "https" | "tls" => {
+            let bad = BadValue::new(format!("`{scheme}` is not a scheme of a service or forward"));
+            return Err(bad.hint("write tcp://host:port, which carries HTTP and TLS unchanged"));
+        }
+        "socks5" | "file" | "stdio" | "tun" => {
+            let bad = BadValue::new(format!("this version does not support {scheme}://"));
+            return Err(bad.hint("tcp://host:port and unix:///path are possible"));
         }
         _ => return Err(BadValue::new(format!("unknown scheme `{scheme}`")).hint(hint)),
     }

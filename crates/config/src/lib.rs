@@ -19,6 +19,7 @@ mod fuzz;
 mod hosts;
 mod lists;
 mod load;
+mod mistakes;
 mod model;
 mod net;
 mod otlp;
@@ -39,8 +40,8 @@ pub use fuzz::{fuzz, fuzz_edit};
 pub use hosts::{HostRight, HostRights};
 pub use lists::{Kept, Lists, listen_address};
 pub use load::{
-    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, is_yaml, load_client, load_grant, load_kept,
-    load_lists, load_server, locate, scalar,
+    CLIENT_PORTS, GUEST_PORTS, Loaded, Role, Text, has_keys, load_client, load_grant, load_kept,
+    load_lists, load_server, locate, scalar, text_of,
 };
 pub use model::{
     AccessLog, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion, Field,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use crate::decode::client::{client, kept};
 use crate::decode::server::{grant, server};
 use crate::decode::{Cx, Item, Sources};
+use crate::mistakes::{self, Mistake};
 use crate::model::{ClientConfig, ClientGrant, ServerConfig};
 use crate::yaml::{At, Entry, Kind, Node, parse};
 use crate::{ClientFlags, Kept, Lists, Problem, ServerFlags};
@@ -47,10 +48,40 @@ impl Role {
     }
 }
 
-/// Whether a text is YAML within the limits, whatever its content.
+/// Whether a text is YAML with at least one key. The problems of any other text do not depend on
+/// its role.
 #[must_use]
-pub fn is_yaml(text: &str) -> bool {
-    parse("", text).is_ok()
+pub fn has_keys(text: &str) -> bool {
+    let root = parse("", text);
+    root.is_ok_and(|root| matches!(&root.kind, Kind::Map(entries) if !entries.is_empty()))
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// The bytes are not UTF-8: the place of the first wrong byte.
+pub fn text_of(file: &str, bytes: Vec<u8>) -> Result<String, Problem> {
+    let (bytes, at) = match String::from_utf8(bytes) {
+        Ok(text) => return Ok(text),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            (error.into_bytes(), at)
+        }
+    };
+    let before = String::from_utf8_lossy(&bytes[..at]);
+    let last = before.rsplit('\n').next().unwrap_or_default();
+    let what = match &bytes[..] {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "the file is UTF-16".to_owned(),
+        _ => format!("the byte {:#04x} is not UTF-8", bytes[at]),
+    };
+    Err(Problem {
+        file: file.to_owned(),
+        line: 1 + before.matches('\n').count(),
+        column: 1 + last.chars().count(),
+        key_path: String::new(),
+        message: what,
+        hint: Some("save the file as UTF-8 in the editor".to_owned()),
+    })
 }
 
 /// The value of a top-level key as written, even if the file has other problems. `None` if the text
@@ -182,15 +213,20 @@ fn load<T>(
 ) -> Result<Loaded<T>, Vec<Problem>> {
     let name = file.map_or("command line", |f| f.name);
     let mut root = match file {
-        Some(f) => parse(f.name, f.text).map_err(|problem| vec![problem])?,
+        Some(f) => parse(f.name, f.text).and_then(|root| map(f, root)).map_err(|why| vec![why])?,
         None => Node::new(Kind::Map(Vec::new()), At::Flag("command line")),
     };
     if !flags.is_empty() {
         root = overlay(&root, flags, added);
     }
     let cx = Cx { file: name, sources, problems: RefCell::default(), warnings: RefCell::default() };
+    let lacks_keys = matches!(&root.kind, Kind::Map(entries) if entries.is_empty());
     let config = decode(&cx, Item { node: root, path: String::new() });
     let (mut problems, mut warnings) = (cx.problems.into_inner(), cx.warnings.into_inner());
+    if lacks_keys && file.is_some() && !problems.is_empty() {
+        // One problem instead of a problem for each key.
+        problems = vec![nothing(name)];
+    }
     for said in [&mut problems, &mut warnings] {
         said.sort_by_key(|p| (p.line, p.column));
     }
@@ -198,6 +234,33 @@ fn load<T>(
         Some(config) if problems.is_empty() => Ok(Loaded { config, warnings }),
         _ => Err(problems),
     }
+}
+
+/// Refuses a file that is one value.
+fn map(file: Text<'_>, root: Rc<Node>) -> Result<Rc<Node>, Problem> {
+    if !matches!(root.kind, Kind::Scalar { .. }) {
+        return Ok(root);
+    }
+    let found = mistakes::no_map(file.text).unwrap_or_else(|| Mistake {
+        line: 1,
+        column: 1,
+        message: "the file is one value without a key".to_owned(),
+        hint: "write `key: value`, for example `listen: tls://[::]:7000`".to_owned(),
+    });
+    Err(problem(file.name, found))
+}
+
+/// The problem of a file that is empty, or has nothing but comments.
+fn nothing(file: &str) -> Problem {
+    let hint = "`tunnel generate config server` or `client` prints a file to begin with";
+    let (message, hint) = ("the file has no keys".to_owned(), hint.to_owned());
+    problem(file, Mistake { line: 1, column: 1, message, hint })
+}
+
+fn problem(file: &str, mistake: Mistake) -> Problem {
+    let Mistake { line, column, message, hint } = mistake;
+    let (file, key_path, hint) = (file.to_owned(), String::new(), Some(hint));
+    Problem { file, line, column, key_path, message, hint }
 }
 
 /// Groups of keys: a flag for one key removes the other keys of its group from the file.

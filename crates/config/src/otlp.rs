@@ -29,7 +29,7 @@ impl FromStr for Collector {
             "http" => {}
             "https" => {
                 let hint = "let a collector on this machine take http:// and speak TLS to others";
-                return Err(bad("TLS on the way to it is not in this build").hint(hint));
+                return Err(bad("this version pushes metrics without TLS").hint(hint));
             }
             _ => return Err(bad("it is http://host:port").hint(hint)),
         }

@@ -51,7 +51,7 @@ impl Proxy {
         let kind = match scheme {
             "http" => ProxyKind::Http,
             "socks5" | "socks5h" => ProxyKind::Socks5,
-            "https" => return Err(bad("TLS on the way to a proxy is not in this build")),
+            "https" => return Err(bad("this version speaks no TLS with a proxy")),
             _ => return Err(bad("it is http:// or socks5://")),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);

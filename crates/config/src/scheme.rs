@@ -121,7 +121,7 @@ impl Scheme {
     pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
         Self::named(name).ok_or_else(|| {
             let bad = if LATER.contains(&name) {
-                BadValue::new(format!("transport {name} is not in this build"))
+                BadValue::new(format!("this version does not have the transport {name}"))
             } else {
                 BadValue::new(format!("unknown transport `{name}`"))
             };

@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 
 use crate::Problem;
+use crate::mistakes::{Mistake, explain};
 use crate::problem::shown;
 
 /// The largest file in bytes. Thousands of clients fit, and reading a wrong file (a log, a disk)
@@ -45,7 +46,8 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 pub(crate) enum Kind {
-    Scalar { text: String, plain: bool },
+    /// `folded` is a text over several lines that is not in quotes.
+    Scalar { text: String, plain: bool, folded: bool },
     List(Vec<Rc<Node>>),
     Map(Vec<Entry>),
 }
@@ -73,12 +75,12 @@ impl Node {
     }
 
     pub(crate) fn scalar(text: impl Into<String>, at: At) -> Rc<Self> {
-        Self::new(Kind::Scalar { text: text.into(), plain: false }, at)
+        Self::new(Kind::Scalar { text: text.into(), plain: false, folded: false }, at)
     }
 
     /// Whether this is a `key:` without a value, which means the same as a missing key.
     pub(crate) fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar { text, plain: true } if matches!(text.as_str(), "" | "~" | "null"))
+        matches!(&self.kind, Kind::Scalar { text, plain: true, .. } if matches!(text.as_str(), "" | "~" | "null"))
     }
 }
 
@@ -102,14 +104,34 @@ pub(crate) fn parse(file: &str, text: &str) -> Result<Rc<Node>, Problem> {
     let mut builder = Builder { open: Vec::new(), anchors: BTreeMap::new(), done: None, total: 0 };
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|e: ScanError| {
-            let at = (e.marker().line(), e.marker().col() + 1);
-            problem(at, format!("not YAML: {}", e.info()), None)
+            let Mistake { line, column, message, hint } =
+                explain(text, e.marker().line(), e.marker().col() + 1, e.info());
+            problem((line, column), message, Some(&hint))
         })?;
         let at = (span.start.line(), span.start.col() + 1);
-        builder.event(event, at).map_err(|message| problem(at, message.to_owned(), None))?;
+        let folded = span.end.line() > span.start.line();
+        builder
+            .event(event, at, folded)
+            .map_err(|(message, hint)| problem(at, message.to_owned(), Some(hint)))?;
     }
     let root = builder.done.filter(|n| !n.is_null());
     Ok(root.unwrap_or_else(|| Node::new(Kind::Map(Vec::new()), At::Text { line: 1, column: 1 })))
+}
+
+/// A message and a hint.
+type Refusal = (&'static str, &'static str);
+
+const TOO_DEEP: Refusal = ("nested too deeply", "is this the right file?");
+
+const INSIDE_ITSELF: Refusal = ("an alias inside its own anchor", "write the value again");
+
+/// The quotation marks that a word processor writes. YAML knows none of them.
+const TYPOGRAPHIC: &[char] = &['“', '”', '„', '‘', '’', '«', '»'];
+
+/// Whether the tag is a tag of the YAML core schema for a type that a file may use.
+fn is_core(tag: &Tag) -> bool {
+    let core = ["str", "int", "float", "bool", "null"];
+    tag.is_yaml_core_schema() && core.contains(&tag.suffix.as_str())
 }
 
 struct Open {
@@ -133,19 +155,30 @@ impl Builder {
         &mut self,
         event: Event<'_>,
         (line, column): (usize, usize),
-    ) -> Result<(), &'static str> {
+        folded: bool,
+    ) -> Result<(), Refusal> {
         let at = At::Text { line, column };
         match event {
             Event::DocumentStart(_) if self.done.is_some() => {
-                Err("a second document; one file is one configuration")
+                Err(("a second document; one file is one configuration", "remove the line `---` or `...`"))
+            }
+            // A tag says nothing here: each key has its type. `!home` would be an empty value.
+            Event::Scalar(_, _, _, Some(tag)) if !is_core(&tag) => {
+                Err(("a value that begins with `!` is a tag of YAML", "put the value in quotes"))
             }
             Event::Scalar(text, style, anchor, _) => {
                 let plain = style == ScalarStyle::Plain;
-                self.put(Node::new(Kind::Scalar { text: text.into_owned(), plain }, at), anchor, at)
+                let quoted = [ScalarStyle::SingleQuoted, ScalarStyle::DoubleQuoted];
+                if plain && text.starts_with(TYPOGRAPHIC) && text.ends_with(TYPOGRAPHIC) {
+                    return Err(("quotation marks of a word processor", "write \"…\" or '…'"));
+                }
+                let folded = folded && !quoted.contains(&style);
+                let kind = Kind::Scalar { text: text.into_owned(), plain, folded };
+                self.put(Node::new(kind, at), anchor, at)
             }
             Event::Alias(id) => {
                 let node =
-                    self.anchors.get(&id).cloned().ok_or("an alias inside its own anchor")?;
+                    self.anchors.get(&id).cloned().ok_or(INSIDE_ITSELF)?;
                 self.put(node, 0, at)
             }
             Event::SequenceStart(anchor, _) => self.enter(at, anchor, None),
@@ -172,23 +205,23 @@ impl Builder {
         at: At,
         anchor: usize,
         key: Option<Option<(String, At)>>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), Refusal> {
         if self.open.len() >= DEPTH_MAX {
-            return Err("nested too deeply");
+            return Err(TOO_DEEP);
         }
         self.open.push(Open { at, anchor, key, items: Vec::new(), entries: Vec::new() });
         Ok(())
     }
 
-    fn put(&mut self, node: Rc<Node>, anchor: usize, at: At) -> Result<(), &'static str> {
+    fn put(&mut self, node: Rc<Node>, anchor: usize, at: At) -> Result<(), Refusal> {
         // Values are counted at each use, so an alias of a list of aliases cannot double unnoticed:
         // parents hold the sum, and the sum is bounded here before the next level can refer to it.
         self.total = self.total.saturating_add(node.size);
         if self.total > NODES_MAX * DEPTH_MAX || node.size > NODES_MAX {
-            return Err("too many values (aliases unfolded)");
+            return Err(("too many values (aliases unfolded)", "write the values without aliases"));
         }
         if node.depth > DEPTH_MAX {
-            return Err("nested too deeply");
+            return Err(TOO_DEEP);
         }
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
@@ -203,7 +236,9 @@ impl Builder {
                 Some((key, at)) => open.entries.push(Entry { key, at, value: node }),
                 None => match &node.kind {
                     Kind::Scalar { text, .. } => *slot = Some((text.clone(), at)),
-                    Kind::List(_) | Kind::Map(_) => return Err("a key must be a plain word"),
+                    Kind::List(_) | Kind::Map(_) => {
+                        return Err(("a key must be a plain word", "a key is a word, a colon and a blank"));
+                    }
                 },
             },
         }

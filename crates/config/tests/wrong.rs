@@ -104,3 +104,16 @@ fn a_flag_wins_over_the_file_and_its_problems_carry_its_name() {
         ]
     );
 }
+
+#[test]
+fn bytes_that_are_not_utf_8_are_told_with_their_place() {
+    let said = |bytes: &[u8]| config::text_of("a.yaml", bytes.to_vec()).map_err(|p| p.to_string());
+    assert_eq!(said("name: ä\n".as_bytes()).as_deref(), Ok("name: ä\n"));
+    // Windows-1252.
+    let text = said(b"servers: tls://a\n# \xc3\xa4\nname: B\xe4r\n").unwrap_err();
+    let hint = "(hint: save the file as UTF-8 in the editor)";
+    assert_eq!(text, format!("a.yaml:3:8: the byte 0xe4 is not UTF-8 {hint}"));
+    let text = said(b"\xff\xfen\0a\0").unwrap_err();
+    assert_eq!(text, format!("a.yaml:1:1: the file is UTF-16 {hint}"));
+    assert!(said(b"name: \xc3").unwrap_err().starts_with("a.yaml:1:7: the byte 0xc3 "));
+}

@@ -147,16 +147,33 @@ fn exposure_of(secret: &str, file: &Path) -> Option<String> {
 
 /// Reads the text of a configuration file.
 pub(crate) fn read(path: &Path) -> Result<String, WrongConfig> {
-    material::read_config(path).map_err(|e| unreadable(path, &e))
+    text_of(path, material::read_config(path))
 }
 
 /// Reads the text of a configuration file that tunnel itself has made. A symbolic link is an error.
 pub(crate) fn read_own(path: &Path) -> Result<String, WrongConfig> {
-    material::read_own_config(path).map_err(|e| unreadable(path, &e))
+    text_of(path, material::read_own_config(path))
+}
+
+fn text_of(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<String, WrongConfig> {
+    let bytes = bytes.map_err(|e| unreadable(path, &e))?;
+    if bytes.len() > config::FILE_MAX {
+        // The bytes end amid a character, perhaps. The parser refuses the length.
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
+    }
+    Ok(config::text_of(&path.display().to_string(), bytes).map_err(|problem| vec![problem])?)
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> WrongConfig {
-    WrongConfig::one(format!("{}: cannot read the file: {error}", path.display()))
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => {
+            " (hint: `tunnel generate config server` or `client` prints a file to begin with)"
+        }
+        io::ErrorKind::IsADirectory => " (hint: name a file in the directory)",
+        io::ErrorKind::PermissionDenied => " (hint: read the file as its owner, or with sudo)",
+        _ => "",
+    };
+    WrongConfig::one(format!("{}: cannot read the file: {error}{hint}", path.display()))
 }
 
 /// The absolute form of a path.

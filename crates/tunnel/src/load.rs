@@ -210,12 +210,12 @@ fn read_either(path: &Path) -> Result<(Either, Input), WrongConfig> {
     let server = server_file(Some(path), None, &ServerFlags::default());
     match (role, server) {
         (Some(_), Ok((loaded, input))) => Ok((Either::Server(loaded.into()), input)),
-        // The one problem of the file says that it is not YAML.
-        (None, Err(wrong)) if !config::is_yaml(&text) => Err(wrong),
+        // The one problem of the file says what is wrong with its YAML, or that it is empty.
+        (None, Err(wrong)) if !config::has_keys(&text) => Err(wrong),
         (Some(_), Err(wrong)) => Err(wrong),
         (None, _) => Err(WrongConfig::one(format!(
-            "{}: neither a server's file (listen, clients) nor a client's (servers, services, \
-             forwards)",
+            "{}:1:1: neither a server's file nor a client's file (hint: a server has the keys \
+             `listen` and `clients`; a client has `servers`, `services` and `forwards`)",
             path.display()
         ))),
     }
@@ -443,11 +443,30 @@ mod tests {
         assert!(text.contains("server.yaml:1:10: listen[0]"), "{text}");
         assert!(text.contains("server.yaml:3:1: typo"), "{text}");
         fs::write(&path, "listen: [\n").unwrap();
-        assert!(file(&path).unwrap_err().to_string().contains("not YAML"));
-        fs::write(&path, "workers: 1\n").unwrap();
-        assert!(file(&path).unwrap_err().to_string().contains("neither"));
+        let said = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let WrongConfig(said) = file(&path).unwrap_err();
+            assert_eq!(said.len(), 1, "{said:?}");
+            said[0].split_once("server.yaml:").unwrap().1.to_owned()
+        };
+        for (text, start) in [
+            (&b"listen: [\n"[..], "1:9: the `[` that opens here is not closed (hint: "),
+            (b"workers: 1\n", "1:1: neither a server's file nor a client's file (hint: "),
+            (b"", "1:1: the file has no keys (hint: "),
+            (b"# only this\n", "1:1: the file has no keys (hint: "),
+            (b"listen\n", "1:7: no colon behind `listen` (hint: "),
+            (b"listen: a\nname: B\xe4r\n", "2:8: the byte 0xe4 is not UTF-8 (hint: "),
+        ] {
+            let said = said(text);
+            assert!(said.starts_with(start), "{said}");
+        }
+        // A character that is cut where reading ends.
+        fs::write(&path, "ä".repeat(config::FILE_MAX)).unwrap();
+        assert!(file(&path).unwrap_err().to_string().contains("larger than 1 MiB"));
         let text = file(&dir.path().join("none")).unwrap_err().to_string();
-        assert!(text.contains("none: cannot read"), "{text}");
+        assert!(text.contains("none: cannot read") && text.contains("(hint: "), "{text}");
+        let text = file(dir.path()).unwrap_err().to_string();
+        assert!(text.contains("directory") && text.contains("(hint: "), "{text}");
     }
 
     #[test]

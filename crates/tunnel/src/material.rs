@@ -14,19 +14,19 @@ const MAX_TOKEN_FILE: u64 = 4096;
 
 /// Reads a configuration file, up to one byte more than the parser accepts. So the parser refuses a
 /// larger file with its own message.
-pub(crate) fn read_config(path: &Path) -> io::Result<String> {
-    text_of(File::open(path)?)
+pub(crate) fn read_config(path: &Path) -> io::Result<Vec<u8>> {
+    bytes_of(File::open(path)?)
 }
 
 /// Reads a configuration file as [`read_config`] does, but follows no symbolic link.
-pub(crate) fn read_own_config(path: &Path) -> io::Result<String> {
-    text_of(files::open(path)?)
+pub(crate) fn read_own_config(path: &Path) -> io::Result<Vec<u8>> {
+    bytes_of(files::open(path)?)
 }
 
-fn text_of(file: File) -> io::Result<String> {
-    let mut text = String::new();
-    file.take(config::FILE_MAX as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
+fn bytes_of(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(config::FILE_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Reads a token file, and removes blanks and line breaks at both ends.

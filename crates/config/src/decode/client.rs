@@ -158,7 +158,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
     }
     let target = service::target(&s)?.one();
     if target.is_none() {
-        let bad = BadValue::new("a range is not in this build yet");
+        let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
     }
     Some(Forward { listen: listen?, target: target?, kept: false })
@@ -167,7 +167,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
 fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {
     match tcp(text, Some(HERE))? {
         (_, a, b) if a != b => {
-            Err(BadValue::new("a range is not in this build yet").hint("one forward per port"))
+            Err(BadValue::new("a forward has one port, not a range").hint("one forward per port"))
         }
         (Some(Host::Ip(ip)), port, _) => Ok(SocketAddr::new(ip, port)),
         _ => Err(BadValue::new(format!("`{text}` has no address"))

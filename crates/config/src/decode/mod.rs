@@ -35,6 +35,9 @@ pub(crate) use taken::{Bind, Taken};
 /// thousands.
 const PROBLEMS_MAX: usize = 100;
 
+/// The hint for a wrong value that stands in several lines without quotes.
+const FOLDED: &str = "the value goes on in the next line: does a line lack its `- ` (with a blank) or its colon?";
+
 /// The inputs of the decoder from outside, because the decoder is pure.
 pub struct Sources<'a> {
     /// The value of an environment variable for `${NAME}`.
@@ -128,16 +131,27 @@ impl Cx<'_> {
             Ok(value) => return Some(value),
             Err(bad) => secrecy::unexpanded(bad, &item.node),
         };
+        let bad = match item.node.kind {
+            Kind::Scalar { folded: true, .. } => bad.hint(FOLDED),
+            _ => bad,
+        };
         self.problem(item.at(), &item.path, bad);
         None
     }
 
     pub(crate) fn wrong_type<T>(&self, item: &Item, wanted: &str, found: &str) -> Option<T> {
-        self.problem(
-            item.at(),
-            &item.path,
-            BadValue::new(format!("expected {wanted}, found {found}")),
-        );
+        let bad = BadValue::new(format!("expected {wanted}, found {found}"));
+        let hint = match (wanted, &item.node.kind) {
+            (_, Kind::Scalar { text, .. }) if text.contains(':') && !text.contains("://") => {
+                "a blank belongs behind the colon of a key"
+            }
+            ("a list", _) => "begin each item with `- `",
+            ("one value", Kind::List(_)) => "write the value behind the key, without `- ` or `[ ]`",
+            ("one value", _) => "write the value behind the key, in the same line",
+            (_, Kind::List(_)) => "write `key: value` without `- `",
+            _ => "write `key: value` in the lines below, behind more blanks",
+        };
+        self.problem(item.at(), &item.path, bad.hint(hint));
         None
     }
 
@@ -197,7 +211,8 @@ impl<'a> Section<'a> {
         let mut seen = BTreeSet::new();
         for entry in entries {
             let key = entry.key.as_str();
-            let path = section.path(&secrecy::key(key));
+            let shown_key = if key == "<<" { key.to_owned() } else { secrecy::key(key) };
+            let path = section.path(&shown_key);
             if !seen.insert(key) {
                 cx.problem(
                     entry.at,
@@ -208,11 +223,16 @@ impl<'a> Section<'a> {
                 cx.problem(
                     entry.at,
                     &path,
-                    BadValue::new("this key is not in this build yet").hint("remove it"),
+                    BadValue::new("this version does not support the key").hint("remove it"),
                 );
             } else if !table.keys.contains(&key) {
                 let mut bad = unknown("key", key, table.keys);
-                if key.contains(':') {
+                if key == "<<" {
+                    bad = BadValue::new("merge keys (`<<`) are not supported");
+                    bad = bad.hint("repeat the keys, or use an alias for the whole value");
+                } else if key.starts_with(|c: char| c.is_whitespace()) {
+                    bad = bad.hint("the line begins with a character that looks like a blank: use blanks alone");
+                } else if key.contains(':') {
                     bad = bad.hint("a blank belongs after the colon");
                 }
                 cx.problem(entry.at, &path, bad);

@@ -224,7 +224,7 @@ pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
     if matches!(item.node.kind, Kind::List(_)) {
         s.bad(
             "target",
-            BadValue::new("a list of targets is not in this build yet").hint("name one target"),
+            BadValue::new("a service of this version has one target").hint("name one target"),
         );
         return None;
     }

@@ -202,7 +202,7 @@ fn all_operations_are_applied_or_none() {
     refused(file, add("/a/b", number(1)), "one value");
     refused(file, add("/b/c", number(1)), "nothing of this name");
     refused("a: 1\na: 2\n", remove("/a"), "given twice");
-    refused("a: [\n", remove("/a"), "f.yaml:2:1: not YAML");
+    refused("a: [\n", remove("/a"), "f.yaml:1:4: the `[` that opens here is not closed");
     let many = vec![remove("/a"); OPERATIONS_MAX + 1];
     assert!(matches!(edit("f", file, &many), Err(EditError::Refused(_))));
     let deep = (0..40).fold(Value::Null, |value, _| Value::List(vec![value]));

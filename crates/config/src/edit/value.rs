@@ -90,8 +90,8 @@ impl Value {
 impl From<&Node> for Value {
     fn from(node: &Node) -> Self {
         match &node.kind {
-            Kind::Scalar { text, plain: true } => Self::plain(text),
-            Kind::Scalar { text, plain: false } => Self::Text(text.clone()),
+            Kind::Scalar { text, plain: true, .. } => Self::plain(text),
+            Kind::Scalar { text, plain: false, .. } => Self::Text(text.clone()),
             Kind::List(items) => Self::List(items.iter().map(|n| Self::from(&**n)).collect()),
             Kind::Map(entries) => {
                 let pair = |e: &crate::yaml::Entry| (e.key.clone(), Self::from(&*e.value));

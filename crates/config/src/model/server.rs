@@ -211,7 +211,8 @@ impl Rights {
     }
 }
 
-/// A description for people.
+/// A description for people. It says of the hosts that this version decodes the rights and publishes
+/// no service by host name: a description that said "may publish" would promise a service.
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |items: Vec<String>| {
@@ -220,9 +221,15 @@ impl fmt::Display for Rights {
         let ports = self.tcp.rights.iter().map(ToString::to_string);
         let web = self.http.0.iter().map(|host| format!("http://{host}"));
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
-        let public = join(ports.chain(web).chain(tls).collect());
+        let public = join(ports.collect());
+        let hosts: Vec<_> = web.chain(tls).collect();
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}; may reach {forward}{speedtest}")
+        write!(f, "may publish {public}; may reach {forward}{speedtest}")?;
+        if !hosts.is_empty() {
+            let hosts = hosts.join(", ");
+            write!(f, "; this version publishes no service by host name and ignores {hosts}")?;
+        }
+        Ok(())
     }
 }
