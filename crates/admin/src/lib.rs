@@ -15,12 +15,14 @@
 //! | `brake` | the delay of answers to wrong tokens |
 //! | `serve` | connections, limited in number and duration |
 //! | `routes` | the routes and their answers |
+//! | `body` | the body of a request, and what is wrong with it |
 //! | `patch` | changes of the configuration as JSON |
 //! | `metrics`, `page` | the figures of a status, and their Prometheus form |
 //! | `api` | a running API |
 //! | `otlp` | pushes the same figures to a collector (cargo feature `otlp`) |
 
 mod api;
+mod body;
 mod brake;
 mod guard;
 mod host;
@@ -36,3 +38,5 @@ mod serve;
 mod tests;
 
 pub use api::AdminApi;
+pub use body::BodyError;
+pub use patch::operations;

@@ -7,6 +7,8 @@ use config::edit::{Action, Operation, Value};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
+use super::body::{BodyError, Form, brief};
+
 /// A configuration value that is read from or written as JSON.
 #[derive(Debug)]
 pub(super) struct Json<V = Value>(pub(super) V);
@@ -88,48 +90,65 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 }
 
-/// An operation of JSON Patch (RFC 6902 section 4).
-#[derive(Debug, serde::Deserialize)]
-pub(super) struct Patch {
-    op: Op,
-    path: String,
-    /// An explicit `null` is a value; only a missing `value` is `None`.
-    #[serde(default, deserialize_with = "given")]
-    value: Option<Json>,
-}
+/// The form of a patch.
+pub(super) const FORM: Form = Form {
+    is: "a JSON Patch (RFC 6902): a list",
+    example: r#"[{"op":"replace","path":"/log/level","value":"debug"}]"#,
+    keys: &[],
+};
 
-#[derive(Debug, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Op {
-    Add,
-    Replace,
-    Remove,
-    Test,
-}
-
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(deserializer).map(Some)
-}
-
-/// Converts the operations of a request.
+/// Reads the operations of a JSON Patch (RFC 6902 section 4) without `move` and `copy`. Members
+/// that the RFC does not define are ignored, as it demands.
 ///
 /// # Errors
-/// Names the index of an `add`, `replace` or `test` without a value.
-pub(super) fn operations(patch: Vec<Patch>) -> Result<Vec<Operation>, String> {
-    let operation = |(i, Patch { op, path, value }): (usize, Patch)| {
-        let value = value.map(|Json(value)| value);
-        let action = match (op, value) {
-            (Op::Add, Some(value)) => Action::Add(value),
-            (Op::Replace, Some(value)) => Action::Replace(value),
-            (Op::Test, Some(value)) => Action::Test(value),
-            (Op::Remove, _) => Action::Remove,
-            (Op::Add | Op::Replace | Op::Test, None) => {
-                return Err(format!("operation {i}: no `value`"));
-            }
-        };
-        Ok(Operation { path, action })
+/// The body is no such patch. The message names the index of the operation, and has an example.
+pub fn operations(body: &[u8]) -> Result<Vec<Operation>, BodyError> {
+    FORM.syntax(body)?;
+    let wrong = |why: &str| BodyError::Data(format!("{why}; {}", FORM.must()));
+    let Json(value) = serde_json::from_slice(body).map_err(|e: serde_json::Error| {
+        wrong(&format!("a key is given twice before line {}, column {}", e.line(), e.column()))
+    })?;
+    match value {
+        Value::List(items) => {
+            let numbered = items.into_iter().enumerate();
+            let read = |(i, item)| operation(item).map_err(|why| wrong(&format!("operation {i}: {why}")));
+            numbered.map(read).collect()
+        }
+        Value::Map(_) => Err(wrong("an object without a list around it")),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {
+            Err(BodyError::Data(FORM.must()))
+        }
+    }
+}
+
+fn operation(item: Value) -> Result<Operation, String> {
+    let Value::Map(members) = item else { return Err("not an object".to_owned()) };
+    let (mut op, mut path, mut value) = (None, None, None);
+    for (key, member) in members {
+        match (key.as_str(), member) {
+            ("op", Value::Text(text)) => op = Some(text),
+            ("path", Value::Text(text)) => path = Some(text),
+            ("op" | "path", _) => return Err(format!("`{key}` is no text")),
+            // An explicit `null` is a value.
+            ("value", member) => value = Some(member),
+            _ => {}
+        }
+    }
+    let op = op.ok_or("`op` is missing: add, replace, remove or test")?;
+    let path = path.ok_or("`path` is missing: such as /log/level")?;
+    let value = || value.ok_or_else(|| format!("`value` is missing, which `{op}` needs"));
+    let action = match op.as_str() {
+        "add" => Action::Add(value()?),
+        "replace" => Action::Replace(value()?),
+        "test" => Action::Test(value()?),
+        "remove" => Action::Remove,
+        "move" | "copy" => return Err(format!("`{op}` is not supported: use `remove` and `add`")),
+        other => {
+            let other = brief(other);
+            return Err(format!("unknown `op` `{other}`: add, replace, remove and test are possible"));
+        }
     };
-    patch.into_iter().enumerate().map(operation).collect()
+    Ok(Operation { path, action })
 }
 
 #[cfg(test)]
@@ -151,21 +170,49 @@ mod tests {
 
     #[test]
     fn an_operation_has_what_it_needs() {
-        let read = |text: &str| {
-            let patch: Vec<Patch> = serde_json::from_str(text).map_err(|e| e.to_string())?;
-            operations(patch)
-        };
+        let read = |text: &str| operations(text.as_bytes());
         let null = Action::Add(Value::Null);
         let good = read("[{\"op\":\"add\",\"path\":\"/a\",\"value\":null,\"more\":1}]").unwrap();
         assert_eq!(good, [Operation { path: "/a".into(), action: null }]);
         assert_eq!(read("[]").unwrap(), []);
-        for bad in [
-            "[{\"op\":\"add\",\"path\":\"/a\"}]",
-            "[{\"op\":\"move\",\"path\":\"/a\",\"from\":\"/b\"}]",
-            "[{\"op\":\"remove\"}]",
-            "{}",
+        let example = r#"[{"op":"replace","path":"/log/level","value":"debug"}]"#;
+        let must = format!("the body must be a JSON Patch (RFC 6902): a list such as {example}");
+        assert_eq!(read(example).unwrap().len(), 1);
+        for (bad, why) in [
+            ("{}", "an object without a list around it"),
+            (r#"{"op":"remove","path":"/a"}"#, "an object without a list around it"),
+            ("[1]", "operation 0: not an object"),
+            ("[{}]", "operation 0: `op` is missing: add, replace, remove or test"),
+            (r#"[{"op":"remove"}]"#, "operation 0: `path` is missing: such as /log/level"),
+            (r#"[{"op":1,"path":"/a"}]"#, "operation 0: `op` is no text"),
+            (r#"[{"op":"remove","path":["a"]}]"#, "operation 0: `path` is no text"),
+            (r#"[{"op":"add","path":"/a"}]"#, "operation 0: `value` is missing, which `add` needs"),
+            (
+                r#"[{"op":"remove","path":"/a"},{"op":"move","path":"/a","from":"/b"}]"#,
+                "operation 1: `move` is not supported: use `remove` and `add`",
+            ),
+            (
+                r#"[{"op":"Replace","path":"/a","value":1}]"#,
+                "operation 0: unknown `op` `Replace`: add, replace, remove and test are possible",
+            ),
+            (
+                r#"[{"op":"add","path":"/a","value":{"b":1,"b":2}}]"#,
+                "a key is given twice before line 1, column 46",
+            ),
         ] {
-            assert!(read(bad).is_err(), "{bad}");
+            let said = BodyError::Data(format!("{why}; {must}"));
+            assert_eq!(read(bad), Err(said), "{bad}");
+        }
+        for bad in ["\"x\"", "null", "3"] {
+            assert_eq!(read(bad), Err(BodyError::Data(must.clone())), "{bad}");
+        }
+        for (bad, why) in [
+            ("", "the body is empty"),
+            ("[{", "the body ends amid a JSON value"),
+            ("[{'op'", "the body is not JSON from line 1, column 3 on"),
+            ("op=add", "the body is not JSON from line 1, column 1 on"),
+        ] {
+            assert_eq!(read(bad), Err(BodyError::Syntax(format!("{why}; {must}"))), "{bad}");
         }
     }
 }

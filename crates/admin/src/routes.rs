@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::rejection::{JsonRejection, QueryRejection};
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::guard::{self, Guard};
+use super::body::{self, Form};
 use super::{metrics, page, patch};
 
 type Source = State<Arc<dyn Daemon>>;
@@ -33,7 +34,7 @@ type Source = State<Arc<dyn Daemon>>;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Largest body of a request, in bytes.
-const BODY_MAX: usize = 64 << 10;
+pub(super) const BODY_MAX: usize = 64 << 10;
 
 /// Default limit of listed streams.
 const STREAMS: usize = 100;
@@ -165,7 +166,10 @@ struct Wanted {
 async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejection>) -> Response {
     let Wanted { service, limit } = match wanted {
         Ok(Query(wanted)) => wanted,
-        Err(why) => return problem(StatusCode::BAD_REQUEST, &why.body_text()),
+        Err(_) => {
+            let why = "the query must be such as service=web&limit=100, where limit is a number";
+            return problem(StatusCode::BAD_REQUEST, why);
+        }
     };
     let limit = limit.unwrap_or(STREAMS);
     if limit > STREAMS_MAX {
@@ -178,8 +182,12 @@ async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejec
     }
 }
 
-async fn kill(State(source): Source, Path((link, stream)): Path<(String, String)>) -> Response {
-    let (Ok(link), Ok(stream)) = (link.parse::<u64>(), stream.parse::<u32>()) else {
+async fn kill(
+    State(source): Source,
+    named: Result<Path<(String, String)>, PathRejection>,
+) -> Response {
+    let named = named.ok().map(|Path((link, stream))| (link.parse::<u64>(), stream.parse::<u32>()));
+    let Some((Ok(link), Ok(stream))) = named else {
         return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
     };
     match timeout(PATIENCE, source.kill(link, stream)).await {
@@ -222,15 +230,15 @@ async fn configuration(State(source): Source) -> Response {
 
 async fn amend(
     State(source): Source,
-    patch: Result<Json<Vec<patch::Patch>>, JsonRejection>,
+    request: Request,
 ) -> Response {
-    let operations = match patch {
-        Ok(Json(patch)) => patch::operations(patch),
-        Err(why) => return problem(why.status(), &why.body_text()),
+    let body = match body::bytes(request, &patch::FORM).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
     };
-    let operations = match operations {
+    let operations = match patch::operations(&body) {
         Ok(operations) => operations,
-        Err(why) => return problem(StatusCode::UNPROCESSABLE_ENTITY, &why),
+        Err(why) => return why.answer(),
     };
     match whole(async move { source.amend(operations).await }).await {
         Ok(reloaded) => Json(reloaded).into_response(),
@@ -257,10 +265,12 @@ async fn log() -> Response {
     Json(Logged { filter }).into_response()
 }
 
-async fn set_log(wanted: Result<Json<Logged>, JsonRejection>) -> Response {
-    let Json(Logged { filter }) = match wanted {
+const LOG: Form = Form { is: "an object", example: r#"{"filter":"debug"}"#, keys: &["filter"] };
+
+async fn set_log(request: Request) -> Response {
+    let Logged { filter } = match body::object(request, &LOG).await {
         Ok(wanted) => wanted,
-        Err(why) => return problem(why.status(), &why.body_text()),
+        Err(refusal) => return refusal,
     };
     if let Err(why) = logging::levels(&filter) {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, &why);
@@ -287,12 +297,17 @@ async fn client(State(source): Source, Path(name): Path<String>) -> Response {
         Err(_) => no_answer(),
     }
 }
+const ENROLMENT: Form = Form {
+    is: "an object",
+    example: r#"{"name":"office","allow_tcp":["10000-10100"]}"#,
+    keys: &["name", "allow_tcp", "allow_forward", "renew"],
+};
 
 /// Makes an enrolment code. The answer contains all data that `tunnel enroll` prints.
-async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>) -> Response {
-    let Json(order) = match order {
+async fn enroll(State(source): Source, request: Request) -> Response {
+    let order: Order = match body::object(request, &ENROLMENT).await {
         Ok(order) => order,
-        Err(why) => return problem(why.status(), &why.body_text()),
+        Err(refusal) => return refusal,
     };
     let asked = order.clone();
     match whole(async move { source.enroll(asked).await }).await {
@@ -305,7 +320,13 @@ async fn enroll(State(source): Source, order: Result<Json<Order>, JsonRejection>
     }
 }
 
-async fn revoke(State(source): Source, Path(name): Path<String>) -> Response {
+async fn revoke(
+    State(source): Source,
+    name: Result<Path<String>, PathRejection>,
+) -> Response {
+    let Ok(Path(name)) = name else {
+        return problem(StatusCode::NOT_FOUND, "a client's name has only ASCII characters");
+    };
     match whole(async move { source.revoke(name).await }).await {
         Ok(true) => StatusCode::NO_CONTENT.into_response(),
         Ok(false) => problem(StatusCode::NOT_FOUND, "no client of this name has come in by a code"),

@@ -317,3 +317,57 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
     drop(first);
     AdminApi::start(&settings(), Arc::new(Fixed)).unwrap();
 }
+
+#[test]
+fn a_wrong_body_is_answered_with_what_is_right() {
+    let api = api();
+    let ask = |line: &str, kind: &str, body: &str| {
+        let head = format!(
+            "{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}{kind}"
+        );
+        let (status, answer) = ask(&api, &head, body);
+        let (_, json) = answer.split_once("\r\n\r\n").unwrap();
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        (status, json["error"].as_str().unwrap().to_owned())
+    };
+    let json = "\r\nContent-Type: application/json";
+    let patch = r#"the body must be a JSON Patch (RFC 6902): a list such as [{"op":"replace","path":"/log/level","value":"debug"}]"#;
+    let log = r#"the body must be an object such as {"filter":"debug"}"#;
+    let enrolment =
+        r#"the body must be an object such as {"name":"office","allow_tcp":["10000-10100"]}"#;
+    let (config, level, enrol) =
+        ("PATCH /api/v1/config", "PUT /api/v1/log", "POST /api/v1/enrolments");
+    let kind = "the header field `Content-Type: application/json` is missing";
+    let empty = "the body is empty";
+    for (line, must) in [(config, patch), (level, log), (enrol, enrolment)] {
+        let other = "\r\nContent-Type: text/plain";
+        for field in ["", other, "\r\nContent-Type: application/x-www-form-urlencoded"] {
+            assert_eq!(ask(line, field, "[]"), (415, format!("{kind}; {must}")), "{line} {field}");
+        }
+        assert_eq!(ask(line, json, ""), (400, format!("{empty}; {must}")));
+        let bad = "the body is not JSON from line 1, column 2 on";
+        assert_eq!(ask(line, json, "{op: 1}"), (400, format!("{bad}; {must}")));
+        assert_eq!(ask(line, json, "\"x\""), (422, must.to_owned()));
+        let long = "the body is longer than 64 KiB; send the change in parts".to_owned();
+        assert_eq!(ask(line, json, &" ".repeat((64 << 10) + 1)), (413, long));
+    }
+    let extended = "\r\nContent-Type: application/json-patch+json; charset=utf-8";
+    let why = "an object without a list around it";
+    assert_eq!(ask(config, extended, "{}"), (422, format!("{why}; {patch}")));
+    for (line, body, why, must) in [
+        (level, "{}", "`filter` is missing", log),
+        (level, r#"{"level":"debug"}"#, "unknown key `level`", log),
+        (level, r#"{"filter":1}"#, "a wrong value at line 1, column 11", log),
+        (level, r#"{"filter":"a","filter":"b"}"#, "a wrong value at line 1, column 22", log),
+        (enrol, "{}", "`name` is missing", enrolment),
+        (enrol, r#"{"name":"a","tcp":["1"]}"#, "unknown key `tcp`", enrolment),
+        (enrol, r#"{"name":"a","allow_tcp":"1"}"#, "a wrong value at line 1, column 27", enrolment),
+    ] {
+        assert_eq!(ask(line, json, body), (422, format!("{why}; {must}")), "{body}");
+    }
+    let (status, said) = ask("GET /api/v1/streams?limit=many", json, "");
+    assert_eq!(status, 400);
+    assert!(said.ends_with("where limit is a number"), "{said}");
+    assert_eq!(ask("DELETE /api/v1/streams/%ff/1", json, "").0, 404);
+    assert_eq!(ask("DELETE /api/v1/enrolments/%ff", json, "").0, 404);
+}

@@ -31,7 +31,8 @@ const MAX_ANSWER: u64 = 64 << 20;
 
 /// The error for an answer of the wrong kind. Only a daemon of another version can send such an
 /// answer.
-const UNASKED: &str = "the daemon answers what was not asked";
+const UNASKED: &str =
+    "the daemon answers another question: it is of another version; restart the daemon";
 
 /// A connection to a running daemon.
 #[derive(Debug)]
@@ -80,7 +81,11 @@ impl Instance {
             Ok(Answer::Error(text)) => bail!("{}: {text}", self.path.display()),
             Ok(Answer::Wrong(problems)) => Err(WrongConfig(problems).into()),
             Ok(answer) => Ok(answer),
-            Err(e) => bail!("{}: an answer of another version: {e}", self.path.display()),
+            Err(_) => bail!(
+                "{}: the daemon is of another version than this program ({}); restart the daemon",
+                self.path.display(),
+                env!("CARGO_PKG_VERSION"),
+            ),
         }
     }
 }

@@ -125,13 +125,31 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
                 speedtest(stream.get_mut(), millis, source.meter()).await?
             }
             Ok(request) => answer(request, source, life).await,
-            Err(e) => Answer::Error(format!("not understood: {e}")),
+            Err(e) => Answer::Error(not_understood(&line, &e)),
         };
         write(stream.get_mut(), &reply).await?;
         if !whole {
             return Ok(());
         }
     }
+}
+
+/// Says in words of this socket why a request is not understood. The messages of the JSON library
+/// name types of this program.
+fn not_understood(line: &[u8], error: &serde_json::Error) -> String {
+    let value = serde_json::from_slice::<serde_json::Value>(line).ok();
+    let command = value.as_ref().and_then(|value| value.get("command")?.as_str());
+    let example = r#"a request is one line with a JSON object such as {"command":"status"}"#;
+    let Some(command) = command else { return format!("not understood: {example}") };
+    let shown: String = command.chars().take(32).collect();
+    if error.to_string().starts_with("unknown variant") {
+        let version = env!("CARGO_PKG_VERSION");
+        return format!(
+            "the daemon, of version {version}, does not know the command `{shown}`; after an \
+             update, restart the daemon"
+        );
+    }
+    format!("the command `{shown}` lacks a field, or a field has a wrong value; {example}")
 }
 
 fn too_long() -> Answer {
@@ -321,11 +339,19 @@ mod tests {
         let socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
         let path = socket.path().to_owned();
         let serving = tokio::spawn(socket.serve(Arc::new(Fixed), Life::new()));
-        for request in
-            [&b"hello\n"[..], b"{\"command\":\"explode\"}\n", b"\xff\xfe\n", &[b'x'; 64 << 10]]
-        {
+        let example = "such as {\\\"command\\\":\\\"status\\\"}";
+        for (request, why) in [
+            (&b"hello\n"[..], example),
+            (b"{\"command\":3}\n", example),
+            (b"[]\n", example),
+            (b"\xff\xfe\n", example),
+            (b"{\"command\":\"explode\"}\n", "does not know the command `explode`; after an update"),
+            (b"{\"command\":\"kill\",\"link\":1}\n", "the command `kill` lacks a field"),
+            (b"{\"command\":\"kill\",\"link\":-1,\"stream\":1}\n", "a field has a wrong value"),
+            (&[b'x'; 64 << 10], "one line of at most 65536 bytes"),
+        ] {
             let answer = raw(&path, request).await;
-            assert!(answer.starts_with("{\"error\":"), "{answer}");
+            assert!(answer.starts_with("{\"error\":") && answer.contains(why), "{answer}");
         }
         serving.abort();
     }
