@@ -27,6 +27,20 @@ pub struct Leaf {
     pub key: String,
 }
 
+impl Leaf {
+    /// A certificate for `name` that is signed by its own key. With `is_ca` it is the certificate
+    /// of an authority, as `openssl req -x509` makes it where no extension is asked for.
+    pub fn self_signed(name: &str, is_ca: bool) -> Result<Self, Failure> {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca =
+            if is_ca { IsCa::Ca(BasicConstraints::Unconstrained) } else { IsCa::ExplicitNoCa };
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self { certificate, key: key.serialize_pem() })
+    }
+}
+
 /// The flaw of a leaf certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {

@@ -12,6 +12,7 @@ use x509_parser::time::ASN1Time;
 
 use crate::identity::day;
 use crate::verify::Unpinned;
+use crate::words;
 use transport::{CarrierError, Side};
 
 /// The other end, for messages.
@@ -44,10 +45,8 @@ pub fn explain(error: &Error, side: Side, heard: bool) -> CarrierError {
         Error::InvalidMessage(_) if !heard => {
             CarrierError::Tls(format!("{peer} does not speak TLS on this port"))
         }
-        Error::PeerIncompatible(why) => CarrierError::Tls(format!(
-            "{peer} and we have no TLS version or cipher in common: {why:?}"
-        )),
-        other => CarrierError::Tls(other.to_string()),
+        Error::PeerIncompatible(why) => CarrierError::Tls(words::incompatible(why, peer)),
+        other => CarrierError::Tls(words::failure(other, peer)),
     }
 }
 
@@ -77,7 +76,10 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
             if let Some(Unpinned(pin)) = other.0.downcast_ref() {
                 return CarrierError::PinMismatch { presented: pin.base64() };
             }
-            format!("{whose} does not verify: {}", other.0)
+            match other.0.downcast_ref() {
+                Some(error) => format!("{whose} {}", words::certificate(error, side)),
+                None => format!("{whose} does not verify: {}", other.0),
+            }
         }
         CertificateError::Expired => format!("{whose} has expired; {RENEW}"),
         CertificateError::ExpiredContext { not_after, .. } => {
@@ -117,7 +119,7 @@ fn certificate(why: &CertificateError, side: Side) -> CarrierError {
             let role = if side == Side::Client { "servers" } else { "clients" };
             format!("{whose} is not made for {role} (extended key usage); issue one that is")
         }
-        other => format!("{whose} does not verify: {other}"),
+        other => format!("{whose} {}", words::of_rustls(other)),
     })
 }
 
@@ -144,9 +146,7 @@ fn alerted(alert: Alert, side: Side) -> CarrierError {
                 .into(),
         ),
         Alert::NoApplicationProtocol => other_protocol(peer),
-        Alert::ProtocolVersion => CarrierError::Tls(format!("{peer} does not speak TLS 1.3")),
-        Alert::UnrecognisedName => CarrierError::Tls(format!("{peer} does not know this name")),
-        other => CarrierError::Tls(format!("{peer} ended the handshake: {other:?}")),
+        other => CarrierError::Tls(words::alert(other, peer)),
     }
 }
 
@@ -170,7 +170,8 @@ const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
              `sni` set there"
         }
         (Alert::CertificateUnknown, Side::Server) => {
-            "`tls.pin` of the client is of another key, most likely"
+            "`tls.pin` of the client is of another key, or the certificate is that of an authority \
+             (CA:TRUE); the client's log has the reason"
         }
         (Alert::DecryptError, _) => {
             "its authority has the name of one that is trusted, but another key"

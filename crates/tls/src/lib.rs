@@ -14,6 +14,7 @@ mod name;
 mod own;
 mod pin;
 mod verify;
+mod words;
 
 use std::sync::Arc;
 

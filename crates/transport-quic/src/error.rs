@@ -89,17 +89,23 @@ pub(crate) fn of_connection(error: &ConnectionError) -> io::Error {
         }
         ConnectionError::ConnectionClosed(close) => (
             io::ErrorKind::ConnectionReset,
-            format!("QUIC of the peer gave the connection up: {close}"),
+            format!("QUIC of the peer gave the connection up; it reports: {close}"),
         ),
         ConnectionError::LocallyClosed => {
             (io::ErrorKind::NotConnected, "the connection is closed".to_owned())
         }
         ConnectionError::TransportError(why) => {
-            (io::ErrorKind::InvalidData, format!("the peer breaks a rule of QUIC: {why}"))
+            (io::ErrorKind::InvalidData, format!("the peer breaks a rule of QUIC; the QUIC library reports: {why}"))
         }
-        ConnectionError::VersionMismatch | ConnectionError::CidsExhausted => {
-            (io::ErrorKind::Other, error.to_string())
-        }
+        ConnectionError::VersionMismatch => (
+            io::ErrorKind::Other,
+            "the peer speaks no version of QUIC that we do (version 1)".to_owned(),
+        ),
+        ConnectionError::CidsExhausted => (
+            io::ErrorKind::Other,
+            "this machine has no connection id of QUIC left; the next attempt draws new ones"
+                .to_owned(),
+        ),
     };
     io::Error::new(kind, text)
 }

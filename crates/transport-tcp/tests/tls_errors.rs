@@ -129,6 +129,34 @@ async fn an_authority_of_the_same_name_and_a_client_s_certificate_are_told_as_su
     );
 }
 
+/// The client trusts the certificate that the server shows, which is signed by its own key.
+async fn self_signed(is_ca: bool) -> Ends {
+    let (material, leaf) = (Material::new(), Leaf::self_signed("a.example", is_ca).unwrap());
+    let server = server(&material, &leaf);
+    let file = material.folder().join("own.pem");
+    std::fs::write(&file, &leaf.certificate).unwrap();
+    let client = client_config(&Trust::Authority(file), None, &[ALPN]).unwrap();
+    ends(server, client, "a.example").await
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_of_an_authority_is_told_with_what_to_do() {
+    let Ends { dialled, accepted, .. } = self_signed(true).await;
+    let said = dialled.unwrap_err().to_string();
+    assert!(
+        said.starts_with(
+            "the server's certificate is the certificate of an authority (CA:TRUE), as a \
+             self-signed certificate often is; pin its key by `tls.pin` or `--pin`, or make"
+        ),
+        "{said}"
+    );
+    assert!(said.contains("-addext basicConstraints=critical,CA:FALSE"), "{said}");
+    let said = accepted.unwrap_err().to_string();
+    assert!(said.contains("that of an authority (CA:TRUE); the client's log"), "{said}");
+    // What the message recommends.
+    self_signed(false).await.dialled.unwrap();
+}
+
 #[tokio::test]
 async fn another_key_than_the_pinned_one_is_shown() {
     let material = Material::new();
