@@ -17,6 +17,7 @@ use ops::{Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 
+use crate::denied::Denied;
 use crate::message::{Answer, Request};
 
 /// Time limit of each read and write. A daemon answers most requests within 3 s, or reports an
@@ -43,9 +44,20 @@ pub struct Instance {
 
 impl Instance {
     /// Connects to the control socket at `path`.
+    ///
+    /// # Errors
+    /// A [`Denied`] if the socket belongs to another user.
     pub fn connect(path: &Path) -> anyhow::Result<Self> {
-        let stream = UnixStream::connect(path)
-            .with_context(|| format!("no tunnel answers at {}", path.display()))?;
+        let stream = match UnixStream::connect(path) {
+            Ok(stream) => stream,
+            Err(error) => {
+                if let Some(denied) = Denied::of(path, true, &error) {
+                    return Err(denied.into());
+                }
+                let text = format!("no tunnel answers at {}", path.display());
+                return Err(error).context(text);
+            }
+        };
         stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
         Ok(Self { path: path.to_owned(), stream })

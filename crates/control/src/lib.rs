@@ -26,6 +26,7 @@
 //! requests and answers. `place` chooses and finds the paths of sockets.
 
 mod ask;
+mod denied;
 mod message;
 mod serve;
 mod socket_path;
@@ -34,5 +35,6 @@ pub use ask::{
     Instance, allow, change_lists, client, clients, enroll, kill, limit, log, ping, reload, revoke,
     speedtest, status, stop, streams,
 };
+pub use denied::Denied;
 pub use serve::ControlSocket;
-pub use socket_path::{SocketPath, running};
+pub use socket_path::{Found, SocketPath, running};

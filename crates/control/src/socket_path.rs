@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use ops::socket_file::probe;
 use ops::state::{Places, StateError};
 
+use crate::denied::Denied;
+
 /// The suffix of every socket file. The search finds sockets by this suffix.
 const SUFFIX: &str = ".sock";
 
@@ -64,32 +66,57 @@ fn file_name(instance: &str) -> String {
     instance.chars().take(48).map(plain).collect()
 }
 
-/// The live sockets in the known folders and in their direct subfolders, sorted by path.
-pub fn running(places: &Places) -> Vec<PathBuf> {
+/// The result of a search for daemons.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The live sockets, sorted by path.
+    pub live: Vec<PathBuf>,
+    /// The sockets and folders to which this user has no access.
+    pub denied: Vec<Denied>,
+}
+
+/// Searches the known folders and their direct subfolders.
+pub fn running(places: &Places) -> Found {
     running_in(&places.known())
 }
 
-fn running_in(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+fn running_in(folders: &[PathBuf]) -> Found {
+    let mut sockets = Vec::new();
+    let mut found = Found::default();
     for folder in folders {
-        for entry in entries(folder) {
+        for entry in entries(folder, &mut found.denied) {
             if is_socket_name(&entry) {
-                found.push(entry);
+                sockets.push(entry);
             } else if entry.is_dir() {
-                found.extend(entries(&entry).into_iter().filter(|path| is_socket_name(path)));
+                let inner = entries(&entry, &mut found.denied);
+                sockets.extend(inner.into_iter().filter(|path| is_socket_name(path)));
             }
         }
     }
-    found.retain(|path| matches!(probe(path), Ok(true)));
-    found.sort();
-    found.dedup();
+    sockets.sort();
+    sockets.dedup();
+    for path in sockets {
+        match probe(&path) {
+            Ok(true) => found.live.push(path),
+            Ok(false) => {}
+            Err(error) => found.denied.extend(Denied::of(&path, true, &error)),
+        }
+    }
     found
 }
 
-/// The entries of a folder. A missing or unreadable folder has none: it holds no socket that this
-/// user may command.
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// The entries of a folder. A missing folder has none. A folder that this user may not read is
+/// added to `denied`, because a daemon of another user may run there.
+fn entries(folder: &Path, denied: &mut Vec<Denied>) -> Vec<PathBuf> {
+    match fs::read_dir(folder) {
+        Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+        Err(error) => {
+            // A known folder may also be a subfolder of another known folder.
+            let new = Denied::of(folder, false, &error);
+            denied.extend(new.filter(|new| !denied.contains(new)));
+            Vec::new()
+        }
+    }
 }
 
 fn is_socket_name(path: &Path) -> bool {
@@ -124,8 +151,9 @@ mod tests {
         drop(UnixListener::bind(dir.path().join("stale.sock")).unwrap());
         fs::write(dir.path().join("lock"), "").unwrap();
         let folders = [dir.path().to_owned(), inner.clone(), "/nowhere".into()];
-        assert_eq!(running_in(&folders), [inner.join("server.sock")]);
+        let found = Found { live: vec![inner.join("server.sock")], denied: Vec::new() };
+        assert_eq!(running_in(&folders), found);
         drop(live);
-        assert!(running_in(&folders).is_empty());
+        assert_eq!(running_in(&folders), Found::default());
     }
 }

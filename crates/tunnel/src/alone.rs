@@ -78,7 +78,7 @@ fn running(
     let is_candidate = |path: &std::path::PathBuf| {
         path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&begin))
     };
-    control::running(places).into_iter().filter(is_candidate).find_map(|path| {
+    control::running(places).live.into_iter().filter(is_candidate).find_map(|path| {
         let status = control::status(&Instance::connect(&path).ok()?).ok()?;
         let others: BTreeSet<_> = status.servers.into_iter().collect();
         (status.role == "client" && status.name == name && others == *servers)

@@ -5,8 +5,8 @@ use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
-use control::{self, Instance};
+use anyhow::{anyhow, bail};
+use control::{self, Denied, Found, Instance};
 use ops::state::Places;
 use ops::status::{Rates, Status, render, render_streams};
 use ops::{Reloaded, term};
@@ -117,6 +117,8 @@ pub(crate) fn stop(which: &Which) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The daemon that `which` names, or the only daemon that runs. The error of a user without
+/// permission has the command that works.
 pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
     find_role(which, "")
 }
@@ -124,6 +126,23 @@ pub(crate) fn find(which: &Which) -> anyhow::Result<Instance> {
 /// Finds the running daemon as [`find`] does. Of several daemons, only those of the role `role`
 /// count, if there are any: `server` or `client`.
 pub(crate) fn find_role(which: &Which, role: &str) -> anyhow::Result<Instance> {
+    search(which, role).map_err(|error| match error.downcast::<Denied>() {
+        Ok(denied) => anyhow!("{denied}; try: {}", with_sudo(std::env::args().skip(1))),
+        Err(error) => error,
+    })
+}
+
+/// The command line of this process behind `sudo`.
+fn with_sudo(arguments: impl Iterator<Item = String>) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,".contains(c);
+    let quoted = arguments.map(|word| {
+        let plain = !word.is_empty() && word.chars().all(is_plain);
+        if plain { word } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    });
+    ["sudo".to_owned(), "tunnel".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn search(which: &Which, role: &str) -> anyhow::Result<Instance> {
     if let Some(path) = &which.control {
         return Instance::connect(path);
     }
@@ -136,18 +155,24 @@ pub(crate) fn find_role(which: &Which, role: &str) -> anyhow::Result<Instance> {
 
 /// The sockets whose name begins with the role, as all names that a daemon chooses do. All sockets,
 /// if there is no such name.
-fn of_role(running: Vec<PathBuf>, role: &str) -> Vec<PathBuf> {
+fn of_role(mut found: Found, role: &str) -> Found {
     let is_of_role = |path: &&PathBuf| {
         path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(role))
     };
-    let some: Vec<_> = running.iter().filter(is_of_role).cloned().collect();
-    if some.is_empty() { running } else { some }
+    let some: Vec<_> = found.live.iter().filter(is_of_role).cloned().collect();
+    if !some.is_empty() {
+        found.live = some;
+    }
+    found
 }
 
-fn one_of(running: &[PathBuf], searched: &[PathBuf]) -> anyhow::Result<Instance> {
-    match running {
-        [only] => Instance::connect(only),
-        [] => {
+fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
+    // A socket is a daemon; a folder may be empty.
+    let denied = found.denied.iter().find(|denied| denied.is_socket).or(found.denied.first());
+    match (&found.live[..], denied) {
+        ([only], _) => Instance::connect(only),
+        ([], Some(denied)) => Err(denied.clone().into()),
+        ([], None) => {
             let searched: Vec<_> = searched.iter().map(|p| p.display().to_string()).collect();
             bail!(
                 "no running tunnel found (looked in {}); name its file with --config, or its \
@@ -155,7 +180,7 @@ fn one_of(running: &[PathBuf], searched: &[PathBuf]) -> anyhow::Result<Instance>
                 searched.join(", ")
             )
         }
-        several => {
+        (several, _) => {
             let mut text = "several tunnels are running; choose one:".to_owned();
             for path in several {
                 let who = Instance::connect(path).and_then(|instance| control::status(&instance));
@@ -184,6 +209,9 @@ mod tests {
     fn a_command_for_one_role_finds_it_beside_the_other() {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
+        let of_role = |live: Vec<PathBuf>, role: &str| {
+            super::of_role(Found { live, denied: Vec::new() }, role).live
+        };
         assert_eq!(of_role(both(), "client"), both()[..1]);
         assert_eq!(of_role(both(), "server"), both()[1..]);
         assert_eq!(of_role(both(), ""), both());
@@ -198,11 +226,22 @@ mod tests {
             (UnixListener::bind(&path).unwrap(), path)
         };
         let (_first, one) = bind("a.sock");
-        assert!(one_of(std::slice::from_ref(&one), &[]).is_ok());
-        let text = one_of(&[], &["/run/x".into()]).unwrap_err().to_string();
+        let found = |live: &[&PathBuf]| Found {
+            live: live.iter().map(|path| (*path).clone()).collect(),
+            denied: Vec::new(),
+        };
+        assert!(one_of(&found(&[&one]), &[]).is_ok());
+        let text = one_of(&found(&[]), &["/run/x".into()]).unwrap_err().to_string();
         assert!(text.contains("/run/x") && text.contains("--control"), "{text}");
         let gone = dir.path().join("gone.sock");
-        let text = one_of(&[gone.clone(), gone], &[]).unwrap_err().to_string();
+        let text = one_of(&found(&[&gone, &gone]), &[]).unwrap_err().to_string();
         assert_eq!(text.matches("--control").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn the_command_behind_sudo_is_the_command_of_the_user() {
+        let words = ["allow", "home", "--forward", "10.0.0.0/8:*", "it's"];
+        let shown = with_sudo(words.iter().map(ToString::to_string));
+        assert_eq!(shown, r"sudo tunnel allow home --forward '10.0.0.0/8:*' 'it'\''s'");
     }
 }

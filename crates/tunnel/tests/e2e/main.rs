@@ -38,6 +38,7 @@ mod measure;
 mod mixed;
 mod mtls;
 mod names;
+mod other_user;
 mod peer;
 mod proxies;
 mod quic;
