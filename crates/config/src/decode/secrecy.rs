@@ -33,7 +33,13 @@ pub(super) fn not_set(name: &str) -> BadValue {
         return BadValue::new("the environment variable is not set")
             .hint("`${NAME}` stands for the variable NAME, `$${` for `${`");
     }
-    BadValue::new(format!("environment variable {name} is not set"))
+    let bad = BadValue::new(format!("environment variable {name} is not set"));
+    if ["CREDENTIALS_DIRECTORY", "STATE_DIRECTORY", "RUNTIME_DIRECTORY"].contains(&name) {
+        return bad.hint(format!(
+            "systemd sets it for a unit; by hand: {name}=FOLDER tunnel check --config FILE"
+        ));
+    }
+    bad.hint("set it in the environment of the program")
 }
 
 /// Replaces the expanded value in a message by the text of the file, so that values of variables

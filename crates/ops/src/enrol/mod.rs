@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use code::Code;
+use reach::named;
 pub use reach::{PLACEHOLDER, encrypted, urls};
 
 /// The validity of a code.
@@ -124,6 +125,7 @@ impl Opened {
         let code = self.code(order, servers);
         let (name, rights) = (&order.name, order.rights());
         let reached = code.urls.join(", ");
+        let example = code.urls.first().map_or_else(|| "tls://NAME:7000".to_owned(), |url| named(url));
         let minutes = GOOD_FOR.as_secs() / 60;
         if order.renew {
             return format!(
@@ -142,7 +144,7 @@ impl Opened {
              For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
              Add what to publish, like --publish 3000 or --publish 10022=22\n\
              It will dial {reached}; if that is not how it reaches this machine, say\n\
-             --server tls://NAME:7000 here or there.",
+             --server {example} here or there.",
             code.text()
         )
     }
@@ -187,10 +189,20 @@ mod tests {
             let text = opened().text(&order, &[]);
             assert!(text.contains(said), "{text}");
             assert!(text.contains(": tunnel allow home --tcp PORTS\n"), "{text}");
+            assert!(text.ends_with("--server tls://NAME:7000 here or there."), "{text}");
             let code = text.split_whitespace().find(|word| word.starts_with("enroll1.")).unwrap();
             let code = Code::read(code).unwrap();
             assert_eq!(code.may, Some(order.allow_tcp.join(", ")));
             assert_eq!(code.reach, (!forward.is_empty()).then(|| forward.join(", ")));
+        }
+        for (listen, hint) in [
+            ("tls://192.0.2.5:7443", "--server tls://NAME:7443 here"),
+            ("quic://[2001:db8::1]:7001", "--server quic://NAME:7001 here"),
+            ("wss://192.0.2.5:443/tunnel", "--server wss://NAME:443/tunnel here"),
+        ] {
+            let opened = Opened { listen: vec![listen.into()], ..opened() };
+            let text = opened.text(&Order::new("home", &[], &[]), &[]);
+            assert!(text.contains(hint), "{text}");
         }
         let none = Allowed::default().to_string();
         assert_eq!(none, "may publish nothing");

@@ -39,6 +39,15 @@ fn reachable(url: &str, own: Option<IpAddr>) -> String {
     }
 }
 
+/// The URL with the placeholder `NAME` as its host.
+pub(super) fn named(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (address, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let port = address.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://NAME{port}{path}")
+}
+
 /// The source address of this machine for the default route. It is a guess, because there may be
 /// NAT in front of the machine.
 fn own_address() -> Option<IpAddr> {

@@ -59,6 +59,9 @@ pub(crate) async fn demo(
 
     let assembly = assemble(address).await?;
     introduce(assembly.public, address, &assembly.server);
+    if !once {
+        recommend(assembly.public);
+    }
     let outcome = tokio::select! {
         outcome = fetch_once(assembly.public), if once => outcome,
         () = life.reached(Phase::Draining) => Ok(()),
@@ -96,7 +99,14 @@ A server, a client and a web origin are running in this process.
   visitor  -->  http://{public}/   the server's public port
                   {server}    the encrypted link
                 http://{origin}/   the origin, which only the client asks
+"
+    ));
+}
 
+/// Says what to try while the demo runs.
+fn recommend(public: SocketAddr) {
+    term::out(format_args!(
+        "\
 Open http://{public}/ in a browser, or try:
 
   curl http://{public}/
@@ -112,10 +122,10 @@ async fn fetch_once(public: SocketAddr) -> anyhow::Result<()> {
     anyhow::ensure!(page.status.contains(" 200 "), "{}", page.status);
     let title = page.text.lines().find(|line| line.starts_with("<h1>")).unwrap_or_default();
     let title = title.trim_start_matches("<h1>").trim_end_matches("</h1>");
-    term::out(format_args!("http://{public}/ -> {}: \"{title}\"", page.status));
+    term::out(format_args!("fetched http://{public}/: {}, \"{title}\"", page.status));
     let figure = fetch::download(public, DOWNLOAD).await?;
     term::out(format_args!(
-        "{} in {:.2} s through the tunnel, every byte compared: {:.2} Gbit/s",
+        "fetched {} in {:.2} s through the tunnel, every byte compared: {:.2} Gbit/s",
         bytes(figure.bytes),
         figure.elapsed.as_secs_f64(),
         figure.gigabits(),

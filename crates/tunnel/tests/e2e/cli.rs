@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Command;
 
-use crate::harness::{Origin, SOON, Scheme, Setup, run, tunnel, wait};
+use crate::harness::{Origin, binary, SOON, Scheme, Setup, run, tunnel, wait};
 
 /// Runs it, which must succeed, and returns its standard output.
 fn output(command: &mut Command) -> String {
@@ -23,6 +23,46 @@ fn the_demo_fetches_once_through_itself_and_prints_a_throughput() {
     println!("{said}");
     assert!(said.contains("http://127.0.0.1:"), "{said}");
     assert!(said.contains("bit/s") || said.contains("B/s"), "a throughput: {said}");
+    // Nothing is left to open: the demo has ended.
+    assert!(!said.contains("browser") && !said.contains("Ctrl-C"), "{said}");
+    // The block in the README has the same lines, but for figures.
+    let plain = |text: &str| -> Vec<String> {
+        let no_figures = |line: &str| line.replace(|c: char| c.is_ascii_digit(), "");
+        text.trim().lines().map(no_figures).collect()
+    };
+    let readme = include_str!("../../../../README.md");
+    let (_, block) = readme.split_once("$ tunnel demo --once\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    assert_eq!(plain(block), plain(&said));
+}
+
+#[test]
+fn the_example_for_systemd_is_checked_by_hand_as_its_head_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/systemd-server.yaml");
+    let text = fs::read_to_string(example).unwrap();
+    let token = dir.path().join("main.token");
+    fs::write(dir.path().join("main.yaml"), &text).unwrap();
+    fs::write(&token, output(&mut tunnel(&["generate", "token"]))).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+
+    let mut check = tunnel(&["check", "--config", "main.yaml"]);
+    let refused = run(check.current_dir(dir.path()).env_remove("CREDENTIALS_DIRECTORY"));
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    let hint = "environment variable CREDENTIALS_DIRECTORY is not set (hint: systemd sets it for a \
+                unit; by hand: CREDENTIALS_DIRECTORY=FOLDER tunnel check --config FILE)";
+    assert!(said.contains(hint), "{said}");
+
+    let commands: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("#   ")).collect();
+    assert_eq!(commands.len(), 2, "{commands:?}");
+    let commands = commands.join("\n").replace("/etc/tunnel", &dir.path().display().to_string());
+    std::os::unix::fs::symlink(binary(), dir.path().join("tunnel")).unwrap();
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", &commands]).current_dir(dir.path()).env("PATH", path);
+    let said = output(&mut shell);
+    assert!(said.contains("client home: may publish 10000-10100;"), "{said}");
 }
 
 #[test]
