@@ -210,7 +210,7 @@ mod tests {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
         let of_role = |live: Vec<PathBuf>, role: &str| {
-            super::of_role(Found { live, denied: Vec::new() }, role).live
+            of_role(Found { live, denied: Vec::new() }, role).live
         };
         assert_eq!(of_role(both(), "client"), both()[..1]);
         assert_eq!(of_role(both(), "server"), both()[1..]);

@@ -11,6 +11,8 @@ mod config_file;
 mod cores;
 mod daemon;
 mod demo;
+#[cfg(test)]
+mod documents;
 mod enroll;
 mod examine;
 mod first_start;
