@@ -33,7 +33,7 @@ const VARIABLE: &str = "TUNNEL_LOG";
 pub enum Format {
     /// Text, with colours on a terminal.
     #[default]
-    Human,
+    Text,
     /// One JSON object per line.
     Json,
     /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
@@ -188,7 +188,7 @@ where
     let layer = match settings.format {
         Format::Journald => native()?.with_filter(filter).boxed(),
         Format::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
-        Format::Human => {
+        Format::Text => {
             let layer = layer.fmt_fields(EscapedFields::default());
             let layer = layer.with_target(false).with_ansi(colours());
             if FILE.get().is_none() && journal::is_stderr() {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn the_level_can_be_another_while_it_runs() {
-        let text = logged(Format::Human, |filter| {
+        let text = logged(Format::Text, |filter| {
             set(filter, "debug");
             tracing::debug!("this");
             set(filter, "warn");
@@ -321,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn human_is_plain_text_without_colour_off_a_terminal() {
-        let text = logged(Format::Human, two_events);
+    fn text_is_plain_without_colour_off_a_terminal() {
+        let text = logged(Format::Text, two_events);
         assert!(text.contains("INFO up link=3"), "{text}");
         assert!(!text.contains('\u{1b}') && text.lines().count() == 1, "{text}");
     }
@@ -334,7 +334,7 @@ mod tests {
             tracing::info!(service = hostile, "published at {hostile}");
             tracing::info!(service = ?hostile, why = %hostile, "up");
         };
-        let text = logged(Format::Human, events);
+        let text = logged(Format::Text, events);
         assert_eq!(text.lines().count(), 2, "{text}");
         let is_bad = |c: char| c != '\n' && proto::text::is_forbidden(c);
         assert!(!text.contains(is_bad) && text.contains("\\u{1b}[2J"), "{text}");
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_wrong_level_is_named() {
-        let error = layer(&settings("loud=very", Format::Human), io::stderr).err().unwrap();
+        let error = layer(&settings("loud=very", Format::Text), io::stderr).err().unwrap();
         assert!(format!("{error:#}").contains("loud=very"));
     }
 }

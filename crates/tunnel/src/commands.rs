@@ -239,7 +239,7 @@ pub(crate) fn client_instance(name: &str) -> String {
 /// Starts the log, writes the warnings, and sets the limits of the process.
 fn begin(args: &DaemonArgs, common: &Common, warnings: &[String]) -> anyhow::Result<()> {
     let of_file = || match common.log_format {
-        LogFormat::Text => Format::Human,
+        LogFormat::Text => Format::Text,
         LogFormat::Json => Format::Json,
         LogFormat::Journald => Format::Journald,
     };

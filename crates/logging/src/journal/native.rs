@@ -1,6 +1,6 @@
 //! Sends events as entries to the journal: <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>.
 //!
-//! MESSAGE is the line of the human format, without time and level, which the journal stores
+//! MESSAGE is the line of the text format, without time and level, which the journal stores
 //! itself. Each field of the event is also a field of the entry, with its name in capitals and
 //! without a prefix: `journalctl LINK=3`. This program uses no spans, so an event has its ids in
 //! its own fields.
@@ -94,7 +94,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Adds a field. `shown` is the value in the form of the human format.
+    /// Adds a field. `shown` is the value in the form of the text format.
     fn put(&mut self, field: &Field, shown: &dyn Debug, value: &str) {
         let value = &*escaped(value);
         if field.name() == "message" {

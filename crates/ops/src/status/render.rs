@@ -117,7 +117,7 @@ fn links_table(links: &[Link]) -> String {
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
-            let row = [format!("{} {}", carrier.number, carrier.transport), carrier.peer.clone()];
+            let row = [format!("#{} over {}", carrier.number, carrier.transport), carrier.peer.clone()];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
             let path = [rtt, loss(carrier.sent()), queue.map_or_else(|| "-".to_owned(), bytes)];
             rows.push(own.iter().cloned().chain(row).chain(path).collect());
@@ -336,9 +336,9 @@ listening on tls://0.0.0.0:7000
 room for 936 more visitors, limit of open files 1024
 
 home: up
-  link  worker  state    streams  carrier  peer             rtt      loss    queue
-  7     1       up       1        2 tls    192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
-  8     0       stalled  0        -        -                -        -       -
+  link  worker  state    streams  carrier      peer             rtt      loss    queue
+  7     1       up       1        #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
+  8     0       stalled  0        -            -                -        -       -
   service  address              target  state  streams  total  in       out
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";

@@ -219,6 +219,11 @@ mod tests {
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));
         assert!(wrong("tunnel server --log-level info,link=deep").contains("`deep` is no level"));
         parse("tunnel server --log-level info,link=debug").unwrap();
+        let said = wrong("tunnel server --log-format loud");
+        assert!(said.contains("[possible values: text, json, journald]"), "{said}");
+        for word in ["text", "human", "json"] {
+            parse(&format!("tunnel server --log-format {word}")).unwrap();
+        }
         assert!(wrong("tunnel client --config c -c 0").contains("'0'"));
         assert!(wrong("tunnel server --config c --name x").contains("cannot be used with"));
         assert!(wrong("tunnel server --token a --token-file b").contains("cannot be used with"));

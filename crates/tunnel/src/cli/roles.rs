@@ -132,8 +132,8 @@ pub(crate) struct DaemonArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people; coloured on a terminal.
-    #[value(alias = "text")]
-    Human,
+    #[value(alias = "human")]
+    Text,
     /// One JSON object per line.
     Json,
     /// Entries of systemd's journal, with fields (`journalctl LINK=3`).
@@ -143,7 +143,7 @@ pub(crate) enum LogFormat {
 impl From<LogFormat> for logging::Format {
     fn from(format: LogFormat) -> Self {
         match format {
-            LogFormat::Human => Self::Human,
+            LogFormat::Text => Self::Text,
             LogFormat::Json => Self::Json,
             LogFormat::Journald => Self::Journald,
         }
