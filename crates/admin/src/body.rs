@@ -76,7 +76,8 @@ impl Form {
                 }
                 None => None,
             };
-            let elsewhere = || format!("a wrong value at line {}, column {}", error.line(), error.column());
+            let elsewhere =
+                || format!("a wrong value at line {}, column {}", error.line(), error.column());
             let is_object = value.is_some_and(|value| value.is_object());
             match why.or_else(|| is_object.then(elsewhere)) {
                 Some(why) => BodyError::Data(format!("{why}; {}", self.must())),
@@ -100,14 +101,12 @@ pub(super) async fn bytes(request: Request, form: &Form) -> Result<Bytes, Respon
         );
         return Err(problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, &why));
     }
-    Bytes::from_request(request, &()).await.map_err(|rejection| {
-        match rejection.status() {
-            StatusCode::PAYLOAD_TOO_LARGE => problem(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                &format!("the body is longer than {} KiB; send the change in parts", BODY_MAX >> 10),
-            ),
-            status => problem(status, "the body of the request did not arrive whole"),
-        }
+    Bytes::from_request(request, &()).await.map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the body is longer than {} KiB; send the change in parts", BODY_MAX >> 10),
+        ),
+        status => problem(status, "the body of the request did not arrive whole"),
     })
 }
 
@@ -124,7 +123,5 @@ pub(super) async fn object<T: DeserializeOwned>(
 fn is_json(headers: &HeaderMap) -> bool {
     let field = headers.get(CONTENT_TYPE).and_then(|field| field.to_str().ok()).unwrap_or_default();
     let media = field.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    media
-        .strip_prefix("application/")
-        .is_some_and(|kind| kind == "json" || kind.ends_with("+json"))
+    media.strip_prefix("application/").is_some_and(|kind| kind == "json" || kind.ends_with("+json"))
 }

@@ -111,7 +111,8 @@ pub fn operations(body: &[u8]) -> Result<Vec<Operation>, BodyError> {
     match value {
         Value::List(items) => {
             let numbered = items.into_iter().enumerate();
-            let read = |(i, item)| operation(item).map_err(|why| wrong(&format!("operation {i}: {why}")));
+            let read =
+                |(i, item)| operation(item).map_err(|why| wrong(&format!("operation {i}: {why}")));
             numbered.map(read).collect()
         }
         Value::Map(_) => Err(wrong("an object without a list around it")),
@@ -145,7 +146,9 @@ fn operation(item: Value) -> Result<Operation, String> {
         "move" | "copy" => return Err(format!("`{op}` is not supported: use `remove` and `add`")),
         other => {
             let other = brief(other);
-            return Err(format!("unknown `op` `{other}`: add, replace, remove and test are possible"));
+            return Err(format!(
+                "unknown `op` `{other}`: add, replace, remove and test are possible"
+            ));
         }
     };
     Ok(Operation { path, action })

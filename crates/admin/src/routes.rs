@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::guard::{self, Guard};
 use super::body::{self, Form};
+use super::guard::{self, Guard};
 use super::{metrics, page, patch};
 
 type Source = State<Arc<dyn Daemon>>;
@@ -164,12 +164,9 @@ struct Wanted {
 }
 
 async fn streams(State(source): Source, wanted: Result<Query<Wanted>, QueryRejection>) -> Response {
-    let Wanted { service, limit } = match wanted {
-        Ok(Query(wanted)) => wanted,
-        Err(_) => {
-            let why = "the query must be such as service=web&limit=100, where limit is a number";
-            return problem(StatusCode::BAD_REQUEST, why);
-        }
+    let Ok(Query(Wanted { service, limit })) = wanted else {
+        let why = "the query must be such as service=web&limit=100, where limit is a number";
+        return problem(StatusCode::BAD_REQUEST, why);
     };
     let limit = limit.unwrap_or(STREAMS);
     if limit > STREAMS_MAX {
@@ -228,10 +225,7 @@ async fn configuration(State(source): Source) -> Response {
     }
 }
 
-async fn amend(
-    State(source): Source,
-    request: Request,
-) -> Response {
+async fn amend(State(source): Source, request: Request) -> Response {
     let body = match body::bytes(request, &patch::FORM).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
@@ -320,10 +314,7 @@ async fn enroll(State(source): Source, request: Request) -> Response {
     }
 }
 
-async fn revoke(
-    State(source): Source,
-    name: Result<Path<String>, PathRejection>,
-) -> Response {
+async fn revoke(State(source): Source, name: Result<Path<String>, PathRejection>) -> Response {
     let Ok(Path(name)) = name else {
         return problem(StatusCode::NOT_FOUND, "a client's name has only ASCII characters");
     };

@@ -322,9 +322,7 @@ fn its_port_is_free_when_it_has_ended_and_a_taken_one_is_named() {
 fn a_wrong_body_is_answered_with_what_is_right() {
     let api = api();
     let ask = |line: &str, kind: &str, body: &str| {
-        let head = format!(
-            "{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}{kind}"
-        );
+        let head = format!("{line} HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer {TOKEN}{kind}");
         let (status, answer) = ask(&api, &head, body);
         let (_, json) = answer.split_once("\r\n\r\n").unwrap();
         let json: serde_json::Value = serde_json::from_str(json).unwrap();

@@ -78,7 +78,11 @@ const GRAMMAR: &[(&str, &str, &str)] = &[
         "more text after the closing quote",
         "add the comma before it, remove it, or write '…' around a value that contains \"",
     ),
-    ("quoted scalar", "the quote that opens here is not closed in this line", "add the closing quote"),
+    (
+        "quoted scalar",
+        "the quote that opens here is not closed in this line",
+        "add the closing quote",
+    ),
     ("tag", "a value that begins with `!` needs quotes", QUOTE),
 ];
 
@@ -124,7 +128,8 @@ impl<'a> Line<'a> {
 
     /// Whether the line has a key with its value.
     fn is_pair(&self) -> bool {
-        [": ", ":\t"].iter().any(|colon| self.body.contains(colon)) && !self.body.starts_with(['"', '\'', '{', '['])
+        [": ", ":\t"].iter().any(|colon| self.body.contains(colon))
+            && !self.body.starts_with(['"', '\'', '{', '['])
     }
 }
 
@@ -278,7 +283,11 @@ fn levels(lines: &[Line<'_>], line: usize) -> Option<Mistake> {
         let hint = "the items of a list stand below a key without a value: `key:`";
         return Some(it.mistake(it.indent + 1, "an item of a list in the place of a key", hint));
     }
-    if it.is_item && it.indent > 0 && lines[..n].iter().any(|l| l.is_item) && !lines[..n].iter().any(|l| same(&l)) {
+    if it.is_item
+        && it.indent > 0
+        && lines[..n].iter().any(|l| l.is_item)
+        && !lines[..n].iter().any(|l| same(&l))
+    {
         let item = lines[..n].iter().rev().find(|l| l.is_item)?;
         let hint = format!("begin the dash in column {}, as line {}", item.indent + 1, item.number);
         return Some(it.mistake(it.indent + 1, "the indentation fits no line above", &hint));

@@ -47,7 +47,11 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// `folded` is a text over several lines that is not in quotes.
-    Scalar { text: String, plain: bool, folded: bool },
+    Scalar {
+        text: String,
+        plain: bool,
+        folded: bool,
+    },
     List(Vec<Rc<Node>>),
     Map(Vec<Entry>),
 }
@@ -159,9 +163,10 @@ impl Builder {
     ) -> Result<(), Refusal> {
         let at = At::Text { line, column };
         match event {
-            Event::DocumentStart(_) if self.done.is_some() => {
-                Err(("a second document; one file is one configuration", "remove the line `---` or `...`"))
-            }
+            Event::DocumentStart(_) if self.done.is_some() => Err((
+                "a second document; one file is one configuration",
+                "remove the line `---` or `...`",
+            )),
             // A tag says nothing here: each key has its type. `!home` would be an empty value.
             Event::Scalar(_, _, _, Some(tag)) if !is_core(&tag) => {
                 Err(("a value that begins with `!` is a tag of YAML", "put the value in quotes"))
@@ -177,8 +182,7 @@ impl Builder {
                 self.put(Node::new(kind, at), anchor, at)
             }
             Event::Alias(id) => {
-                let node =
-                    self.anchors.get(&id).cloned().ok_or(INSIDE_ITSELF)?;
+                let node = self.anchors.get(&id).cloned().ok_or(INSIDE_ITSELF)?;
                 self.put(node, 0, at)
             }
             Event::SequenceStart(anchor, _) => self.enter(at, anchor, None),
@@ -237,7 +241,10 @@ impl Builder {
                 None => match &node.kind {
                     Kind::Scalar { text, .. } => *slot = Some((text.clone(), at)),
                     Kind::List(_) | Kind::Map(_) => {
-                        return Err(("a key must be a plain word", "a key is a word, a colon and a blank"));
+                        return Err((
+                            "a key must be a plain word",
+                            "a key is a word, a colon and a blank",
+                        ));
                     }
                 },
             },

@@ -345,7 +345,10 @@ mod tests {
             (b"{\"command\":3}\n", example),
             (b"[]\n", example),
             (b"\xff\xfe\n", example),
-            (b"{\"command\":\"explode\"}\n", "does not know the command `explode`; after an update"),
+            (
+                b"{\"command\":\"explode\"}\n",
+                "does not know the command `explode`; after an update",
+            ),
             (b"{\"command\":\"kill\",\"link\":1}\n", "the command `kill` lacks a field"),
             (b"{\"command\":\"kill\",\"link\":-1,\"stream\":1}\n", "a field has a wrong value"),
             (&[b'x'; 64 << 10], "one line of at most 65536 bytes"),

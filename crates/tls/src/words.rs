@@ -146,10 +146,9 @@ fn old(peer: &str) -> String {
 pub(crate) fn failure(error: &Error, peer: &str) -> String {
     let changed = "is there a program on the way that changes bytes?";
     match error {
-        Error::InvalidMessage(_) | Error::PeerSentOversizedRecord => format!(
-            "{peer} sent bytes that are no record of TLS; {changed} ({})",
-            reported(error)
-        ),
+        Error::InvalidMessage(_) | Error::PeerSentOversizedRecord => {
+            format!("{peer} sent bytes that are no record of TLS; {changed} ({})", reported(error))
+        }
         Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }
         | Error::PeerMisbehaved(_) => {
@@ -158,7 +157,9 @@ pub(crate) fn failure(error: &Error, peer: &str) -> String {
         Error::DecryptError => format!("a record of {peer} cannot be decrypted; {changed}"),
         Error::FailedToGetCurrentTime => "the clock of this machine cannot be read".into(),
         Error::FailedToGetRandomBytes => "this machine gives no random numbers".into(),
-        Error::UnsupportedNameType => "the dialled name is neither a host name nor an address".into(),
+        Error::UnsupportedNameType => {
+            "the dialled name is neither a host name nor an address".into()
+        }
         other => reported(other),
     }
 }
@@ -180,9 +181,14 @@ pub(crate) fn alert(alert: Alert, peer: &str) -> String {
         Alert::UserCanceled | Alert::CloseNotify => {
             format!("{peer} ended the connection before the handshake was complete; {log}")
         }
-        Alert::BadRecordMac | Alert::DecodeError | Alert::RecordOverflow
-        | Alert::DecryptionFailed | Alert::IllegalParameter | Alert::UnexpectedMessage
-        | Alert::MissingExtension | Alert::UnsupportedExtension => format!(
+        Alert::BadRecordMac
+        | Alert::DecodeError
+        | Alert::RecordOverflow
+        | Alert::DecryptionFailed
+        | Alert::IllegalParameter
+        | Alert::UnexpectedMessage
+        | Alert::MissingExtension
+        | Alert::UnsupportedExtension => format!(
             "{peer} reports bytes that break a rule of TLS ({alert:?}); is there a program on the \
              way that changes bytes?"
         ),

@@ -94,9 +94,10 @@ pub(crate) fn of_connection(error: &ConnectionError) -> io::Error {
         ConnectionError::LocallyClosed => {
             (io::ErrorKind::NotConnected, "the connection is closed".to_owned())
         }
-        ConnectionError::TransportError(why) => {
-            (io::ErrorKind::InvalidData, format!("the peer breaks a rule of QUIC; the QUIC library reports: {why}"))
-        }
+        ConnectionError::TransportError(why) => (
+            io::ErrorKind::InvalidData,
+            format!("the peer breaks a rule of QUIC; the QUIC library reports: {why}"),
+        ),
         ConnectionError::VersionMismatch => (
             io::ErrorKind::Other,
             "the peer speaks no version of QUIC that we do (version 1)".to_owned(),

@@ -144,6 +144,6 @@ mod tests {
         assert!(file.show().unwrap().read_only.unwrap().contains("only read"));
         fs::write(dir.path().join("bad.yaml"), "[").unwrap();
         let WrongConfig(problems) = ConfigFile(dir.path().join("bad.yaml")).show().unwrap_err();
-        assert!(problems[0].contains("bad.yaml:2:1: not YAML"), "{problems:?}");
+        assert!(problems[0].contains("bad.yaml:1:1: the `[` that opens here"), "{problems:?}");
     }
 }

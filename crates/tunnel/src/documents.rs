@@ -81,7 +81,9 @@ fn commands(text: &str) -> Vec<(Vec<String>, Vec<&str>)> {
         let command = match line.strip_prefix("$ ") {
             Some(command) => Some(command),
             None if has_prompt => None,
-            None => Some(line).filter(|line| ["tunnel ", "curl "].iter().any(|p| line.starts_with(p))),
+            None => {
+                Some(line).filter(|line| ["tunnel ", "curl "].iter().any(|p| line.starts_with(p)))
+            }
         };
         let Some(command) = command else {
             if let Some((_, output)) = found.last_mut() {
@@ -274,7 +276,8 @@ impl Document<'_> {
 fn documents() -> Vec<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let docs = fs::read_dir(here.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let mut found: Vec<_> = docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
+    let mut found: Vec<_> =
+        docs.filter(|path| path.extension().is_some_and(|e| e == "md")).collect();
     found.sort();
     found.insert(0, here.join("../../README.md"));
     found

@@ -165,14 +165,15 @@ fn text_of(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<String, WrongConfi
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> WrongConfig {
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => {
-            " (hint: `tunnel generate config server` or `client` prints a file to begin with)"
-        }
-        io::ErrorKind::IsADirectory => " (hint: name a file in the directory)",
-        io::ErrorKind::PermissionDenied => " (hint: read the file as its owner, or with sudo)",
-        _ => "",
-    };
+    let hints = [
+        (
+            io::ErrorKind::NotFound,
+            " (hint: `tunnel generate config server` or `client` prints a file to begin with)",
+        ),
+        (io::ErrorKind::IsADirectory, " (hint: name a file in the directory)"),
+        (io::ErrorKind::PermissionDenied, " (hint: read the file as its owner, or with sudo)"),
+    ];
+    let hint = hints.iter().find(|(kind, _)| *kind == error.kind()).map_or("", |(_, hint)| hint);
     WrongConfig::one(format!("{}: cannot read the file: {error}{hint}", path.display()))
 }
 

@@ -168,7 +168,8 @@ fn of_role(mut found: Found, role: &str) -> Found {
 
 fn one_of(found: &Found, searched: &[PathBuf]) -> anyhow::Result<Instance> {
     // A socket is a daemon; a folder may be empty.
-    let denied = found.denied.iter().find(|denied| denied.is_socket).or(found.denied.first());
+    let denied =
+        found.denied.iter().find(|denied| denied.is_socket).or_else(|| found.denied.first());
     match (&found.live[..], denied) {
         ([only], _) => Instance::connect(only),
         ([], Some(denied)) => Err(denied.clone().into()),
@@ -209,9 +210,8 @@ mod tests {
     fn a_command_for_one_role_finds_it_beside_the_other() {
         let paths = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
         let both = || paths(&["/run/a/client-home.sock", "/run/server.sock"]);
-        let of_role = |live: Vec<PathBuf>, role: &str| {
-            of_role(Found { live, denied: Vec::new() }, role).live
-        };
+        let of_role =
+            |live: Vec<PathBuf>, role: &str| of_role(Found { live, denied: Vec::new() }, role).live;
         assert_eq!(of_role(both(), "client"), both()[..1]);
         assert_eq!(of_role(both(), "server"), both()[1..]);
         assert_eq!(of_role(both(), ""), both());

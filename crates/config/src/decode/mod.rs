@@ -36,7 +36,8 @@ pub(crate) use taken::{Bind, Taken};
 const PROBLEMS_MAX: usize = 100;
 
 /// The hint for a wrong value that stands in several lines without quotes.
-const FOLDED: &str = "the value goes on in the next line: does a line lack its `- ` (with a blank) or its colon?";
+const FOLDED: &str =
+    "the value goes on in the next line: does a line lack its `- ` (with a blank) or its colon?";
 
 /// The inputs of the decoder from outside, because the decoder is pure.
 pub struct Sources<'a> {
@@ -131,10 +132,8 @@ impl Cx<'_> {
             Ok(value) => return Some(value),
             Err(bad) => secrecy::unexpanded(bad, &item.node),
         };
-        let bad = match item.node.kind {
-            Kind::Scalar { folded: true, .. } => bad.hint(FOLDED),
-            _ => bad,
-        };
+        let is_folded = matches!(item.node.kind, Kind::Scalar { folded: true, .. });
+        let bad = if is_folded { bad.hint(FOLDED) } else { bad };
         self.problem(item.at(), &item.path, bad);
         None
     }

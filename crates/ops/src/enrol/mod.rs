@@ -125,7 +125,8 @@ impl Opened {
         let code = self.code(order, servers);
         let (name, rights) = (&order.name, order.rights());
         let reached = code.urls.join(", ");
-        let example = code.urls.first().map_or_else(|| "tls://NAME:7000".to_owned(), |url| named(url));
+        let example =
+            code.urls.first().map_or_else(|| "tls://NAME:7000".to_owned(), |url| named(url));
         let minutes = GOOD_FOR.as_secs() / 60;
         if order.renew {
             return format!(

@@ -117,7 +117,8 @@ fn links_table(links: &[Link]) -> String {
         }
         for carrier in &link.carriers {
             let rtt = carrier.rtt_micros.map_or_else(|| "-".to_owned(), millis);
-            let row = [format!("#{} over {}", carrier.number, carrier.transport), carrier.peer.clone()];
+            let row =
+                [format!("#{} over {}", carrier.number, carrier.transport), carrier.peer.clone()];
             let queue = carrier.tcp.and_then(|tcp| tcp.queue_bytes);
             let path = [rtt, loss(carrier.sent()), queue.map_or_else(|| "-".to_owned(), bytes)];
             rows.push(own.iter().cloned().chain(row).chain(path).collect());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::process::Command;
 
-use crate::harness::{Origin, binary, SOON, Scheme, Setup, run, tunnel, wait};
+use crate::harness::{Origin, SOON, Scheme, Setup, binary, run, tunnel, wait};
 
 /// Runs it, which must succeed, and returns its standard output.
 fn output(command: &mut Command) -> String {
