@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_line_has_all_figures_and_no_control_character() {
         let line = text_line(&left());
-        let rest = " service=web\\u{a} client=home visitor=192.0.2.1:4000 bytes_in=78 \
+        let rest = " service=web\\n client=home visitor=192.0.2.1:4000 bytes_in=78 \
                     bytes_out=200 seconds=1.235 end=\"finished\"\n";
         assert!(line.ends_with(rest) && line.lines().count() == 1, "{line}");
         let line: serde_json::Value = serde_json::from_str(&json_line(&left())).unwrap();
