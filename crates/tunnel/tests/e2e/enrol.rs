@@ -123,7 +123,7 @@ fn two_commands_on_two_machines_publish_a_port() {
     first.wait_line(&["client `home` has been enrolled already"], SOON);
     let mut command = redeem(client.path(), &code_in(&said), &[]);
     let second = Daemon::start("client again", client.path(), &mut command);
-    second.wait_line(&["is there already; the code is not used"], SOON);
+    second.wait_line(&["is there already: the code is not used"], SOON);
     wait("the service", SOON, || try_connect(public).ok());
     echo(&connect(public), 2);
     assert!(!first.log().contains("enroll1."));
