@@ -7,14 +7,14 @@ use ops::enrol::Order;
 use ops::{WrongConfig, term};
 
 use crate::cli::{AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, LimitArgs};
-use crate::instances::find;
+use crate::instances::find_role;
 
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
 /// a client that was enrolled by a code.
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
     let EnrollArgs { name, allow_tcp, allow_forward, server, renew, revoke: out, which } = args;
     if let Some(name) = out {
-        return revoke(&find(which)?, name);
+        return revoke(&find_role(which, "server")?, name);
     }
     let order = match renew {
         Some(_) if !(allow_tcp.is_empty() && allow_forward.is_empty()) => {
@@ -24,7 +24,7 @@ pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
         Some(name) => Order::renewal(name),
         None => Order::new(name.as_deref().unwrap_or_default(), allow_tcp, allow_forward),
     };
-    term::out(control::enroll(&find(which)?, order.clone())?.text(&order, server));
+    term::out(control::enroll(&find_role(which, "server")?, order.clone())?.text(&order, server));
     Ok(())
 }
 
@@ -41,7 +41,10 @@ pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
     let AllowArgs { name, tcp, forward, which } = args;
     let (allow_tcp, allow_forward) = (tcp.clone(), forward.clone());
     let order = Order { name: name.clone(), allow_tcp, allow_forward, renew: false };
-    term::out(format_args!("client `{name}` {}", control::allow(&find(which)?, order)?));
+    term::out(format_args!(
+        "client `{name}` {}",
+        control::allow(&find_role(which, "server")?, order)?
+    ));
     Ok(())
 }
 
@@ -50,7 +53,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
     let ClientsArgs { command, which, json } = args;
     match command {
         None => {
-            let clients = control::clients(&find(which)?)?;
+            let clients = control::clients(&find_role(which, "server")?)?;
             if *json {
                 term::out(serde_json::to_string_pretty(&clients)?);
             } else {
@@ -59,7 +62,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
             Ok(())
         }
         Some(ClientsCommand::Show { name, which, json }) => {
-            let Some(client) = control::client(&find(which)?, name.clone())? else {
+            let Some(client) = control::client(&find_role(which, "server")?, name.clone())? else {
                 bail!("the server knows no client `{name}` (hint: `tunnel clients` lists all)");
             };
             if *json {
@@ -71,7 +74,7 @@ pub(crate) fn clients(args: &ClientsArgs) -> anyhow::Result<()> {
         }
         Some(ClientsCommand::Allow(args)) => allow(args),
         Some(ClientsCommand::Limit(args)) => limit(args),
-        Some(ClientsCommand::Revoke { name, which }) => revoke(&find(which)?, name),
+        Some(ClientsCommand::Revoke { name, which }) => revoke(&find_role(which, "server")?, name),
     }
 }
 
@@ -85,6 +88,9 @@ fn limit(args: &LimitArgs) -> anyhow::Result<()> {
         ports: ports.clone(),
         hosts: hosts.clone(),
     };
-    term::out(format_args!("client `{name}`: {}", control::limit(&find(which)?, order)?));
+    term::out(format_args!(
+        "client `{name}`: {}",
+        control::limit(&find_role(which, "server")?, order)?
+    ));
     Ok(())
 }

@@ -52,7 +52,9 @@ fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
     };
     let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
     let new = new.map(|forward| format!("forward {} -> {}", forward.listen, forward.target));
-    let is_gone = |old: &&Forward| now.forwards.iter().all(|new| new.listen != old.listen);
+    // The mode of a socket file is no part of its address.
+    let at = |forward: &Forward| forward.listen.to_string();
+    let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));
     let gone = before.forwards.iter().filter(is_gone);
     new.chain(gone.map(|forward| format!("forward {} closed", forward.listen))).collect()
 }

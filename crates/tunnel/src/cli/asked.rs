@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::values::{interval, pair, patience, span, stream_id};
+use super::values::{interval, pair, patience, server, span, stream_id};
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
@@ -30,9 +30,9 @@ pub(crate) struct EnrollArgs {
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
-    /// URL by which it reaches the server: tls://example.com:7000, quic://…; may be repeated, the
-    /// preferred URL first [default: the server's listeners at an address of this machine]
-    #[arg(long, value_name = "URL")]
+    /// How it reaches the server: example.com (tls://example.com:7000), quic://…; may be repeated,
+    /// the preferred URL first [default: the server's listeners at an address of this machine]
+    #[arg(long, value_name = "URL", value_parser = server)]
     pub(crate) server: Vec<String>,
     /// Make a code by which a client that enrolled by a code gets a new token; rights and limits
     /// stay, and the old token is valid until the first log-in with the new one

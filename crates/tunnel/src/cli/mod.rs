@@ -214,6 +214,12 @@ mod tests {
     fn mistakes_are_explained() {
         let wrong = |line| parse(line).unwrap_err();
         assert!(wrong("tunnel client --config c --forward 10022").contains("two addresses"));
+        assert!(wrong("tunnel enroll x --server tsl://a").contains("unknown transport `tsl`"));
+        let Command::Enroll(args) = parse("tunnel enroll x --server a.example").unwrap().command
+        else {
+            panic!("no enrolment")
+        };
+        assert_eq!(args.server, ["tls://a.example:7000"]);
         assert!(wrong("tunnel client --name x").contains("--server"));
         assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));

@@ -31,6 +31,17 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
     Ok(Duration::from_secs_f64(seconds))
 }
 
+/// The address of a server, in its long form.
+pub(super) fn server(text: &str) -> Result<String, String> {
+    match config::server_url(text) {
+        Ok(url) => Ok(url.to_string()),
+        Err(bad) => {
+            let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
+            Err(format!("{bad}{}", hint.unwrap_or_default()))
+        }
+    }
+}
+
 /// Two addresses with `=` in between. The decoder of the configuration checks each address.
 pub(super) fn pair(text: &str) -> Result<String, String> {
     if text.contains('=') {
