@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::{BytesCount, ItemsCount};
-use proto::Priority;
 use proto::control::{ControlDecoder, ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
+use proto::{Priority, Visitors};
 
 #[divan::bench(args = [1, 100, 1000])]
 fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
@@ -15,6 +15,7 @@ fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
         priority: Priority::Normal,
         shared: false,
         resume: true,
+        visitors: Visitors::default(),
     };
     let set = Register { generation: 1, services: (0..services).map(service).collect() };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");

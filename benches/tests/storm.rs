@@ -74,7 +74,8 @@ async fn serve(mut listener: TcpListener, server: Rc<Server>) {
             let Ok(carrier) = incoming.handshake().await else { return };
             let Ok(greeted) = greet(carrier, &*server).await else { return };
             let (config, budget) = (LinkConfig::default(), Rc::new(Unlimited));
-            let settings = Settings { side: Side::Server, config, budget, serial: 1 };
+            let features = greeted.accepted.features;
+            let settings = Settings { side: Side::Server, config, budget, serial: 1, features };
             let link = Link::new(settings, Rc::new(Silent));
             assert!(greeted.attach_to(&link));
             server.links.borrow_mut().push(link);

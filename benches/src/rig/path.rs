@@ -10,6 +10,7 @@ use std::rc::Rc;
 use bytes::BytesMut;
 use link::{Link, Owner, State};
 use proto::control::ControlMessage;
+use proto::greeting::Features;
 use proto::{
     Attach, CarrierNumber, LinkConfig, Open, Priority, ResetCode, Side, Target, Unlimited,
 };
@@ -93,7 +94,8 @@ async fn carriers(over: Over) -> io::Result<(Carrier, Carrier)> {
 
 fn join(side: Side, carrier: Carrier, owner: Rc<dyn Owner>) -> Link {
     let (config, budget) = (LinkConfig::default(), Rc::new(Unlimited));
-    let link = Link::new(link::Settings { side, config, budget, serial: 1 }, owner);
+    let features = Features::OURS;
+    let link = Link::new(link::Settings { side, config, budget, serial: 1, features }, owner);
     link.attach(CarrierNumber(1), Attach::New, carrier, BytesMut::new());
     link
 }

@@ -45,8 +45,9 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion, Field,
-    Forward, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority, Public,
-    Quic, Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    Forward, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority,
+    ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
+    VisitorLists,
 };
 pub use net::Net;
 pub use otlp::Collector;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
 use crate::decode::{Bind, Taken};
@@ -27,6 +28,10 @@ pub fn listen_address(text: &str) -> Option<String> {
     };
     Some(local.to_string())
 }
+
+/// Most networks in the lists of visitors of all services. Each has 18 bytes at most (version, prefix,
+/// IPv6 address), so they fill half of the message that registers the services.
+const NETWORKS_OF_ALL: usize = MESSAGE_MAX / 2 / 18;
 
 /// Services and forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,8 +115,24 @@ impl ClientConfig {
         }
         lists.add(kept.lists.clone());
         lists.check()?;
-        (self.services, self.forwards) = (lists.services, lists.forwards);
+        let kept = Self { services: lists.services, forwards: lists.forwards, ..self.clone() };
+        kept.check_networks()?;
+        *self = kept;
         Ok(())
+    }
+
+    /// Checks the number of networks in the lists of visitors.
+    pub(crate) fn check_networks(&self) -> Result<(), BadValue> {
+        let count = |service| {
+            let Visitors { allow_from, deny_from } = self.visitors_of(service);
+            allow_from.map_or(0, |list| list.len()) + deny_from.len()
+        };
+        if self.services.iter().map(count).sum::<usize>() <= NETWORKS_OF_ALL {
+            return Ok(());
+        }
+        let lists = "networks in `allow_from` and `deny_from` of all services";
+        let bad = BadValue::new(format!("more than {NETWORKS_OF_ALL} {lists}"));
+        Err(bad.hint("each port of a range has the lists of its service"))
     }
 }
 

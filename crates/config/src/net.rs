@@ -1,51 +1,40 @@
-//! An IP network: an address and a prefix length (RFC 4632, RFC 4291 section 2.3).
+//! The notation of a network in a file.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use proto::Network;
+
 use crate::{BadValue, Host};
 
-/// A network in canonical form: `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`. An IPv4-mapped network
-/// (`::ffff:10.0.0.0/104`) becomes an IPv4 network.
+/// A network as a file writes it: `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Net {
-    ip: IpAddr,
-    prefix: u8,
-}
+pub struct Net(Network);
 
 impl Net {
     /// `None` if the prefix is not a valid length for this kind of address. Without a prefix, the
     /// network is the address alone.
     pub(crate) fn new(ip: IpAddr, prefix: Option<&str>) -> Option<Self> {
-        let width: u8 = if ip.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
-            Some(p) if p.bytes().all(|b| b.is_ascii_digit()) => {
-                p.parse().ok().filter(|p| *p <= width)?
-            }
+            Some(p) if p.bytes().all(|b| b.is_ascii_digit()) => p.parse().ok()?,
             Some(_) => return None,
-            None => width,
+            None if ip.is_ipv4() => 32,
+            None => 128,
         };
-        let canonical = ip.to_canonical();
-        if canonical.is_ipv4() && !ip.is_ipv4() && prefix >= 96 {
-            return Some(Self { ip: canonical, prefix: prefix - 96 });
-        }
-        Some(Self { ip, prefix })
+        Network::new(ip, prefix).map(Self)
+    }
+
+    /// The network.
+    #[must_use]
+    pub const fn network(self) -> Network {
+        self.0
     }
 
     /// Whether the network contains this address, which is in canonical form.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
-        let shift = |width: u8| u32::from(width.saturating_sub(self.prefix));
-        match (ip, self.ip) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => {
-                (a.to_bits() ^ b.to_bits()).checked_shr(shift(32)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(a), IpAddr::V6(b)) => {
-                (a.to_bits() ^ b.to_bits()).checked_shr(shift(128)).unwrap_or(0) == 0
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
+        self.0.contains(ip)
     }
 }
 
@@ -68,7 +57,7 @@ impl FromStr for Net {
 
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", Host::Ip(self.ip), self.prefix)
+        write!(f, "{}/{}", Host::Ip(self.0.ip()), self.0.prefix())
     }
 }
 
@@ -83,7 +72,7 @@ mod tests {
         fn a_shown_network_reads_back(ip: IpAddr, prefix in 0_u8..=32) {
             let net = Net::new(ip, Some(&prefix.to_string())).unwrap();
             prop_assert_eq!(net.to_string().parse(), Ok(net));
-            prop_assert!(net.contains(net.ip));
+            prop_assert!(net.contains(net.0.ip()));
         }
     }
 

@@ -2,8 +2,8 @@
 //! file.
 
 use config::{
-    ClientConfig, ClientFlags, Congestion, Local, Problem, Quic, Secret, ServerConfig, ServerFlags,
-    Size, Sources, Text, Trust, load_client, load_server,
+    Change, ClientConfig, ClientFlags, Congestion, Local, Problem, Quic, Secret, ServerConfig,
+    ServerFlags, Size, Sources, Text, Trust, load_client, load_kept, load_server,
 };
 
 const OLD: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
@@ -338,4 +338,72 @@ fn server_flags_replace_their_keys_and_leave_the_others() {
         server(text, &wrong).unwrap_err().iter().map(ToString::to_string).collect();
     let port = "`x` is not a port (hint: a port is a number from 1 to 65535)";
     assert_eq!(said, [format!("--allow-tcp: clients[0].allow.tcp[0]: {port}")]);
+}
+
+#[test]
+fn a_service_has_its_own_lists_of_visitors_or_those_of_the_top() {
+    let text = format!(
+        "servers: tls://a\nname: a\ntoken: {OLD}\nallow_from: [10.0.0.0/8, '2001:db8::/32']\n\
+         deny_from: 10.0.0.66\nservices:\n\
+         - {{name: top, target: 'tcp://b:1', public: 'tcp://:1'}}\n\
+         - {{name: own, target: 'tcp://b:1', public: 'tcp://:2-3', allow_from: '::ffff:192.0.2.9/120',\
+         \x20  proxy_protocol: v2}}\n\
+         - {{name: open, target: 'tcp://b:1', public: 'tcp://:4', allow_from: [0.0.0.0/0, '::/0'],\
+         \x20  deny_from: [], proxy_protocol: v1}}\n"
+    );
+    let config = client(&text).unwrap();
+    let top = "allow_from [10.0.0.0/8, 2001:db8::/32], deny_from [10.0.0.66]";
+    let own = "allow_from [192.0.2.0/24], deny_from [10.0.0.66], PROXY protocol v2";
+    let open = "allow_from [0.0.0.0/0, ::/0], PROXY protocol v1";
+    assert_eq!(
+        config.summary()[1..],
+        [
+            format!("service top: tcp://:1 -> tcp://b:1, {top}"),
+            format!("service own-2: tcp://:2 -> tcp://b:1, {own}"),
+            format!("service own-3: tcp://:3 -> tcp://b:1, {own}"),
+            format!("service open: tcp://:4 -> tcp://b:1, {open}"),
+        ]
+    );
+    let may =
+        |n: usize, ip: &str| config.visitors_of(&config.services[n]).permit(ip.parse().unwrap());
+    assert!(may(0, "10.1.1.1") && !may(0, "10.0.0.66") && !may(0, "192.0.2.1"));
+    assert!(may(1, "192.0.2.1") && !may(1, "10.1.1.1"));
+    assert!(may(3, "10.0.0.66") && may(3, "::1"));
+    // A service that the running client got by a command has the lists of the top as well.
+    let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
+    let kept =
+        Text { name: "kept", text: "services: ['9=9', {public: 8, target: 8, deny_from: []}]" };
+    let kept = load_kept(kept, None, &sources).unwrap().config;
+    let mut with = config.clone();
+    with.keep(&kept).unwrap();
+    let [.., nine, eight] = with.services.as_slice() else { panic!("{with:?}") };
+    assert_eq!(with.visitors_of(nine), config.visitors_of(&config.services[0]));
+    assert!(with.visitors_of(eight).permit([10, 0, 0, 66].into()));
+
+    let other = client(&text.replace("10.0.0.66", "10.0.0.67")).unwrap();
+    let changed = config.differs(&other);
+    assert!(
+        changed.len() == 1 && changed[0].key == "deny_from" && changed[0].change == Change::Live,
+        "{changed:?}"
+    );
+}
+
+#[test]
+fn lists_of_visitors_are_bounded_one_by_one_and_all_together() {
+    let text = |networks: usize, ports: &str| {
+        format!(
+            "servers: tls://a\nname: a\ntoken: {OLD}\nallow_from: [{}]\nservices:\n\
+             - {{target: 'tcp://b:1', public: 'tcp://:{ports}'}}\n",
+            vec!["10.0.0.0/8"; networks].join(", ")
+        )
+    };
+    assert!(client(&text(256, "1-100")).is_ok());
+    let config = client(&text(9, "1")).unwrap();
+    assert!(config.summary()[1].ends_with(" and 1 more]"), "{:?}", config.summary());
+    for (networks, ports, why) in
+        [(257, "1", "more than 256 networks"), (256, "1-200", "networks in `allow_from`")]
+    {
+        let problems = client(&text(networks, ports)).unwrap_err();
+        assert!(problems[0].to_string().contains(why), "{problems:?}");
+    }
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use proto::control::ControlMessage;
+use proto::greeting::Features;
 use proto::{CarrierNumber, Open, ResetCode, StreamCounts, StreamId};
 use transport::{Connector, Inlet, OpenError, Outlet};
 
@@ -25,6 +26,12 @@ impl Link {
     #[must_use]
     pub fn serial(&self) -> u64 {
         self.inner.serial
+    }
+
+    /// The features that both sides have.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.inner.features
     }
 
     /// Whether frames can flow.

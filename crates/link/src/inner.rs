@@ -6,6 +6,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use proto::control::{ControlDecoder, ControlMessage};
+use proto::greeting::Features;
 use proto::{Budget, CarrierNumber, Open, StreamId, StreamKey};
 use transport::{Inlet, Outlet};
 
@@ -35,6 +36,7 @@ pub struct Link {
 
 pub(crate) struct Inner {
     pub(crate) serial: u64,
+    pub(crate) features: Features,
     pub(crate) machine: RefCell<proto::Link>,
     pub(crate) budget: Rc<dyn Budget>,
     /// Outlets by the index of their keys. The id tells a stream from a later stream at the same
@@ -72,9 +74,10 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     pub(crate) fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
-        let Settings { side, config, budget, serial } = settings;
+        let Settings { side, config, budget, serial, features } = settings;
         Self {
             serial,
+            features,
             machine: RefCell::new(proto::Link::new(side, config, Rc::clone(&budget), crate::now())),
             budget,
             outlets: RefCell::default(),

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use proto::greeting::Features;
 use proto::{Budget, LinkConfig, Side, Violation};
 
 /// Settings of a new link.
@@ -15,6 +16,8 @@ pub struct Settings {
     pub budget: Rc<dyn Budget>,
     /// The serial number in logs. Logs never show the id of the link.
     pub serial: u64,
+    /// The features in use: those of the greeting that began the link.
+    pub features: Features,
 }
 
 /// The state of a link.

@@ -10,6 +10,8 @@
 //!                                   visitors per session
 //! ```
 //!
+//! A visitor whose address may not visit (`allow_from`, `deny_from`) is turned away at once.
+//!
 //! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
 
 use std::cell::Cell;
@@ -190,6 +192,7 @@ impl fmt::Debug for Door {
 impl Handler for Door {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
+        let Some(socket) = admitted(&self.entrance, &self.settings, socket, peer) else { return };
         let to = match socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
@@ -233,6 +236,24 @@ impl Visitor {
             }
         }
     }
+}
+
+/// The socket of a visitor whose address may visit. Another visitor is turned away, before anything
+/// but the listener has spent anything on it. A visitor without an address came over a Unix socket,
+/// whose permissions decide.
+fn admitted(
+    entrance: &Entrance,
+    settings: &Settings,
+    socket: Socket,
+    peer: Option<SocketAddr>,
+) -> Option<Socket> {
+    let aim = entrance.route.aim.load();
+    if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
+        return Some(socket);
+    }
+    tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
+    relay::bar_socket(socket, settings);
+    None
 }
 
 async fn hand_over(to: Handle, visitor: Visitor) {
@@ -330,7 +351,12 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
     };
     let Visitor { entrance, socket, peer } = visitor;
     match socket.attach() {
-        Ok(socket) => enter(worker, &entrance, &settings, socket, peer),
+        Ok(socket) => {
+            // The lists may have changed while the visitor was held.
+            if let Some(socket) = admitted(&entrance, &settings, socket, peer) {
+                enter(worker, &entrance, &settings, socket, peer);
+            }
+        }
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
     }
 }

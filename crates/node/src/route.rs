@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use proto::{Priority, Target};
+use proto::{Priority, Target, Visitors};
 use relay::Gate;
 
 use crate::session::Session;
@@ -42,4 +42,6 @@ pub(crate) struct Aim {
     pub(crate) target: Target,
     /// The priority of the streams.
     pub(crate) priority: Priority,
+    /// Who may visit.
+    pub(crate) visitors: Visitors,
 }

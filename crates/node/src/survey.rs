@@ -190,7 +190,9 @@ pub(crate) fn without_links(
 
 /// The numbers of refusals by reason.
 pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
-    stats.refusals().map(|(code, count)| (code.name().to_owned(), count)).collect()
+    let barred = Some((status::VISITOR_DENIED, stats.barred())).filter(|(_, count)| *count > 0);
+    let by_code = stats.refusals().map(|(code, count)| (code.name(), count));
+    by_code.chain(barred).map(|(reason, count)| (reason.to_owned(), count)).collect()
 }
 
 /// Lists at most `limit` streams. `service` restricts the list to one service.

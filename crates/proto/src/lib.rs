@@ -9,6 +9,7 @@ pub mod greeting;
 mod id;
 mod link;
 mod measure;
+mod network;
 mod offset;
 mod open;
 mod stream;
@@ -17,6 +18,7 @@ mod testing;
 pub mod text;
 mod unix;
 mod violation;
+mod visitors;
 mod wire;
 
 pub use budget::{Budget, Unlimited};
@@ -27,9 +29,11 @@ pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
 };
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
+pub use network::Network;
 pub use open::{Open, Priority, Target};
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
+pub use visitors::{NETWORKS_MAX, Visitors};
 
 /// Bytes of a DATA frame's head, in front of the payload. Read buffers leave this room, so that the
 /// head is written in place and the payload is never moved.

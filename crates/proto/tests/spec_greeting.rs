@@ -17,7 +17,7 @@ use proto::greeting::{
     Features, Identity, LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup,
     StoredCredential, Terms, Token, Versions,
 };
-use proto::{CarrierNumber, InstanceId, LinkId, Priority};
+use proto::{CarrierNumber, InstanceId, LinkId, Network, Priority, Visitors};
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 
@@ -236,10 +236,20 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         priority: Priority::Interactive,
         shared: false,
         resume: true,
+        visitors: Visitors::default(),
     };
     let register = ControlMessage::Register(Register {
         generation: 7,
         services: vec![service("ssh", "tcp://:10022")],
+    });
+    let network = |ip: &str, prefix| [Network::new(ip.parse().unwrap(), prefix).unwrap()].into();
+    let visitors = Visitors {
+        allow_from: Some(network("192.0.2.0", 24)),
+        deny_from: network("2001:db8::1", 128),
+    };
+    let restricted = ControlMessage::Register(Register {
+        generation: 8,
+        services: vec![ServiceSpec { visitors, ..service("ssh", "tcp://:10022") }],
     });
     let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
     let registered = ControlMessage::Registered(Registered {
@@ -259,11 +269,12 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         &[
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
+            ("control-restricted", bytes(&restricted)),
             ("control-strained", bytes(&strained)),
         ],
     );
     for (example, message) in
-        examples("control-").into_values().zip([register, registered, strained])
+        examples("control-").into_values().zip([register, registered, restricted, strained])
     {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

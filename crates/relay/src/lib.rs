@@ -45,5 +45,5 @@ pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};
 pub use stats::Stats;
 pub use target::{Caller, connect_stream, refuse_stream};
-pub use visitor::{refuse_socket, serve_visitor};
+pub use visitor::{bar_socket, refuse_socket, serve_visitor};
 pub use watch::{End, Visit, Watcher};

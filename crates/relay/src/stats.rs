@@ -20,6 +20,8 @@ pub struct Stats {
     bytes_in: Cell<u64>,
     bytes_out: Cell<u64>,
     refused: [Cell<u64>; REASONS],
+    /// Visitors whose address may not visit.
+    barred: Cell<u64>,
     /// Limits the log lines about refusals; each line gives the counter.
     pub(crate) complaints: Throttle,
 }
@@ -58,6 +60,17 @@ impl Stats {
     /// Counts a refusal that the caller decided on (no right, no such service).
     pub fn count_refused(&self, code: ResetCode) {
         add(&self.refused[slot(code)], 1);
+    }
+
+    /// Counts a visitor whose address may not visit.
+    pub(crate) fn count_barred(&self) {
+        add(&self.barred, 1);
+    }
+
+    /// The number of visitors whose address may not visit. The reset codes do not count them.
+    #[must_use]
+    pub fn barred(&self) -> u64 {
+        self.barred.get()
     }
 
     /// An identity of these counters, which differs from that of all other counters.

@@ -36,6 +36,15 @@ pub fn serve_visitor(
     }
 }
 
+/// Turns away a visitor whose address may not visit: counts the visitor and resets the socket. The
+/// visitor learns no more than of a service that refuses, and the system keeps no state of the
+/// connection.
+pub fn bar_socket(socket: Socket, settings: &Settings) {
+    settings.stats.count_barred();
+    socket.reset_on_close();
+    drop(socket);
+}
+
 /// Refuses a visitor: counts the refusal under `code` and resets the socket, because a clean end
 /// would look like an empty answer of the service. (A Unix socket has no reset and ends cleanly.)
 pub fn refuse_socket(socket: Socket, settings: &Settings, code: ResetCode) {

@@ -7,7 +7,7 @@ use proto::UnixAddr;
 
 use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common, paths, service, values};
+use super::{Cx, Item, Section, common, paths, service, values, visit};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::At;
@@ -49,6 +49,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     let introduce = s.value("introduce", values::switch).unwrap_or_default();
     let id_prefix = s.value("id_prefix", values::name);
     let Lists { services, forwards } = lists(&s, id_prefix.as_deref());
+    let visitors = visit::visitors(&s);
     let retry = s.section("retry", &RETRY);
     let pause = |key, default| match &retry {
         Some(retry) => values::positive(retry, key, default),
@@ -65,19 +66,24 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if !is_there {
         return None;
     }
-    Some(ClientConfig {
+    let config = ClientConfig {
         servers,
         name,
         token,
         introduce,
         connections,
         id_prefix,
+        visitors,
         services,
         forwards,
         retry_min,
         retry_max,
         common,
-    })
+    };
+    if let Err(bad) = config.check_networks() {
+        s.bad("services", bad);
+    }
+    Some(config)
 }
 
 /// Decodes `services` and `forwards`. The entries of flags add to the entries of the file.

@@ -48,15 +48,15 @@ mod tables {
         "servers", "name", "token", "token_file", "tls", "connections", "services", "forwards", "retry",
         "state_dir", "workers", "memory_budget", "window", "keepalive", "resume_timeout", "drain_timeout",
         "log", "control", "headers", "proxy", "watch", "id_prefix", "introduce", "admin", "otlp", "quic",
+        "allow_from", "deny_from",
     ], &["sni", "kcp", "trusted_proxies", "limits"]);
     pub(crate) const KEPT: Table = table("kept:", &["services", "forwards", "without"], &[]);
     pub(crate) const PATH: Table = table("client:servers[]", &["url", "tls", "sni", "headers", "proxy"], &["name", "paths"]);
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "health"],
-        &["resume", "balance", "shared", "limits", "allow_from", "deny_from", "proxy_protocol", "basic_auth",
-          "host_rewrite", "headers", "path", "pass_through"]);
+        &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol"],
+        &["resume", "balance", "shared", "limits", "basic_auth", "host_rewrite", "headers", "path", "pass_through"]);
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode"], &["limits", "timeouts", "name"]);

@@ -15,6 +15,7 @@ pub(crate) mod server;
 mod service;
 mod taken;
 mod values;
+mod visit;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

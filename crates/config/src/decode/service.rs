@@ -8,7 +8,7 @@ use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
 
 use super::keys::{HEALTH, SERVICE, TIMEOUTS};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, unknown, values};
+use super::{Cx, Item, Section, unknown, values, visit};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Priority, Public, Service, Timeouts};
@@ -100,6 +100,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let target = target(&s);
     let entries = entries(&s);
     let timeouts = timeouts(&s);
+    let visitors = visit::visitors(&s);
+    let proxy_protocol = visit::proxy_protocol(&s);
     let priority = s.value("priority", priority).unwrap_or_default();
     let health = health(&s);
     let name = s.value("name", values::name);
@@ -145,6 +147,8 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         timeouts,
         health,
         kept: false,
+        visitors: visitors.clone(),
+        proxy_protocol,
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);

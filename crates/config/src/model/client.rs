@@ -4,9 +4,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use proto::{Network, Visitors};
 
 use super::{Changed, Common, KeyPair, Token, changes};
 use crate::{Endpoint, Host, Local, Proxy, Secret, Span, Target};
+
+/// Networks of a list that the summary shows.
+const SHOWN: usize = 8;
 
 /// A checked client.yaml.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +30,8 @@ pub struct ClientConfig {
     pub connections: Option<NonZeroUsize>,
     /// The prefix of each service's name.
     pub id_prefix: Option<String>,
+    /// Who may visit a service that has no list of its own.
+    pub visitors: VisitorLists,
     /// Published services. Ranges are expanded, and names are unique.
     pub services: Vec<Service>,
     /// Local listeners whose targets the server dials.
@@ -90,6 +98,57 @@ pub struct Service {
     pub health: Option<Check>,
     /// The service was added at run time, by a command.
     pub kept: bool,
+    /// Who may visit. An absent list is that of the client.
+    pub visitors: VisitorLists,
+    /// The header by which the target learns the visitor's address; `None`: no header.
+    pub proxy_protocol: Option<ProxyProtocol>,
+}
+
+/// Lists of visitors as they are written. Absent lists are inherited, and empty lists are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VisitorLists {
+    /// Only these networks may visit.
+    pub allow_from: Option<Arc<[Network]>>,
+    /// These networks may not visit.
+    pub deny_from: Option<Arc<[Network]>>,
+}
+
+impl Service {
+    /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
+    fn extras(&self, visitors: &Visitors) -> String {
+        let mut extras = String::new();
+        let Visitors { allow_from, deny_from } = visitors;
+        let denies = (!deny_from.is_empty()).then_some(deny_from);
+        for (key, list) in [("allow_from", allow_from.as_ref()), ("deny_from", denies)] {
+            let Some(list) = list else { continue };
+            let shown: Vec<_> = list.iter().take(SHOWN).map(ToString::to_string).collect();
+            let more = list.len() - shown.len();
+            extras.push_str(&format!(", {key} [{}", shown.join(", ")));
+            extras.push_str(&if more > 0 { format!(" and {more} more]") } else { "]".to_owned() });
+        }
+        if let Some(version) = self.proxy_protocol {
+            extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        extras
+    }
+}
+
+/// The version of the PROXY protocol in which a target is told the visitor's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProxyProtocol {
+    /// A line of text.
+    V1,
+    /// Binary.
+    V2,
+}
+
+impl fmt::Display for ProxyProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1 => "v1",
+            Self::V2 => "v2",
+        })
+    }
 }
 
 /// How a target is checked: the client connects to it.
@@ -165,6 +224,7 @@ impl ClientConfig {
             connections,
             // It appears in the names of the services.
             id_prefix: _,
+            visitors,
             services,
             forwards,
             retry_min,
@@ -180,6 +240,8 @@ impl ClientConfig {
             (secret(token) != secret(&other.token), Changed::reconnect("token")),
             (*introduce != other.introduce, Changed::reconnect("introduce")),
             (*connections != other.connections, Changed::reconnect("connections")),
+            (visitors.allow_from != other.visitors.allow_from, Changed::live("allow_from")),
+            (visitors.deny_from != other.visitors.deny_from, Changed::live("deny_from")),
             (*services != other.services, Changed::live("services")),
             (*forwards != other.forwards, Changed::live("forwards")),
             (retry, Changed::reconnect("retry")),
@@ -196,6 +258,18 @@ impl ClientConfig {
         self
     }
 
+    /// Who may visit a service of this client.
+    #[must_use]
+    pub fn visitors_of(&self, service: &Service) -> Visitors {
+        let (own, default) = (&service.visitors, &self.visitors);
+        let allow_from = own.allow_from.as_ref().or(default.allow_from.as_ref());
+        let deny_from = own.deny_from.as_ref().or(default.deny_from.as_ref());
+        Visitors {
+            allow_from: allow_from.cloned(),
+            deny_from: deny_from.cloned().unwrap_or_default(),
+        }
+    }
+
     /// A summary of the configuration for people, line by line.
     #[must_use]
     pub fn summary(&self) -> Vec<String> {
@@ -210,10 +284,11 @@ impl ClientConfig {
         for service in &self.services {
             let public: Vec<String> = service.public.iter().map(ToString::to_string).collect();
             lines.push(format!(
-                "service {}: {} -> {}{}",
+                "service {}: {} -> {}{}{}",
                 service.name,
                 public.join(", "),
                 service.target,
+                service.extras(&self.visitors_of(service)),
                 origin(service.kept)
             ));
         }

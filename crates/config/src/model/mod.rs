@@ -10,7 +10,8 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{
-    Check, ClientConfig, Field, Forward, Path, Priority, Public, Service, Timeouts, Trust,
+    Check, ClientConfig, Field, Forward, Path, Priority, ProxyProtocol, Public, Service, Timeouts,
+    Trust, VisitorLists,
 };
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};

@@ -148,7 +148,7 @@ impl Keeper {
                     takeover: !client.logged_in.load(Ordering::Relaxed),
                     attach: claim,
                     versions: Versions::OURS,
-                    features: Features(0),
+                    features: Features::OURS,
                     nonce: crate::random::<NONCE_LENGTH>(),
                 };
                 let say = early.is_some().then(|| {

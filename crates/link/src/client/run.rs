@@ -106,7 +106,8 @@ impl Keeper {
         config.keepalive = accepted.keepalive;
         let budget = Rc::clone(&self.client.budget);
         let serial = self.client.serials.fetch_add(1, Ordering::Relaxed);
-        let settings = Settings { side: Side::Client, config, budget, serial };
+        let features = accepted.features;
+        let settings = Settings { side: Side::Client, config, budget, serial, features };
         let link = Link::new(settings, Rc::clone(&self.owner));
         let watch = Watch {
             keeper: Rc::clone(self),

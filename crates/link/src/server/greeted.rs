@@ -3,9 +3,7 @@
 use std::io;
 
 use bytes::BytesMut;
-use proto::greeting::{
-    AttachMode, Features, Grant, NONCE_LENGTH, ServerAccepted, ServerSetup, Versions,
-};
+use proto::greeting::{AttachMode, Grant, NONCE_LENGTH, ServerAccepted, ServerSetup, Versions};
 use proto::{Attach, Preview};
 use transport::{Carrier, Early};
 
@@ -49,7 +47,7 @@ pub async fn greet_early(
         binding: binding(&carrier.peer),
         certificate_name: carrier.peer.certificate_name.clone(),
         versions: Versions::OURS,
-        features: Features(0),
+        features: verifier.features(),
         introductions: verifier.introductions(),
         nonce: crate::random::<NONCE_LENGTH>(),
     };

@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use proto::greeting::{Attach as Claim, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
+use proto::greeting::{
+    Attach as Claim, Features, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms,
+};
 use proto::{InstanceId, LinkId, Preview};
 use transport::Peer;
 
@@ -20,6 +22,10 @@ pub trait Verifier {
     /// The credential of the one-time code that a name may have.
     fn code(&self, _name: &Name) -> Option<StoredCredential> {
         None
+    }
+    /// The features that this server announces.
+    fn features(&self) -> Features {
+        Features::OURS
     }
     /// Whether a client with an unknown name may log in and thereby register its credential.
     fn introductions(&self) -> bool {

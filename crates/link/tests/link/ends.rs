@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use link::{End, Lease, ProcessBudget, Settings, State};
 use proto::control::{ControlMessage, Register};
+use proto::greeting::Features;
 use proto::{Attach, CarrierNumber, LinkConfig, ResetCode, Side, Unlimited};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -122,6 +123,7 @@ fn a_second_carrier_beside_the_first_takes_over_when_that_dies() {
             config: LinkConfig::default(),
             budget: Rc::new(Unlimited),
             serial: 1,
+            features: Features::OURS,
         };
         let (near, far) = (Party::new(), Party::new());
         let client = link::Link::new(settings(Side::Client), near.clone());

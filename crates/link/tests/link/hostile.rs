@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use link::{End, GreetError, Settings, State};
+use proto::greeting::Features;
 use proto::{Attach, CarrierNumber, LinkConfig, Side, Unlimited, ViolationCode};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -32,7 +33,8 @@ async fn write(lane: &mut MemoryLane, bytes: &[u8]) {
 /// A link whose peer is the test.
 fn link_to(lane: MemoryLane) -> (link::Link, Rc<Party>) {
     let config = LinkConfig::default();
-    let settings = Settings { side: Side::Server, config, budget: Rc::new(Unlimited), serial: 1 };
+    let (budget, features) = (Rc::new(Unlimited), Features::OURS);
+    let settings = Settings { side: Side::Server, config, budget, serial: 1, features };
     let owner = Party::new();
     let link = link::Link::new(settings, owner.clone());
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], 9));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use link::State;
 use proto::control::{ControlMessage, Register, Registered, ServiceResult, ServiceSpec};
 use proto::greeting::{Identity, Name, Refusal, Token};
-use proto::{InstanceId, Priority};
+use proto::{InstanceId, Priority, Visitors};
 
 use crate::rig::{
     Client, Rules, Server, Tls, couple, direct, path, plan, really, serve, until, virtually,
@@ -82,6 +82,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 priority: Priority::Normal,
                 shared: false,
                 resume: true,
+                visitors: Visitors::default(),
             })
             .collect();
         let register = ControlMessage::Register(Register { generation: 3, services });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use config::{Forward, Local};
 use ops::socket_file;
-use proto::{Priority, Target};
+use proto::{Priority, Target, Visitors};
 use relay::{Gate, Timeouts};
 use tokio::sync::Mutex;
 
@@ -156,6 +156,8 @@ fn aim(address: &str, forward: &Forward) -> Aim {
         name: format!("{address} -> {}", forward.target),
         target: Target::Forward(forward.target.to_string()),
         priority: Priority::Normal,
+        // Whoever reaches the listener may visit: the client itself chose its address.
+        visitors: Visitors::default(),
     }
 }
 

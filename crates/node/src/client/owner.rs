@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use config::ClientConfig;
@@ -182,6 +183,9 @@ impl Owner for ClientOwner {
     fn message(&self, _link: &Link, message: ControlMessage) {
         match message {
             ControlMessage::Registered(_) if self.links.are_retired() => {}
+            // The answer to an older set; the answer to the present set follows.
+            ControlMessage::Registered(registered)
+                if registered.generation < self.shared.generation.load(Ordering::Acquire) => {}
             ControlMessage::Registered(registered) => {
                 self.shared.published.apply(&registered, &self.links.session.name);
             }

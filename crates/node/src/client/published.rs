@@ -30,6 +30,20 @@ struct Known {
     told: Option<(String, Instant)>,
 }
 
+impl Known {
+    /// Notes what became of a service. Logs the outcome if it is news.
+    fn note(&mut self, name: &str, outcome: Result<Vec<String>, String>) {
+        if self.services.get(name) == Some(&outcome) {
+            return;
+        }
+        match &outcome {
+            Ok(at) => tracing::info!("{name} -> {}", at.join(", ")),
+            Err(error) => tracing::error!("{name} is not published: {error}"),
+        }
+        self.services.insert(name.to_owned(), outcome);
+    }
+}
+
 impl Published {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -48,14 +62,7 @@ impl Published {
                 Ok(at) => Ok(at.iter().map(|address| reachable(address, server)).collect()),
                 Err(error) => Err(error.to_string()),
             };
-            if known.services.get(name) == Some(&outcome) {
-                continue;
-            }
-            match &outcome {
-                Ok(at) => tracing::info!("{name} -> {}", at.join(", ")),
-                Err(error) => tracing::error!("{name} is not published: {error}"),
-            }
-            known.services.insert(name.to_owned(), outcome);
+            known.note(name, outcome);
         }
         drop(known);
         self.answered.send_if_modified(|latest| {
@@ -75,6 +82,11 @@ impl Published {
     /// before the answer.
     pub(super) fn outcome(&self, service: &str) -> Option<Result<Vec<String>, String>> {
         self.known().services.get(service).cloned()
+    }
+
+    /// Notes a service that this client does not ask the server to publish, and logs the news.
+    pub(super) fn refuse(&self, name: &str, why: &str) {
+        self.known().note(name, Err(why.to_owned()));
     }
 
     /// Forgets the services that are not in `services`.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use config::ClientConfig;
 use link::Link;
 use proto::control::{ControlMessage, Register, ServiceSpec};
-use proto::greeting::Name;
+use proto::greeting::{Features, Name};
 
 use super::ClientShared;
 use crate::session::Handle;
@@ -17,16 +18,28 @@ use crate::session::Handle;
 /// server almost nothing.
 const AGAIN: Duration = Duration::from_secs(15);
 
+/// The state of a service with lists of visitors at a server without [`Features::VISITORS`].
+const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, deny_from); the \
+    service is not published; update the server";
+
 /// The generation of the first set of a process.
 pub(super) const FIRST: u64 = 1;
 
 /// Registers the current set of services over `link`.
 pub(super) fn register(link: &Link, shared: &ClientShared) {
     let generation = shared.generation.load(Ordering::Acquire);
+    // A server without the feature would skip the lists and let everybody visit.
+    let restricts = link.features().have(Features::VISITORS);
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
-        shared.config.load().services.iter().filter_map(spec).collect()
+        let config = shared.config.load();
+        let (asked, refused): (Vec<_>, Vec<_>) = config
+            .services
+            .iter()
+            .partition(|service| restricts || config.visitors_of(service).are_all());
+        refused.iter().for_each(|service| shared.published.refuse(&service.name, TOO_OLD));
+        asked.into_iter().filter_map(|service| spec(&config, service)).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });
     if !link.send_message(&message) {
@@ -34,7 +47,7 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
     }
 }
 
-fn spec(service: &config::Service) -> Option<ServiceSpec> {
+fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec> {
     let priority = match service.priority {
         config::Priority::Interactive => proto::Priority::Interactive,
         config::Priority::Normal => proto::Priority::Normal,
@@ -53,6 +66,7 @@ fn spec(service: &config::Service) -> Option<ServiceSpec> {
         priority,
         shared: false,
         resume: true,
+        visitors: config.visitors_of(service),
     })
 }
 

@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// Applies a new configuration. After an error nothing has changed.
-    async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
+    pub(super) async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
         let (shared, handles) = (&self.shared, self.workers.handles());
         let running = shared.config.load_full();
         let differs = running.differs(&new);
@@ -118,7 +118,8 @@ impl Client {
         reloaded
             .failed
             .extend(failed.into_iter().map(|(f, why)| format!("forward {}: {why}", f.listen)));
-        if differs.iter().any(|changed| changed.key == "services") {
+        let registers = ["services", "allow_from", "deny_from"];
+        if differs.iter().any(|changed| registers.contains(&changed.key)) {
             shared.published.forget_others(&now.services);
             let is_there = |name: &str| now.services.iter().any(|service| service.name == name);
             shared.healths.retain(is_there);

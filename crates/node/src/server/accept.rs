@@ -17,7 +17,7 @@ use link::{GreetError, Lease, Link};
 use logging::{AUDIT, RepeatLimit};
 use ops::term;
 use proto::Budget as _;
-use proto::greeting::Refusal;
+use proto::greeting::{Features, Refusal};
 use tokio::task::{AbortHandle, spawn_local, yield_now};
 use transport::{CarrierError, Incoming, Listener};
 
@@ -340,7 +340,9 @@ fn arrive(
     let known = worker.state.link(&session, serial);
     let link = match known {
         Some(link) => link,
-        None if greeted.grant.attach.is_none() => begin(worker, registry, serial, &session),
+        None if greeted.grant.attach.is_none() => {
+            begin(worker, registry, serial, &session, greeted.accepted.features)
+        }
         None => return,
     };
     registry.note_login(&session.name, greeted.carrier.peer.address);
@@ -359,12 +361,14 @@ fn begin(
     registry: &Arc<Registry>,
     serial: u64,
     session: &Arc<Session>,
+    features: Features,
 ) -> Link {
     let settings = link::Settings {
         side: proto::Side::Server,
         config: registry.shared().link.get(),
         budget: Rc::<Lease>::clone(&worker.state.budget),
         serial,
+        features,
     };
     let (worker_of, registry_of) = (Rc::clone(worker), Arc::clone(registry));
     let owner = owner::ServerOwner::new(worker_of, registry_of, serial, &session.name);

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use link::server::{PreviewFuture, Verifier, VerifierFuture};
-use proto::greeting::{Attach, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms};
+use proto::greeting::{
+    Attach, Features, Grant, LinkSecret, Name, Refusal, StoredCredential, Terms,
+};
 use proto::{InstanceId, LinkId};
 use transport::Peer;
 
@@ -173,6 +175,10 @@ impl Verifier for Auth<'_> {
         let code = self.registry.shared().enrolments.code(name);
         self.code.borrow_mut().clone_from(&code);
         code
+    }
+
+    fn features(&self) -> Features {
+        self.registry.shared().features
     }
 
     fn introductions(&self) -> bool {

@@ -45,7 +45,7 @@ use ops::measure::{Meter, Ping, Progress, Speed};
 use ops::status::{self, Status, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
 use proto::LinkConfig;
-use proto::greeting::Name;
+use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::sync::mpsc;
 
@@ -94,6 +94,8 @@ pub(crate) struct ServerShared {
     /// The settings of new links.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
+    /// The features that clients are told of.
+    features: Features,
     /// Looks up the names to which clients forward.
     pub(crate) names: Resolver,
 }
@@ -124,7 +126,9 @@ pub async fn start(
 ) -> anyhow::Result<Arc<dyn Role>> {
     let link = memory::link_config(&config.common);
     let (kept, state) = (Arc::clone(&source.enrolled), source.state.clone());
-    let server = Server::start_with(config, identity, link, Some(kept), Some(&state)).await?;
+    let server =
+        Server::start_with(config, identity, (link, Features::OURS), Some(kept), Some(&state))
+            .await?;
     Ok(Arc::new(Server { source: Some(source), ..server }))
 }
 
@@ -132,16 +136,17 @@ impl Server {
     /// Starts a server that reads its configuration once and admits no client by a code.
     pub async fn start(config: ServerConfig, identity: Option<Identity>) -> anyhow::Result<Self> {
         let link = memory::link_config(&config.common);
-        Self::start_with(config, identity, link, None, None).await
+        Self::start_with(config, identity, (link, Features::OURS), None, None).await
     }
 
-    /// Starts a server whose links have the settings `link` instead of the configured settings.
+    /// Starts a server whose links have the settings `link` instead of the configured settings, and
+    /// which tells clients of these features.
     /// `kept` stores the enrolled clients. `state` is the directory in which `quic://` keeps data
     /// for the next process.
     pub(crate) async fn start_with(
         config: ServerConfig,
         identity: Option<Identity>,
-        link: LinkConfig,
+        (link, features): (LinkConfig, Features),
         kept: Option<Arc<dyn Enrolled>>,
         state: Option<&Path>,
     ) -> anyhow::Result<Self> {
@@ -153,6 +158,7 @@ impl Server {
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
+            features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
         });
         // Ports are bound first, so that a port that is taken is reported before anything runs.

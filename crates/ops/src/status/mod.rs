@@ -270,7 +270,7 @@ pub struct Service {
     /// The bytes from the target to visitors since the start.
     pub bytes_out: u64,
     /// The numbers of visitors and streams refused since the start, by reason: `limit`, `denied`,
-    /// `timeout` …
+    /// `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
     /// The service or forward was added at run time, by `tunnel publish` or `tunnel forward`.
@@ -380,6 +380,9 @@ pub const WAITING: &str = "waiting for the server";
 
 /// The state of a service of a superseded client: a newer process of the same name serves.
 pub const SUPERSEDED: &str = "superseded";
+
+/// The reason of visitors whose address is not in `allow_from`, or is in `deny_from`.
+pub const VISITOR_DENIED: &str = "visitor_denied";
 
 #[cfg(test)]
 mod tests {

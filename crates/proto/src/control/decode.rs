@@ -1,5 +1,8 @@
 //! Bytes to messages, in whatever pieces they come.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
 use bytes::{Buf, Bytes, BytesMut};
 
 use super::message::{self, field, service};
@@ -8,9 +11,9 @@ use super::{
     ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
     ServiceSpec, Strained,
 };
-use crate::Priority;
 use crate::greeting::Name;
 use crate::wire::{Reader, TLV_HEAD, WireError, head};
+use crate::{NETWORKS_MAX, Network, Priority, Visitors};
 
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,6 +179,7 @@ fn decode_set<T>(
 fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
     let (mut name, mut public) = (None, Vec::new());
     let (mut priority, mut flags) = (None, None);
+    let (mut allow_from, mut deny_from) = (None, None);
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
@@ -188,6 +192,8 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
                 once(&mut flags, value.u8()?)?;
                 value.finish()?;
             }
+            service::ALLOW_FROM => once(&mut allow_from, decode_networks(value)?)?,
+            service::DENY_FROM => once(&mut deny_from, decode_networks(value)?)?,
             _ => {}
         }
     }
@@ -198,7 +204,27 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
         priority: priority.unwrap_or(Priority::Normal),
         shared: flags & service::FLAG_SHARED != 0,
         resume: flags & service::FLAG_RESUME != 0,
+        visitors: Visitors { allow_from, deny_from: deny_from.unwrap_or_default() },
     })
+}
+
+fn decode_networks(mut value: Reader<'_>) -> Result<Arc<[Network]>, ControlError> {
+    let mut networks = Vec::new();
+    while !value.is_empty() {
+        if networks.len() == NETWORKS_MAX {
+            return Err(ControlError::Malformed("too many networks in a list of one service"));
+        }
+        let (version, prefix) = (value.u8()?, value.u8()?);
+        let ip = match version {
+            4 => IpAddr::V4(Ipv4Addr::from(value.array::<4>()?)),
+            6 => IpAddr::V6(Ipv6Addr::from(value.array::<16>()?)),
+            // A list that was read in part would let the wrong visitors in.
+            _ => return Err(ControlError::Malformed("a network of an unknown version of IP")),
+        };
+        let network = Network::new(ip, prefix);
+        networks.push(network.ok_or(ControlError::Malformed("a prefix beyond its address"))?);
+    }
+    Ok(networks.into())
 }
 
 fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {

@@ -1,6 +1,7 @@
 //! Messages to bytes.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,6 +11,7 @@ use super::{ServiceError, ServiceResult, ServiceSpec};
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
+use crate::{NETWORKS_MAX, Network, Visitors};
 
 /// A message that no peer would take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,6 +30,14 @@ pub enum EncodeError {
     /// An empty address, an address that is too long, or an address with a control character.
     #[error("service {0}: an address has 1 to {TEXT_MAX} bytes and no control character")]
     Address(Name),
+    /// Too many networks in a list of one service.
+    #[error("service {name}: {count} networks are more than {NETWORKS_MAX}")]
+    Networks {
+        /// Whose.
+        name: Name,
+        /// How many.
+        count: usize,
+    },
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
@@ -81,9 +91,23 @@ impl ControlMessage {
                 return Err(EncodeError::Address(name.clone()));
             }
         }
+        for spec in self.specs() {
+            let long = lists(&spec.visitors).find(|(_, list)| list.len() > NETWORKS_MAX);
+            if let Some((_, list)) = long {
+                return Err(EncodeError::Networks { name: spec.name.clone(), count: list.len() });
+            }
+        }
         match self.body_length() {
             length if length > MESSAGE_MAX => Err(EncodeError::Long(length)),
             _ => Ok(()),
+        }
+    }
+
+    /// The services of a Register.
+    fn specs(&self) -> &[ServiceSpec] {
+        match self {
+            Self::Register(register) => &register.services,
+            Self::Registered(_) | Self::Strained(_) => &[],
         }
     }
 
@@ -112,7 +136,12 @@ impl ControlMessage {
             })
             .sum();
         let own: usize = match self {
-            Self::Register(register) => register.services.len() * 2 * tlv(1),
+            Self::Register(register) => {
+                let lists = register.services.iter().flat_map(|spec| lists(&spec.visitors));
+                let lists: usize =
+                    lists.map(|(_, list)| tlv(list.iter().map(network_length).sum())).sum();
+                register.services.len() * 2 * tlv(1) + lists
+            }
             Self::Registered(registered) => registered
                 .results
                 .iter()
@@ -134,6 +163,31 @@ fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
     let shared = if spec.shared { service::FLAG_SHARED } else { 0 };
     let resume = if spec.resume { service::FLAG_RESUME } else { 0 };
     put_tlv(out, service::FLAGS, |out| out.put_u8(shared | resume));
+    for (kind, list) in lists(&spec.visitors) {
+        put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
+    }
+}
+
+/// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody
+/// visit, and an empty one nobody; an absent and an empty `deny_from` are the same.
+fn lists(visitors: &Visitors) -> impl Iterator<Item = (u8, &[Network])> {
+    let allow = visitors.allow_from.as_deref().map(|list| (service::ALLOW_FROM, list));
+    let deny = (!visitors.deny_from.is_empty())
+        .then_some((service::DENY_FROM, visitors.deny_from.as_ref()));
+    allow.into_iter().chain(deny)
+}
+
+fn put_network(network: &Network, out: &mut BytesMut) {
+    out.put_u8(message::ip_version(network.ip()));
+    out.put_u8(network.prefix());
+    match network.ip() {
+        IpAddr::V4(ip) => out.put_slice(&ip.octets()),
+        IpAddr::V6(ip) => out.put_slice(&ip.octets()),
+    }
+}
+
+fn network_length(network: &Network) -> usize {
+    2 + if network.ip().is_ipv4() { 4 } else { 16 }
 }
 
 fn put_result(result: &ServiceResult, out: &mut BytesMut) {

@@ -1,10 +1,11 @@
 //! The messages as values, and their numbers on the wire.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::IGNORABLE;
-use crate::Priority;
 use crate::greeting::Name;
+use crate::{Priority, Visitors};
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
@@ -24,6 +25,8 @@ pub(super) mod service {
     pub(in crate::control) const PRIORITY: u8 = 3;
     pub(in crate::control) const FLAGS: u8 = 4;
     pub(in crate::control) const ERROR: u8 = 5;
+    pub(in crate::control) const ALLOW_FROM: u8 = 6;
+    pub(in crate::control) const DENY_FROM: u8 = 7;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -71,6 +74,10 @@ pub struct ServiceSpec {
     pub shared: bool,
     /// Its streams outlive a carrier.
     pub resume: bool,
+    /// Who may visit. A server without [`Features::VISITORS`] would let everybody visit.
+    ///
+    /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
+    pub visitors: Visitors,
 }
 
 /// What became of a [`Register`].
@@ -170,6 +177,11 @@ impl fmt::Display for ServiceErrorCode {
             Self::Other(n) => return write!(f, "the server refused with code {n}"),
         })
     }
+}
+
+/// The first byte of a network: the version of IP.
+pub(super) const fn ip_version(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 4 } else { 6 }
 }
 
 /// A priority's number; the same as in an OPEN frame.

@@ -1,13 +1,15 @@
 //! What must hold for control messages, good and bad.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::message::{REGISTER, REGISTERED, STRAINED, field, service};
 use super::*;
-use crate::Priority;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
+use crate::{NETWORKS_MAX, Network, Priority, Visitors};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -20,7 +22,12 @@ fn spec(text: &str) -> ServiceSpec {
         priority: Priority::Normal,
         shared: false,
         resume: true,
+        visitors: Visitors::default(),
     }
+}
+
+fn networks(list: &[(&str, u8)]) -> Arc<[Network]> {
+    list.iter().map(|(ip, prefix)| Network::new(ip.parse().unwrap(), *prefix).unwrap()).collect()
 }
 
 fn register(services: Vec<ServiceSpec>) -> ControlMessage {
@@ -35,6 +42,17 @@ fn examples() -> Vec<ControlMessage> {
             spec("ssh"),
             ServiceSpec { public: vec![], priority: Priority::Bulk, resume: false, ..spec("a") },
             ServiceSpec { priority: Priority::Interactive, shared: true, ..spec("b") },
+            ServiceSpec {
+                visitors: Visitors {
+                    allow_from: Some(networks(&[("192.0.2.0", 24), ("2001:db8::", 32)])),
+                    deny_from: networks(&[("192.0.2.7", 32)]),
+                },
+                ..spec("few")
+            },
+            ServiceSpec {
+                visitors: Visitors { allow_from: Some(networks(&[])), ..Visitors::default() },
+                ..spec("none")
+            },
         ]),
         ControlMessage::Registered(Registered {
             generation: u64::MAX,
@@ -258,4 +276,45 @@ proptest! {
     fn any_bytes_decode_the_same_in_any_pieces(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         fuzz(&bytes);
     }
+}
+
+#[test]
+fn a_list_of_networks_that_is_not_understood_is_refused_and_never_shortened() {
+    let with = |kind: u8, lists: &[&[u8]]| {
+        one(&body(|out| {
+            generation(out);
+            put_tlv(out, field::SERVICE, |out| {
+                text(out, service::NAME, b"ssh");
+                lists.iter().for_each(|list| text(out, kind, list));
+            });
+        }))
+    };
+    let full = [4, 24, 192, 0, 2, 0].repeat(NETWORKS_MAX);
+    let long = [4, 24, 192, 0, 2, 0].repeat(NETWORKS_MAX + 1);
+    let mapped =
+        [&[6, 120, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..], &[192, 0, 2, 9]].concat();
+    for kind in [service::ALLOW_FROM, service::DENY_FROM] {
+        for bad in [
+            &[4, 33, 192, 0, 2, 0][..],
+            &[6, 129, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            &[5, 8, 192, 0, 2, 0],
+            &[4, 24, 192, 0, 2],
+            &[4],
+            &long,
+        ] {
+            assert!(with(kind, &[bad]).is_err(), "{kind} {bad:?}");
+        }
+        assert!(with(kind, &[&[], &[]]).is_err(), "twice");
+        assert!(with(kind, &[&full]).is_ok());
+        let Ok(Some(ControlMessage::Register(read))) = with(kind, &[&mapped]) else { panic!() };
+        let Visitors { allow_from, deny_from } = &read.services[0].visitors;
+        let list =
+            if kind == service::ALLOW_FROM { allow_from.as_ref().unwrap() } else { deny_from };
+        assert_eq!(*list, networks(&[("192.0.2.0", 24)]));
+    }
+    let list: Arc<[Network]> = networks(&[("192.0.2.0", 24)]).repeat(NETWORKS_MAX + 1).into();
+    let visitors = Visitors { deny_from: list, ..Visitors::default() };
+    let sent = register(vec![ServiceSpec { visitors, ..spec("a") }]).encode();
+    let (name, count) = (name("a"), NETWORKS_MAX + 1);
+    assert_eq!(sent, Err(EncodeError::Networks { name, count }));
 }

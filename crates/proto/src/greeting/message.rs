@@ -62,11 +62,24 @@ impl Versions {
     }
 }
 
-/// Optional abilities, a bit each. In use is what both sides have. No bit has a meaning yet.
+/// Optional abilities, a bit each. In use is what both sides have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Features(pub u64);
 
 impl Features {
+    /// The server restricts the visitors of a service: it reads `allow_from` and `deny_from` of a
+    /// Register.
+    pub const VISITORS: Self = Self(1);
+
+    /// The abilities of this program.
+    pub const OURS: Self = Self::VISITORS;
+
+    /// Whether all abilities of `other` are among these.
+    #[must_use]
+    pub const fn have(self, other: Self) -> bool {
+        self.common(other).0 == other.0
+    }
+
     /// What both have.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
-use proto::{Kind, Priority};
+use proto::{Kind, Priority, Visitors};
 use testkit::stage::Daemon;
 
 use crate::floods::really;
@@ -289,6 +289,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
             priority: Priority::Normal,
             shared: false,
             resume: true,
+            visitors: Visitors::default(),
         };
         let register = ControlMessage::Register(Register {
             generation: 1,

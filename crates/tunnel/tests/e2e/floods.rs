@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
-use proto::{Kind, Priority};
+use proto::{Kind, Priority, Visitors};
 use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
@@ -245,6 +245,7 @@ fn registrations_without_end_fill_no_log() {
                     priority: Priority::Normal,
                     shared: false,
                     resume: true,
+                    visitors: Visitors::default(),
                 });
                 let register = Register { generation, services: services.collect() };
                 peer.tell(&ControlMessage::Register(register)).await;

@@ -2,7 +2,7 @@
 
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
-use proto::{Priority, text};
+use proto::{Priority, Visitors, text};
 
 use crate::floods::{really, stage};
 use crate::harness::{SOON, Scheme, tunnel};
@@ -20,6 +20,7 @@ fn registration() -> Vec<u8> {
         priority: Priority::Normal,
         shared: false,
         resume: true,
+        visitors: Visitors::default(),
     };
     let register = Register { generation: 1, services: vec![service] };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use proto::Priority;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::Name;
+use proto::{Priority, Visitors};
 use testkit::stage::Running;
 
 use crate::floods::really;
@@ -225,6 +225,7 @@ fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none()
         priority: Priority::Normal,
         shared: false,
         resume: true,
+        visitors: Visitors::default(),
     };
     let services = asked.map(service).to_vec();
     let register = ControlMessage::Register(Register { generation: 1, services });

@@ -146,6 +146,7 @@ impl Keeper {
                     config: self.rules.config,
                     budget: Rc::clone(&self.rules.budget),
                     serial: self.ids.get(),
+                    features: greeted.accepted.features,
                 };
                 let link = Link::new(settings, Rc::clone(&self.owner) as Rc<dyn link::Owner>);
                 let entry = (link.clone(), secret, greeted.grant.instance);

@@ -347,7 +347,8 @@ impl Entry {
 
 fn aim(spec: &ServiceSpec) -> Aim {
     let name = spec.name.as_str().to_owned();
-    Aim { target: Target::Service(name.clone()), name, priority: spec.priority }
+    let (priority, visitors) = (spec.priority, spec.visitors.clone());
+    Aim { target: Target::Service(name.clone()), name, priority, visitors }
 }
 
 impl Registration {

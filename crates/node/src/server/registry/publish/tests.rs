@@ -4,9 +4,9 @@ use std::num::NonZeroUsize;
 
 use config::{Over, ServerFlags, Sources, Text};
 use link::ProcessBudget;
-use proto::Priority;
 use proto::control::{ServiceErrorCode, ServiceSpec};
 use proto::greeting::Name;
+use proto::{Priority, Visitors};
 
 use super::super::super::clients::Clients;
 use super::address::Key;
@@ -40,6 +40,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         priority: Priority::Normal,
         shared: false,
         resume: false,
+        visitors: Visitors::default(),
     };
     Register { generation, services: ports.iter().enumerate().map(spec).collect() }
 }

@@ -1,6 +1,8 @@
 //! Tests of links that use up their stream ids or break under real visitors: a client and a server
 //! as in two processes, over loopback.
 
+mod old_server;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use config::{ClientFlags, Loaded, Problem, ServerFlags, Sources, Text};
+use proto::greeting::Features;
 use proto::{Measure, Open, Priority, ResetCode, StreamId, Target};
 use testkit::origins::Origin;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,7 +59,8 @@ impl Tunnel {
         let text = Text { name: "server.yaml", text: &text };
         let config = loaded(config::load_server(Some(text), &ServerFlags::default(), &sources()));
         let link = link_config(&config.common, worn.server);
-        let server = Server::start_with(config, None, link, None, None).await.unwrap();
+        let server =
+            Server::start_with(config, None, (link, Features::OURS), None, None).await.unwrap();
         let url = server.listen().first().unwrap();
         let text = format!(
             "servers: {url}\nname: home\ntoken: {TOKEN}\nworkers: 2\nconnections: 2\nretry: {{ min: \
