@@ -1,6 +1,7 @@
 //! The public operations of a link.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -105,6 +106,12 @@ impl Link {
     pub fn carriers(&self) -> Vec<(CarrierNumber, transport::Peer)> {
         let carriers = self.inner.carriers.borrow();
         carriers.iter().map(|running| (running.number, running.peer.clone())).collect()
+    }
+
+    /// The address of the far end of the newest carrier.
+    #[must_use]
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.inner.carriers.borrow().last().map(|running| running.peer.address)
     }
 
     /// Sends a message on the control stream. Returns false if the window of the control stream is

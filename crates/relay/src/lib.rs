@@ -16,6 +16,7 @@
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
@@ -27,6 +28,7 @@ pub mod dial;
 pub mod listen;
 mod listen_unix;
 mod pipe;
+mod proxy_header;
 mod room;
 mod settings;
 mod socket;
@@ -40,6 +42,7 @@ pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
+pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};

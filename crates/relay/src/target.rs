@@ -24,6 +24,9 @@ pub struct Caller {
     pub allow: Option<Allow>,
     /// The address of the visitor, as the far side tells it.
     pub visitor: Option<SocketAddr>,
+    /// The bytes that the target gets before all bytes of the stream. No counter and no credit
+    /// includes them.
+    pub header: Option<Bytes>,
 }
 
 /// Dials `target` and pumps bytes between the target and the stream. The outlet is returned at once
@@ -36,13 +39,21 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let (allow, visitor) = (caller.allow, caller.visitor);
+    let Caller { allow, visitor, header } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let dial = Box::pin(async move {
         let Settings { timeouts, room, lookups, .. } = &*own;
-        dial::dial(&target, allow.as_ref(), timeouts.dial, *room, lookups).await
+        let dialled = dial::dial(&target, allow.as_ref(), timeouts.dial, *room, lookups).await?;
+        if let Some(header) = header {
+            let writing = dialled.write_all(&header);
+            let Ok(written) = tokio::time::timeout(timeouts.dial, writing).await else {
+                return Err(DialError::Timeout(target));
+            };
+            written.map_err(|source| DialError::Connect { target, source })?;
+        }
+        Ok(dialled)
     });
     let outlet = Rc::<Pipe>::clone(&pipe);
     tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });

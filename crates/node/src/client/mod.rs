@@ -2,6 +2,7 @@
 //! forwards as entrances.
 
 mod checks;
+mod destination;
 mod forwards;
 mod links;
 mod owner;
@@ -34,6 +35,7 @@ use crate::probes;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
 use crate::{descriptors, memory, survey, workers};
+use destination::Places;
 use forwards::Forwards;
 use links::{Links, Plan};
 use published::Published;
@@ -64,6 +66,8 @@ struct ClientShared {
     /// The current links, which take streams.
     links: ArcSwap<Links>,
     published: Published,
+    /// The public addresses of the services.
+    places: Places,
     forwards: Forwards,
     /// Whether the targets of the services serve.
     healths: Healths,
@@ -116,6 +120,7 @@ impl Client {
             config: ArcSwap::from_pointee(config),
             links: ArcSwap::new(Arc::clone(&links)),
             published: Published::default(),
+            places: Places::default(),
             forwards,
             healths: Healths::default(),
             leaving: AtomicBool::new(false),

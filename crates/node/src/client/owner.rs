@@ -3,18 +3,23 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use config::ClientConfig;
 use link::client::Report;
 use link::{End, Link, Owner, State};
 use ops::status;
 use proto::control::ControlMessage;
 use proto::{Measure, Open, ResetCode, Target};
-use relay::{Caller, Settings, TargetAddr, Timeouts, Watcher, connect_stream, refuse_stream};
+use relay::{
+    Caller, ProxyVersion, Settings, TargetAddr, Timeouts, Watcher, connect_stream, proxy_header,
+    refuse_stream,
+};
 use transport::{Inlet, Outlet};
 
 use super::ClientShared;
@@ -44,6 +49,18 @@ pub(super) struct ClientOwner {
 struct Local {
     target: TargetAddr,
     settings: Rc<Settings>,
+    /// The header that tells the target the visitor's address.
+    header: Option<Introduction>,
+}
+
+/// How a target learns the visitor's address.
+#[derive(Debug)]
+struct Introduction {
+    version: ProxyVersion,
+    /// The public addresses that the client asks for.
+    asked: Vec<config::Public>,
+    /// No proxy stands on a path to the server, so the address of a carrier is the server's.
+    is_direct: bool,
 }
 
 impl fmt::Debug for ClientOwner {
@@ -61,6 +78,7 @@ struct Services {
 impl Services {
     fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
         let room = descriptors::room();
+        let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
             let timeouts = Timeouts {
                 dial: service.timeouts.dial.duration(),
@@ -75,7 +93,15 @@ impl Services {
             let watcher = Some(watcher);
             let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
             let settings = Rc::new(settings);
-            let local = Local { target: target(&service.target), settings };
+            let header = service.proxy_protocol.map(|version| Introduction {
+                version: match version {
+                    config::ProxyProtocol::V1 => ProxyVersion::V1,
+                    config::ProxyProtocol::V2 => ProxyVersion::V2,
+                },
+                asked: service.public.clone(),
+                is_direct,
+            });
+            let local = Local { target: target(&service.target), settings, header };
             (service.name.clone(), Rc::new(local))
         };
         Self { known: of.services.iter().map(local).collect(), of }
@@ -102,6 +128,14 @@ impl ClientOwner {
             *services = Services::new(&self.worker, &self.shared.healths, Arc::clone(&now));
         }
         services.known.get(name).cloned()
+    }
+
+    /// The header for a stream of this service.
+    fn header(&self, link: &Link, how: &Introduction, service: &str, open: &Open) -> Bytes {
+        let server = link.peer_address().filter(|_| how.is_direct).map(|address| address.ip());
+        let visitor = open.visitor.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |v| v.ip());
+        let public = self.shared.places.of(service, &how.asked, visitor, server);
+        proxy_header(how.version, open.visitor, public)
     }
 
     /// Notes a new link, before its first carrier. `None`: the last link has ended.
@@ -162,7 +196,7 @@ pub(super) fn target(target: &config::Target) -> TargetAddr {
 }
 
 impl Owner for ClientOwner {
-    fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+    fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let name = match &open.target {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
@@ -173,7 +207,8 @@ impl Owner for ClientOwner {
         };
         match self.service(name) {
             Some(local) => {
-                let caller = Caller { allow: None, visitor: open.visitor };
+                let header = local.header.as_ref().map(|how| self.header(link, how, name, &open));
+                let caller = Caller { allow: None, visitor: open.visitor, header };
                 connect_stream(local.target.clone(), caller, inlet, &local.settings, None)
             }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
@@ -187,6 +222,7 @@ impl Owner for ClientOwner {
             ControlMessage::Registered(registered)
                 if registered.generation < self.shared.generation.load(Ordering::Acquire) => {}
             ControlMessage::Registered(registered) => {
+                self.shared.places.note(&registered);
                 self.shared.published.apply(&registered, &self.links.session.name);
             }
             // Only servers take registrations.

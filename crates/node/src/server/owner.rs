@@ -106,7 +106,7 @@ impl ServerOwner {
             }
             permitted
         });
-        let caller = Caller { allow: Some(allow), visitor: None };
+        let caller = Caller { allow: Some(allow), ..Caller::default() };
         connect_stream(target, caller, inlet, &self.settings, Some(permit))
     }
 

@@ -5,7 +5,8 @@ mod address;
 mod unix;
 
 use std::fmt;
-use std::io;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -122,6 +123,16 @@ impl AsFd for Dialled {
 }
 
 impl Dialled {
+    /// Writes all bytes. A socket whose buffer is full waits.
+    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            poll_fn(|cx| self.0.poll_write_ready(cx)).await?;
+            let written = self.0.write(&[IoSlice::new(bytes)], bytes.len())?;
+            bytes = bytes.get(written.unwrap_or(0)..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
     /// Keeps the connection: from now on closing the socket is a clean end.
     #[must_use]
     pub fn keep(self) -> Socket {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use proto::ResetCode;
-use relay::{Gate, Timeouts};
+use relay::{Gate, TargetAddr, Timeouts};
 use testkit::origins::{Digest, Ended, Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -262,5 +263,41 @@ fn a_link_that_ends_resets_both_sockets() {
         assert_eq!(visitor.await.unwrap(), ErrorKind::ConnectionReset);
         rig.settled().await;
         assert!(!origin.wait_ended(1, DEADLINE).unwrap()[0].clean);
+    });
+}
+
+#[test]
+fn a_target_gets_the_header_before_every_byte_and_no_counter_has_it() {
+    run(async {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("back");
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let targets = [
+            TargetAddr::Tcp { host: "127.0.0.1".to_owned(), port },
+            TargetAddr::Unix(proto::UnixAddr::new(path.to_str().unwrap()).unwrap()),
+        ];
+        for target in targets {
+            let is_tcp = matches!(target, TargetAddr::Tcp { .. });
+            let (tcp, unix) = (tcp.try_clone().unwrap(), unix.try_clone().unwrap());
+            let service = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                let read = if is_tcp {
+                    tcp.accept().unwrap().0.read_to_end(&mut all)
+                } else {
+                    unix.accept().unwrap().0.read_to_end(&mut all)
+                };
+                read.unwrap();
+                all
+            });
+            let header = Some(Bytes::from_static(b"header "));
+            let rig = Rig::behind(header, target, (WINDOW, FRAME), Timeouts::default(), None);
+            rig.visit(|mut socket| socket.write_all(b"bytes").unwrap()).await;
+            let got = tokio::task::spawn_blocking(|| service.join().unwrap()).await.unwrap();
+            assert_eq!(got, b"header bytes");
+            rig.settled().await;
+            assert_eq!(rig.targets.stats.bytes_out(), 5);
+        }
     });
 }

@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
     Caller, Gate, Handler, Listening, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream,
@@ -56,11 +57,23 @@ impl Rig {
         timeouts: Timeouts,
         gate: Option<Arc<Gate>>,
     ) -> Self {
+        Self::behind(None, target, (window, frame), timeouts, gate)
+    }
+
+    /// A rig whose target gets this header before the bytes of each stream.
+    pub(crate) fn behind(
+        header: Option<Bytes>,
+        target: TargetAddr,
+        (window, frame): (usize, usize),
+        timeouts: Timeouts,
+        gate: Option<Arc<Gate>>,
+    ) -> Self {
         let settings = || Rc::new(Settings { timeouts, ..Settings::default() });
         let (visitors, targets) = (settings(), settings());
         let of_targets = Rc::clone(&targets);
         let accept = Box::new(move |_open: Open, inlet| {
-            connect_stream(target.clone(), Caller::default(), inlet, &of_targets, None)
+            let caller = Caller { header: header.clone(), ..Caller::default() };
+            connect_stream(target.clone(), caller, inlet, &of_targets, None)
         });
         let link = Link::new(window, frame, accept);
         let (opener, settings) = (Opener(Rc::clone(&link)), Rc::clone(&visitors));

@@ -55,4 +55,5 @@ mod survival;
 mod taken;
 mod targets;
 mod unix_sockets;
+mod visitors;
 mod web_socket;

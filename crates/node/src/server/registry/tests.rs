@@ -10,7 +10,7 @@ use config::{ClientGrant, ServerFlags, Sources, Text};
 use ops::clients::Change;
 use ops::enrol::Order;
 use ops::{Daemon, Role, WrongConfig};
-use proto::greeting::Token;
+use proto::greeting::{Features, Token};
 
 use super::*;
 use crate::memory;
@@ -99,7 +99,7 @@ async fn server(store: &Arc<Store>) -> Server {
     let config = config.unwrap().config;
     let link = memory::link_config(&config.common);
     let kept: Arc<dyn Enrolled> = Arc::<Store>::clone(store);
-    Server::start_with(config, None, link, Some(kept), None).await.unwrap()
+    Server::start_with(config, None, (link, Features::OURS), Some(kept), None).await.unwrap()
 }
 
 /// Asks for a code. The result is the credential that the code proves.

@@ -1,0 +1,117 @@
+//! The public address to which a visitor connected, for the header that tells a target the
+//! visitor's address. An OPEN does not carry that address, so this is the address that the server
+//! reported for the service.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use config::Public;
+use proto::control::Registered;
+
+/// The reported addresses of the published services. A stream reads them without a lock.
+#[derive(Debug, Default)]
+pub(super) struct Places(ArcSwap<HashMap<String, Vec<Public>>>);
+
+impl Places {
+    /// Notes the answer of the server to a registration.
+    pub(super) fn note(&self, registered: &Registered) {
+        let published = registered.results.iter().filter_map(|result| {
+            let places: Vec<_> =
+                result.outcome.as_ref().ok()?.iter().filter_map(|text| parse(text)).collect();
+            Some((result.name.as_str().to_owned(), places))
+        });
+        self.0.store(Arc::new(published.collect()));
+    }
+
+    /// The public address of a service for this visitor. `asked` are the addresses that the client
+    /// asked for; they count before the server has answered. `server` is the address by which the
+    /// client reaches the server, for ports that are open at all addresses of the server.
+    pub(super) fn of(
+        &self,
+        service: &str,
+        asked: &[Public],
+        visitor: IpAddr,
+        server: Option<IpAddr>,
+    ) -> SocketAddr {
+        let places = self.0.load();
+        let known = places.get(service).filter(|known| !known.is_empty());
+        choose(known.map_or(asked, Vec::as_slice), visitor, server)
+    }
+}
+
+/// The first place of the visitor's family, else the first place.
+fn choose(places: &[Public], visitor: IpAddr, server: Option<IpAddr>) -> SocketAddr {
+    let nowhere = match visitor {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let fits = |ip: IpAddr| ip.is_ipv4() == visitor.is_ipv4();
+    let at = |public: &Public| {
+        let bound = public.bind.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
+        // Only an address of the visitor's family can be the one to which the visitor connected.
+        let server = server.map(|ip| ip.to_canonical()).filter(|ip| fits(*ip));
+        SocketAddr::new(bound.or(server).unwrap_or(nowhere), public.port)
+    };
+    let fitting = places.iter().map(at).find(|address| fits(address.ip()));
+    fitting.or_else(|| places.first().map(at)).unwrap_or(SocketAddr::new(nowhere, 0))
+}
+
+/// Parses a reported address. A host name stands for all addresses of the server.
+fn parse(text: &str) -> Option<Public> {
+    let rest = text.strip_prefix("tcp://")?;
+    if let Ok(address) = rest.parse::<SocketAddr>() {
+        return Some(Public { bind: Some(address.ip()), port: address.port() });
+    }
+    let (_, port) = rest.rsplit_once(':')?;
+    Some(Public { bind: None, port: port.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::control::{ServiceError, ServiceErrorCode, ServiceResult};
+    use proto::greeting::Name;
+
+    use super::*;
+
+    fn registered(at: &[&str]) -> Registered {
+        let name = |text| Name::new(text).unwrap();
+        let error = ServiceError { code: ServiceErrorCode::PortTaken, text: String::new() };
+        let at = at.iter().map(|&text| text.to_owned()).collect();
+        let results = vec![
+            ServiceResult { name: name("ssh"), outcome: Ok(at) },
+            ServiceResult { name: name("web"), outcome: Err(error) },
+        ];
+        Registered { generation: 1, results }
+    }
+
+    #[test]
+    fn the_address_is_the_reported_one_of_the_visitor_s_family() {
+        let places = Places::default();
+        let asked = [Public { bind: None, port: 0 }];
+        let (visitor, server) = ("192.0.2.7", Some("198.51.100.1"));
+        let of = |visitor: &str, server: Option<&str>| {
+            let server = server.map(|ip| ip.parse().unwrap());
+            places.of("ssh", &asked, visitor.parse().unwrap(), server).to_string()
+        };
+        assert_eq!(of(visitor, server), "198.51.100.1:0", "the server has not answered");
+        for (at, visitor, server, expected) in [
+            (&["tcp://:10022"][..], visitor, server, "198.51.100.1:10022"),
+            (&["tcp://:10022"], visitor, Some("::ffff:198.51.100.1"), "198.51.100.1:10022"),
+            (&["tcp://:10022"], visitor, Some("2001:db8::1"), "0.0.0.0:10022"),
+            (&["tcp://:10022"], "2001:db8::7", server, "[::]:10022"),
+            (&["tcp://example.com:10022"], visitor, None, "0.0.0.0:10022"),
+            (&["tcp://203.0.113.5:22"], visitor, server, "203.0.113.5:22"),
+            (&["tcp://[::]:22"], visitor, server, "198.51.100.1:22"),
+            (&["tcp://[2001:db8::5]:1", "tcp://203.0.113.5:2"], visitor, server, "203.0.113.5:2"),
+            (&["tcp://203.0.113.5:2", "tcp://[2001:db8::5]:1"], "::1", None, "[2001:db8::5]:1"),
+            (&["tcp://[2001:db8::5]:1"], visitor, server, "[2001:db8::5]:1"),
+        ] {
+            places.note(&registered(at));
+            assert_eq!(of(visitor, server), expected, "{at:?} {visitor} {server:?}");
+        }
+        places.note(&Registered::default());
+        assert_eq!(of(visitor, server), "198.51.100.1:0", "it is published no more");
+    }
+}
