@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::Network;
 
 /// The networks of one list, at most. A visitor is compared with every network, so the bound keeps
-/// the check below a microsecond.
+/// the check cheap.
 pub const NETWORKS_MAX: usize = 256;
 
 /// The visitors that a service takes. The default takes everybody. A clone shares the lists.
