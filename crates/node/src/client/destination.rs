@@ -55,7 +55,7 @@ fn choose(places: &[Public], visitor: IpAddr, server: Option<IpAddr>) -> SocketA
         SocketAddr::new(bound.or(server).unwrap_or(nowhere), public.port)
     };
     let fitting = places.iter().map(at).find(|address| fits(address.ip()));
-    fitting.or_else(|| places.first().map(at)).unwrap_or(SocketAddr::new(nowhere, 0))
+    fitting.or_else(|| places.first().map(at)).unwrap_or_else(|| SocketAddr::new(nowhere, 0))
 }
 
 /// Parses a reported address. A host name stands for all addresses of the server.
