@@ -59,8 +59,14 @@ impl Lists {
     }
 
     /// Adds `later`. An entry of `later` takes the place of each entry that has its name, one of
-    /// its ports or its address.
-    pub fn add(&mut self, later: Self) {
+    /// its ports or its address. A service that says only where it is and what it dials takes over
+    /// the other settings of the entry, because `allow_from` must not get lost.
+    pub fn add(&mut self, mut later: Self) {
+        for service in later.services.iter_mut().filter(|service| service.is_short()) {
+            if let Some(before) = self.services.iter().find(|before| is_replaced(before, service)) {
+                service.take_settings(before);
+            }
+        }
         let names: BTreeSet<_> =
             later.services.iter().map(|service| service.name.clone()).collect();
         let mut ports = Taken::default();
@@ -136,6 +142,16 @@ impl ClientConfig {
     }
 }
 
+/// Whether `later` takes the place of `service`.
+fn is_replaced(service: &Service, later: &Service) -> bool {
+    let mut ports = Taken::default();
+    for public in &later.public {
+        let _ = ports.take(bind(public), public.port);
+    }
+    let clashes = |public: &Public| ports.clash(bind(public), public.port).is_some();
+    service.name == later.name || service.public.iter().any(clashes)
+}
+
 fn bind(public: &Public) -> Bind {
     public.bind.map_or(Bind::Public, Bind::Ip)
 }
@@ -171,6 +187,30 @@ mod tests {
         });
         let forwards = lists.forwards.iter().map(|f| format!("{} {}", f.listen, f.target));
         services.chain(forwards).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn an_entry_in_the_place_of_another_keeps_who_may_visit() {
+        let lists = |text: &str| kept(&format!("services: [{text}]\n")).lists;
+        let file = "{ name: ssh, public: 22, target: 22, allow_from: 10.0.0.0/8, proxy_protocol: v2, \
+                    timeouts: { idle: 1h } }";
+        for later in ["{ name: ssh, public: 23, target: 24 }", "'22=24'"] {
+            let mut now = lists(file);
+            now.add(lists(later));
+            let [service] = &now.services[..] else { panic!("{now:?}") };
+            let (of_file, new) = (&lists(file).services[0], &lists(later).services[0]);
+            let expected = Service {
+                name: new.name.clone(),
+                public: new.public.clone(),
+                target: new.target.clone(),
+                kept: true,
+                ..of_file.clone()
+            };
+            assert_eq!(*service, expected);
+        }
+        let mut now = lists(file);
+        now.add(lists("{ name: ssh, public: 22, target: 24, deny_from: 10.1.0.0/16 }"));
+        assert_eq!(now.services[0].visitors.allow_from, None, "it has lists of its own");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The model of a client, the side behind NAT.
 
 use std::fmt;
+use std::mem;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -114,6 +115,21 @@ pub struct VisitorLists {
 }
 
 impl Service {
+    /// Whether only name, addresses and target are given, as a short form does.
+    pub(crate) fn is_short(&self) -> bool {
+        self.visitors == VisitorLists::default()
+            && self.proxy_protocol.is_none()
+            && self.health.is_none()
+            && self.priority == Priority::default()
+    }
+
+    /// Takes all settings of another service but name, addresses and target.
+    pub(crate) fn take_settings(&mut self, from: &Self) {
+        let Self { name, target, public, kept, .. } = self;
+        let (name, target, public) = (mem::take(name), target.clone(), mem::take(public));
+        *self = Self { name, target, public, kept: *kept, ..from.clone() };
+    }
+
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
     fn extras(&self, visitors: &Visitors) -> String {
         let mut extras = String::new();

@@ -2,7 +2,7 @@
 //! connection. Without `health` only visitors find out whether a target serves.
 
 use std::collections::HashMap;
-use std::rc::Rc;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,16 +10,20 @@ use std::time::Duration;
 use config::{Check, Service};
 use net::resolve::Lookups;
 use relay::dial::dial;
+use relay::proxy_header;
 use tokio::task::spawn_local;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::ClientShared;
-use super::owner::target;
+use super::owner::{proxy_version, target};
 use crate::descriptors;
 use crate::watch::TargetWatch;
 
 /// The longest pause between two looks at the configuration, which a reload may change.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The public address of a connection that has none.
+const NOWHERE: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
 
 /// Checks targets until the client leaves. Runs on one worker.
 pub(super) async fn check_targets(shared: Arc<ClientShared>) {
@@ -54,11 +58,19 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
     let health = shared.healths.of(&service.name, &to);
     let watch = TargetWatch { service: service.name.clone(), target: to, health };
     let (target, timeout) = (target(&service.target), check.timeout.duration());
-    let lookups = Rc::new(Lookups::default());
+    // A target that expects a header would log a connection without one as broken.
+    let version = service.proxy_protocol.map(proxy_version);
+    let header = version.map(|version| proxy_header(version, None, NOWHERE));
+    let end = Instant::now() + timeout;
+    let lookups = Lookups::default();
     spawn_local(async move {
         let room = descriptors::room();
         match dial(&target, None, timeout, room, &lookups).await {
             Ok(dialled) => {
+                if let Some(header) = header {
+                    // The target accepted the connection, so a failure here says nothing new.
+                    drop(timeout_at(end, dialled.write_all(&header)).await);
+                }
                 // A target that speaks first, or that logs resets, sees a clean end.
                 drop(dialled.keep());
                 watch.note(Ok(()));

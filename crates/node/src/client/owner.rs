@@ -94,10 +94,7 @@ impl Services {
             let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
             let settings = Rc::new(settings);
             let header = service.proxy_protocol.map(|version| Introduction {
-                version: match version {
-                    config::ProxyProtocol::V1 => ProxyVersion::V1,
-                    config::ProxyProtocol::V2 => ProxyVersion::V2,
-                },
+                version: proxy_version(version),
                 asked: service.public.clone(),
                 is_direct,
             });
@@ -179,6 +176,13 @@ impl ClientOwner {
                 tracing::info!("{what} {}", path.url);
             }
         }
+    }
+}
+
+pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersion {
+    match version {
+        config::ProxyProtocol::V1 => ProxyVersion::V1,
+        config::ProxyProtocol::V2 => ProxyVersion::V2,
     }
 }
 

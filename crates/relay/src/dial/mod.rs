@@ -124,7 +124,10 @@ impl AsFd for Dialled {
 
 impl Dialled {
     /// Writes all bytes. A socket whose buffer is full waits.
-    pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The error of the socket.
+    pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             poll_fn(|cx| self.0.poll_write_ready(cx)).await?;
             let written = self.0.write(&[IoSlice::new(bytes)], bytes.len())?;
