@@ -40,6 +40,11 @@ fi
 unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
 # The addresses that a static-pie corrects at its start are packed (DT_RELR): 200 KB less.
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS="-C target-feature=+crt-static -C relocation-model=pic -C link-arg=-Wl,-z,pack-relative-relocs"
+# lld, which comes with the Rust toolchain, folds functions with equal code.
+lld="$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld"
+if [ -x "$lld/ld.lld" ]; then
+  CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS+=" -C link-arg=-B$lld -C link-arg=-fuse-ld=lld -C link-arg=-Wl,--icf=all"
+fi
 # Fetched first, so that the folder is there.
 cargo fetch --locked </dev/null
 # Where a crate lay on the machine that built it is nobody's concern, and room.

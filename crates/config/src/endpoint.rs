@@ -292,6 +292,10 @@ pub(crate) fn tcp(text: &str, alone: Option<IpAddr>) -> Result<(Option<Host>, u1
     let Some(port) = port else {
         return Err(BadValue::new(format!("`{text}` has no port")).hint(hint));
     };
+    if !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit()) {
+        let bad = BadValue::new(format!("`{host}` is a number and no host"));
+        return Err(bad.hint(format!("two ports are written {host}={port}")));
+    }
     let host = if host.is_empty() { None } else { Some(host.parse()?) };
     let (first, last) = ports(port)?;
     Ok((host, first, last))

@@ -110,7 +110,7 @@ pub(crate) fn client(
     if !args.only
         && let Some(kept) = KeptLists::of(&loaded.config, Lists::default())
     {
-        keep(&mut loaded.config, &kept)?;
+        keep(&mut loaded, &kept)?;
     }
     let ClientConfig { services, forwards, .. } = &loaded.config;
     if services.is_empty() && forwards.is_empty() {
@@ -122,9 +122,19 @@ pub(crate) fn client(
 }
 
 /// Adds the services and forwards that commands have added.
-fn keep(config: &mut ClientConfig, kept: &KeptLists) -> Result<(), WrongConfig> {
-    let lists = kept.load(config.id_prefix.as_deref())?;
-    config.keep(&lists).map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))
+fn keep(to: &mut Loaded<ClientConfig>, kept: &KeptLists) -> Result<(), WrongConfig> {
+    let lists = kept.load(to.config.id_prefix.as_deref())?;
+    to.config
+        .keep(&lists)
+        .map_err(|bad| WrongConfig::one(format!("{}: {bad}", kept.path().display())))?;
+    if !lists.without.is_empty() {
+        let what = lists.without.join(", ");
+        to.warnings.push(format!(
+            "left out by `tunnel unpublish`: {what} (hint: `tunnel publish` brings a service back, and \
+             `tunnel unpublish --save NAME` takes it out of the file)"
+        ));
+    }
+    Ok(())
 }
 
 /// The services and forwards of the command line. Names have no prefix.
@@ -159,7 +169,7 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     if let Either::Client(loaded) = &mut either {
         for folder in state_folders(path, &loaded.config.common) {
             let kept = KeptLists::in_state(&folder, &loaded.config, Lists::default());
-            keep(&mut loaded.config, &kept)?;
+            keep(loaded, &kept)?;
         }
     }
     Ok(either)

@@ -79,6 +79,16 @@ impl Client {
 
     /// Applies a new configuration. After an error nothing has changed.
     pub(super) async fn apply(&self, new: ClientConfig) -> anyhow::Result<Reloaded> {
+        self.apply_for(new, None).await
+    }
+
+    /// Applies a new configuration. The report is about the services `named`; without them, about all
+    /// services that differ or are refused.
+    async fn apply_for(
+        &self,
+        new: ClientConfig,
+        named: Option<&[Service]>,
+    ) -> anyhow::Result<Reloaded> {
         let (shared, handles) = (&self.shared, self.workers.handles());
         let running = shared.config.load_full();
         let differs = running.differs(&new);
@@ -128,15 +138,29 @@ impl Client {
                 // A server that does not answer in time leaves the services without an outcome.
                 let _ = timeout(ANSWER, shared.published.answered(generation)).await;
             }
-            self.service_lines(&running, &now, &mut reloaded);
+        }
+        if named.is_some() || differs.iter().any(|changed| changed.key == "services") {
+            self.service_lines((&running, &now), named, &mut reloaded);
         }
         Ok(reloaded)
     }
 
-    /// Adds to a report what became of the services that differ, and which services are refused.
-    fn service_lines(&self, before: &ClientConfig, now: &ClientConfig, to: &mut Reloaded) {
+    /// Adds to a report what became of the services `named`, or else of the services that differ, and
+    /// which services are refused.
+    fn service_lines(
+        &self,
+        (before, now): (&ClientConfig, &ClientConfig),
+        named: Option<&[Service]>,
+        to: &mut Reloaded,
+    ) {
+        let is_named = |name: &str| named.map(|all| all.iter().any(|service| service.name == name));
         for service in &now.services {
-            let is_same = before.services.iter().any(|other| is_same_service(other, service));
+            let is_named = is_named(&service.name);
+            if is_named == Some(false) {
+                continue;
+            }
+            let is_same = is_named.is_none()
+                && before.services.iter().any(|other| is_same_service(other, service));
             let name = &service.name;
             match self.shared.published.outcome(name) {
                 Some(Err(why)) => to.failed.push(format!("{name} is not published: {why}")),
@@ -156,7 +180,7 @@ impl Client {
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
         let mut new = ClientConfig::clone(&self.shared.config.load());
         new.keep(&change).map_err(|bad| WrongConfig::one(bad.to_string()))?;
-        self.apply(new).await
+        self.apply_for(new, Some(&change.lists.services)).await
     }
 
     /// Makes new links, which read their certificates again.

@@ -27,16 +27,18 @@ impl RunningDaemon {
             return self.role.apply_lists(Kept::default()).await;
         };
         let prefix = prefix.as_deref();
-        let mut order = Order::new(&change, &running, prefix)?;
+        let kept = self.kept.as_ref().map(|kept| kept.load(prefix)).transpose()?;
+        let kept = kept.unwrap_or_default();
+        let hidden: Vec<_> = kept.without.iter().map(|what| with(prefix, what)).collect();
+        let mut known = names(&running);
+        if change.save {
+            // An entry of the file that an earlier command has left out can leave the file.
+            known.extend(hidden.iter().cloned());
+        }
+        let mut order = Order::new(&change, &known, prefix)?;
         if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
-            let kept = self.kept.as_ref().context(NO_STATE)?;
-            let Kept { lists, without } = kept.load(prefix)?;
-            let gone = without.into_iter().map(|what| match prefix {
-                // The address of a forward has no prefix.
-                Some(prefix) if !what.contains("://") => format!("{prefix}-{what}"),
-                Some(_) | None => what,
-            });
-            order = Order { added: lists, gone: gone.collect() };
+            ensure!(self.kept.is_some(), NO_STATE);
+            order = Order { added: kept.lists, gone: hidden };
         }
         let outcome = if change.save {
             self.save(order, prefix).await
@@ -62,7 +64,14 @@ impl RunningDaemon {
         if outcome.is_err() {
             restore(kept, &before);
         }
-        outcome
+        let mut reloaded = outcome?;
+        let left = kept.load(None)?.without;
+        let file = self.file.as_ref().map(|file| file.0.display().to_string());
+        let file = file.unwrap_or_else(|| "the command line".to_owned());
+        for what in gone.iter().filter(|what| left.contains(what)) {
+            reloaded.applied.push(format!("{what} stays in {file}, and is left out from now on"));
+        }
+        Ok(reloaded)
     }
 
     /// Puts the change into the configuration file and in force.
@@ -116,7 +125,7 @@ struct Order {
 impl Order {
     fn new(
         change: &ListChange,
-        running: &Lists,
+        known: &[String],
         prefix: Option<&str>,
     ) -> Result<Self, WrongConfig> {
         let load = |sources: &config::Sources<'_>| {
@@ -126,9 +135,10 @@ impl Order {
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
         for what in &change.without {
             let mut meant = vec![what.clone()];
-            meant.extend(prefix.map(|prefix| format!("{prefix}-{what}")));
+            meant.push(with(prefix, what));
             meant.extend(listen_address(what));
-            match meant.into_iter().find(|what| running.clone().remove(what)) {
+            meant.push(with(prefix, &format!("tcp-{what}")));
+            match meant.into_iter().find(|what| known.contains(what)) {
                 Some(what) => gone.push(what),
                 None => unknown.push(format!("`{what}`")),
             }
@@ -136,8 +146,7 @@ impl Order {
         if unknown.is_empty() {
             return Ok(Self { added, gone });
         }
-        let all = names(running);
-        let there = if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
+        let there = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
         Err(WrongConfig::one(format!(
             "no service or forward {} here (hint: there is {there})",
             unknown.join(", ")
@@ -163,6 +172,14 @@ impl Order {
 
     fn gone_without(&self, prefix: Option<&str>) -> Vec<String> {
         self.gone.iter().map(|what| bare(what, prefix)).collect()
+    }
+}
+
+/// The name of a service with its prefix. The address of a forward has none.
+fn with(prefix: Option<&str>, what: &str) -> String {
+    match prefix {
+        Some(prefix) if !what.contains("://") => format!("{prefix}-{what}"),
+        Some(_) | None => what.to_owned(),
     }
 }
 

@@ -227,7 +227,11 @@ impl Daemon for RunningDaemon {
     }
 
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {
-        self.role.enroll(order)
+        if self.life.phase() == Phase::Running {
+            return self.role.enroll(order);
+        }
+        // A code ends with the process.
+        Box::pin(async { anyhow::bail!("it is stopping") })
     }
 
     fn revoke(&self, name: String) -> SendFuture<'_, anyhow::Result<bool>> {

@@ -16,12 +16,15 @@ pub(super) fn extend(path: &Path, args: &ClientArgs) -> anyhow::Result<()> {
     let lists = load::flag_lists(args)?;
     let file = ConfigFile(path.to_owned());
     let before = file.read()?;
-    let missing = missing(path, lists)?;
+    let (missing, replaced) = missing(path, lists)?;
     if missing.is_empty() {
         return Ok(());
     }
     let after = edit::publish(&path.display().to_string(), &before, &missing).map_err(refusal)?;
-    let (at, what) = (path.display(), said(&missing));
+    let (at, mut what) = (path.display(), said(&missing));
+    if !replaced.is_empty() {
+        what.push_str(&format!(", in the place of {}", replaced.join(", ")));
+    }
     if !args.yes {
         if !stdin().is_terminal() || args.enroll.as_deref() == Some("-") {
             return Err(WrongConfig::one(format!(
@@ -42,9 +45,10 @@ pub(super) fn extend(path: &Path, args: &ClientArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The entries that the file does not have in the same form.
-fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<Lists> {
-    let Either::Client(loaded) = load::file(path)? else { return Ok(lists) };
+/// The entries that the file does not have in the same form, and the entries of the file whose place
+/// they take.
+fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<(Lists, Vec<String>)> {
+    let Either::Client(loaded) = load::file(path)? else { return Ok((lists, Vec::new())) };
     let of_file = &loaded.config;
     let prefix = of_file.id_prefix.as_ref().map(|prefix| format!("{prefix}-")).unwrap_or_default();
     lists.services.retain(|service| {
@@ -60,16 +64,26 @@ fn missing(path: &Path, mut lists: Lists) -> anyhow::Result<Lists> {
     for service in &mut lists.services {
         service.name.insert_str(0, &prefix);
     }
-    Ok(lists)
+    let (services, forwards) = (of_file.services.clone(), of_file.forwards.clone());
+    let before = Lists { services, forwards };
+    let mut after = before.clone();
+    after.add(lists.clone());
+    let is_gone = |entry: &String| !entries(&after).contains(entry);
+    let replaced = entries(&before).into_iter().filter(is_gone).collect();
+    Ok((lists, replaced))
 }
 
 fn said(lists: &Lists) -> String {
+    entries(lists).join(", ")
+}
+
+fn entries(lists: &Lists) -> Vec<String> {
     let services = lists.services.iter().map(|service| {
         let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
         format!("service {} ({} -> {})", service.name, public.join(", "), service.target)
     });
     let forwards = lists.forwards.iter().map(|f| format!("forward {} -> {}", f.listen, f.target));
-    services.chain(forwards).collect::<Vec<_>>().join(", ")
+    services.chain(forwards).collect()
 }
 
 /// Whether the answer of the person begins with `y`.
@@ -112,6 +126,9 @@ mod tests {
                    target: \"tcp://127.0.0.1:80\" }\n";
         assert_eq!(now, format!("{text}{new}"));
         extend(&path, &args(&["10022=22", "10080=80"], false)).unwrap();
+        let why = extend(&path, &args(&["10080=81"], false)).unwrap_err().to_string();
+        let place = "in the place of service tcp-10080 (tcp://:10080 -> tcp://127.0.0.1:80)";
+        assert!(why.contains(place), "{why}");
     }
 
     #[test]

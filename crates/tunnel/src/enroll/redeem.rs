@@ -222,8 +222,8 @@ pub(super) async fn exchange(
 
 fn advice(refusal: Refusal) -> String {
     if refusal == Refusal::BadCredential {
-        "the code is not good (any more): it lasts ten minutes and works once; ask for another with \
-         `tunnel enroll`"
+        "the code is not good (any more): it lasts ten minutes, works once, and ends when the server \
+         restarts; ask for another with `tunnel enroll`"
             .to_owned()
     } else if refusal == Refusal::Unavailable {
         "the server could not keep the new client; its log says why. The code is still good"

@@ -60,8 +60,8 @@ fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() 
         setup.allow.extend(ports);
         let mut running = setup.start();
         let before = file_of(&running);
-        let stays = connect(running.public("echo"));
-        echo(&stays, 1);
+        let inside = connect(running.public("echo"));
+        echo(&inside, 1);
 
         // A port of the server's choice, and a port of ours; the file stays as it is.
         let own = other.port().to_string();
@@ -84,12 +84,14 @@ fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() 
 
         // Removed entries of the file are removed for good as well.
         let said = succeeds(&running, &["unpublish", "echo"]);
-        assert_eq!(said, "echo is published no more\n");
+        let file = running.file("client.yaml").display().to_string();
+        let stays = format!("echo stays in {file}, and is left out from now on\n");
+        assert_eq!(said, format!("echo is published no more\n{stays}"));
         let of_file = running.local().to_string();
         let said = succeeds(&running, &["unpublish", &of_file]);
-        assert_eq!(said, format!("forward tcp://127.0.0.1:{of_file} closed\n"));
-        echo(&stays, 4);
-        drop(stays);
+        assert!(said.starts_with(&format!("forward tcp://127.0.0.1:{of_file} closed\n")), "{said}");
+        echo(&inside, 4);
+        drop(inside);
 
         running.client().terminate();
         running.client().wait_end(SOON);
@@ -112,6 +114,7 @@ fn a_running_client_is_changed_by_commands_and_the_change_outlives_both_sides() 
             format!("service tcp-{own}: tcp://:0 -> tcp://127.0.0.1:{own} (added at run time)");
         assert!(checked.1.contains(&line), "{checked:?}");
         assert!(!checked.1.contains("echo"), "{checked:?}");
+        assert!(checked.2.contains("left out by `tunnel unpublish`: echo"), "{checked:?}");
 
         // Into the file, with its comments; then nothing is kept.
         running.edit_client(|text| format!("# Mine.\n{text}"));
@@ -138,6 +141,16 @@ fn a_refused_service_and_an_unknown_name_are_errors_that_say_what_to_do() {
     let (code, _, complaint) = command(&running, &["publish", &pair]);
     assert_eq!(code, Some(1), "{complaint}");
     assert!(complaint.contains(&format!("tunnel allow home --tcp {denied}")), "{complaint}");
+
+    // Another command is about its own services alone, and says again where a service is.
+    let own = running.public("echo");
+    let pair = format!("{own}={}", origin.port());
+    let said = succeeds(&running, &["publish", &pair]);
+    assert!(said.starts_with(&format!("tcp-{own} -> tcp://")), "{said}");
+    let again = succeeds(&running, &["publish", &pair]);
+    assert!(again.starts_with(&format!("tcp-{own} -> tcp://")), "{again}");
+    let said = succeeds(&running, &["unpublish", &own.to_string()]);
+    assert!(said.starts_with(&format!("tcp-{own} is published no more")), "{said}");
 
     // A reload says the same of a service in the file.
     let other = free_port();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,9 @@ pub(crate) struct Registry {
     sightings: Sightings,
     /// The entrances of services.
     published: Published,
+    /// The server is stopping: it takes no new link and publishes nothing. A link that resumes goes
+    /// on, because its streams may finish.
+    leaving: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +106,7 @@ impl Registry {
             introduced: Mutex::default(),
             sightings: Sightings::default(),
             published: Published::new(descriptors::of_listeners(), descriptors::kept() / 4, state),
+            leaving: AtomicBool::new(false),
         }
     }
 
@@ -164,6 +168,9 @@ impl Registry {
     /// superseded process does not ask to take over, and is refused while another process has
     /// links. So two processes do not supersede each other forever.
     pub(super) fn admit(&self, grant: &Grant) -> Result<(), Refusal> {
+        if self.leaving.load(Ordering::SeqCst) {
+            return Err(Refusal::Unavailable);
+        }
         let name = grant.name.as_str();
         let sessions = self.sessions();
         match sessions.current.get(name) {
@@ -320,6 +327,10 @@ impl Registry {
     pub(super) async fn register(&self, serial: u64, register: Register) -> Option<Registered> {
         let session = self.session_of(serial)?;
         let turn = self.published.turn(&session.name).await;
+        // The entrances of this client are closed for good behind the same lock.
+        if self.leaving.load(Ordering::SeqCst) {
+            return None;
+        }
         // Looked up only now that it is the client's turn, because a reload may have changed the
         // client meanwhile.
         let client = self.shared.clients.find(&session.name)?;
@@ -331,8 +342,10 @@ impl Registry {
         self.published.add_failures(sessions);
     }
 
-    /// Closes all entrances.
+    /// Closes all entrances, at the begin of a stop. No link is made and nothing is published from
+    /// now on.
     pub(super) async fn close_entrances(&self) {
+        self.leaving.store(true, Ordering::SeqCst);
         self.published.close_all(&self.handles).await;
     }
 }
