@@ -45,8 +45,10 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
                 let app = TowerToHyperService::new(app.clone());
                 let socket = Socket { stream, seat: place.seat().clone() };
                 let seat = place.seat().clone();
+                // A listener of both families sees IPv4 clients as mapped addresses.
+                let ip = remote.ip().to_canonical();
                 let service = service_fn(move |mut request: Request<Incoming>| {
-                    request.extensions_mut().insert(Remote(remote.ip()));
+                    request.extensions_mut().insert(Remote(ip));
                     request.extensions_mut().insert(seat.clone());
                     app.call(request)
                 });

@@ -13,6 +13,13 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 
+/// Converts an IPv4-mapped IPv6 address to IPv4. A listener of both families sees IPv4 peers as
+/// mapped addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
+#[must_use]
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 /// Makes a socket that the caller connects to `address`.
 pub fn dialling(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;

@@ -15,12 +15,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use net::died_in_queue;
+use net::socket::canonical;
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
 use crate::room::Place;
-use crate::socket::as_it_is;
 use crate::throttle::Throttle;
 use crate::{Room, Socket};
 
@@ -57,7 +57,7 @@ pub fn listen(
     let accept = move |cx: &mut Context<'_>| {
         let source = source.borrow();
         let Some(listener) = source.as_ref() else { return Poll::Pending };
-        listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(as_it_is(peer))))
+        listener.poll_accept(cx).map_ok(|(socket, peer)| (socket.into(), Some(canonical(peer))))
     };
     let task =
         tokio::task::spawn_local(AcceptLoop::new(accept, address.to_string(), handler, room));

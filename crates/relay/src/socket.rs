@@ -37,12 +37,6 @@ pub enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Converts an IPv4-mapped IPv6 address to IPv4. A listener of both families sees IPv4 visitors as
-/// mapped addresses (RFC 4291 section 2.5.5.2), and no other part of the program expects that form.
-pub(crate) fn as_it_is(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
 impl From<TcpStream> for Socket {
     fn from(socket: TcpStream) -> Self {
         Self::Tcp(socket)
@@ -83,7 +77,7 @@ impl Socket {
     /// The address of the far end; `None` for a Unix socket.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(socket) => socket.peer_addr().ok().map(as_it_is),
+            Self::Tcp(socket) => socket.peer_addr().ok().map(socket::canonical),
             Self::Unix(_) => None,
         }
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use net::socket::canonical;
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, ConnectionError, RecvStream, SendStream, WriteError};
 use rustls::pki_types::CertificateDer;
@@ -95,7 +96,7 @@ fn late(connection: &Connection, side: Side) -> CarrierError {
 /// The peer as the server knows it before the client's handshake is done.
 pub(crate) fn unknown(connection: &Connection) -> Peer {
     Peer {
-        address: connection.remote_address(),
+        address: canonical(connection.remote_address()),
         transport: crate::QUIC,
         connection: None,
         watch: None,
@@ -124,7 +125,7 @@ pub(crate) fn peer(connection: &Connection, side: Side) -> Result<Peer, CarrierE
             .map(|shown| certificate_name(shown).unwrap_or_default()),
     };
     Ok(Peer {
-        address: connection.remote_address(),
+        address: canonical(connection.remote_address()),
         transport: crate::QUIC,
         connection: None,
         watch: Some(Arc::new(Watched(connection.clone()))),

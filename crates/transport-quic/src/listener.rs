@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use net::socket::canonical;
 use quinn::{Endpoint, ServerConfig};
 use tls::explain;
 use transport::{
@@ -172,7 +173,7 @@ struct Accepted {
 
 impl fmt::Debug for Accepted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Accepted({})", self.incoming.remote_address())
+        write!(f, "Accepted({})", canonical(self.incoming.remote_address()))
     }
 }
 
@@ -220,7 +221,7 @@ impl Accepted {
 
 impl Incoming for Accepted {
     fn remote(&self) -> SocketAddr {
-        self.incoming.remote_address()
+        canonical(self.incoming.remote_address())
     }
 
     fn handshake(self: Box<Self>) -> LocalFuture<'static, Result<Carrier, CarrierError>> {

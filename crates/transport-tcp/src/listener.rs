@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use net::socket::canonical;
 use net::{Current, died_in_queue};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -55,7 +56,7 @@ impl Listener for TcpListener {
         };
         Poll::Ready(Ok(Box::new(Accepted {
             stream,
-            remote,
+            remote: canonical(remote),
             tls: self.tls.as_ref().map(Current::get),
             speech: self.speech,
         })))
