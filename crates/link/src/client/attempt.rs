@@ -17,10 +17,9 @@ use transport::{Carrier, CarrierError, LocalFuture, Say};
 
 use super::error::DialError;
 use super::keeper::Keeper;
-use super::plan::Report;
 use crate::attach::Standing;
 use crate::backoff::Failure;
-use crate::dial::dial_early;
+use crate::dial::{Path, dial_early};
 use crate::greet;
 use crate::inner::Link;
 
@@ -39,6 +38,8 @@ pub(super) struct Connected {
     /// Of its link when it was dialled. What the server says early is of that time.
     pub(super) since: Option<Standing>,
     pub(super) leftover: BytesMut,
+    /// Of a round over all paths: why the paths before this path were passed over.
+    pub(super) passed_over: Vec<String>,
 }
 
 /// What an attempt led to.
@@ -88,10 +89,11 @@ impl Keeper {
             .map(|path| (path, numbers.as_mut().and_then(Iterator::next)))
             .collect::<Vec<_>>();
         let running: Rc<RefCell<Vec<Option<Attempt>>>> = Rc::default();
+        let errors: Rc<RefCell<Vec<(usize, String)>>> = Rc::default();
         let start = |(path, number): (usize, Option<CarrierNumber>)| -> LocalFuture<'static, _> {
             let claim = link.zip(number).map(|((link, known), number)| (link, known, number));
             running.borrow_mut().push(Some(self.try_path(path, claim)));
-            let running = Rc::clone(&running);
+            let (running, errors) = (Rc::clone(&running), Rc::clone(&errors));
             Box::pin(async move {
                 // Its place is empty while it is polled.
                 poll_fn(|cx| {
@@ -103,20 +105,39 @@ impl Keeper {
                     {
                         *place = Some(attempt);
                     }
+                    if let Poll::Ready(Err((_, error))) = &polled {
+                        errors.borrow_mut().push((path, error.to_string()));
+                    }
                     polled.map_ok(|answer| (path, answer))
                 })
                 .await
             })
         };
         let outcome = net::race::race(ways, PATH_STAGGER, start, worse).await;
-        let (winner, answer) = outcome.unwrap_or_else(|| {
+        let (winner, mut answer) = outcome.unwrap_or_else(|| {
             let error = CarrierError::Config("no path to the server".to_owned());
             Err((0, error.into()))
         })?;
+        if let AttemptOutcome::Greeted(connected) = &mut answer {
+            connected.passed_over = self.passed_over(winner, &errors.borrow());
+        }
         // Of the carriers of one link only the higher numbers, those of better paths.
         let most = if link.is_some() { winner } else { count };
         let rest = running.take().into_iter().take(most).flatten().collect();
         Ok((answer, rest))
+    }
+
+    /// Why each path before the winner of a round was passed over.
+    fn passed_over(&self, winner: usize, errors: &[(usize, String)]) -> Vec<String> {
+        let paths = self.client.paths.iter().enumerate().take(winner);
+        let why = |(index, path): (usize, &Path)| {
+            let error = errors.iter().find(|(of, _)| *of == index).map(|(_, error)| error);
+            match error {
+                Some(error) => format!("{path:?} failed ({error})"),
+                None => format!("{path:?} did not answer within {} s", PATH_STAGGER.as_secs()),
+            }
+        };
+        paths.map(why).collect()
     }
 
     /// Dials and greets over one path.
@@ -127,7 +148,6 @@ impl Keeper {
     ) -> Attempt {
         let path = self.client.paths.get(index).cloned();
         let client = self.client.clone();
-        let report = Rc::clone(&self.report);
         let since = link.map(|(link, ..)| link.standing());
         let early = link.filter(|(_, known, _)| known.early.take()).map(|(link, ..)| link.clone());
         let claim = link.map(|(link, known, carrier)| {
@@ -165,11 +185,17 @@ impl Keeper {
                 setup.binding = greet::binding(&carrier.peer);
                 let (accepted, leftover) =
                     greet::greet_server(&mut carrier, setup, said.as_ref()).await?;
-                if resumed {
-                    report(Report::Connected { path: &path, resumed });
-                }
                 let number = accepted.carrier;
-                Ok(Connected { path: index, number, carrier, accepted, since, leftover })
+                let passed_over = Vec::new();
+                Ok(Connected {
+                    path: index,
+                    number,
+                    carrier,
+                    accepted,
+                    since,
+                    leftover,
+                    passed_over,
+                })
             };
             match connected.await {
                 Ok(connected) => Ok(AttemptOutcome::Greeted(Box::new(connected))),

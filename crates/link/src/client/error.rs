@@ -18,6 +18,13 @@ pub enum DialError {
 }
 
 impl DialError {
+    /// Whether the server refused the log-in or its certificate failed the check, so that a person
+    /// has to act. False for a failure of the network.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.failure() != Failure::Network
+    }
+
     pub(super) fn failure(&self) -> Failure {
         match self {
             Self::Carrier(error) if error.is_network() => Failure::Network,

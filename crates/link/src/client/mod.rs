@@ -24,5 +24,5 @@ mod watch;
 
 pub use enroll::enroll;
 pub use error::DialError;
-pub use plan::{Client, OnLink, Report};
+pub use plan::{Client, OnLink, PathChange, Report};
 pub use run::run;

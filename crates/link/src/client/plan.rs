@@ -1,5 +1,6 @@
 //! The settings of a client, and its reports.
 
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -50,13 +51,46 @@ pub enum Report<'a> {
         /// Time until the next attempt.
         pause: Duration,
     },
-    /// A carrier was greeted.
+    /// A link has a new carrier.
     Connected {
+        /// The serial number of the link.
+        link: u64,
         /// The path of the carrier.
         path: &'a Path,
         /// The carrier continues or moves a link that exists.
         resumed: bool,
+        /// Why the path is another one than that of the carrier before, or than the preferred path
+        /// if the link is new. `None` if it is the same path.
+        reason: Option<PathChange>,
     },
+}
+
+/// Why a link uses another path than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathChange {
+    /// The paths that stand before this path failed: each with its URL and its error. The text says
+    /// that a path did not answer if it has no error yet.
+    Failed(Vec<String>),
+    /// Nothing came over this path.
+    Silent(String),
+    /// This path has a low rate; in bytes per second.
+    LowRate(String, u64),
+    /// This path was tried because of the low rate of another path, and is not quicker.
+    NotQuicker(String),
+    /// The new path stands before the former path in the list, and answers.
+    Preferred,
+}
+
+impl fmt::Display for PathChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(errors) => f.write_str(&errors.join(", and ")),
+            Self::Silent(path) => write!(f, "{path} is silent"),
+            Self::LowRate(path, rate) => write!(f, "{path} carries only {rate} bytes per second"),
+            Self::NotQuicker(path) => write!(f, "{path} is not quicker"),
+            Self::Preferred => f.write_str("this path is preferred and answers"),
+        }
+    }
 }
 
 /// Called with the link that is to be used from now on, and with `None` when that link has ended.

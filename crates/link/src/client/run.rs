@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::attempt::{Attempt, AttemptOutcome, Connected, Known, dismiss};
 use super::keeper::Keeper;
-use super::plan::{Client, OnLink, Report};
+use super::plan::{Client, OnLink, PathChange, Report};
 use super::rates::Rates;
 use super::watch::Watch;
 use crate::backoff::{Backoff, Failure};
@@ -47,7 +47,13 @@ pub async fn run(
         let link = watch.link.clone();
         living.spawn_local(guarded(Rc::downgrade(&link.inner), watch.run()));
         if let Some(former) = former.take() {
-            tracing::info!(link = former.serial(), successor = link.serial(), "link retires");
+            let (link, successor) = (former.serial(), link.serial());
+            tracing::info!(
+                link,
+                successor,
+                "link {link} takes no more streams and ends with its last stream; link {successor} \
+                 takes its place"
+            );
             former.go_away();
         }
         link.told_to_go().await;
@@ -93,7 +99,7 @@ impl Keeper {
         trials: Vec<Attempt>,
         current: &OnLink,
     ) -> Option<Watch> {
-        let Connected { path, number, carrier, accepted, leftover, .. } = connected;
+        let Connected { path, number, carrier, accepted, leftover, passed_over, .. } = connected;
         let secret = accepted.secret?;
         let known = Known {
             id: accepted.link,
@@ -116,11 +122,13 @@ impl Keeper {
             path,
             trials,
             rates: Rates::default(),
+            cause: None,
         };
         current(Some(&link));
         if let Some(path) = self.client.paths.get(path) {
             // Not before: the owner tells it with the link.
-            (self.report)(Report::Connected { path, resumed: false });
+            let reason = (!passed_over.is_empty()).then_some(PathChange::Failed(passed_over));
+            (self.report)(Report::Connected { link: serial, path, resumed: false, reason });
         }
         link.attach(number, Attach::New, carrier, leftover);
         Some(watch)

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::attempt::{Attempt, AttemptOutcome, Connected, Known, Won, dismiss, finished};
 use super::error::DialError;
 use super::keeper::Keeper;
+use super::plan::{PathChange, Report};
 use super::rates::{PREFER_EVERY, Rates, TrialResult};
 use crate::backoff::Backoff;
 use crate::inner::Link;
@@ -32,6 +33,8 @@ pub(super) struct Watch {
     /// Attempts that may still succeed.
     pub(super) trials: Vec<Attempt>,
     pub(super) rates: Rates,
+    /// Why the attempt under way goes over another path.
+    pub(super) cause: Option<PathChange>,
 }
 
 impl Drop for Watch {
@@ -56,6 +59,7 @@ impl Watch {
                     Notice::CarrierLost => {
                         // Later numbers win over whatever becomes of these.
                         self.trials.clear();
+                        self.cause = None;
                         self.rates.forget_trial();
                         self.note_life(attached);
                         let pause = backoff.after(attached.elapsed());
@@ -68,7 +72,7 @@ impl Watch {
                         self.note_life(attached);
                         // The present carrier may yet wake up: until another one is greeted.
                         let next = (self.path + 1) % self.keeper.client.paths.len().max(1);
-                        self.try_beside(next);
+                        self.try_beside(next, PathChange::Silent(self.url()));
                         continue;
                     }
                     Notice::Strained(low_rate) => {
@@ -80,7 +84,9 @@ impl Watch {
                     let count = self.keeper.client.paths.len();
                     match self.rates.look(&self.link, count, Instant::now()) {
                         Some(TrialResult::Quicker(kept)) => prefer_at = Instant::now() + kept,
-                        Some(TrialResult::NotQuicker(path)) => self.try_beside(path),
+                        Some(TrialResult::NotQuicker(path)) => {
+                            self.try_beside(path, PathChange::NotQuicker(self.url()));
+                        }
                         Some(TrialResult::Nothing) | None => {}
                     }
                     continue;
@@ -88,7 +94,7 @@ impl Watch {
                 Ok(answer) = finished(&mut self.trials), if !self.trials.is_empty() => answer,
                 () = tokio::time::sleep_until(prefer_at), if self.path > 0 => {
                     prefer_at = Instant::now() + PREFER_EVERY;
-                    self.try_beside(0);
+                    self.try_beside(0, PathChange::Preferred);
                     continue;
                 }
             };
@@ -102,14 +108,18 @@ impl Watch {
                 AttemptOutcome::Greeted(connected) if connected.accepted.link != self.known.id => {
                     dismiss(*connected).await;
                 }
-                AttemptOutcome::Greeted(connected) => {
+                AttemptOutcome::Greeted(mut connected) => {
+                    let passed_over = std::mem::take(&mut connected.passed_over);
+                    let reason = self.change(connected.path, passed_over);
                     self.path = connected.path;
                     attached = Instant::now();
                     prefer_at = attached + PREFER_EVERY;
                     if !connected.accepted.early {
                         self.known.early.set(true);
                     }
-                    attach(&self.link, *connected);
+                    if attach(&self.link, *connected) {
+                        self.tell(reason);
+                    }
                     self.rates.moved(self.path, &self.link, attached);
                 }
             }
@@ -123,8 +133,34 @@ impl Watch {
         }
     }
 
-    fn try_beside(&mut self, path: usize) {
+    /// The URL of the path of the active carrier.
+    fn url(&self) -> String {
+        self.keeper.client.paths.get(self.path).map_or_else(String::new, |path| path.url.clone())
+    }
+
+    /// Why the next carrier has the path `to`; `None` if it is the path of the carrier before.
+    fn change(&mut self, to: usize, passed_over: Vec<String>) -> Option<PathChange> {
+        let cause = self.cause.take();
+        if to == self.path {
+            return None;
+        }
+        // A path that answers late, of a round that another path has won, stands before that path.
+        let of_round =
+            if to < self.path { PathChange::Preferred } else { PathChange::Failed(passed_over) };
+        Some(cause.unwrap_or(of_round))
+    }
+
+    /// Reports the new carrier.
+    fn tell(&self, reason: Option<PathChange>) {
+        if let Some(path) = self.keeper.client.paths.get(self.path) {
+            let link = self.link.serial();
+            (self.keeper.report)(Report::Connected { link, path, resumed: true, reason });
+        }
+    }
+
+    fn try_beside(&mut self, path: usize, cause: PathChange) {
         if self.trials.is_empty() {
+            self.cause = Some(cause);
             let (link, known) = (&self.link, &self.known);
             let claim = known.claim(1).next().map(|number| (link, known, number));
             self.trials.push(self.keeper.try_path(path, claim));
@@ -140,9 +176,15 @@ impl Watch {
         if let Some(path) = self.rates.choose(self.path, count, low_rate, Instant::now()) {
             let (link, way) = (self.link.serial(), low_rate.direction);
             let bytes_a_second = low_rate.rate;
-            let text = "the path carries little: trying another one";
-            tracing::info!(link, ?way, bytes_a_second, "{text}");
-            self.try_beside(path);
+            let (from, to) = (self.url(), self.keeper.client.paths.get(path));
+            let to = to.map_or("", |path| &path.url);
+            tracing::info!(
+                link,
+                ?way,
+                bytes_a_second,
+                "link {link} tries {to}, because {from} carries only {bytes_a_second} bytes per second"
+            );
+            self.try_beside(path, PathChange::LowRate(from, bytes_a_second));
         }
     }
 
@@ -167,7 +209,8 @@ impl Watch {
     }
 }
 
-fn attach(link: &Link, connected: Connected) {
+/// Gives the link its next carrier. False if the carrier comes too late.
+fn attach(link: &Link, connected: Connected) -> bool {
     let Connected { number, carrier, accepted, since, leftover, .. } = connected;
     let last = CarrierNumber(number.0.saturating_sub(1));
     // The server has shown the link as it was before whatever came since.
@@ -175,8 +218,10 @@ fn attach(link: &Link, connected: Connected) {
     let (serial, early) = (link.serial(), accepted.early);
     if is_stale || !link.attach(number, Attach::Replaces(last), carrier, leftover) {
         tracing::debug!(link = serial, carrier = number.0, "a late carrier is dropped");
+        false
     } else {
         tracing::debug!(link = serial, carrier = number.0, early, "streams go on");
+        true
     }
 }
 

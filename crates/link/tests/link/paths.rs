@@ -18,6 +18,7 @@ fn a_path_that_does_not_answer_has_a_head_start_of_two_seconds() {
         let took = begin.elapsed();
         assert!((2000..=2100).contains(&took.as_millis()), "{took:?}");
         assert_eq!(*client.connected.borrow(), [(2, false)]);
+        assert_eq!(client.reason(), "memory://127.0.0.1:1 did not answer within 2 s");
     });
 }
 
@@ -48,6 +49,11 @@ fn a_refused_path_gives_way_at_once_and_the_order_is_kept() {
         client.live().await;
         assert!(begin.elapsed() < Duration::from_millis(100));
         assert_eq!(*client.connected.borrow(), [(2, false)]);
+        let reason = client.reason();
+        assert!(
+            reason.starts_with("memory://127.0.0.1:1 failed (") && !reason.contains(":2"),
+            "{reason}"
+        );
         assert_eq!(paths[2].dials.get(), 0);
     });
 }
@@ -76,6 +82,7 @@ fn the_preferred_path_is_taken_back_after_a_minute_without_losing_a_byte() {
         until("the preferred path", || client.connected.borrow().len() == 2).await;
         assert!(begin.elapsed() <= Duration::from_secs(125), "{:?}", begin.elapsed());
         assert_eq!(client.connected.borrow()[1], (1, true));
+        assert_eq!(client.reason(), "this path is preferred and answers");
         until("the ends", || near.is_over() && tap.is_over()).await;
         near.assert_pattern(total);
         tap.assert_pattern(total);

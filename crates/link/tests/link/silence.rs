@@ -107,6 +107,7 @@ fn the_next_path_takes_over_after_three_seconds_of_silence() {
         let took = begin.elapsed();
         assert!((2900..=3300).contains(&took.as_millis()), "{took:?}");
         assert_eq!(client.connected.borrow().last(), Some(&(2, true)));
+        assert_eq!(client.reason(), "memory://127.0.0.1:1 is silent");
         assert!(!client.owner.saw(State::Stalled), "it was never without a carrier");
         assert!(sending.await.unwrap());
         until("the end", || tap.is_over()).await;

@@ -56,7 +56,9 @@ fn the_next_path_is_kept_where_it_is_quicker_and_left_later() {
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         sleep(Duration::from_secs(50)).await;
         assert_eq!(client.connected.borrow().len(), 2, "it is kept");
+        assert_eq!(client.reason(), "memory://127.0.0.1:1 carries only 100000 bytes per second");
         until("back", || client.connected.borrow().last() == Some(&(1, true))).await;
+        assert_eq!(client.reason(), "this path is preferred and answers");
         until("the other path", || client.connected.borrow().last() == Some(&(2, true))).await;
         sleep(Duration::from_secs(110)).await;
         assert_eq!(client.connected.borrow().len(), 4, "longer, the second time");
@@ -84,6 +86,7 @@ fn taken_back(bytes_a_second: usize) {
         until("the other path", || client.connected.borrow().last() == Some(&(2, true))).await;
         let begin = Instant::now();
         until("back", || client.connected.borrow().last() == Some(&(1, true))).await;
+        assert_eq!(client.reason(), "memory://127.0.0.1:2 is not quicker");
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         sleep(Duration::from_mins(9)).await;
         assert_eq!(second.dials.get(), 1, "for a while no other trial");

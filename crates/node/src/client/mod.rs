@@ -5,6 +5,7 @@ mod checks;
 mod destination;
 mod forwards;
 mod links;
+mod outage;
 mod owner;
 mod published;
 mod register;
@@ -240,11 +241,11 @@ impl Role for Client {
         let config = self.shared.config.load();
         let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);
         format!(
-            "client {} of {}: {}, {}",
+            "client {} has {} and {} at server {}",
             config.name,
-            self.shared.links.load().session.name,
             count(config.services.len(), "service"),
-            count(config.forwards.len(), "forward")
+            count(config.forwards.len(), "forward"),
+            self.shared.links.load().session.name
         )
     }
 

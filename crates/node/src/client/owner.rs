@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use config::ClientConfig;
@@ -24,6 +24,7 @@ use transport::{Inlet, Outlet};
 
 use super::ClientShared;
 use super::links::Links;
+use super::outage::{Told, Weight};
 use super::register::register;
 use super::trouble::Trouble;
 use crate::health::Healths;
@@ -31,16 +32,15 @@ use crate::session::{Handle, Worker};
 use crate::watch::TargetWatch;
 use crate::{descriptors, probes, survey};
 
-/// An unreachable server is logged at once, and then at this period while nothing changes.
-const REPEAT: Duration = Duration::from_secs(30);
-
 /// The owner of successive links: one of the N places for links of a session.
 pub(super) struct ClientOwner {
     worker: Rc<Worker>,
     shared: Arc<ClientShared>,
     links: Arc<Links>,
     services: RefCell<Services>,
-    told: RefCell<Option<(String, Instant)>>,
+    told: RefCell<Told>,
+    /// When the link in use lost its carrier or ended.
+    lost: Cell<Option<Instant>>,
     serial: Cell<u64>,
 }
 
@@ -113,8 +113,8 @@ impl ClientOwner {
     ) -> Rc<Self> {
         let services =
             RefCell::new(Services::new(&worker, &shared.healths, shared.config.load_full()));
-        let (told, serial) = (RefCell::default(), Cell::new(0));
-        Rc::new(Self { worker, shared, links, services, told, serial })
+        let (told, lost, serial) = (RefCell::default(), Cell::default(), Cell::new(0));
+        Rc::new(Self { worker, shared, links, services, told, lost, serial })
     }
 
     /// Finds a service of the configuration in force.
@@ -156,24 +156,81 @@ impl ClientOwner {
                     return;
                 }
                 self.shared.published.note_trouble(Some(trouble));
-                let now = Instant::now();
-                let mut told = self.told.borrow_mut();
-                let known = told.as_ref().is_some_and(|(last, at)| {
-                    *last == text && now.saturating_duration_since(*at) < REPEAT
+                let (is_refusal, now) = (error.is_refusal(), Instant::now());
+                let weight = self.shared.published.outage(|outage| {
+                    outage.failed(&mut self.told.borrow_mut(), &text, is_refusal, now)
                 });
-                // One of the N links logs for all links that fail alike.
-                if !known && self.shared.published.first_to_tell(&text, now, REPEAT) {
-                    tracing::warn!("{text}; trying again");
-                }
-                if !known {
-                    *told = Some((text, now));
+                match weight {
+                    Some(Weight::News) => {
+                        tracing::info!(
+                            "lost the server, which is away at present: {text}; trying again"
+                        );
+                    }
+                    Some(Weight::Warning) => {
+                        tracing::warn!("cannot connect to {text}; trying again");
+                    }
+                    Some(Weight::LongAway(away)) => {
+                        let away = status::duration(away.as_secs());
+                        tracing::warn!("the server has been away for {away}: {text}; trying again");
+                    }
+                    None => {}
                 }
             }
-            Report::Connected { path, resumed } => {
+            Report::Connected { link, path, resumed, reason } => {
                 self.shared.published.note_trouble(None);
                 *self.told.borrow_mut() = None;
-                let what = if *resumed { "resumed over" } else { "connected to" };
-                tracing::info!("{what} {}", path.url);
+                let what = if *resumed { "resumed over" } else { "is connected to" };
+                let lost = if *link == self.serial.get() { self.lost.take() } else { None };
+                let again = lost.map_or_else(String::new, |lost| {
+                    format!(" again, after {:.1} s", lost.elapsed().as_secs_f32())
+                });
+                let path = &path.url;
+                match reason {
+                    Some(reason) => {
+                        tracing::info!(
+                            link, path, %reason,
+                            "link {link} {what} {path}{again}, because {reason}"
+                        );
+                    }
+                    None => tracing::info!(link, "link {link} {what} {path}{again}"),
+                }
+            }
+        }
+    }
+
+    /// Notes that a link has no carrier any more.
+    fn note_loss(&self, serial: u64) {
+        // A link that retires has a successor.
+        if self.links.are_retired() || serial != self.serial.get() {
+            return;
+        }
+        let now = Instant::now();
+        self.lost.set(self.lost.get().or(Some(now)));
+        self.shared.published.outage(|outage| outage.lost(now));
+    }
+
+    /// Logs the end of a link.
+    fn tell_end(&self, link: u64, end: &End) {
+        match end {
+            End::Closed => tracing::debug!(link, "link closed"),
+            End::Retired => {
+                tracing::info!(link, "link {link} has retired: its last stream has ended");
+            }
+            // A server that stops or was started again.
+            End::ByPeer | End::Forgotten => {
+                self.note_loss(link);
+                tracing::info!(link, "link {link} ended: {end}; its streams were reset");
+            }
+            End::Expired => {
+                self.note_loss(link);
+                if self.shared.published.outage(|outage| outage.is_long(Instant::now())) {
+                    tracing::warn!(link, "link {link} ended: {end}; its streams were reset");
+                } else {
+                    tracing::info!(link, "link {link} ended: {end}; its streams were reset");
+                }
+            }
+            End::Violation(_) | End::Accused(_) | End::Panicked => {
+                tracing::error!(link, "link {link} ended: {end}; its streams were reset");
             }
         }
     }
@@ -241,21 +298,19 @@ impl Owner for ClientOwner {
         match state {
             State::Live => worker.state.set_live(worker.index, session, serial, true),
             State::Stalled => {
-                tracing::info!(link = serial, "carrier lost; streams wait for the next one");
+                self.note_loss(serial);
+                let server = session.name.as_str();
+                tracing::info!(
+                    link = serial,
+                    server,
+                    "carrier lost: link {serial} to {server} has no connection; its streams wait \
+                     for the next connection"
+                );
                 worker.state.set_live(worker.index, session, serial, false);
             }
             State::GoingAway => worker.state.set_live(worker.index, session, serial, false),
             State::Ended(end) => {
-                match end {
-                    End::Closed => tracing::debug!(link = serial, "link closed"),
-                    End::Retired => tracing::info!(link = serial, "link retired"),
-                    End::ByPeer | End::Expired | End::Forgotten => {
-                        tracing::warn!(link = serial, "link ended: {end}; its streams were reset");
-                    }
-                    End::Violation(_) | End::Accused(_) | End::Panicked => {
-                        tracing::error!(link = serial, "link ended: {end}; its streams were reset");
-                    }
-                }
+                self.tell_end(serial, &end);
                 worker.state.remove_link(worker.index, session, serial);
             }
         }

@@ -3,13 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use ops::status;
 use proto::control::{Registered, ServiceErrorCode};
 
+use super::outage::Outage;
 use super::trouble::Trouble;
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ struct Known {
     waits_for_more: bool,
     /// The reason for which the server is not reached, if there is one.
     trouble: Option<Trouble>,
-    told: Option<(String, Instant)>,
+    outage: Outage,
 }
 
 impl Known {
@@ -108,7 +108,7 @@ impl Published {
     pub(super) fn note_trouble(&self, trouble: Option<Trouble>) {
         let mut known = self.known();
         if trouble.is_none() {
-            known.told = None;
+            known.outage.connected();
         }
         known.trouble = trouble;
     }
@@ -117,17 +117,9 @@ impl Published {
         self.known().trouble.as_ref().map(|trouble| trouble.text.clone())
     }
 
-    /// Whether no link has logged this text within `pause`. Records the text if so.
-    pub(super) fn first_to_tell(&self, text: &str, now: Instant, pause: Duration) -> bool {
-        let mut known = self.known();
-        let told = known
-            .told
-            .as_ref()
-            .is_some_and(|(last, at)| last == text && now.saturating_duration_since(*at) < pause);
-        if !told {
-            known.told = Some((text.to_owned(), now));
-        }
-        !told
+    /// What the log has to know about the absence of the server.
+    pub(super) fn outage<T>(&self, use_it: impl FnOnce(&mut Outage) -> T) -> T {
+        use_it(&mut self.known().outage)
     }
 
     /// The state of a service or forward that the server has accepted.

@@ -39,7 +39,15 @@ fn a_path_blocked_from_the_start_gives_way_to_a_web_socket() {
         running.wire().entry(entry);
         let start = Instant::now();
         running.start_client();
-        running.client().wait_line(&["connected to wss://"], CARRIES);
+        // The log says which link uses which path, and why.
+        let reason = match entry {
+            Entry::Refused => " failed (",
+            _ => " did not answer within 2 s",
+        };
+        let line = running.client().wait_line(&[" is connected to wss://", ", because "], CARRIES);
+        assert!(line.contains("INFO link 1 is connected"), "{line}");
+        let (_, because) = line.split_once(", because tls://127.0.0.1:").unwrap();
+        assert!(because.contains(reason), "{line}");
         running.wait_ready();
         echo(&mut connect(running.public("echo")), 1);
         println!("{entry:?}: carried after {:?}", start.elapsed());
@@ -60,5 +68,7 @@ fn a_path_blocked_under_a_stream_gives_way_to_a_web_socket() {
     let start = Instant::now();
     echo(&mut visitor, 2);
     println!("a stream went on after {:?}", start.elapsed());
-    running.client().wait_line(&["resumed over wss://"], CARRIES);
+    let line = running.client().wait_line(&["resumed over wss://"], CARRIES);
+    assert!(line.contains("INFO link 1 resumed over wss://127.0.0.1:"), "{line}");
+    assert!(line.contains(", because tls://127.0.0.1:") && line.contains(" is silent"), "{line}");
 }

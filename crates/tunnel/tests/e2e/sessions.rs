@@ -130,6 +130,42 @@ fn a_client_reconnects_to_a_server_that_was_told_to_end() {
 }
 
 #[test]
+fn a_server_that_is_started_again_is_no_warning_of_the_client() {
+    side_by_side(Scheme::ALL, |scheme| {
+        let (origin, other) = (Origin::echo(), Origin::echo());
+        let setup = Setup::new(scheme).service("echo", origin.port()).forward(other.port());
+        let mut running = of_three_links(setup);
+        running.wait_echo(running.public("echo"));
+        running.wait_links(3);
+        for is_killed in [false, true] {
+            let before = running.client().log().len();
+            if is_killed {
+                running.server.kill();
+            } else {
+                running.server.terminate();
+                assert!(running.server.wait_end(SOON).success());
+            }
+            // The client meets a server that is away.
+            let since = |running: &mut Running| running.client().log().split_off(before);
+            wait("the client has lost the server", SOON, || {
+                since(&mut running).contains("INFO lost the server").then_some(())
+            });
+            running.start_server_again();
+            running.wait_echo(running.public("echo"));
+            running.wait_links(3);
+            let log = since(&mut running);
+            let loud = log.lines().find(|line| line.contains("WARN") || line.contains("ERROR"));
+            assert_eq!(loud, None, "{scheme:?}, killed: {is_killed}");
+            let again =
+                |line: &&str| line.contains(" is connected to ") && line.contains("INFO link ");
+            let again =
+                log.lines().filter(again).filter(|line| line.contains(" again, after ")).count();
+            assert!(again >= 1, "{scheme:?}, killed: {is_killed}: {log}");
+        }
+    });
+}
+
+#[test]
 fn of_two_clients_with_one_name_the_newest_serves_and_nobody_kicks_back() {
     side_by_side(Scheme::ALL, |scheme| {
         let (first, second) = (says(b'1'), says(b'2'));

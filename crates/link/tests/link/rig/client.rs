@@ -121,6 +121,8 @@ pub(crate) struct Client {
     pub(crate) links: Rc<Cell<usize>>,
     /// Ports connected to, and whether by a resume.
     pub(crate) connected: Rc<RefCell<Vec<(u16, bool)>>>,
+    /// Why each of them has another path than before.
+    reasons: Rc<RefCell<Vec<Option<String>>>>,
     /// What failed, in words, and the pause after it.
     pub(crate) failures: Rc<RefCell<Vec<(String, Duration)>>>,
     task: AbortHandle,
@@ -133,6 +135,7 @@ impl Client {
         let links = Rc::new(Cell::new(0));
         let connected = Rc::new(RefCell::new(Vec::new()));
         let failures = Rc::new(RefCell::new(Vec::new()));
+        let reasons = Rc::<RefCell<Vec<_>>>::default();
         let on_link = {
             let (current, links) = (Rc::clone(&current), Rc::clone(&links));
             Rc::new(move |link: Option<&Link>| {
@@ -142,8 +145,10 @@ impl Client {
         };
         let report = {
             let (connected, failures) = (Rc::clone(&connected), Rc::clone(&failures));
+            let reasons = Rc::clone(&reasons);
             Rc::new(move |report: Report<'_>| match report {
-                Report::Connected { path, resumed } => {
+                Report::Connected { path, resumed, reason, .. } => {
+                    reasons.borrow_mut().push(reason.map(|reason| reason.to_string()));
                     let (_, port) = path.url.rsplit_once(':').unwrap();
                     connected.borrow_mut().push((port.parse().unwrap(), resumed));
                 }
@@ -154,11 +159,16 @@ impl Client {
         };
         let keeper = run(plan, Rc::clone(&owner) as Rc<dyn link::Owner>, on_link, report);
         let task = tokio::task::spawn_local(keeper).abort_handle();
-        Self { owner, current, links, connected, failures, task }
+        Self { owner, current, links, connected, reasons, failures, task }
     }
 
     pub(crate) fn link(&self) -> Option<Link> {
         self.current.borrow().clone()
+    }
+
+    /// Why the last carrier has another path than the carrier before it.
+    pub(crate) fn reason(&self) -> String {
+        self.reasons.borrow().last().cloned().flatten().unwrap_or_default()
     }
 
     /// The link in use, once frames flow.
