@@ -189,7 +189,10 @@ async fn kill(
     };
     match timeout(PATIENCE, source.kill(link, stream)).await {
         Ok(true) => {
-            tracing::info!(target: AUDIT, link, stream, "reset: asked over the admin API");
+            tracing::info!(
+                target: AUDIT, link, stream,
+                "stream {stream} of link {link} was reset, as asked over the admin API"
+            );
             StatusCode::NO_CONTENT.into_response()
         }
         Ok(false) => problem(StatusCode::NOT_FOUND, "no such stream (any more)"),
@@ -270,7 +273,7 @@ async fn set_log(request: Request) -> Response {
         return problem(StatusCode::UNPROCESSABLE_ENTITY, &why);
     }
     logging::change(&filter);
-    tracing::info!(target: AUDIT, "asked over the admin API: logging {filter}");
+    tracing::info!(target: AUDIT, "the log level is {filter} from now on, as asked over the admin API");
     log().await
 }
 

@@ -34,7 +34,7 @@ const EXHAUSTED: Duration = Duration::from_millis(100);
 pub(super) async fn serve(listener: StdListener, app: Router) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "admin API"),
+        Err(error) => return tracing::error!(%error, "the admin API cannot start: {error}"),
     };
     let places = Places::default();
     let complaints = RepeatLimit::new();
@@ -68,7 +68,7 @@ pub(super) async fn serve(listener: StdListener, app: Router) {
             }
             Err(error) => {
                 if complaints.pass((), Instant::now()).is_some() {
-                    tracing::warn!(%error, "admin API");
+                    tracing::warn!(%error, "the admin API cannot accept connections: {error}");
                 }
                 sleep(EXHAUSTED).await;
             }

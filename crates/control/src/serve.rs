@@ -100,7 +100,7 @@ impl ControlSocket {
                 }
                 Err(e) => {
                     if complaints.pass((), Instant::now()).is_some() {
-                        tracing::warn!(error = %e, "control socket");
+                        tracing::warn!(error = %e, "the control socket cannot accept connections: {e}");
                     }
                     sleep(EXHAUSTED).await;
                 }
@@ -239,7 +239,10 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             match timeout(STATUS_TIMEOUT, source.kill(link, stream)).await {
                 Ok(killed) => {
                     if killed {
-                        tracing::info!(target: AUDIT, link, stream, "reset: asked over the control socket");
+                        tracing::info!(
+                            target: AUDIT, link, stream,
+                            "stream {stream} of link {link} was reset, as asked over the control socket"
+                        );
                     }
                     Answer::Killed(killed)
                 }
@@ -248,7 +251,7 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
         }
         Request::Log { filter } => log(filter.as_deref()),
         Request::Stop => {
-            tracing::info!(target: AUDIT, "stopping: asked over the control socket");
+            tracing::info!(target: AUDIT, "the daemon stops, as asked over the control socket");
             life.drain();
             Answer::Stopping { pid: std::process::id() }
         }
@@ -272,7 +275,7 @@ fn log(filter: Option<&str>) -> Answer {
             return Answer::Error(problem);
         }
         logging::change(filter);
-        tracing::info!(target: AUDIT, "asked over the control socket: logging {filter}");
+        tracing::info!(target: AUDIT, "the log level is {filter} from now on, as asked over the control socket");
     }
     let filter = logging::current().unwrap_or_else(|| "nothing".to_owned());
     Answer::Log { filter }

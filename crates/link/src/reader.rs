@@ -316,7 +316,11 @@ pub(crate) fn report(link: &Rc<Inner>, io: &CarrierIo, outcome: ReadEnd) {
             link.carrier_ended(io.number);
         }
         ReadEnd::Violation(violation) => {
-            tracing::warn!(link = link.serial, %violation, "the peer broke the protocol");
+            let serial = link.serial;
+            tracing::warn!(
+                link = serial, %violation,
+                "link {serial} ends, because the peer broke the protocol: {violation}"
+            );
             link.end(End::Violation(violation));
         }
         ReadEnd::Over => {}

@@ -154,7 +154,9 @@ pub fn change(filter: &str) {
 /// Reopens the log file if another file has its name now.
 pub fn follow(level: &str) {
     if let Some(Err(error)) = FILE.get().map(LogFile::follow) {
-        tracing::error!("the log goes on in the file of before: {error}");
+        tracing::error!(
+            "the log stays in its former file, because the new file cannot be opened: {error}"
+        );
     }
     if let Some((handle, fixed)) = FILTER.get() {
         set(handle, fixed.as_deref().unwrap_or(level));

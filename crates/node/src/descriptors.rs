@@ -25,7 +25,7 @@ pub fn raise_limit() -> Option<u64> {
         let before = limit.current;
         limit.current = limit.maximum;
         if let Err(e) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!(error = %e, limit = before, "the limit of open files stays");
+            tracing::warn!(error = %e, limit = before, "the limit of open files cannot be raised: {e}");
             return before;
         }
     }

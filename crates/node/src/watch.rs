@@ -36,10 +36,17 @@ impl Watcher for EntranceWatch {
         match &aim.target {
             Target::Service(service) => {
                 let client = &route.session.load().name;
-                tracing::info!(client, service, "the target is down: {fault}");
+                tracing::info!(
+                    client,
+                    service,
+                    "the target of service {service} of client {client} is down: {fault}"
+                );
             }
             Target::Forward(to) => {
-                tracing::warn!(forward = address, "the target {to} is down: {fault}");
+                tracing::warn!(
+                    forward = address,
+                    "the target {to} of forward {address} is down: {fault}"
+                );
             }
             Target::Measure(_) => {}
         }
@@ -52,10 +59,17 @@ impl Watcher for EntranceWatch {
         match &aim.target {
             Target::Service(service) => {
                 let client = &route.session.load().name;
-                tracing::info!(client, service, "the target serves again, after {down}");
+                tracing::info!(
+                    client,
+                    service,
+                    "the target of service {service} of client {client} serves again, after {down}"
+                );
             }
             Target::Forward(to) => {
-                tracing::info!(forward = address, "the target {to} serves again, after {down}");
+                tracing::info!(
+                    forward = address,
+                    "the target {to} of forward {address} serves again, after {down}"
+                );
             }
             Target::Measure(_) => {}
         }
@@ -66,10 +80,16 @@ impl Watcher for EntranceWatch {
         match &route.aim.load().target {
             Target::Service(service) => {
                 let client = &route.session.load().name;
-                tracing::warn!(client, service, reason = %code, refused, "the client refused a visitor");
+                tracing::warn!(
+                    client, service, reason = %code, refused,
+                    "client {client} refused a visitor of service {service}: {code}"
+                );
             }
             Target::Forward(_) => {
-                tracing::warn!(forward = address, reason = %code, refused, "the server refused a visitor");
+                tracing::warn!(
+                    forward = address, reason = %code, refused,
+                    "the server refused a visitor of forward {address}: {code}"
+                );
             }
             Target::Measure(_) => {}
         }
@@ -121,12 +141,15 @@ impl TargetWatch {
             Ok(()) => {
                 if let Some(down) = health.up() {
                     let down = status::duration(down.as_secs());
-                    tracing::info!(service, "the target {target} serves again, after {down}");
+                    tracing::info!(
+                        service,
+                        "the target {target} of service {service} serves again, after {down}"
+                    );
                 }
             }
             Err(error) => {
                 if health.down(error.code()) {
-                    tracing::warn!(service, "the target is down: {error}");
+                    tracing::warn!(service, "the target of service {service} is down: {error}");
                 }
             }
         }
@@ -144,7 +167,8 @@ impl Watcher for TargetWatch {
             tracing::warn!(
                 service = self.service,
                 failures,
-                "the target cannot be reached: {error}"
+                "the target of service {} cannot be reached: {error}",
+                self.service
             );
         }
     }
@@ -185,7 +209,11 @@ impl Watcher for ForwardWatch {
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {
         let client = &self.client;
-        tracing::warn!(client, failures, "the target of a forward cannot be reached: {error}");
+        tracing::warn!(
+            client,
+            failures,
+            "the target of a forward of client {client} cannot be reached: {error}"
+        );
     }
 
     fn refused(&self, _code: ResetCode) {}

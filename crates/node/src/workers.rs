@@ -220,7 +220,7 @@ fn end(ends: Vec<End>) {
     for (index, stopped) in stopped.into_iter().enumerate() {
         let left = deadline.saturating_duration_since(Instant::now());
         if stopped.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
-            tracing::warn!(worker = index, "the worker did not stop in time");
+            tracing::warn!(worker = index, "worker {index} did not stop in time");
         }
     }
 }

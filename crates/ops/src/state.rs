@@ -165,7 +165,7 @@ pub fn write_like(
     // The file is in place. Whether it survives a loss of power is uncertain, but that is no error
     // of the change.
     if let Err(error) = opened.sync_all() {
-        tracing::warn!(folder = %folder.display(), %error, "a new file may not be on disk yet");
+        tracing::warn!(folder = %folder.display(), %error, "a new file in {} may not be on disk yet: {error}", folder.display());
     }
     Ok(())
 }

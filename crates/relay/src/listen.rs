@@ -111,7 +111,8 @@ impl<A> AcceptLoop<A> {
         if self.complaints.ready() {
             tracing::warn!(
                 listener = %self.address,
-                "visitors wait, {why}; raise the limit of open files (LimitNOFILE)"
+                "visitors wait at {}, {why}; raise the limit of open files (LimitNOFILE)",
+                self.address
             );
         }
         self.pause = Some(Box::pin(sleep(EXHAUSTED_WAIT)));

@@ -111,7 +111,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     let identity =
         if speaks_tls { Some(node::identity::identity(&config.tls, state.path())?) } else { None };
     if let (Some(identity), None) = (&identity, &config.tls.identity) {
-        tracing::info!(pin = %identity.pin(), "self-signed certificate; clients pin it");
+        tracing::info!(pin = %identity.pin(), "the server has a self-signed certificate; clients pin it");
     }
     let token_file = token.as_ref().map(|(_, path)| path.clone());
     let alone = args.daemon.config.is_none() && load::has_one_client(args, token.is_some());

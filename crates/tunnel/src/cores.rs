@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(crate) fn forbid() {
     let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Core) };
     if let Err(error) = setrlimit(Resource::Core, limit) {
-        tracing::warn!(%error, "a crash may leave a core file, with secrets in it");
+        tracing::warn!(%error, "a crash may leave a core file, with secrets in it: {error}");
     }
 }
 

@@ -109,7 +109,7 @@ impl Pusher {
             };
             match pushed {
                 Ok(()) if failures > 0 => {
-                    tracing::info!(%collector, "metrics are pushed again");
+                    tracing::info!(%collector, "metrics are pushed again to {collector}");
                     failures = 0;
                 }
                 Ok(()) => {}
@@ -117,7 +117,10 @@ impl Pusher {
                     failures += 1;
                     if let Some(suppressed) = complaints.pass((), Instant::now()) {
                         let reason = format!("{why:#}");
-                        tracing::warn!(%collector, reason, suppressed, "metrics are not pushed");
+                        tracing::warn!(
+                            %collector, reason, suppressed,
+                            "metrics are not pushed to {collector}: {reason}"
+                        );
                     }
                 }
             }

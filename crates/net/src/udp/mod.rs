@@ -55,8 +55,8 @@ pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>
     if let Err(error) = steer::steer(&group[0], workers) {
         tracing::warn!(
             %error, address = %bound,
-            "the kernel does not steer datagrams to workers by connection id; a client whose \
-             address changes has to reconnect"
+            "the kernel does not steer the datagrams of {bound} to workers by connection id: {error}; \
+             a client whose address changes has to reconnect"
         );
     }
     Ok(group)

@@ -86,7 +86,8 @@ impl Forwards {
         let Some(all) = &mut *all else { return failed };
         for OpenForward { entrance, .. } in bound.gone {
             entrance::close_everywhere(handles, entrance.id).await;
-            tracing::info!("forward {} closed", entrance.route.aim.load().name);
+            let forward = &entrance.address;
+            tracing::info!(forward, "forward {forward} is closed");
             all.retain(|open| open.entrance.id != entrance.id);
         }
         for (open, forward) in bound.known {
@@ -112,7 +113,7 @@ impl Forwards {
                 failed.push((open.forward, why));
                 continue;
             }
-            tracing::info!("forward {} listening", open.entrance.route.aim.load().name);
+            tell(&open.entrance, &open.forward, "listens");
             all.push(open);
         }
         failed
@@ -177,15 +178,25 @@ fn bind(
     Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
 }
 
+/// Logs what an open forward does, and where its visitors go.
+fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
+    let (forward, target) = (&entrance.address, forward.target.to_string());
+    tracing::info!(
+        forward,
+        target,
+        "forward {forward} {does}; its visitors go to {target} on the server's side"
+    );
+}
+
 /// Changes an open forward to the target and the socket mode of `forward`.
 fn turn(open: &OpenForward, forward: &Forward) {
     open.entrance.health.forget();
     open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
-    tracing::info!("forward {}", open.entrance.route.aim.load().name);
+    tell(&open.entrance, forward, "leads elsewhere now");
     if let Local::Unix { address, mode } = &forward.listen
         && address.abstract_name().is_none()
         && let Err(error) = socket_file::set_mode(Path::new(address.place()), *mode)
     {
-        tracing::warn!("{}: its mode stays: {error}", forward.listen);
+        tracing::warn!("the socket file of forward {} keeps its mode: {error}", forward.listen);
     }
 }

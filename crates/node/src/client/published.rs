@@ -37,8 +37,8 @@ impl Known {
             return;
         }
         match &outcome {
-            Ok(at) => tracing::info!("{name} -> {}", at.join(", ")),
-            Err(error) => tracing::error!("{name} is not published: {error}"),
+            Ok(at) => tracing::info!("service {name} is published at {}", at.join(", ")),
+            Err(error) => tracing::error!("service {name} is not published: {error}"),
         }
         self.services.insert(name.to_owned(), outcome);
     }
@@ -94,7 +94,7 @@ impl Published {
         self.known().services.retain(|name, at| {
             let stays = services.iter().any(|service| service.name == *name);
             if !stays && at.is_ok() {
-                tracing::info!("{name} is published no more");
+                tracing::info!("service {name} is published no more");
             }
             stays
         });

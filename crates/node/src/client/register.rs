@@ -43,7 +43,10 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
     };
     let message = ControlMessage::Register(Register { generation, services });
     if !link.send_message(&message) {
-        tracing::error!("the set of services does not fit one registration; publish fewer");
+        tracing::error!(
+            "the services of this client do not fit one registration and none is published; publish \
+             fewer services"
+        );
     }
 }
 
@@ -56,7 +59,8 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
     let Ok(name) = Name::new(&service.name) else {
         tracing::error!(
             service = service.name,
-            "the name has characters that services cannot have"
+            "service {} is not published: its name has characters that services cannot have",
+            service.name
         );
         return None;
     };

@@ -98,7 +98,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
                 Err(error) => {
                     if let Some(more) = complaints.pass((), Instant::now()) {
                         let at = listener.local_addr();
-                        tracing::warn!(%at, %error, more, "cannot accept clients");
+                        tracing::warn!(%at, %error, more, "the listener at {at} cannot accept clients: {error}");
                     }
                     if !strangers.oldest_leaves().await {
                         tokio::time::sleep(EXHAUSTED).await;
@@ -222,7 +222,7 @@ fn lose(registry: &Arc<Registry>, serial: u64, greeted: &Greeted, error: &io::Er
     let why = anyhow::anyhow!("its connection was lost on the way to its worker: {error}");
     registry.brake().count(Outcome::Failed(&why));
     if registry.brake().tell(name, source, Kind::of(&why), Instant::now()).is_some() {
-        tracing::warn!(client = name, link = serial, "{why}");
+        tracing::warn!(client = name, link = serial, "client {name} is not connected: {why}");
     }
     if greeted.grant.attach.is_none() {
         let registry = Arc::clone(registry);
@@ -350,8 +350,11 @@ fn arrive(
     registry.brake().count(if resumed { Outcome::Resumed } else { Outcome::Accepted });
     let name = session.name.as_str();
     if greeted.attach_to(&link) {
-        let what = if resumed { "carrier resumed" } else { "client connected" };
-        tracing::info!(target: AUDIT, client = name, link = serial, %transport, "{what}");
+        let what = if resumed { "has resumed" } else { "has connected with" };
+        tracing::info!(
+            target: AUDIT, client = name, link = serial, %transport,
+            "client {name} {what} link {serial} over {transport}"
+        );
         tracing::debug!(target: AUDIT, client = name, link = serial, %address, "carrier");
     }
 }

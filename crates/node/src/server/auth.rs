@@ -139,7 +139,10 @@ impl<'a> Auth<'a> {
             if let Err(why) = outcome.unwrap_or_else(|defect| Err(defect.into())) {
                 // Both tokens stay valid, and the next log-in tries again.
                 let client = grant.name.as_str();
-                tracing::error!(client, "the old token could not be removed: {why:#}");
+                tracing::error!(
+                    client,
+                    "the old token of client `{client}` could not be removed: {why:#}"
+                );
             }
         }
         // The credential is proved, so the client may log in as long as its entry has it. Another

@@ -244,7 +244,7 @@ impl Daemon for Server {
             let name = order.name.clone();
             let secret =
                 self.shared().enrolments.begin(order, self.knows(&name), &self.config.load())?;
-            tracing::info!(target: AUDIT, client = name, "a code was made, by which this client can come in");
+            tracing::info!(target: AUDIT, client = name, "a code was made with which client {name} can enrol");
             let config = self.config.load();
             let pin = self.identity(&config)?.map(|identity| identity.pin().to_string());
             let self_signed = config.tls.identity.is_none();

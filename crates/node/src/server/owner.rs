@@ -101,7 +101,8 @@ impl ServerOwner {
                 tracing::warn!(
                     target: AUDIT,
                     client = name,
-                    "forward to {right} is not allowed; add it to allow.forward of this client"
+                    "a forward of client {name} to {right} is not allowed; add it to allow.forward of this \
+                     client"
                 );
             }
             permitted
@@ -129,7 +130,10 @@ impl ServerOwner {
         tokio::task::spawn_local(async move {
             let Some(registered) = registry.register(serial, register).await else { return };
             if !link.send_message(&ControlMessage::Registered(registered)) && !link.has_ended() {
-                tracing::warn!(link = serial, "the answer to a registration did not fit");
+                tracing::warn!(
+                    link = serial,
+                    "the answer to the registration of services over link {serial} is too long to be sent"
+                );
             }
         });
     }
@@ -156,24 +160,40 @@ impl Owner for ServerOwner {
     fn changed(&self, _link: &Link, state: State) {
         let Some(session) = self.registry.session_of(self.serial) else { return };
         let worker = &self.worker;
-        let serial = self.serial;
+        let (name, serial) = (session.name.as_str(), self.serial);
         match state {
             State::Live => worker.state.set_live(worker.index, &session, serial, true),
             State::Stalled => {
-                tracing::info!(client = session.name, link = serial, "carrier lost; waiting");
+                tracing::info!(
+                    client = name,
+                    link = serial,
+                    "carrier lost: link {serial} of client {name} waits for its next connection"
+                );
                 worker.state.set_live(worker.index, &session, serial, false);
             }
             State::GoingAway => {
-                tracing::info!(client = session.name, link = serial, "link takes no more streams");
+                tracing::info!(
+                    client = name,
+                    link = serial,
+                    "link {serial} of client {name} takes no more streams; its open streams go on"
+                );
                 worker.state.set_live(worker.index, &session, serial, false);
             }
             State::Ended(end) => {
                 match end {
                     End::Closed | End::Retired | End::ByPeer | End::Expired | End::Forgotten => {
-                        tracing::info!(client = session.name, link = serial, "link ended: {end}");
+                        tracing::info!(
+                            client = name,
+                            link = serial,
+                            "link {serial} of client {name} ended: {end}"
+                        );
                     }
                     End::Violation(_) | End::Accused(_) | End::Panicked => {
-                        tracing::error!(client = session.name, link = serial, "link ended: {end}");
+                        tracing::error!(
+                            client = name,
+                            link = serial,
+                            "link {serial} of client {name} ended: {end}"
+                        );
                     }
                 }
                 worker.state.remove_link(worker.index, &session, serial);

@@ -89,7 +89,10 @@ impl Listeners for QuicListeners {
         let called = server.call_back(first, &self.left)?;
         if called > 0 {
             let connections = called;
-            tracing::info!(connections, "clients of the server before this one were called back");
+            tracing::info!(
+                connections,
+                "clients that were connected to the server before this one were called back"
+            );
         }
         let address = first.local_addr()?;
         let count = group.len();

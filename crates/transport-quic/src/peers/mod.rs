@@ -125,7 +125,7 @@ fn write(mut file: PeerFile, waiting: &Receiver<Note>) {
         if let Err(error) = file.write() {
             tracing::warn!(
                 %error,
-                "QUIC connections cannot be written down; after a crash their clients will take longer \
+                "QUIC connections cannot be written down: {error}; after a crash their clients will take longer \
                  to come back"
             );
             return;

@@ -70,7 +70,7 @@ pub(super) async fn renew_certificates(told: Arc<RunningDaemon>) {
                 let why = format!("{why:#}");
                 if said.as_ref() != Some(&why) {
                     tracing::warn!(
-                        "the certificates have changed, and those of before stay: {why}"
+                        "the certificate files have changed, but the former certificates stay in use: {why}"
                     );
                 }
                 said = Some(why);

@@ -46,7 +46,7 @@ impl RunningDaemon {
             self.keep(order, prefix).await
         };
         if let Ok(reloaded) = &outcome {
-            tracing::info!(target: AUDIT, "changed by a command: {reloaded}");
+            tracing::info!(target: AUDIT, "services and forwards were changed by a command: {reloaded}");
         }
         outcome
     }

@@ -65,7 +65,7 @@ impl RunningDaemon {
             logging::follow(common.log_level.name());
             let json = common.log_format == LogFormat::Json;
             if let Err(why) = logging::follow_access(&common.log_access, json) {
-                tracing::error!("the access log is as before: {why:#}");
+                tracing::error!("the access log stays as it was: {why:#}");
             }
             if reloaded.failed.is_empty() {
                 tracing::info!(target: AUDIT, "reloaded: {reloaded}");

@@ -32,7 +32,7 @@ fn everything_can_be_on_ipv6() {
             origin.wait_one(SOON);
         }
         let reached = format!("tcp://[::1]:{}", running.public("six"));
-        running.client().wait_line(&["six -> ", &reached], SOON);
+        running.client().wait_line(&["service six is published at ", &reached], SOON);
     }
 }
 
@@ -47,7 +47,7 @@ fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
     let told = |line: &str| line.rsplit(':').next().unwrap().trim().parse::<u16>().unwrap();
 
     running.start_client();
-    let port = told(&running.client().wait_line(&["echo -> tcp://127.0.0.1:"], SOON));
+    let port = told(&running.client().wait_line(&["echo is published at tcp://127.0.0.1:"], SOON));
     assert!(port == fixed || allowed.contains(&port), "{port} is none of the allowed ports");
     running.wait_echo(port);
 
@@ -56,7 +56,8 @@ fn a_port_that_the_server_chooses_is_told_and_stays_with_the_client() {
     running.start_client();
     let port_again = crate::harness::wait("the port is told again", SOON, || {
         let log = running.client().log();
-        let lines: Vec<_> = log.lines().filter(|line| line.contains("echo -> tcp://")).collect();
+        let lines: Vec<_> =
+            log.lines().filter(|line| line.contains("echo is published at")).collect();
         (lines.len() == 2).then(|| told(lines[1]))
     });
     assert_eq!(port_again, port, "visitors know the port");

@@ -134,7 +134,7 @@ fn a_client_prints_what_is_reachable_where_and_the_status_knows_it() {
     let origin = Origin::echo();
     let mut running = Setup::new(Scheme::TLS).service("echo", origin.port()).start();
     let public = format!("127.0.0.1:{}", running.public("echo"));
-    running.client().wait_line(&["echo -> tcp://", &public], SOON);
+    running.client().wait_line(&["service echo is published at tcp://", &public], SOON);
     for role in ["server", "client"] {
         let socket = running.file(&format!("{role}.sock"));
         let kind = fs::metadata(&socket).unwrap();

@@ -138,7 +138,7 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     running.server.kill();
     running.server.wait_end(SOON);
     running.start_server_again();
-    running.server.wait_line(&["client connected", "away"], SOON);
+    running.server.wait_line(&["client away has connected"], SOON);
     wait("the service", SOON, || try_connect(public).ok());
     running.wait_echo(public);
     let (exit, said, _) = clients(&running, &["show", "away"]);
@@ -171,7 +171,7 @@ fn an_old_token_is_valid_until_the_renewed_one_is_used_and_then_void() {
     running.server.wait_end(SOON);
     running.start_server_again();
     running.server.wait_line(&["`away`", "wrong token"], SOON);
-    running.server.wait_line(&["client connected", "away"], SOON);
+    running.server.wait_line(&["client away has connected"], SOON);
     wait("the service", SOON, || try_connect(public).ok());
     running.wait_echo(public);
     late.kill();

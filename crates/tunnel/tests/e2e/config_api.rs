@@ -63,7 +63,7 @@ fn a_client_that_is_added_can_log_in_at_once_and_every_comment_stays() {
             });
         lines.collect::<Vec<_>>().join("\n")
     });
-    client.wait_line(&["echo -> "], SOON);
+    client.wait_line(&["service echo is published at "], SOON);
     echo(&connect(port), 2);
 
     let shown = api.get("/api/v1/config");

@@ -226,7 +226,7 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     assert_eq!(run_printed(&running, &line), (Some(0), now.clone(), String::new()));
     wait("the service that waited", SOON, || try_connect(other).ok());
     echo(&connect(other), 2);
-    client.wait_line(&[&format!("tcp-{other} -> ")], SOON);
+    client.wait_line(&[&format!("service tcp-{other} is published at ")], SOON);
     running.server.wait_line(&["rights were added by `tunnel allow`", "away"], SOON);
     let after = fs::read_to_string(&file).unwrap();
     assert_eq!(after, before.replace("10999\"]", &format!("10999\", {other}]")));
@@ -381,7 +381,7 @@ fn a_server_whose_client_was_enrolled_starts_without_a_flag_as_well() {
     first.terminate();
     first.wait_end(SOON);
     let again = start("again", &[]);
-    again.wait_line(&["client connected", "home"], SOON);
+    again.wait_line(&["client home has connected"], SOON);
     assert!(!state.join("home.token").exists());
     client.terminate();
     client.wait_end(SOON);

@@ -210,7 +210,7 @@ fn strangers_who_take_all_descriptors_give_way_to_who_can_log_in() {
         assert!(busy < 0.3, "{busy}");
         let start = Instant::now();
         running.start_client();
-        running.client().wait_line(&["echo -> tcp://"], SOON);
+        running.client().wait_line(&["service echo is published at tcp://"], SOON);
         println!("{scheme:?}: logged in after {:?}", start.elapsed());
         // Before the strangers' time was up, which would be too easy.
         assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());

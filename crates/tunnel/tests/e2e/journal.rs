@@ -84,7 +84,8 @@ fn events_are_entries_with_fields_and_a_journal_may_hang_go_and_come_back() {
     setup.client_starter = within(&journal.run);
     let mut running = setup.start();
     running.wait_echo(running.public("echo"));
-    journal.wait_entry(&["SYSLOG_IDENTIFIER=tunnel", "PRIORITY=6"], "echo -> ");
+    journal
+        .wait_entry(&["SYSLOG_IDENTIFIER=tunnel", "PRIORITY=6"], "service echo is published at ");
     let stream = journal.wait_entry(&["LINK=1", "STREAM=2"], "stream");
     println!("{stream}");
     assert_eq!(stream["PRIORITY"], "7");
@@ -128,7 +129,10 @@ fn lines_of_standard_error_have_their_priority_where_that_is_the_journal() {
     setup.client_starter =
         within(&journal.run).into_iter().chain(words.map(OsString::from)).collect();
     let mut running = setup.start();
-    let entry = journal.wait_entry(&["SYSLOG_IDENTIFIER=as-a-unit", "PRIORITY=6"], "echo -> ");
+    let entry = journal.wait_entry(
+        &["SYSLOG_IDENTIFIER=as-a-unit", "PRIORITY=6"],
+        "service echo is published at ",
+    );
     println!("{entry}");
     assert_eq!(entry["_TRANSPORT"], "stdout");
     assert!(message(&entry).trim_start().starts_with("INFO"), "no time, no number: {entry}");

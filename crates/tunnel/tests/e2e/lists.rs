@@ -244,7 +244,7 @@ fn a_line_of_short_forms_is_a_whole_client() {
     command.arg("--token-file").arg(&token);
     command.args(["--publish", &origin.port().to_string(), "--state-dir"]).arg(&state);
     let client = Daemon::start("short", running.dir(), &mut command);
-    client.wait_line(&[&format!("tcp-{} -> ", origin.port())], SOON);
+    client.wait_line(&[&format!("service tcp-{} is published at ", origin.port())], SOON);
     let mut visitor = connect(port);
     echo(&visitor, 7);
     drop(visitor.shutdown(std::net::Shutdown::Write));

@@ -21,7 +21,9 @@ fn a_log_file_is_private_turned_and_found_again_after_others_turned_it() {
     fs::write(&file, "an earlier line\n".repeat(4090)).unwrap();
     let mut running = setup.start();
     let read = || fs::read_to_string(&file).unwrap();
-    wait("the first lines", SOON, || read().contains("echo -> ").then_some(()));
+    wait("the first lines", SOON, || {
+        read().contains("service echo is published at ").then_some(())
+    });
     assert!(!read().contains('\u{1b}'), "no colours");
     assert!(!read().contains("an earlier line"), "it was turned");
     assert_eq!(running.client().log(), "", "nothing of it on standard error");

@@ -86,7 +86,7 @@ fn a_client_that_is_added_comes_in_and_one_that_is_removed_is_out_at_once() {
         running.edit_server(|text| text + &guest(&token, port));
         applies(&running, "client guest added");
         let client = start_guest();
-        client.wait_line(&["echo -> "], SOON);
+        client.wait_line(&["service echo is published at "], SOON);
         let visitor = connect(port);
         echo(&visitor, 2);
 
@@ -156,7 +156,7 @@ fn rights_open_and_close_ports_and_forwards_under_the_links_that_there_are() {
     running.wait_echo(local);
     echo(&stays, 3);
     let log = running.client().log();
-    assert!(!log.contains("carrier lost") && !log.contains("link ended"), "{log}");
+    assert!(!log.contains("carrier lost") && !log.contains("client home ended"), "{log}");
 }
 
 #[test]

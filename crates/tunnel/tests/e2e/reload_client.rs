@@ -65,7 +65,7 @@ fn services_come_change_and_go_beside_one_that_does_not_notice() {
         };
         running.edit_client(|text| text + &entry(&one));
         applies(&running, &["more -> tcp://"]);
-        running.client().wait_line(&["more -> "], SOON);
+        running.client().wait_line(&["service more is published at "], SOON);
         assert_eq!(told(port), Some(1), "{scheme:?}");
 
         running.edit_client(|text| text.replace(&entry(&one), &entry(&two)));
@@ -75,13 +75,13 @@ fn services_come_change_and_go_beside_one_that_does_not_notice() {
         running.edit_client(|text| text.replace(&entry(&two), ""));
         applies(&running, &["more is published no more"]);
         wait("its port closes", SOON, || try_connect(port).is_err().then_some(()));
-        running.client().wait_line(&["more is published no more"], SOON);
+        running.client().wait_line(&["service more is published no more"], SOON);
         let services = running.status("client").unwrap()["sessions"][0]["services"].clone();
         assert_eq!(services.as_array().unwrap().len(), 1, "{services}");
         echo(&stays, 2);
         running.wait_echo(public);
         let log = running.client().log();
-        assert!(!log.contains("carrier lost") && !log.contains("retires"), "{log}");
+        assert!(!log.contains("carrier lost") && !log.contains("takes its place"), "{log}");
     }
 }
 
@@ -336,7 +336,7 @@ fn certificates_that_were_renewed_are_shown_and_believed_without_a_reload() {
     // Half of a pair: told once, nothing changes.
     let key = fs::read(dir.join("server.key")).unwrap();
     fs::write(dir.join("server.key"), "no key").unwrap();
-    running.server.wait_line(&["those of before stay", "server.key"], LONG);
+    running.server.wait_line(&["the former certificates stay in use", "server.key"], LONG);
     fs::write(dir.join("server.key"), key).unwrap();
     running.server.wait_line(&["new connections get the new ones"], LONG);
 
@@ -370,7 +370,7 @@ fn a_file_that_is_watched_needs_no_command() {
         )
     });
     running.client().wait_line(&["reloaded: more -> "], LONG);
-    running.client().wait_line(&["more -> "], SOON);
+    running.client().wait_line(&["service more is published at "], SOON);
     assert_eq!(told(port), Some(1));
     running.edit_client(|text| text + "typo: 1\n");
     running.client().wait_line(&["not reloaded", "typo"], LONG);

@@ -80,7 +80,7 @@ fn a_client_has_no_more_ports_than_it_may() {
     running.edit_server(|text| text.replace("    allow:", "    limits: { ports: 1 }\n    allow:"));
     applies(&running, "client home changed");
     running.start_client();
-    running.client().wait_line(&["one -> "], SOON);
+    running.client().wait_line(&["service one is published at "], SOON);
     running.client().wait_line(&["two is not published", "limits.ports"], SOON);
     running.server.wait_line(&["two", "limits.ports"], SOON);
     running.wait_echo(running.public("one"));
@@ -131,7 +131,7 @@ fn a_prefix_is_part_of_every_name() {
     let mut setup = Setup::new(Scheme::TLS).service("echo", origin.port());
     setup.client_lines.push_str("id_prefix: home\n");
     let mut running = setup.start();
-    running.client().wait_line(&["home-echo -> "], SOON);
+    running.client().wait_line(&["service home-echo is published at "], SOON);
     running.server.wait_line(&["published", "home-echo"], SOON);
     running.wait_echo(running.public("echo"));
     let service = running.status("server").unwrap()["sessions"][0]["services"][0]["name"].clone();
@@ -148,7 +148,7 @@ fn who_audits_reads_who_came_in_and_what_was_changed_and_nothing_else() {
     let visitor = connect(running.public("echo"));
     echo(&visitor, 1);
     let audited = |words: &[&str]| running.server.wait_line(words, SOON);
-    audited(&["client connected", "\"client\":\"home\""]);
+    audited(&["client home has connected", "\"client\":\"home\""]);
     audited(&["published at", "\"service\":\"echo\""]);
     let token = token_of(&running);
     let wrong = "Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u";
@@ -168,7 +168,7 @@ fn who_audits_reads_who_came_in_and_what_was_changed_and_nothing_else() {
     let list: serde_json::Value = serde_json::from_slice(&run(kill.arg(&control)).stdout).unwrap();
     let id = list["list"][0]["id"].as_str().unwrap();
     assert!(run(tunnel(&["streams", "--kill", id, "--control"]).arg(&control)).status.success());
-    audited(&["reset: asked over the control socket"]);
+    audited(&["was reset, as asked over the control socket"]);
     assert!(run(tunnel(&["enroll", "away", "--control"]).arg(&control)).status.success());
     audited(&["a code was made", "away"]);
     for line in running.server.log().lines() {

@@ -64,9 +64,9 @@ fn keeps_a_name(scheme: Scheme) {
     // The name is free when its client has gone.
     running.client().terminate();
     running.client().wait_end(SOON);
-    running.server.wait_line(&["link ended", "home"], SOON);
+    running.server.wait_line(&["of client home ended"], SOON);
     let mut other = with(&running, "home", OTHER_TOKEN);
-    other.wait_line(&["echo -> "], SOON);
+    other.wait_line(&["service echo is published at "], SOON);
     other.kill();
 }
 

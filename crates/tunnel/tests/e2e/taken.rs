@@ -23,13 +23,14 @@ fn a_service_whose_port_was_taken_is_published_when_it_is_free() {
         assert!(status["state"].as_str().unwrap().contains("in use"), "{status}");
 
         drop(other);
-        running.client().wait_line(&["late -> tcp://", &port.to_string()], LONG);
+        running
+            .client()
+            .wait_line(&["service late is published at tcp://", &port.to_string()], LONG);
         running.wait_echo(port);
         running.wait_echo(running.public("good"));
         // Once each, whatever was asked meanwhile.
-        for (log, words) in [(running.server.log(), "published at"), (running.client().log(), "->")]
-        {
-            assert_eq!(log.matches(words).count(), 2, "{log}");
+        for log in [running.server.log(), running.client().log()] {
+            assert_eq!(log.matches("published at").count(), 2, "{log}");
             assert_eq!(log.matches("not published").count(), 1, "{log}");
         }
     });

@@ -67,12 +67,10 @@ fn a_target_that_refuses_is_down_on_both_sides_until_it_serves_again() {
             let text = status_text(&running, role);
             assert!(text.contains("the target of web is down for 0s: it refuses"), "{text}");
         }
-        running
-            .client()
-            .wait_line(&["the target is down: tcp://127.0.0.1:", "service", "web"], SOON);
+        running.client().wait_line(&["the target of service web is down: tcp://127.0.0.1:"], SOON);
         running
             .server
-            .wait_line(&["the target is down: it refuses", "client", "home", "web"], SOON);
+            .wait_line(&["the target of service web of client home is down: it refuses"], SOON);
         let _origin = Origin::start_on(&format!("127.0.0.1:{target}"), |mut stream: TcpStream| {
             let mut byte = [0];
             while stream.read_exact(&mut byte).is_ok() && stream.write_all(&byte).is_ok() {}

@@ -187,7 +187,11 @@ impl Hook {
     fn complain(&self, url: &str, name: &str, why: &anyhow::Error) {
         let complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(more) = complaints.pass((), Instant::now()) {
-            tracing::warn!(client = name, more, "auth.http: {url}: {why:#}");
+            tracing::warn!(
+                client = name,
+                more,
+                "auth.http: {url} did not decide about client `{name}`: {why:#}"
+            );
         }
     }
 }

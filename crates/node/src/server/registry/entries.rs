@@ -34,9 +34,9 @@ impl Registry {
         let changes = shared.clients.put(&grant, false)?;
         let client = name.as_str();
         if is_client {
-            tracing::info!(target: AUDIT, client, "the client has a new token; the old token is valid until the new one is used");
+            tracing::info!(target: AUDIT, client, "client {client} has a new token; the old token is valid until the new token is used");
         } else {
-            tracing::info!(target: AUDIT, client, "enrolled");
+            tracing::info!(target: AUDIT, client, "client {client} is enrolled");
         }
         self.follow(&changes).await;
         Ok(true)
@@ -60,7 +60,7 @@ impl Registry {
         let Some(grant) = shared.enrolments.settle(name, credential).await? else { return Ok(()) };
         let mut changes = shared.clients.put(&grant, false)?;
         changes.credential_gone.clear();
-        tracing::info!(target: AUDIT, client = name.as_str(), "first log-in with the new token: the old token is void");
+        tracing::info!(target: AUDIT, client = name.as_str(), "first log-in with the new token of client {name}: the old token is void");
         let links = self.sessions().links_of_others(name.as_str(), instance);
         close_links(Arc::clone(&self.handles), links).await;
         self.follow(&changes).await;
@@ -99,10 +99,10 @@ impl Registry {
             let client = grant.name.as_str();
             match change {
                 Change::Allow(_) => {
-                    tracing::info!(target: AUDIT, client, "rights were added by `tunnel allow`: it {allowed}");
+                    tracing::info!(target: AUDIT, client, "client {client}: rights were added by `tunnel allow`: it {allowed}");
                 }
                 Change::Limit(_) => {
-                    tracing::info!(target: AUDIT, client, "limits were changed by `tunnel clients limit`: {limits}");
+                    tracing::info!(target: AUDIT, client, "client {client}: limits were changed by `tunnel clients limit`: {limits}");
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Registry {
         let changes = shared.clients.remove(name.as_str());
         self.published.forget(name.as_str());
         self.note_removal(name.as_str());
-        tracing::info!(target: AUDIT, client = name.as_str(), "revoked");
+        tracing::info!(target: AUDIT, client = name.as_str(), "client {name} is revoked");
         self.follow(&changes).await;
         Ok(true)
     }

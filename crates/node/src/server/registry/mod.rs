@@ -206,7 +206,7 @@ impl Registry {
         let told = self.introduced.lock().unwrap_or_else(PoisonError::into_inner);
         // Limited, because any peer can introduce itself under any name.
         if let Some(more) = told.pass((), Instant::now()) {
-            tracing::info!(target: AUDIT, client = name.as_str(), more, "nobody knew it, and it has introduced itself");
+            tracing::info!(target: AUDIT, client = name.as_str(), more, "client {name} has introduced itself; no client of this name was known");
         }
         Ok(())
     }
@@ -284,7 +284,7 @@ impl Registry {
         *sessions.names.entry(name.to_owned()).or_default() += 1;
         drop(sessions);
         if !old.is_empty() {
-            tracing::info!(target: AUDIT, client = name, "a new process of the client takes over");
+            tracing::info!(target: AUDIT, client = name, "a new process of client {name} takes over its services");
             tokio::task::spawn_local(close_links(Arc::clone(&self.handles), old));
         }
         Some(Placed { worker, serial })

@@ -141,12 +141,12 @@ impl Published {
     fn tell(&self, owner: &str, service: &str, outcome: &Outcome<Vec<String>>) {
         match outcome {
             Ok(at) => {
-                tracing::info!(target: AUDIT, client = owner, service, "published at {}", at.join(", "));
+                tracing::info!(target: AUDIT, client = owner, service, "service {service} of client {owner} is published at {}", at.join(", "));
             }
             Err(e) => {
                 let key = (owner.to_owned(), service.to_owned());
                 if lock(&self.told).pass(key, Instant::now()).is_some() {
-                    tracing::warn!(target: AUDIT, client = owner, service, "not published: {e}");
+                    tracing::warn!(target: AUDIT, client = owner, service, "service {service} of client {owner} is not published: {e}");
                 }
             }
         }

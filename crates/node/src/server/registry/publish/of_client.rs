@@ -314,7 +314,11 @@ impl OfClient {
         for (_, Entry { entrance, claim, .. }) in gone {
             if is_news {
                 let service = entrance.name();
-                tracing::info!(target: AUDIT, client = &*self.name, service, "withdrawn");
+                let client = &*self.name;
+                tracing::info!(
+                    target: AUDIT, client, service,
+                    "service {service} of client {client} is published no more"
+                );
             }
             entrance::close_everywhere(handles, entrance.id).await;
             // The port is free only now.
