@@ -99,7 +99,7 @@ fn only_listed_visitors_are_let_in_and_a_reload_of_the_lists_touches_nobody_insi
         drop(stays);
         origin.wait_one(SOON);
         let log = running.server.log();
-        assert!(!log.contains("withdrawn") && !log.contains("127.0.0.3"), "{log}");
+        assert!(!log.contains("is published no more") && !log.contains("127.0.0.3"), "{log}");
     });
 }
 
