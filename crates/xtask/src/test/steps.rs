@@ -277,7 +277,8 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
 
 /// Settings of every unit that nothing else would miss. What the daemon reads in `/proc` is checked
 /// by the walls.
-const UNIT_LINES: &[&str] = &["LimitCORE=0", "ProcSubset=pid"];
+const UNIT_LINES: &[&str] =
+    &["ExecReload=/bin/kill -HUP $MAINPID", "LimitCORE=0", "ProcSubset=pid"];
 
 /// Checks copies whose program exists: systemd wants to see the file, and nothing is to be
 /// installed for a check.
