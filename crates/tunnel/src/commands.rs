@@ -50,6 +50,15 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
             term::out(generate::hash(file.as_deref())?.as_str());
             Ok(())
         }
+        Command::Generate(Generate::Completions { shell }) => {
+            term::out_bare(generate::completions(*shell)?);
+            Ok(())
+        }
+        Command::Generate(Generate::Man { output: None }) => {
+            term::out_bare(generate::man_page()?);
+            Ok(())
+        }
+        Command::Generate(Generate::Man { output: Some(folder) }) => generate::man_pages(folder),
         Command::Generate(Generate::Certs(args)) => {
             let (server, clients) = (args.server.as_slice(), args.client.as_slice());
             let order = Order { server, clients, years: args.years, folder: &args.output };

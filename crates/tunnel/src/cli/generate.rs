@@ -36,6 +36,25 @@ pub(crate) enum Generate {
     /// Create an authority and its certificates for a server and its clients
     #[command(after_help = CERTS_EXAMPLES)]
     Certs(CertsArgs),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write the pages of all commands to a folder
+    Man {
+        /// Folder for tunnel.1, tunnel-client.1 and the pages of all other commands
+        #[arg(short, long, value_name = "DIR")]
+        output: Option<PathBuf>,
+    },
+}
+
+/// The shells that have completions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ pub(crate) use asked::{
     AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, ForwardArgs, LimitArgs, PingArgs,
     PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
-pub(crate) use generate::{Generate, Side};
+pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
 

@@ -1,12 +1,14 @@
 //! `tunnel generate`: files and tokens that are needed before the first start.
 //!
 //! `certs` makes certificates, `folder` writes them and never overwrites a file, `advice` explains
-//! the files, and `token` hashes tokens.
+//! the files, and `token` hashes tokens. `shell` makes completions and manual pages.
 
 mod advice;
 mod certs;
 mod folder;
+mod shell;
 mod token;
 
 pub(crate) use certs::{Order, certs};
+pub(crate) use shell::{completions, man_page, man_pages};
 pub(crate) use token::hash;

@@ -1,0 +1,135 @@
+//! Completions for shells and manual pages, made from the definition of the command line.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use clap_complete::Shell as Kind;
+use clap_mangen::Man;
+
+use crate::cli::{Cli, Shell};
+
+const PROGRAM: &str = "tunnel";
+
+/// The script that teaches a shell the commands and flags.
+pub(crate) fn completions(shell: Shell) -> anyhow::Result<String> {
+    let kind = match shell {
+        Shell::Bash => Kind::Bash,
+        Shell::Zsh => Kind::Zsh,
+        Shell::Fish => Kind::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(kind, &mut Cli::command(), PROGRAM, &mut script);
+    Ok(String::from_utf8(script)?)
+}
+
+/// The manual page of the whole program.
+pub(crate) fn man_page() -> anyhow::Result<String> {
+    page(Cli::command())
+}
+
+/// Each manual page with the name of its file: `tunnel.1`, `tunnel-client.1`,
+/// `tunnel-generate-certs.1`.
+fn all_pages() -> anyhow::Result<Vec<(String, String)>> {
+    let mut root = Cli::command();
+    // Gives each command its full name, which is also the name of its page.
+    root.build();
+    let (mut pages, mut left) = (Vec::new(), vec![root]);
+    while let Some(command) = left.pop() {
+        let below = command.get_subcommands().filter(|sub| sub.get_name() != "help");
+        left.extend(below.cloned());
+        let name = command.get_display_name().unwrap_or(PROGRAM).to_owned();
+        pages.push((format!("{name}.1"), page(command)?));
+    }
+    pages.sort();
+    Ok(pages)
+}
+
+/// Writes all manual pages to a folder, which is made if it is missing. A page replaces the page of
+/// an older version.
+pub(crate) fn man_pages(folder: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (name, text) in all_pages()? {
+        let path = folder.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn page(command: clap::Command) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text)?;
+    Ok(String::from_utf8(text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Output};
+
+    use super::*;
+
+    fn said(output: Output) -> String {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.is_empty(), "{error}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What bash offers for the last word of a line.
+    fn offered(script: &Path, words: &[&str]) -> Vec<String> {
+        let ask = "source \"$0\"; complete -p tunnel > /dev/null || exit 3\n\
+                   COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMPREPLY=()\n\
+                   _tunnel tunnel \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"\n\
+                   printf '%s\\n' \"${COMPREPLY[@]}\"";
+        let mut bash = Command::new("bash");
+        bash.args(["--norc", "--noprofile", "-c", ask]).arg(script).args(words);
+        said(bash.output().unwrap()).lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn bash_completes_commands_flags_and_values() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("tunnel");
+        fs::write(&script, completions(Shell::Bash).unwrap()).unwrap();
+        let offered = |words: &[&str]| offered(&script, words);
+        assert!(offered(&["tunnel", "cl"]).contains(&"client".to_owned()));
+        assert!(!offered(&["tunnel", "cl"]).contains(&"server".to_owned()));
+        assert!(offered(&["tunnel", "client", "--pub"]).contains(&"--publish".to_owned()));
+        assert_eq!(offered(&["tunnel", "generate", "completions", "f"]), ["fish"]);
+        assert_eq!(offered(&["tunnel", "server", "--log-format", "j"]), ["json", "journald"]);
+    }
+
+    /// Shells that are not installed everywhere: their scripts name every command.
+    #[test]
+    fn the_scripts_of_all_shells_name_every_command() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = completions(shell).unwrap();
+            for command in Cli::command().get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell:?}: {}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_a_page_that_groff_has_nothing_to_say_about() {
+        let dir = tempfile::tempdir().unwrap();
+        man_pages(dir.path()).unwrap();
+        let pages = all_pages().unwrap();
+        let names: Vec<_> = pages.iter().map(|(name, _)| name.as_str()).collect();
+        for name in ["tunnel.1", "tunnel-client.1", "tunnel-generate-certs.1"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        assert!(man_page().unwrap().contains("tunnel\\-client(1)"));
+        let groff = Command::new("groff").arg("--version").output().is_ok();
+        for (name, text) in &pages {
+            let path = dir.path().join(name);
+            assert_eq!(&fs::read_to_string(&path).unwrap(), text);
+            assert!(text.contains(".SH NAME\n") && text.contains(".SH SYNOPSIS\n"), "{name}");
+            if groff {
+                let mut groff = Command::new("groff");
+                let read = groff.args(["-man", "-ww", "-z", "-K", "utf8"]).arg(&path).output();
+                assert_eq!(said(read.unwrap()), "", "{name}");
+            }
+        }
+    }
+}
