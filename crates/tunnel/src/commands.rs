@@ -21,7 +21,7 @@ use crate::input::key_exposure;
 use crate::kept_lists::KeptLists;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
-use crate::{clients, cores, demo, enroll, generate, instances, measure, published};
+use crate::{clients, cores, demo, enroll, generate, install, instances, measure, published};
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
@@ -78,6 +78,8 @@ pub(crate) fn run(command: &Command) -> anyhow::Result<()> {
         Command::Unpublish(args) => published::unpublish(args),
         Command::Forward(args) => published::forward(args),
         Command::Reload { which } => instances::reload(which),
+        Command::Install(args) => install::install(args),
+        Command::Uninstall(args) => install::uninstall(args),
         Command::Stop { which } => instances::stop(which),
         Command::Ping(args) => measure::ping(args),
         Command::Speedtest(args) => measure::speedtest(args),

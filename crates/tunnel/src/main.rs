@@ -18,6 +18,7 @@ mod examine;
 mod first_start;
 mod generate;
 mod input;
+mod install;
 mod instances;
 mod kept_lists;
 mod load;

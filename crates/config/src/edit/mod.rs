@@ -132,6 +132,14 @@ pub fn edit(file: &str, text: &str, operations: &[Operation]) -> Result<String, 
     Ok(text)
 }
 
+/// A text as a tree. Unlike [`show`], the tree contains the secrets.
+///
+/// # Errors
+/// The text is not YAML, or exceeds the limits.
+pub fn tree(file: &str, text: &str) -> Result<Value, Problem> {
+    read(file, text)
+}
+
 fn refused(why: String) -> EditError {
     EditError::Refused(why)
 }

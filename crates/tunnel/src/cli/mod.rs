@@ -2,6 +2,7 @@
 
 mod asked;
 mod generate;
+mod install;
 mod roles;
 mod values;
 
@@ -16,6 +17,7 @@ pub(crate) use asked::{
     PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
+pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
 pub(crate) use roles::{ClientArgs, DaemonArgs, ServerArgs};
 use values::interval;
 
@@ -138,6 +140,10 @@ pub(crate) enum Command {
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
+    /// Make an enrolled client or a server a unit of systemd: unit, file, secrets, state, program
+    Install(InstallArgs),
+    /// Remove a unit that `tunnel install` made; configuration and state stay without --purge
+    Uninstall(UninstallArgs),
     /// Make a running daemon read its configuration again and apply the changes
     Reload {
         #[command(flatten)]

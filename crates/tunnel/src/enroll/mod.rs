@@ -23,7 +23,7 @@ pub(crate) use redeem::redeem;
 
 /// A text as a quoted YAML scalar, written as a JSON string, which YAML accepts. `${` is escaped,
 /// so that the configuration does not expand environment variables.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     serde_json::Value::from(text.replace("${", "$${")).to_string()
 }
 

@@ -10,5 +10,5 @@ mod shell;
 mod token;
 
 pub(crate) use certs::{Order, certs};
-pub(crate) use shell::{completions, man_page, man_pages};
+pub(crate) use shell::{all_pages, completions, man_page, man_pages};
 pub(crate) use token::hash;

@@ -31,7 +31,7 @@ pub(crate) fn man_page() -> anyhow::Result<String> {
 
 /// Each manual page with the name of its file: `tunnel.1`, `tunnel-client.1`,
 /// `tunnel-generate-certs.1`.
-fn all_pages() -> anyhow::Result<Vec<(String, String)>> {
+pub(crate) fn all_pages() -> anyhow::Result<Vec<(String, String)>> {
     let mut root = Cli::command();
     // Gives each command its full name, which is also the name of its page.
     root.build();

@@ -31,6 +31,7 @@ mod forgery;
 mod fronts;
 mod harness;
 mod heavy;
+mod install;
 mod journal;
 mod lists;
 mod log_files;

@@ -1,0 +1,158 @@
+//! What an installation writes, as data: printed by `--dry-run`, compared with the files that there
+//! are, and written all or nothing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use zeroize::Zeroizing;
+
+/// A file to write.
+#[derive(Debug)]
+pub(super) struct File {
+    /// The path below the root directory.
+    pub(super) path: PathBuf,
+    pub(super) mode: u32,
+    pub(super) content: Zeroizing<Vec<u8>>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) files: Vec<File>,
+    pub(super) commands: Vec<Vec<String>>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn file(
+        &mut self,
+        path: impl Into<PathBuf>,
+        mode: u32,
+        content: impl Into<Vec<u8>>,
+    ) {
+        self.files.push(File { path: path.into(), mode, content: Zeroizing::new(content.into()) });
+    }
+
+    /// Each file with its mode and content, and each command. Secrets and programs are not shown.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for File { path, mode, content } in &self.files {
+            let _ = writeln!(text, "{mode:04o} {} ({} bytes)", path.display(), content.len());
+            match std::str::from_utf8(content) {
+                Ok(content) if mode & 0o044 != 0 && content.len() < 16 << 10 => {
+                    content.lines().for_each(|line| {
+                        let _ = writeln!(text, "    {line}");
+                    });
+                }
+                Ok(_) | Err(_) => text.push_str("    …\n"),
+            }
+        }
+        for command in &self.commands {
+            let _ = writeln!(text, "$ {}", command.join(" "));
+        }
+        text
+    }
+
+    /// Writes the files that are not there yet. Returns whether anything was written.
+    ///
+    /// # Errors
+    /// A file differs and `force` is not set: nothing is written.
+    pub(super) fn write(&self, root: &Path, force: bool) -> anyhow::Result<bool> {
+        let (mut new, mut differ) = (Vec::new(), Vec::new());
+        for file in &self.files {
+            let path = below(root, &file.path);
+            match is_same(&path, file) {
+                Ok(true) => continue,
+                Ok(false) => differ.push(path.display().to_string()),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e).with_context(|| path.display().to_string()),
+            }
+            new.push((path, file));
+        }
+        if !differ.is_empty() && !force {
+            bail!(
+                "there already, with another content or mode: {} (nothing was changed; --force \
+                 replaces it, --name installs beside it)",
+                differ.join(", ")
+            );
+        }
+        let mut staged: Vec<(PathBuf, &Path)> = Vec::new();
+        let outcome = new.iter().try_for_each(|(path, file)| {
+            let fresh = stage(path, file).with_context(|| path.display().to_string())?;
+            staged.push((fresh, path));
+            anyhow::Ok(())
+        });
+        if let Err(why) = outcome {
+            // The first error is reported, so these errors are ignored.
+            staged.iter().for_each(|(fresh, _)| drop(fs::remove_file(fresh)));
+            return Err(why);
+        }
+        for (fresh, path) in &staged {
+            fs::rename(fresh, path).with_context(|| path.display().to_string())?;
+        }
+        Ok(!staged.is_empty())
+    }
+}
+
+/// The place of an absolute path below another root directory.
+pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn is_same(path: &Path, file: &File) -> io::Result<bool> {
+    let found = fs::metadata(path)?;
+    let same = found.is_file() && found.mode() & 0o7777 == file.mode;
+    Ok(same && found.len() == file.content.len() as u64 && fs::read(path)? == **file.content)
+}
+
+/// Writes a file beside its place, with its mode.
+fn stage(path: &Path, file: &File) -> anyhow::Result<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { bail!("no file") };
+    // systemd demands that /var/lib/private is closed to other users.
+    let mode =
+        if path.components().any(|part| part.as_os_str() == "private") { 0o700 } else { 0o755 };
+    fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+    let fresh = folder.join(format!(".{}.new", name.to_string_lossy()));
+    let mut to = files::create_fresh(&fresh)?;
+    let mut fill = || -> io::Result<()> {
+        to.write_all(&file.content)?;
+        to.set_permissions(fs::Permissions::from_mode(file.mode))?;
+        to.sync_all()
+    };
+    if let Err(why) = fill() {
+        drop(fs::remove_file(&fresh));
+        return Err(why.into());
+    }
+    Ok(fresh)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_replaced_without_force_and_nothing_is_half_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = |text: &str| {
+            let mut plan = Plan::default();
+            plan.file("/etc/new", 0o644, "new");
+            plan.file("/etc/secret", 0o600, text);
+            plan
+        };
+        assert!(plan("one").write(dir.path(), false).unwrap());
+        assert!(!plan("one").write(dir.path(), false).unwrap());
+        let secret = dir.path().join("etc/secret");
+        assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(dir.path().join("etc/new")).unwrap();
+        let why = plan("two").write(dir.path(), false).unwrap_err().to_string();
+        assert!(why.contains("etc/secret") && why.contains("--force"), "{why}");
+        assert!(!dir.path().join("etc/new").exists());
+        assert!(plan("two").write(dir.path(), true).unwrap());
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "two");
+        assert!(!plan("two").text().contains("two"));
+        assert_eq!(fs::read_dir(dir.path().join("etc")).unwrap().count(), 2);
+    }
+}
