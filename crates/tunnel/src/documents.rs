@@ -92,7 +92,12 @@ fn commands(text: &str) -> Vec<(Vec<String>, Vec<&str>)> {
             continue;
         };
         // What stands behind several blanks explains the command.
-        let mut command = command.split("   ").next().unwrap_or_default().to_owned();
+        let mut command = command.split("   ").next().unwrap_or_default();
+        if command.starts_with("tunnel ") {
+            // The shell takes the name of a file away.
+            command = command.split(" > ").next().unwrap_or_default();
+        }
+        let mut command = command.to_owned();
         let mut parsed = words(&command);
         while parsed.is_none() {
             let next = lines.next().expect("the command goes on in the next line");

@@ -157,8 +157,21 @@ pub(crate) fn file(path: &Path) -> Result<Either, WrongConfig> {
     read_either(path).map(|(either, _)| either)
 }
 
-/// Loads a file as [`file()`] does, and opens the certificates and keys that it names.
+/// Loads a file as [`file()`] does, opens the certificates and keys that it names, and adds the
+/// services and forwards that commands have added to the client of the file.
 pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig> {
+    let mut either = file_with_certificates(path)?;
+    if let Either::Client(loaded) = &mut either {
+        for folder in state_folders(path, &loaded.config.common) {
+            let kept = KeptLists::in_state(&folder, &loaded.config, Lists::default());
+            keep(loaded, &kept)?;
+        }
+    }
+    Ok(either)
+}
+
+/// Loads a file as [`file()`] does, and opens the certificates and keys that it names.
+pub(crate) fn file_with_certificates(path: &Path) -> Result<Either, WrongConfig> {
     let (mut either, input) = read_either(path)?;
     let (faults, warnings) = match &mut either {
         Either::Server(loaded) => (examine::server(&loaded.config), &mut loaded.warnings),
@@ -166,12 +179,6 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     };
     input.refuse(&faults, &[])?;
     warnings.extend(input.places(faults.iter(), &[]));
-    if let Either::Client(loaded) = &mut either {
-        for folder in state_folders(path, &loaded.config.common) {
-            let kept = KeptLists::in_state(&folder, &loaded.config, Lists::default());
-            keep(loaded, &kept)?;
-        }
-    }
     Ok(either)
 }
 

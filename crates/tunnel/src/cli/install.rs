@@ -16,13 +16,13 @@ pub(crate) struct InstallArgs {
     /// Configuration file [default: client.yaml; none for a server that was started without a file]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// State directory of the server so far [default: as for `tunnel server`]
+    /// State directory so far [default: as for `tunnel server`, also of the user who called sudo]
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     /// Address of a server without a file, where clients connect; may be repeated
     #[arg(long, value_name = "URL", conflicts_with = "config")]
     pub(crate) listen: Vec<String>,
-    /// Replace files that differ
+    /// Replace files that differ. The state of an installed server stays, its clients always
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
@@ -31,11 +31,11 @@ pub(crate) struct InstallArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UninstallArgs {
-    /// Role
-    pub(crate) side: Side,
-    /// Name of the instance
+    /// Role [default: of the only installed instance]
+    pub(crate) side: Option<Side>,
+    /// Name of the instance [default: of the only installed instance]
     #[arg(long)]
-    pub(crate) name: String,
+    pub(crate) name: Option<String>,
     /// Remove configuration, secrets and state as well
     #[arg(long)]
     pub(crate) purge: bool,

@@ -1,13 +1,18 @@
 //! `tunnel install` and `tunnel uninstall`: an instance as a unit of systemd.
 //!
-//! `secrets` takes the secrets out of a configuration, `gather` collects what belongs to an
-//! instance, `plan` writes it, and `remove` takes it away.
+//! `known` lists the secrets of a configuration, and `secrets` takes them out. `state` finds the
+//! state so far. `gather` collects all that belongs to an instance, `plan` writes it, `verify`
+//! checks the result, and `remove` takes it away.
 
 mod gather;
+mod known;
 mod plan;
 mod remove;
 mod secrets;
+mod state;
+mod verify;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -19,24 +24,75 @@ use crate::cli::{InstallArgs, PlaceArgs, Side};
 
 pub(crate) use remove::uninstall;
 
+const UNITS: &str = "/etc/systemd/system";
+
+const DROP_IN: &str = "credentials.conf";
+
+const PROGRAM: &str = "/usr/bin/tunnel";
+
+/// An installed instance.
+struct Instance {
+    side: Side,
+    name: String,
+    /// The name of the unit.
+    unit: String,
+    /// The names of the credentials, and their files.
+    credentials: Vec<(String, PathBuf)>,
+}
+
+impl Instance {
+    /// Whether a person has made settings of the unit (`systemctl edit`).
+    fn has_settings(&self, root: &Path) -> bool {
+        let own = plan::below(root, &drop_in(self.side, &self.name));
+        let entries = own.parent().and_then(|folder| fs::read_dir(folder).ok());
+        entries.into_iter().flatten().flatten().any(|entry| entry.path() != own)
+    }
+}
+
 /// Installs an instance.
 pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
     may_write(&args.place)?;
-    let (plan, unit) = gather::plan(args)?;
+    let (plan, instance) = gather::plan(args)?;
+    let (root, unit) = (root(&args.place), instance.unit.as_str());
     for note in &plan.notes {
         term::err(format_args!("note: {note}"));
     }
+    for warning in &plan.warnings {
+        term::err(format_args!("warning: {warning}"));
+    }
+    // systemd knows the unit only if its file is there.
+    let stop = args.force
+        && has_systemd(&args.place)
+        && plan::below(&root, &template(instance.side)).exists();
+    let stop = stop.then(|| command(&["systemctl", "stop", unit]));
     if args.place.dry_run {
+        if let Some(stop) = stop {
+            term::out(format_args!("$ {}", stop.join(" ")));
+        }
         term::out(plan.text().trim_end());
         return Ok(());
     }
-    let changed = plan.write(&root(&args.place), args.force)?;
+    let before = || {
+        if args.force {
+            run(stop.as_slice(), &args.place)?;
+            state::refuse_running(&root, &instance.name, unit)?;
+        }
+        Ok(())
+    };
+    let changed = plan.write(&root, args.force, before)?;
+    verify::verify(&root, &instance)?;
     term::out(if changed {
         format!("{unit} is installed")
     } else {
         format!("{unit}: already installed")
     });
     run(&plan.commands, &args.place)
+}
+
+/// The content of this program.
+fn program() -> anyhow::Result<Vec<u8>> {
+    let path = std::env::current_exe().context("the path of this program")?;
+    fs::read(&path).with_context(|| path.display().to_string())
 }
 
 /// The folder that stands for `/`.
@@ -53,9 +109,14 @@ fn may_write(place: &PlaceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Whether systemd runs the units of the place.
+fn has_systemd(place: &PlaceArgs) -> bool {
+    place.root.is_none() && Path::new("/run/systemd/system").exists()
+}
+
 /// Runs commands of systemd where systemd runs, and prints them otherwise.
 fn run(commands: &[Vec<String>], place: &PlaceArgs) -> anyhow::Result<()> {
-    if place.root.is_some() || !Path::new("/run/systemd/system").exists() {
+    if !has_systemd(place) {
         for command in commands {
             term::out(format_args!("to do: {}", command.join(" ")));
         }
@@ -90,7 +151,7 @@ fn unit(side: Side, name: &str) -> String {
 
 /// The file that hands the credentials over.
 fn drop_in(side: Side, name: &str) -> PathBuf {
-    format!("/etc/systemd/system/{}.d/credentials.conf", unit(side, name)).into()
+    Path::new(UNITS).join(format!("{}.d/{DROP_IN}", unit(side, name)))
 }
 
 /// Checks the name of an instance, which is a part of paths and of the unit's name.
@@ -108,20 +169,24 @@ fn check_name(name: &str) -> Result<(), WrongConfig> {
     )))
 }
 
-/// What every instance shares: completions and manual pages, each with its place.
-fn shared() -> anyhow::Result<Vec<(String, String)>> {
+/// The unit of all instances of a role.
+fn template(side: Side) -> PathBuf {
+    Path::new(UNITS).join(format!("tunnel-{}@.service", role(side)))
+}
+
+/// What every instance shares: units, completions and manual pages, each with its place.
+fn shared() -> anyhow::Result<Vec<(PathBuf, String)>> {
     use crate::cli::Shell;
     use crate::generate::{all_pages, completions};
-    let unit = |side| format!("/etc/systemd/system/tunnel-{}@.service", role(side));
     let mut all = vec![
-        (unit(Side::Server), include_str!("../../../../systemd/tunnel-server@.service").to_owned()),
-        (unit(Side::Client), include_str!("../../../../systemd/tunnel-client@.service").to_owned()),
-        ("/usr/share/bash-completion/completions/tunnel".to_owned(), completions(Shell::Bash)?),
-        ("/usr/share/zsh/site-functions/_tunnel".to_owned(), completions(Shell::Zsh)?),
-        ("/usr/share/fish/vendor_completions.d/tunnel.fish".to_owned(), completions(Shell::Fish)?),
+        (template(Side::Server), include_str!("../../../../systemd/tunnel-server@.service").into()),
+        (template(Side::Client), include_str!("../../../../systemd/tunnel-client@.service").into()),
+        ("/usr/share/bash-completion/completions/tunnel".into(), completions(Shell::Bash)?),
+        ("/usr/share/zsh/site-functions/_tunnel".into(), completions(Shell::Zsh)?),
+        ("/usr/share/fish/vendor_completions.d/tunnel.fish".into(), completions(Shell::Fish)?),
     ];
     let pages = all_pages()?.into_iter();
-    all.extend(pages.map(|(name, text)| (format!("/usr/share/man/man1/{name}"), text)));
+    all.extend(pages.map(|(name, text)| (Path::new("/usr/share/man/man1").join(name), text)));
     Ok(all)
 }
 

@@ -24,6 +24,7 @@ pub(super) struct Plan {
     pub(super) files: Vec<File>,
     pub(super) commands: Vec<Vec<String>>,
     pub(super) notes: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 impl Plan {
@@ -58,9 +59,16 @@ impl Plan {
 
     /// Writes the files that are not there yet. Returns whether anything was written.
     ///
+    /// `before` runs when all new files lie beside their places, and only if there are any.
+    ///
     /// # Errors
-    /// A file differs and `force` is not set: nothing is written.
-    pub(super) fn write(&self, root: &Path, force: bool) -> anyhow::Result<bool> {
+    /// A file differs and `force` is not set, or `before` fails: nothing is written.
+    pub(super) fn write(
+        &self,
+        root: &Path,
+        force: bool,
+        before: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<bool> {
         let (mut new, mut differ) = (Vec::new(), Vec::new());
         for file in &self.files {
             let path = below(root, &file.path);
@@ -85,6 +93,7 @@ impl Plan {
             staged.push((fresh, path));
             anyhow::Ok(())
         });
+        let outcome = outcome.and_then(|()| if staged.is_empty() { Ok(()) } else { before() });
         if let Err(why) = outcome {
             // The first error is reported, so these errors are ignored.
             staged.iter().for_each(|(fresh, _)| drop(fs::remove_file(fresh)));
@@ -142,15 +151,20 @@ mod tests {
             plan.file("/etc/secret", 0o600, text);
             plan
         };
-        assert!(plan("one").write(dir.path(), false).unwrap());
-        assert!(!plan("one").write(dir.path(), false).unwrap());
+        assert!(plan("one").write(dir.path(), false, || Ok(())).unwrap());
+        assert!(!plan("one").write(dir.path(), false, || Ok(())).unwrap());
         let secret = dir.path().join("etc/secret");
         assert_eq!(fs::metadata(&secret).unwrap().mode() & 0o777, 0o600);
         fs::remove_file(dir.path().join("etc/new")).unwrap();
-        let why = plan("two").write(dir.path(), false).unwrap_err().to_string();
+        let why = plan("two").write(dir.path(), false, || Ok(())).unwrap_err().to_string();
         assert!(why.contains("etc/secret") && why.contains("--force"), "{why}");
         assert!(!dir.path().join("etc/new").exists());
-        assert!(plan("two").write(dir.path(), true).unwrap());
+        let hindered = || anyhow::bail!("it runs");
+        let why = plan("two").write(dir.path(), true, hindered).unwrap_err().to_string();
+        assert_eq!(why, "it runs");
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "one");
+        assert_eq!(fs::read_dir(dir.path().join("etc")).unwrap().count(), 1);
+        assert!(plan("two").write(dir.path(), true, || Ok(())).unwrap());
         assert_eq!(fs::read_to_string(&secret).unwrap(), "two");
         assert!(!plan("two").text().contains("two"));
         assert_eq!(fs::read_dir(dir.path().join("etc")).unwrap().count(), 2);

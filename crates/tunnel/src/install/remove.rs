@@ -4,46 +4,57 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use ops::term;
 
 use super::plan::below;
-use super::{check_name, command, drop_in, may_write, role, root, run, shared, unit};
-use crate::cli::UninstallArgs;
-
-const UNITS: &str = "/etc/systemd/system";
+use super::{
+    DROP_IN, PROGRAM, UNITS, check_name, command, drop_in, may_write, program, role, root, run,
+    shared, state, unit,
+};
+use crate::cli::{Side, UninstallArgs};
 
 /// Ends and removes an instance. Configuration, secrets and state stay without `--purge`.
 pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     may_write(&args.place)?;
-    let (side, name) = (args.side, args.name.as_str());
-    check_name(name)?;
-    let (unit, root) = (unit(side, name), root(&args.place));
-    let drop_in = below(&root, &drop_in(side, name));
+    if let Some(name) = &args.name {
+        check_name(name)?;
+    }
+    let root = root(&args.place);
+    let installed = instances(&below(&root, Path::new(UNITS)))?;
+    let (side, name) = chosen(&installed, args.side, args.name.as_deref())?;
+    let unit = unit(side, &name);
+    let drop_in = below(&root, &drop_in(side, &name));
     let (mut gone, mut stay) = (Vec::new(), Vec::new());
     gone.extend(drop_in.exists().then(|| drop_in.clone()));
     let own = if args.purge { &mut gone } else { &mut stay };
-    own.extend(configuration(&below(&root, Path::new("/etc/tunnel")), name)?);
-    for state in ["/var/lib/private/tunnel", "/var/lib/tunnel"] {
-        let state = below(&root, Path::new(state)).join(name);
+    let etc = below(&root, Path::new("/etc/tunnel"));
+    own.extend(configuration(&etc, &name)?);
+    let states = [state::of_unit(&name), Path::new("/var/lib/tunnel").join(&name)];
+    for state in states.map(|state| below(&root, &state)) {
         own.extend(fs::symlink_metadata(&state).is_ok().then_some(state));
     }
-    if !others(&below(&root, Path::new(UNITS)), &unit)? {
-        for (path, text) in shared()? {
-            let path = below(&root, Path::new(&path));
+    if !installed.iter().any(|other| *other != (side, name.clone())) {
+        let texts = shared()?.into_iter().map(|(path, text)| (path, text.into_bytes()));
+        for (path, content) in texts.chain([(PROGRAM.into(), program()?)]) {
+            let path = below(&root, &path);
             // A file that differs belongs to somebody else, such as a package.
             match fs::read(&path) {
-                Ok(found) if found == text.as_bytes() => gone.push(path),
+                Ok(found) if found == content => gone.push(path),
                 Ok(_) => stay.push(path),
                 Err(_) => {}
             }
         }
     }
-    let binary = below(&root, Path::new("/usr/bin/tunnel"));
-    stay.extend(binary.exists().then_some(binary));
+    if gone.is_empty() && stay.is_empty() {
+        bail!("{unit} is not installed");
+    }
     let verb = if args.place.dry_run { "would remove" } else { "removed" };
     if !args.place.dry_run {
         run(&[command(&["systemctl", "disable", "--now", &unit])], &args.place)?;
+        if args.purge {
+            state::refuse_running(&root, &name, &unit)?;
+        }
     }
     for path in gone {
         if !args.place.dry_run {
@@ -57,43 +68,84 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     if args.place.dry_run {
         return Ok(());
     }
-    // Fails where the user has other settings of the instance, which stay.
-    drop(drop_in.parent().map(fs::remove_dir));
+    // A folder that is not empty stays: it has other instances, or other settings of this instance.
+    let private = below(&root, Path::new("/var/lib/private/tunnel"));
+    for folder in drop_in.parent().into_iter().chain([&*etc, &*private]) {
+        drop(fs::remove_dir(folder));
+    }
     run(&[command(&["systemctl", "daemon-reload"])], &args.place)
 }
 
-/// The configuration of an instance, and its secrets. The name of a credential has no dot, so a
-/// file of the instance `a.b` is no file of the instance `a`.
-fn configuration(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for path in list(folder)? {
-        let file = path.file_name().map(|file| file.to_string_lossy().into_owned());
-        let rest = file.as_deref().and_then(|file| file.strip_prefix(name)?.strip_prefix('.'));
-        let ends = ["yaml", "token", "key", "cert", "ca"];
-        let is_ours = |rest: &str| {
-            !rest.contains('.')
-                && ends.iter().any(|end| {
-                    rest.trim_end_matches(|c: char| c == '-' || c.is_ascii_digit()).ends_with(end)
-                })
-        };
-        if rest.is_some_and(is_ours) {
-            found.push(path);
+/// The installed instances.
+fn instances(units: &Path) -> anyhow::Result<Vec<(Side, String)>> {
+    let mut all = list(units)?;
+    all.extend(list(&units.join("multi-user.target.wants"))?);
+    let mut found: Vec<(Side, String)> = Vec::new();
+    for path in all {
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        for side in [Side::Server, Side::Client] {
+            let rest = file.strip_prefix(&*format!("tunnel-{}@", role(side)));
+            // `systemctl edit` makes a folder as well.
+            let name = rest.and_then(|rest| {
+                let ours = rest.strip_suffix(".service.d").filter(|_| path.join(DROP_IN).exists());
+                ours.or_else(|| rest.strip_suffix(".service"))
+            });
+            let name = name.filter(|name| !name.is_empty()).map(str::to_owned);
+            found.extend(name.map(|name| (side, name)).filter(|new| !found.contains(new)));
         }
     }
     Ok(found)
 }
 
-/// Whether another instance of either role is installed or enabled.
-fn others(units: &Path, unit: &str) -> anyhow::Result<bool> {
-    let roles =
-        [super::Side::Server, super::Side::Client].map(|side| format!("tunnel-{}@", role(side)));
-    let mut all = list(units)?;
-    all.extend(list(&units.join("multi-user.target.wants"))?);
-    Ok(all.iter().filter_map(|path| path.file_name()?.to_str()).any(|file| {
-        let is_instance =
-            roles.iter().any(|role| file.starts_with(role) && file != format!("{role}.service"));
-        is_instance && file.trim_end_matches(".d") != unit
-    }))
+/// The instance to remove. An instance that is given in full may have been removed without
+/// `--purge`.
+fn chosen(
+    installed: &[(Side, String)],
+    side: Option<Side>,
+    name: Option<&str>,
+) -> anyhow::Result<(Side, String)> {
+    if let (Some(side), Some(name)) = (side, name) {
+        return Ok((side, name.to_owned()));
+    }
+    let fits = |(s, n): &&(Side, String)| {
+        side.is_none_or(|side| side == *s) && name.is_none_or(|name| name == n)
+    };
+    let found: Vec<_> = installed.iter().filter(fits).collect();
+    let ways = |found: &[&(Side, String)]| {
+        let ways = found
+            .iter()
+            .map(|(side, name)| format!("tunnel uninstall {} --name {name}", role(*side)));
+        ways.collect::<Vec<_>>().join(", ")
+    };
+    match found[..] {
+        [only] => Ok(only.clone()),
+        [] if installed.is_empty() => bail!("no instance is installed"),
+        [] => bail!(
+            "no such instance is installed (hint: {})",
+            ways(&installed.iter().collect::<Vec<_>>())
+        ),
+        _ => bail!("several instances are installed (hint: {})", ways(&found)),
+    }
+}
+
+/// The files of an instance: `NAME.yaml`, and whatever else begins with `NAME.`. A file of the
+/// instance `a.b` is no file of the instance `a`.
+fn configuration(folder: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let all = list(folder)?;
+    let file = |path: &Path| path.file_name().map(|file| file.to_string_lossy().into_owned());
+    let is_of =
+        |file: &str, name: &str| file.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'));
+    let others: Vec<_> = all
+        .iter()
+        .filter_map(|path| Some(file(path)?.strip_suffix(".yaml")?.to_owned()))
+        .filter(|other| is_of(other, name))
+        .collect();
+    let is_ours = |path: &PathBuf| {
+        file(path).is_some_and(|file| {
+            is_of(&file, name) && !others.iter().any(|other| is_of(&file, other))
+        })
+    };
+    Ok(all.into_iter().filter(is_ours).collect())
 }
 
 fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -112,5 +164,51 @@ fn remove(path: &Path) -> io::Result<()> {
         fs::remove_dir_all(path)
     } else {
         fs::remove_file(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_instance_is_chosen_and_several_are_listed() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = || instances(dir.path()).unwrap();
+        let choose = |side, name| chosen(&all(), side, name).map_err(|why| why.to_string());
+        assert_eq!(choose(None, None).unwrap_err(), "no instance is installed");
+        let install = |unit: &str, file: &str| {
+            fs::create_dir_all(dir.path().join(unit)).unwrap();
+            fs::write(dir.path().join(unit).join(file), "").unwrap();
+        };
+        fs::write(dir.path().join("tunnel-server@.service"), "").unwrap();
+        install("tunnel-server@mine.service.d", "override.conf");
+        assert_eq!(choose(None, None).unwrap_err(), "no instance is installed");
+        install("tunnel-server@main.service.d", DROP_IN);
+        install("multi-user.target.wants", "tunnel-server@main.service");
+        assert_eq!(choose(None, None).unwrap(), (Side::Server, "main".to_owned()));
+        install("tunnel-client@home.service.d", DROP_IN);
+        let why = choose(None, None).unwrap_err();
+        for way in ["tunnel uninstall server --name main", "tunnel uninstall client --name home"] {
+            assert!(why.contains(way), "{why}");
+        }
+        assert_eq!(choose(Some(Side::Client), None).unwrap().1, "home");
+        assert_eq!(choose(None, Some("main")).unwrap().0, Side::Server);
+        assert!(choose(Some(Side::Server), Some("gone")).is_ok());
+        assert!(choose(None, Some("gone")).unwrap_err().contains("no such instance"));
+    }
+
+    #[test]
+    fn a_file_of_a_longer_name_is_another_instance_s() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["a.yaml", "a.token", "a.yaml.bak", "a.b.yaml", "a.b.token", "ab.yaml"] {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        let of = |name| {
+            let found = configuration(dir.path(), name).unwrap();
+            found.iter().map(|p| p.file_name().unwrap().display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("a"), ["a.token", "a.yaml", "a.yaml.bak"]);
+        assert_eq!(of("a.b"), ["a.b.token", "a.b.yaml"]);
     }
 }

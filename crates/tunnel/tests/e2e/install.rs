@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use testkit::stage::Daemon;
@@ -32,7 +32,7 @@ fn start(root: &Path, role: &str, name: &str) -> Daemon {
             fs::copy(root.join(&path[1..]), credentials.join(id)).unwrap();
         }
     }
-    let runtime = root.join("run/tunnel").join(role);
+    let runtime = root.join("run/tunnel").join(name);
     fs::create_dir_all(&runtime).unwrap();
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).env("CREDENTIALS_DIRECTORY", credentials);
@@ -50,9 +50,9 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     let dir = tempfile::tempdir().unwrap();
     let (at, root) = (|name: &str| dir.path().join(name), dir.path().join("root"));
     fs::create_dir(&root).unwrap();
-    let (port, public, origin) = (free_port(), free_port(), Origin::echo());
+    let (port, public, later, origin) = (free_port(), free_port(), free_port(), Origin::echo());
     let listen = format!("tls://127.0.0.1:{port}");
-    let ports = public.to_string();
+    let ports = format!("{public},{later}");
     let mut server =
         tunnel(&["server", "--listen", &listen, "--allow-tcp", &ports, "--enroll", "home"]);
     server.arg("--state-dir").arg(at("s")).env("HOME", dir.path());
@@ -66,15 +66,14 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     let mut client =
         tunnel(&["client", "--enroll", code, "--server", &listen, "--publish", &publish]);
     client.arg("--config").arg(at("client.yaml")).arg("--control").arg(at("c.sock"));
-    client.env("HOME", dir.path());
+    client.arg("--state-dir").arg(at("c")).env("HOME", dir.path());
     let mut client = Daemon::start("client by hand", dir.path(), &mut client);
     wait_listening(public, SOON);
+    let more = format!("{later}={}", origin.port());
+    let (exit, _, why) = outcome(run(tunnel(&["publish", &more, "--control"]).arg(at("c.sock"))));
+    assert_eq!(exit, Some(0), "{why}");
 
-    let install = |args: &[&str]| {
-        let mut command = tunnel(&["install"]);
-        command.args(args).arg("--root").arg(&root).current_dir(dir.path()).env("HOME", dir.path());
-        outcome(run(&mut command))
-    };
+    let install = |args: &[&str]| command("install", args, dir.path());
     let of_server = ["server", "--listen", &listen, "--state-dir", "s"];
     let (exit, _, why) = install(&of_server);
     assert!(exit == Some(1) && why.contains("stop it first: tunnel stop"), "{why}");
@@ -90,11 +89,12 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     assert!(said.contains("0600 /etc/tunnel/home.token") && !said.contains(&token), "{said}");
     assert!(said.contains("$ systemctl enable --now tunnel-client@home.service"), "{said}");
     assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
-    for args in [&[][..], &of_server] {
+    let of_client = ["client", "--state-dir", "c"];
+    for args in [&of_client[..], &of_server] {
         let (exit, said, why) = install(args);
         assert!(exit == Some(0) && said.contains(" is installed"), "{said}{why}");
     }
-    let (exit, said, why) = install(&[]);
+    let (exit, said, why) = install(&of_client);
     assert!(exit == Some(0) && said.contains("already installed"), "{said}{why}");
     let yaml = fs::read_to_string(root.join("etc/tunnel/home.yaml")).unwrap();
     assert!(yaml.contains("${CREDENTIALS_DIRECTORY}/token") && !yaml.contains(&token), "{yaml}");
@@ -107,23 +107,44 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
         (state.join("key.pem"), 0o600),
         (state.join("clients/home.yaml"), 0o600),
         (state.clone(), 0o700),
+        (root.join("var/lib/private/tunnel/home/client-home@127.0.0.1.yaml"), 0o600),
     ] {
         assert_eq!(mode(&path), wanted, "{}", path.display());
     }
     assert_eq!(fs::read(root.join("usr/bin/tunnel")).unwrap(), fs::read(binary()).unwrap());
 
-    let server = start(&root, "server", "main");
+    verify(&root, &["tunnel-server@main.service", "tunnel-client@home.service"]);
+
+    let mut server = start(&root, "server", "main");
     server.wait_line(&["listening"], SOON);
     let client = start(&root, "client", "home");
-    wait_listening(public, SOON);
-    echo(&connect(public), 7);
-    drop((client, server));
+    for port in [public, later] {
+        wait_listening(port, SOON);
+        echo(&connect(port), 7);
+    }
+    drop(client);
 
-    let uninstall = |args: &[&str]| {
-        let mut command = tunnel(&["uninstall"]);
-        outcome(run(command.args(args).arg("--root").arg(&root)))
-    };
-    let (exit, said, why) = uninstall(&["client", "--name", "home"]);
+    // The installed server has put the client out, which the state from before does not know.
+    let mut revoke = tunnel(&["enroll", "--revoke", "home", "--control"]);
+    let (exit, _, why) = outcome(run(revoke.arg(root.join("run/tunnel/main/server.sock"))));
+    assert_eq!(exit, Some(0), "{why}");
+    let other = format!("tls://127.0.0.1:{}", free_port());
+    let replaced = ["server", "--force", "--listen", &other, "--state-dir", "s"];
+    let (exit, _, why) = install(&replaced);
+    assert!(exit == Some(1) && why.contains("tunnel-server@main.service runs: process"), "{why}");
+    let yaml = || fs::read_to_string(root.join("etc/tunnel/main.yaml")).unwrap();
+    assert!(yaml().contains(&listen), "{}", yaml());
+    server.terminate();
+    server.wait_end(SOON);
+    let (exit, _, why) = install(&replaced);
+    assert!(exit == Some(0) && why.contains("; left in s: clients/home.yaml"), "{why}");
+    assert!(yaml().contains(&other) && !state.join("clients/home.yaml").exists());
+
+    let uninstall = |args: &[&str]| command("uninstall", args, dir.path());
+    let (exit, _, why) = uninstall(&[]);
+    let ways = "tunnel uninstall client --name home, tunnel uninstall server --name main";
+    assert!(exit == Some(1) && why.contains(ways), "{why}");
+    let (exit, said, why) = uninstall(&["client"]);
     assert!(
         exit == Some(0) && said.contains("stays") && said.contains("home.token"),
         "{said}{why}"
@@ -133,10 +154,114 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     let (exit, said, why) = uninstall(&["client", "--name", "home", "--purge"]);
     assert_eq!(exit, Some(0), "{said}{why}");
     assert!(!root.join("etc/tunnel/home.token").exists() && state.exists());
-    let (exit, said, why) = uninstall(&["server", "--name", "main", "--purge"]);
+    let (exit, said, why) = uninstall(&["--purge"]);
     assert_eq!(exit, Some(0), "{said}{why}");
-    assert!(!state.exists() && !root.join("etc/systemd/system/tunnel-server@.service").exists());
-    assert!(!root.join("usr/share/man/man1/tunnel.1").exists());
+    assert!(files(&root.join("etc")).is_empty(), "{:?}", files(&root.join("etc")));
+    for gone in ["etc/tunnel", "var/lib/private/tunnel"] {
+        assert!(!root.join(gone).exists(), "{gone}");
+    }
+    assert!(files(&root.join("usr")).is_empty(), "{:?}", files(&root.join("usr")));
+}
+
+#[test]
+fn a_file_with_variables_has_no_secret_and_a_changed_file_stays_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let write = |proxy: &str| {
+        let text = format!(
+            "servers: tls://127.0.0.1:1\nname: home\ntoken: {TOKEN}\nproxy: {proxy}\n\
+             services: [3000, 22000=22]\n"
+        );
+        fs::write(dir.path().join("client.yaml"), text).unwrap();
+    };
+    let install = |args: &[&str]| command("install", args, dir.path());
+    write("http://me:swordfish@${PROXY_HOST}:1");
+    let (exit, _, why) = install(&[]);
+    assert!(exit == Some(2) && why.contains("client.yaml:4:8: proxy: user and password"), "{why}");
+    assert!(!why.contains("swordfish"), "{why}");
+    assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+
+    write("http://${PROXY_USER}:${PROXY_PASSWORD}@${PROXY_HOST}:1");
+    let (exit, said, why) = install(&[]);
+    assert_eq!(exit, Some(0), "{why}");
+    assert!(why.contains("set PROXY_HOST, PROXY_PASSWORD, PROXY_USER: `systemctl edit"), "{why}");
+    assert!(said.contains("to do: systemctl enable tunnel-client@home.service"), "{said}");
+    // A warning of `tunnel check` on the installed file.
+    assert!(why.contains("etc/tunnel/home.yaml:"), "{why}");
+    for path in files(&root) {
+        let content = fs::read(&path).unwrap();
+        let holds = |text: &str| content.windows(text.len()).any(|at| at == text.as_bytes());
+        assert!(!holds("swordfish"), "{}", path.display());
+        assert_eq!(holds(TOKEN), path.ends_with("home.token"), "{}", path.display());
+        assert!(!path.display().to_string().contains(".check"), "{}", path.display());
+    }
+    // A person has made settings of the unit, so it can start.
+    let settings = root.join("etc/systemd/system/tunnel-client@home.service.d/override.conf");
+    fs::write(&settings, "[Service]\nEnvironmentFile=/etc/tunnel/home.env\n").unwrap();
+    let (exit, said, why) = install(&[]);
+    assert!(exit == Some(0) && said.contains("enable --now tunnel-client@home"), "{said}{why}");
+    verify(&root, &["tunnel-client@home.service"]);
+
+    let page = root.join("usr/share/man/man1/tunnel.1");
+    fs::write(&page, "of a package").unwrap();
+    let uninstall = |args: &[&str]| command("uninstall", args, dir.path());
+    let (exit, would, why) = uninstall(&["--dry-run"]);
+    assert_eq!(exit, Some(0), "{why}");
+    assert!(root.join("usr/bin/tunnel").exists());
+    let (exit, said, why) = uninstall(&[]);
+    assert!(exit == Some(0) && said.contains(&would.replace("would remove", "removed")), "{why}");
+    assert!(said.contains(&format!("stays {}\n", page.display())), "{said}");
+    assert_eq!(files(&root.join("usr")), [page]);
+    assert!(settings.exists() && root.join("etc/tunnel/home.token").exists());
+    let (exit, _, why) = uninstall(&[]);
+    assert!(exit == Some(1) && why.contains("no instance is installed"), "{why}");
+    let (exit, _, why) = uninstall(&["client", "--name", "home", "--purge"]);
+    assert_eq!(exit, Some(0), "{why}");
+    assert!(!root.join("etc/tunnel").exists());
+}
+
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs8DfGh3JeUi";
+
+/// Runs `tunnel install` or `tunnel uninstall` in a folder, with `root` in it as root directory.
+/// Nothing of the machine is looked at.
+fn command(verb: &str, args: &[&str], folder: &Path) -> (Option<i32>, String, String) {
+    let mut command = tunnel(&[verb]);
+    command.args(args).arg("--root").arg(folder.join("root")).current_dir(folder);
+    command.env("STATE_DIRECTORY", folder.join("nothing")).env_remove("SUDO_UID");
+    command.env("PROXY_USER", "me").env("PROXY_PASSWORD", "swordfish");
+    outcome(run(command.env("PROXY_HOST", "127.0.0.1")))
+}
+
+/// Lets systemd read the installed units. The root directory gets what the units expect of the
+/// system.
+fn verify(root: &Path, units: &[&str]) {
+    let system = root.join("lib/systemd/system");
+    fs::create_dir_all(&system).unwrap();
+    fs::create_dir_all(root.join("bin")).unwrap();
+    for target in ["sysinit", "basic", "network-online", "shutdown"] {
+        fs::write(system.join(format!("{target}.target")), "[Unit]\n").unwrap();
+    }
+    fs::copy("/bin/true", root.join("bin/kill")).unwrap();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no", "--root"]).arg(root).args(units);
+    let verified = verify.output().expect("systemd-analyze, which `cargo xtask test` installs");
+    let said = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success() && said.is_empty(), "{said}");
+}
+
+/// All files below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found.sort();
+    found
 }
 
 /// The token in a file that an enrolment wrote.
