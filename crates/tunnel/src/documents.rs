@@ -9,7 +9,7 @@
 //! | block | what is tried |
 //! |---|---|
 //! | `yaml` | the decoder takes it. A fragment is completed by the keys of [`SERVER`] or [`CLIENT`] that it lacks. A comment `# server.yaml` or `# client.yaml` in its first line names the file and its role. A fragment without it belongs to the role that its keys tell, else to both roles |
-//! | commands | lines behind `$ `, or else lines that begin with `tunnel` or `curl`. The command line parses a `tunnel` command. A `curl` command to the admin API asks for a path and method of `openapi.json`; a JSON Patch changes the `# server.yaml` above it in the same document, and the decoder takes the result |
+//! | commands | lines behind `$ `, or else lines that begin with `tunnel`, `sudo tunnel` or `curl`. The command line parses a `tunnel` command. A `curl` command to the admin API asks for a path and method of `openapi.json`; a JSON Patch changes the `# server.yaml` above it in the same document, and the decoder takes the result |
 //! | `tunnel check` | prints what the file above it in the same document gives |
 
 use std::collections::BTreeMap;
@@ -81,10 +81,11 @@ fn commands(text: &str) -> Vec<(Vec<String>, Vec<&str>)> {
         let command = match line.strip_prefix("$ ") {
             Some(command) => Some(command),
             None if has_prompt => None,
-            None => {
-                Some(line).filter(|line| ["tunnel ", "curl "].iter().any(|p| line.starts_with(p)))
-            }
+            None => Some(line).filter(|line| {
+                ["tunnel ", "sudo tunnel ", "curl "].iter().any(|begin| line.starts_with(begin))
+            }),
         };
+        let command = command.map(|command| command.strip_prefix("sudo ").unwrap_or(command));
         let Some(command) = command else {
             if let Some((_, output)) = found.last_mut() {
                 output.push(line);

@@ -44,7 +44,8 @@ const NEEDS: &[Need] = &[
         "the admin API: schemathesis and the collector of OTLP are programs of Python; the peer of \
          the interoperability tests, too",
     ),
-    need("systemd-analyze", "systemd", "checks the units"),
+    need("systemd-analyze", "systemd", "checks the units; end-to-end: what `install` wrote"),
+    need("groff", "groff-base", "unit tests: a second opinion on the manual pages"),
     need("systemd-cat", "systemd", "end-to-end: the log in the journal of a real journald"),
 ];
 

@@ -57,6 +57,7 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
             state::add_server(&mut plan, &root, (&from, files), &name, args.force)?;
         }
     }
+    state::let_units_in(&mut plan, &root);
     let side = source.side;
     let unit = unit(side, &name);
     let input = secrets::Input {

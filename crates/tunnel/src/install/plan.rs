@@ -22,6 +22,8 @@ pub(super) struct File {
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) files: Vec<File>,
+    /// Folders that are there, and the modes that they get.
+    pub(super) folders: Vec<(PathBuf, u32)>,
     pub(super) commands: Vec<Vec<String>>,
     pub(super) notes: Vec<String>,
     pub(super) warnings: Vec<String>,
@@ -50,6 +52,9 @@ impl Plan {
                 }
                 Ok(_) | Err(_) => text.push_str("    …\n"),
             }
+        }
+        for (path, mode) in &self.folders {
+            let _ = writeln!(text, "{mode:04o} {}/", path.display());
         }
         for command in &self.commands {
             let _ = writeln!(text, "$ {}", command.join(" "));
@@ -102,7 +107,12 @@ impl Plan {
         for (fresh, path) in &staged {
             fs::rename(fresh, path).with_context(|| path.display().to_string())?;
         }
-        Ok(!staged.is_empty())
+        for (path, mode) in &self.folders {
+            let path = below(root, path);
+            fs::set_permissions(&path, fs::Permissions::from_mode(*mode))
+                .with_context(|| path.display().to_string())?;
+        }
+        Ok(!staged.is_empty() || !self.folders.is_empty())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -226,6 +227,18 @@ pub(super) fn add_client(
     Ok(())
 }
 
+/// Lets the users of units through the folders that a daemon of root has made for itself alone. The
+/// folders of the instances lie below them. Names of files stay hidden.
+pub(super) fn let_units_in(plan: &mut Plan, root: &Path) {
+    for folder in ["/var/lib/tunnel", "/run/tunnel"] {
+        let found = fs::symlink_metadata(below(root, Path::new(folder)));
+        let mode = found.ok().filter(fs::Metadata::is_dir).map(|found| found.mode() & 0o7777);
+        if let Some(mode) = mode.filter(|mode| mode & 0o001 == 0) {
+            plan.folders.push((folder.into(), mode | 0o011));
+        }
+    }
+}
+
 /// Whether the lists fit to the configuration, as at the start of the client.
 fn check(path: &Path, content: &[u8], config: &ClientConfig) -> Result<(), WrongConfig> {
     let shown = path.display().to_string();
@@ -308,5 +321,27 @@ mod tests {
         assert!(refused().contains("server.sock answers"), "{}", refused());
         drop(socket);
         refuse_running(dir.path(), "main", "u.service").unwrap();
+    }
+
+    #[test]
+    fn a_unit_may_pass_through_the_folders_of_root() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = |name: &str, mode| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(&path).unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let folders = || {
+            let mut plan = Plan::default();
+            let_units_in(&mut plan, dir.path());
+            plan.write(dir.path(), false, || Ok(())).unwrap();
+            plan.folders
+        };
+        assert!(folders().is_empty());
+        folder("var/lib/tunnel", 0o700);
+        folder("run/tunnel", 0o755);
+        assert_eq!(folders(), [("/var/lib/tunnel".into(), 0o711)]);
+        assert!(folders().is_empty());
     }
 }

@@ -52,14 +52,14 @@ fn an_enrolled_client_and_its_server_run_as_installed_units() {
     fs::create_dir(&root).unwrap();
     let (port, public, later, origin) = (free_port(), free_port(), free_port(), Origin::echo());
     let listen = format!("tls://127.0.0.1:{port}");
-    let ports = format!("{public},{later}");
-    let mut server =
-        tunnel(&["server", "--listen", &listen, "--allow-tcp", &ports, "--enroll", "home"]);
-    server.arg("--state-dir").arg(at("s")).env("HOME", dir.path());
+    let allowed = [public, later].map(|port| port.to_string());
+    let rights = ["--allow-tcp", &*allowed[0], "--allow-tcp", &*allowed[1]];
+    let mut server = tunnel(&["server", "--listen", &listen, "--enroll", "home"]);
+    server.args(rights).arg("--state-dir").arg(at("s")).env("HOME", dir.path());
     let mut server = Daemon::start("server by hand", dir.path(), &mut server);
     server.wait_line(&["listening"], SOON);
-    let mut order = tunnel(&["enroll", "home", "--allow-tcp", &ports, "--control"]);
-    let (exit, said, why) = outcome(run(order.arg(at("s/server.sock"))));
+    let mut order = tunnel(&["enroll", "home", "--control"]);
+    let (exit, said, why) = outcome(run(order.arg(at("s/server.sock")).args(rights)));
     assert_eq!(exit, Some(0), "{why}");
     let code = said.split_whitespace().find(|word| word.starts_with("enroll1.")).unwrap();
     let publish = format!("{public}={}", origin.port());
@@ -170,7 +170,7 @@ fn a_file_with_variables_has_no_secret_and_a_changed_file_stays_at_the_end() {
     fs::create_dir(&root).unwrap();
     let write = |proxy: &str| {
         let text = format!(
-            "servers: tls://127.0.0.1:1\nname: home\ntoken: {TOKEN}\nproxy: {proxy}\n\
+            "servers: tcp://a.example:1\nname: home\ntoken: {TOKEN}\nproxy: {proxy}\n\
              services: [3000, 22000=22]\n"
         );
         fs::write(dir.path().join("client.yaml"), text).unwrap();
