@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
+use config::{ClientFlags, ServerFlags, Sources, Text};
 use ops::WrongConfig;
 
 use super::known::Secrets;
 use super::plan::Plan;
-use super::secrets::{self, Split, split};
+use super::secrets::{self, Credential, Split, split};
 use super::{Instance, check_name, command, drop_in, root, shared, state, unit};
 use crate::cli::{InstallArgs, Side};
 use crate::enroll::quoted;
@@ -71,6 +72,7 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
     plan.notes.extend(notes);
     let etc = Path::new("/etc/tunnel");
     let mut lines = String::from("# Made by `tunnel install`.\n[Service]\n");
+    loads(side, &etc.join(format!("{name}.yaml")), &text, &credentials)?;
     let mut handed = Vec::new();
     for credential in credentials {
         let path = etc.join(format!("{name}.{}", credential.name));
@@ -103,6 +105,26 @@ pub(super) fn plan(args: &InstallArgs) -> anyhow::Result<(Plan, Instance)> {
         ));
     }
     Ok((plan, instance))
+}
+
+/// Loads the configuration without secrets, before anything is written.
+fn loads(side: Side, at: &Path, text: &str, credentials: &[Credential]) -> Result<(), WrongConfig> {
+    let read = |path: &Path| {
+        let found = credentials.iter().find(|credential| path.ends_with(&credential.name));
+        let token = found.and_then(|found| std::str::from_utf8(&found.content).ok());
+        token.map(|token| token.trim().to_owned()).ok_or_else(|| "no such credential".to_owned())
+    };
+    let env = |name: &str| match name {
+        "CREDENTIALS_DIRECTORY" => Some("/run/credentials".to_owned()),
+        _ => env::var(name).ok(),
+    };
+    let (shown, sources) = (at.display().to_string(), Sources { env: &env, read: &read });
+    let text = Some(Text { name: &shown, text });
+    match side {
+        Side::Client => drop(config::load_client(text, &ClientFlags::default(), &sources)?),
+        Side::Server => drop(config::load_server(text, &ServerFlags::default(), &sources)?),
+    }
+    Ok(())
 }
 
 /// What is installed.
