@@ -12,6 +12,7 @@ mod secrets;
 mod state;
 mod verify;
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,15 +73,22 @@ pub(crate) fn install(args: &InstallArgs) -> anyhow::Result<()> {
         term::out(plan.text().trim_end());
         return Ok(());
     }
+    let is_stopped = Cell::new(false);
     let before = || {
         if args.force {
             run(stop.as_slice(), &args.place)?;
+            is_stopped.set(stop.is_some());
             state::refuse_running(&root, &instance.name, unit)?;
         }
         Ok(())
     };
-    let changed = plan.write(&root, args.force, before)?;
-    verify::verify(&root, &instance)?;
+    let written = plan.write(&root, args.force, before);
+    let written = written.and_then(|changed| verify::verify(&root, &instance).map(|()| changed));
+    let changed = written.inspect_err(|_| {
+        if is_stopped.get() {
+            term::err(format_args!("note: the unit was stopped: systemctl start {unit}"));
+        }
+    })?;
     term::out(if changed {
         format!("{unit} is installed")
     } else {

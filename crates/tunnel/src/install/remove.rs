@@ -10,7 +10,7 @@ use ops::term;
 use super::plan::below;
 use super::{
     DROP_IN, PROGRAM, UNITS, check_name, command, drop_in, may_write, program, role, root, run,
-    shared, state, unit,
+    shared, state, template, unit,
 };
 use crate::cli::{Side, UninstallArgs};
 
@@ -51,7 +51,10 @@ pub(crate) fn uninstall(args: &UninstallArgs) -> anyhow::Result<()> {
     }
     let verb = if args.place.dry_run { "would remove" } else { "removed" };
     if !args.place.dry_run {
-        run(&[command(&["systemctl", "disable", "--now", &unit])], &args.place)?;
+        // An instance that was removed without `--purge` is not known to systemd any more.
+        if below(&root, &template(side)).exists() {
+            run(&[command(&["systemctl", "disable", "--now", &unit])], &args.place)?;
+        }
         if args.purge {
             state::refuse_running(&root, &name, &unit)?;
         }
