@@ -26,6 +26,9 @@ pub(crate) struct KeptLists {
     path: PathBuf,
     /// The services and forwards of the command line, which no edit of a file removes.
     flags: Lists,
+    /// The lists are only shown, so it does not matter who can write the directory: the state of a
+    /// unit belongs to the unit's own user.
+    is_shown: bool,
 }
 
 impl KeptLists {
@@ -34,7 +37,12 @@ impl KeptLists {
     pub(crate) fn in_state(folder: &Path, config: &ClientConfig, flags: Lists) -> Self {
         let host = config.servers.first().map(|path| path.endpoint.host.to_string());
         let name = format!("client-{}@{}.yaml", config.name, host.unwrap_or_default());
-        Self { path: folder.join(name), flags }
+        Self { path: folder.join(name), flags, is_shown: false }
+    }
+
+    /// The file for `tunnel check`, which shows the lists.
+    pub(crate) fn to_show(folder: &Path, config: &ClientConfig) -> Self {
+        Self { is_shown: true, ..Self::in_state(folder, config, Lists::default()) }
     }
 
     /// The file of a client of this process. `None`: the environment names no place for state.
@@ -56,7 +64,9 @@ impl KeptLists {
         }
         // Whoever can write the directory could publish services of this machine.
         let folder = self.path.parent().unwrap_or(&self.path);
-        check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
+        if !self.is_shown {
+            check_private(folder).map_err(|why| WrongConfig::one(why.to_string()))?;
+        }
         read_own(&self.path)
     }
 
@@ -154,7 +164,8 @@ mod tests {
     #[test]
     fn entries_come_go_and_come_back() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = KeptLists { path: dir.path().join("c.yaml"), flags: lists(&["7=7"]) };
+        let kept =
+            KeptLists { path: dir.path().join("c.yaml"), flags: lists(&["7=7"]), is_shown: false };
         let file = "services: [{ name: ssh, public: 22, target: 22 }]\n";
         let text = kept.edited("", &lists(&["3000", "80=8080"]), &[], file).unwrap();
         kept.write(&text).unwrap();
@@ -179,10 +190,13 @@ mod tests {
     #[test]
     fn a_directory_that_others_may_write_adds_no_service() {
         let dir = tempfile::tempdir().unwrap();
-        let kept = KeptLists { path: dir.path().join("c.yaml"), flags: Lists::default() };
+        let kept =
+            KeptLists { path: dir.path().join("c.yaml"), flags: Lists::default(), is_shown: false };
         kept.write(&kept.edited("", &lists(&["3000"]), &[], "").unwrap()).unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let why = kept.load(None).unwrap_err().to_string();
         assert!(why.contains("mode 0777"), "{why}");
+        let shown = KeptLists { is_shown: true, ..kept };
+        assert_eq!(names(&shown.load(None).unwrap()), ["tcp-3000"]);
     }
 }

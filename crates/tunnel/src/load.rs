@@ -163,7 +163,7 @@ pub(crate) fn file_and_what_it_names(path: &Path) -> Result<Either, WrongConfig>
     let mut either = file_with_certificates(path)?;
     if let Either::Client(loaded) = &mut either {
         for folder in state_folders(path, &loaded.config.common) {
-            let kept = KeptLists::in_state(&folder, &loaded.config, Lists::default());
+            let kept = KeptLists::to_show(&folder, &loaded.config);
             keep(loaded, &kept)?;
         }
     }

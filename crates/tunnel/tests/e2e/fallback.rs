@@ -42,7 +42,7 @@ fn a_path_blocked_from_the_start_gives_way_to_a_web_socket() {
         // The log says which link uses which path, and why.
         let reason = match entry {
             Entry::Refused => " failed (",
-            _ => " did not answer within 2 s",
+            Entry::Open | Entry::Silent => " did not answer within 2 s",
         };
         let line = running.client().wait_line(&[" is connected to wss://", ", because "], CARRIES);
         assert!(line.contains("INFO link 1 is connected"), "{line}");
