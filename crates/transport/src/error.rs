@@ -11,8 +11,9 @@ pub enum CarrierError {
     Io(#[from] io::Error),
     /// No pin matches the public key of the peer.
     #[error(
-        "the server's key sha256:{presented} is not the pinned one; if the server was set up anew, \
-         put the new pin into `tls.pin` or `--pin`"
+        "the server's key sha256:{presented} is not the pinned one: somebody may intercept the \
+         connection, or the server was set up anew. Compare the key with the pin that the server \
+         prints at its start, before you put it into `tls.pin` or `--pin`"
     )]
     PinMismatch {
         /// Base64 of the SHA-256 of the presented SubjectPublicKeyInfo.

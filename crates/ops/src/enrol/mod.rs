@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use code::Code;
+use reach::at;
 use reach::named;
 pub use reach::{PLACEHOLDER, encrypted, urls};
 
@@ -150,9 +151,14 @@ impl Opened {
         )
     }
 
-    /// The code itself; `servers` as for [`Self::text`].
+    /// The code itself; `servers` as for [`Self::text`]. A host without a scheme is reached at the
+    /// first listener, with TLS if there is one.
     pub fn code(self, order: &Order, servers: &[String]) -> Code {
-        let urls = if servers.is_empty() { urls(&self.listen) } else { servers.to_vec() };
+        let urls = if servers.is_empty() {
+            urls(&self.listen)
+        } else {
+            servers.iter().map(|server| at(server, &self.listen)).collect()
+        };
         let Self { secret, pin, self_signed, .. } = self;
         let text = |rights: &[String]| (!rights.is_empty()).then(|| rights.join(", "));
         let (may, reach) = (text(&order.allow_tcp), text(&order.allow_forward));
@@ -170,6 +176,26 @@ mod tests {
         assert_eq!(Order::new("a", &[], &[]).flags(), "");
         let order = Order::new("a", &["80".into()], &["10.0.0.0/8:*".into()]);
         assert_eq!(order.flags(), " --allow-tcp '80' --allow-forward '10.0.0.0/8:*'");
+    }
+
+    #[test]
+    fn a_host_alone_is_reached_at_the_port_of_the_listener() {
+        let listen = ["tcp://127.0.0.1:7001", "wss://[::]:7443/t"].map(str::to_owned);
+        let opened = Opened {
+            secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
+            pin: None,
+            self_signed: false,
+            listen: listen.to_vec(),
+        };
+        let servers = ["a.example", "[2001:db8::1]", "a.example:80", "quic://b"].map(str::to_owned);
+        let code = opened.code(&Order::new("home", &[], &[]), &servers);
+        let expected = [
+            "wss://a.example:7443/t",
+            "wss://[2001:db8::1]:7443/t",
+            "tls://a.example:80",
+            "quic://b",
+        ];
+        assert_eq!(code.urls, expected);
     }
 
     #[test]

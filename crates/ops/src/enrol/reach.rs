@@ -39,6 +39,20 @@ fn reachable(url: &str, own: Option<IpAddr>) -> String {
     }
 }
 
+/// The URL of a server as a person names it. A host alone is reached at the first listener, with TLS if
+/// there is one; a host with a port is `tls://`.
+pub(super) fn at(server: &str, listen: &[String]) -> String {
+    if server.contains("://") {
+        return server.to_owned();
+    }
+    let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let first = encrypted(listen.to_vec()).into_iter().next();
+    match first {
+        Some(url) if !has_port => named(&url).replacen("NAME", server, 1),
+        Some(_) | None => format!("tls://{server}"),
+    }
+}
+
 /// The URL with the placeholder `NAME` as its host.
 pub(super) fn named(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

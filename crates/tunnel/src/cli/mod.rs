@@ -225,7 +225,7 @@ mod tests {
         else {
             panic!("no enrolment")
         };
-        assert_eq!(args.server, ["tls://a.example:7000"]);
+        assert_eq!(args.server, ["a.example"]);
         assert!(wrong("tunnel client --name x").contains("--server"));
         assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));

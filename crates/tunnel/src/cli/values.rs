@@ -31,10 +31,10 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The address of a server, in its long form.
+/// The address of a server. A host without a scheme gets the port of the listener later.
 pub(super) fn server(text: &str) -> Result<String, String> {
     match config::server_url(text) {
-        Ok(url) => Ok(url.to_string()),
+        Ok(_) => Ok(text.to_owned()),
         Err(bad) => {
             let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
             Err(format!("{bad}{}", hint.unwrap_or_default()))

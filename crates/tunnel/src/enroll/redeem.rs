@@ -49,7 +49,10 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
             return renew(&path, &code, args);
         }
         let at = path.display();
-        term::err(format_args!("{at} is there already: the code is not used"));
+        term::err(format_args!(
+            "{at} is there already: the code is not used (to enrol anew, move the file away or name \
+             another one with --config)"
+        ));
         extend(&path, args)?;
         return Ok(start_with(args, path, false));
     }
