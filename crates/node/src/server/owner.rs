@@ -102,7 +102,8 @@ impl ServerOwner {
                     target: AUDIT,
                     client = name,
                     "a forward of client {name} to {right} is not allowed; add it to allow.forward of this \
-                     client"
+                     client{}",
+                    command(&name, &asked).unwrap_or_default()
                 );
             }
             permitted
@@ -137,6 +138,23 @@ impl ServerOwner {
             }
         });
     }
+}
+
+/// The command that gives the right to a target. `None`: the client chose a text that is more than a
+/// word to a shell, and a person would run it.
+fn command(client: &str, target: &TargetAddr) -> Option<String> {
+    let right = match target {
+        TargetAddr::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
+        TargetAddr::Tcp { host, port } => format!("{host}:{port}"),
+        TargetAddr::Unix(address) => format!("unix:{}", address.place()),
+    };
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@[]".contains(&b);
+    // A shell would expand the brackets of an IPv6 address.
+    let quote = if right.contains('[') { "'" } else { "" };
+    right
+        .bytes()
+        .all(is_plain)
+        .then(|| format!(", or run here: tunnel allow {client} --forward {quote}{right}{quote}"))
 }
 
 impl Owner for ServerOwner {
@@ -200,6 +218,23 @@ impl Owner for ServerOwner {
                 let registry = Arc::clone(&self.registry);
                 tokio::task::spawn_local(async move { registry.link_ended(serial).await });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_no_text_that_a_shell_would_run() {
+        let shown = |text: &str| command("home", &text.parse().unwrap());
+        let end = |right: &str| Some(format!(", or run here: tunnel allow home --forward {right}"));
+        assert_eq!(shown("tcp://127.0.0.1:22"), end("127.0.0.1:22"));
+        assert_eq!(shown("tcp://[::1]:22"), end("'[::1]:22'"));
+        assert_eq!(shown("unix:///run/app.sock"), end("unix:/run/app.sock"));
+        for hostile in ["unix:///run/$(id)", "unix:///a b", "unix:///a'", "unix:///a;b"] {
+            assert_eq!(shown(hostile), None, "{hostile}");
         }
     }
 }

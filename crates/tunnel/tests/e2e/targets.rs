@@ -95,6 +95,8 @@ fn a_forward_that_the_server_denies_is_not_up() {
     assert!(running.reload("server").status.success());
     turned_away(local);
     is_at(&running, "client", "forwards", "tcp://", "denied");
+    let command = format!("tunnel allow home --forward 127.0.0.1:{target}");
+    running.server.wait_line(&["is not allowed", &command], SOON);
     let text = status_text(&running, "client");
     assert!(text.contains("is down for 0s: it is not allowed"), "{text}");
     running.edit_server(|text| {
