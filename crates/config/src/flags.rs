@@ -91,9 +91,9 @@ impl ClientFlags {
         tls.one("cert", "--cert", self.cert.as_deref());
         tls.one("key", "--key", self.key.as_deref());
         top.map("tls", "--pin", tls);
-        // The decoder knows the short forms of services.
+        // The decoder knows the short forms.
         top.list("services", "--publish", &self.publish);
-        top.forwards("--forward", &self.forward);
+        top.list("forwards", "--forward", &self.forward);
         for key in ["services", "forwards"] {
             if self.only && top.0.iter().all(|entry| entry.key != key) {
                 top.put(key, "--only", Node::new(Kind::List(Vec::new()), At::Flag("--only")));
@@ -130,23 +130,6 @@ impl Tree {
     fn map(&mut self, key: &str, flag: &'static str, inner: Self) {
         if !inner.0.is_empty() {
             self.put(key, flag, Node::new(Kind::Map(inner.0), At::Flag(flag)));
-        }
-    }
-
-    /// Splits `A=B` at the first `=`. Without `=`, the key `target` is missing, and the decoder
-    /// reports it.
-    fn forwards(&mut self, flag: &'static str, specs: &[String]) {
-        let at = At::Flag(flag);
-        let node = |spec: &String| {
-            let (a, b) = spec.split_once('=').map_or((spec.as_str(), None), |(a, b)| (a, Some(b)));
-            let mut entry = Self::default();
-            entry.one("listen", flag, Some(a));
-            entry.one("target", flag, b);
-            Node::new(Kind::Map(entry.0), at)
-        };
-        if !specs.is_empty() {
-            let nodes = specs.iter().map(node).collect();
-            self.put("forwards", flag, Node::new(Kind::List(nodes), at));
         }
     }
 

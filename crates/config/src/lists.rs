@@ -63,20 +63,13 @@ impl Lists {
     /// the other settings of the entry, because `allow_from` must not get lost.
     pub fn add(&mut self, mut later: Self) {
         for service in later.services.iter_mut().filter(|service| service.is_short()) {
-            if let Some(before) = self.services.iter().find(|before| is_replaced(before, service)) {
+            let own = Places::of(std::slice::from_ref(service));
+            if let Some(before) = self.services.iter().find(|before| own.are_of(before)) {
                 service.take_settings(before);
             }
         }
-        let names: BTreeSet<_> =
-            later.services.iter().map(|service| service.name.clone()).collect();
-        let mut ports = Taken::default();
-        for public in later.services.iter().flat_map(|service| &service.public) {
-            let _ = ports.take(bind(public), public.port);
-        }
-        self.services.retain(|service| {
-            let clashes = |public: &Public| ports.clash(bind(public), public.port).is_some();
-            !names.contains(&service.name) && !service.public.iter().any(clashes)
-        });
+        let places = Places::of(&later.services);
+        self.services.retain(|service| !places.are_of(service));
         self.forwards.retain(|own| !later.forwards.iter().any(|other| is_same_place(own, other)));
         self.services.extend(later.services);
         self.forwards.extend(later.forwards);
@@ -142,14 +135,28 @@ impl ClientConfig {
     }
 }
 
-/// Whether `later` takes the place of `service`.
-fn is_replaced(service: &Service, later: &Service) -> bool {
-    let mut ports = Taken::default();
-    for public in &later.public {
-        let _ = ports.take(bind(public), public.port);
+/// The names and ports of services.
+struct Places {
+    names: BTreeSet<String>,
+    ports: Taken,
+}
+
+impl Places {
+    fn of(services: &[Service]) -> Self {
+        let names = services.iter().map(|service| service.name.clone()).collect();
+        let mut ports = Taken::default();
+        for public in services.iter().flat_map(|service| &service.public) {
+            // Only the table matters. The services were compared with each other before.
+            let _ = ports.take(bind(public), public.port);
+        }
+        Self { names, ports }
     }
-    let clashes = |public: &Public| ports.clash(bind(public), public.port).is_some();
-    service.name == later.name || service.public.iter().any(clashes)
+
+    /// Whether the service has one of the names or ports.
+    fn are_of(&self, service: &Service) -> bool {
+        let clashes = |public: &Public| self.ports.clash(bind(public), public.port).is_some();
+        self.names.contains(&service.name) || service.public.iter().any(clashes)
+    }
 }
 
 fn bind(public: &Public) -> Bind {

@@ -10,7 +10,7 @@ use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, paths, service, values, visit};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::model::{ClientConfig, Forward, Path};
-use crate::yaml::{At, Entry, Kind, Node};
+use crate::yaml::At;
 use crate::{BadValue, Host, Kept, Lists, Local, Span};
 
 /// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
@@ -134,27 +134,14 @@ struct Listeners {
     unix: BTreeSet<UnixAddr>,
 }
 
-/// The long form of an entry: `5203=5201` has the keys `listen` and `target`.
-fn long(item: Item) -> Item {
-    let Kind::Scalar { text, .. } = &item.node.kind else { return item };
-    let Some((listen, target)) = text.split_once('=') else { return item };
-    let at = item.at();
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        at,
-        value: Node::scalar(value.trim(), at),
-    };
-    let entries = vec![entry("listen", listen), entry("target", target)];
-    Item { node: Node::new(Kind::Map(entries), at), path: item.path }
-}
-
 /// One forward alone. `None` after a problem.
 pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
     forward(cx, item, &mut Listeners::default())
 }
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
-    let s = Section::open(cx, long(item), &FORWARD)?;
+    // The short form is `5203=5201`.
+    let s = Section::open(cx, item.long("listen", None), &FORWARD)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }

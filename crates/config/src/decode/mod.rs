@@ -25,7 +25,7 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use crate::problem::shown;
-use crate::yaml::{At, Kind, Node};
+use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
 pub(crate) use client::forward_of;
 use keys::Table;
@@ -182,6 +182,22 @@ pub(crate) struct Item {
 impl Item {
     pub(crate) fn at(&self) -> At {
         self.node.at
+    }
+
+    /// The long form of a pair `LEFT=TARGET`: a map with the keys `left` and `target`. A value without
+    /// `=` is the target, and `alone` is then the value of `left`; without `alone` it stays as it is.
+    fn long(self, left: &str, alone: Option<&str>) -> Self {
+        let Kind::Scalar { text, .. } = &self.node.kind else { return self };
+        let whole = alone.filter(|_| !self.node.is_null()).map(|alone| (alone, text.as_str()));
+        let Some((first, target)) = text.split_once('=').or(whole) else { return self };
+        let at = self.at();
+        let entry = |key: &str, value: &str| Entry {
+            key: key.to_owned(),
+            at,
+            value: Node::scalar(value.trim(), at),
+        };
+        let entries = vec![entry(left, first), entry("target", target)];
+        Self { node: Node::new(Kind::Map(entries), at), path: self.path }
     }
 
     fn items(&self, nodes: &[Rc<Node>]) -> Vec<Self> {

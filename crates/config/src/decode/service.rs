@@ -12,7 +12,7 @@ use super::{Cx, Item, Section, unknown, values, visit};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Priority, Public, Service, Timeouts};
-use crate::yaml::{Entry, Kind, Node};
+use crate::yaml::Kind;
 use crate::{BadValue, Host, Span, Target};
 
 /// Most ports in the range of one service: each port is a listener on the server.
@@ -73,19 +73,7 @@ struct Seen {
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
 /// at any public port.
 fn long(item: Item) -> Item {
-    let Kind::Scalar { text, .. } = &item.node.kind else { return item };
-    if item.node.is_null() {
-        return item;
-    }
-    let at = item.at();
-    let (public, target) = text.split_once('=').unwrap_or((ANY, text));
-    let entry = |key: &str, value: &str| Entry {
-        key: key.to_owned(),
-        at,
-        value: Node::scalar(value.trim(), at),
-    };
-    let entries = vec![entry("public", public), entry("target", target)];
-    Item { node: Node::new(Kind::Map(entries), at), path: item.path }
+    item.long("public", Some(ANY))
 }
 
 /// The services of one entry alone. Empty after a problem.
