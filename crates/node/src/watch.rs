@@ -21,6 +21,47 @@ impl fmt::Debug for EntranceWatch {
     }
 }
 
+/// The names of an entrance, as fields of a line and as the words behind `the target`.
+struct Names {
+    client: Option<String>,
+    service: Option<String>,
+    forward: Option<String>,
+    target: String,
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { client: Some(client), service: Some(service), .. } => {
+                write!(f, " of service {service} of client {client}")
+            }
+            Self { forward: Some(forward), target, .. } => {
+                write!(f, " {target} of forward {forward}")
+            }
+            Self { .. } => Ok(()),
+        }
+    }
+}
+
+impl EntranceWatch {
+    /// `None` for the streams of a measurement, which have no entrance.
+    fn names(&self) -> Option<Names> {
+        let Entrance { route, address, .. } = &*self.0;
+        let no_name = Names { client: None, service: None, forward: None, target: String::new() };
+        match &route.aim.load().target {
+            Target::Service(service) => Some(Names {
+                client: Some(route.session.load().name.clone()),
+                service: Some(service.clone()),
+                ..no_name
+            }),
+            Target::Forward(to) => {
+                Some(Names { forward: Some(address.clone()), target: to.clone(), ..no_name })
+            }
+            Target::Measure(_) => None,
+        }
+    }
+}
+
 impl Watcher for EntranceWatch {
     // The far side dials.
     fn dialled(&self, _outcome: Result<(), &DialError>) {}
@@ -28,71 +69,36 @@ impl Watcher for EntranceWatch {
     fn complain_of_dial(&self, _error: &DialError, _failures: u64) {}
 
     fn refused(&self, code: ResetCode) {
-        let Entrance { health, route, address, .. } = &*self.0;
+        let health = &self.0.health;
         if !health.down(code) {
             return;
         }
-        let (Some(fault), aim) = (health.fault(), route.aim.load()) else { return };
-        match &aim.target {
-            Target::Service(service) => {
-                let client = &route.session.load().name;
-                tracing::info!(
-                    client,
-                    service,
-                    "the target of service {service} of client {client} is down: {fault}"
-                );
-            }
-            Target::Forward(to) => {
-                tracing::warn!(
-                    forward = address,
-                    "the target {to} of forward {address} is down: {fault}"
-                );
-            }
-            Target::Measure(_) => {}
+        let (Some(fault), Some(names)) = (health.fault(), self.names()) else { return };
+        let Names { client, service, forward, .. } = &names;
+        // A service is the matter of the client, which warns of its own target.
+        if forward.is_some() {
+            tracing::warn!(forward, "the target{names} is down: {fault}");
+        } else {
+            tracing::info!(client, service, "the target{names} is down: {fault}");
         }
     }
 
     fn served(&self) {
-        let Entrance { health, route, address, .. } = &*self.0;
-        let Some(down) = health.up() else { return };
-        let (down, aim) = (status::duration(down.as_secs()), route.aim.load());
-        match &aim.target {
-            Target::Service(service) => {
-                let client = &route.session.load().name;
-                tracing::info!(
-                    client,
-                    service,
-                    "the target of service {service} of client {client} serves again, after {down}"
-                );
-            }
-            Target::Forward(to) => {
-                tracing::info!(
-                    forward = address,
-                    "the target {to} of forward {address} serves again, after {down}"
-                );
-            }
-            Target::Measure(_) => {}
-        }
+        let Some(down) = self.0.health.up() else { return };
+        let Some(names) = self.names() else { return };
+        let Names { client, service, forward, .. } = &names;
+        let down = status::duration(down.as_secs());
+        tracing::info!(client, service, forward, "the target{names} serves again, after {down}");
     }
 
     fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
-        let Entrance { route, address, .. } = &*self.0;
-        match &route.aim.load().target {
-            Target::Service(service) => {
-                let client = &route.session.load().name;
-                tracing::warn!(
-                    client, service, reason = %code, refused,
-                    "client {client} refused a visitor of service {service}: {code}"
-                );
-            }
-            Target::Forward(_) => {
-                tracing::warn!(
-                    forward = address, reason = %code, refused,
-                    "the server refused a visitor of forward {address}: {code}"
-                );
-            }
-            Target::Measure(_) => {}
-        }
+        let Some(names) = self.names() else { return };
+        let Names { client, service, forward, .. } = &names;
+        let who = if forward.is_some() { "server" } else { "client" };
+        tracing::warn!(
+            client, service, forward, reason = %code, refused,
+            "the {who} refused a visitor for the target{names}: {code}"
+        );
     }
 
     fn wants_visits(&self) -> bool {

@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use config::ClientConfig;
 use control::{Instance, SocketPath};
 use ops::state::{Places, create_private};
 use rustix::fs::{FlockOperation, flock};
+
+use crate::commands::client_instance;
 
 /// The lock of a client. It lasts as long as this value.
 #[derive(Debug)]
@@ -38,11 +40,7 @@ impl Alone {
             return Err(taken(config, &pid.to_string(), &socket));
         }
         let Some(folder) = control.path.parent() else { return Ok(Self { _lock: None }) };
-        let name = format!(
-            "{}.{:016x}.lock",
-            crate::commands::client_instance(&config.name),
-            hash(&servers)
-        );
+        let name = format!("{}.{:016x}.lock", client_instance(&config.name), hash(&servers));
         let path = folder.join(name);
         let lock = create_private(folder).and_then(|()| files::open_or_create(&path));
         let lock = match lock {
@@ -69,13 +67,9 @@ impl Alone {
 }
 
 /// The process number and the control socket of a running client of this name at these servers.
-fn running(
-    name: &str,
-    servers: &BTreeSet<String>,
-    places: &Places,
-) -> Option<(u32, std::path::PathBuf)> {
-    let begin = SocketPath::file_name(&crate::commands::client_instance(name));
-    let is_candidate = |path: &std::path::PathBuf| {
+fn running(name: &str, servers: &BTreeSet<String>, places: &Places) -> Option<(u32, PathBuf)> {
+    let begin = SocketPath::file_name(&client_instance(name));
+    let is_candidate = |path: &PathBuf| {
         path.file_name().and_then(|file| file.to_str()).is_some_and(|file| file.starts_with(&begin))
     };
     control::running(places).live.into_iter().filter(is_candidate).find_map(|path| {
