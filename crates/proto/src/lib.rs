@@ -6,6 +6,7 @@ mod code;
 pub mod control;
 mod frame;
 pub mod greeting;
+mod http;
 mod id;
 mod link;
 mod measure;
@@ -24,6 +25,7 @@ mod wire;
 pub use budget::{Budget, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
+pub use http::{FieldEdits, HttpOptions};
 pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
 pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,

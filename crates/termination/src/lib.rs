@@ -1,0 +1,1 @@
+//! TLS that ends at the server.

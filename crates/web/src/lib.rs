@@ -1,0 +1,1 @@
+//! The HTTP proxy for services by name.
