@@ -15,9 +15,11 @@
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
+//! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
+//! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
 //! | `socket` | TCP or Unix, one type for both halves |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
@@ -25,12 +27,14 @@
 
 pub mod admit;
 pub mod dial;
+pub mod http;
 pub mod listen;
 mod listen_unix;
 mod pipe;
 mod proxy_header;
 mod room;
 mod settings;
+pub mod sniff;
 mod socket;
 pub mod stats;
 pub mod target;

@@ -1,0 +1,33 @@
+//! What a visitor says first: the ClientHello of TLS, and the head of an HTTP/1 request.
+//!
+//! Each sniffer is a plain value without socket and clock. The caller keeps all bytes that arrived
+//! since the first byte of the connection, and gives all of them to `look` each time. A sniffer
+//! remembers how far it came: the work is linear in the number of bytes, also when bytes arrive
+//! one at a time. The outcome does not depend on the pieces in which the bytes arrive. A sniffer
+//! takes nothing away: the far end gets the bytes as the visitor sent them.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`first`] | which protocol the first bytes belong to |
+//! | [`tls`] | the ClientHello: server name and ALPN |
+//! | [`http`] | the head of a request: host, path, framing of the body |
+
+pub mod first;
+pub mod http;
+mod name;
+pub mod tls;
+
+pub use first::{First, FirstSniffer};
+pub use http::{Head, HeadSniffer, Looked};
+pub use tls::{Hello, HelloSniffer};
+
+/// The outcome of a look at the first bytes of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sniff<T> {
+    /// The bytes are complete.
+    Found(T),
+    /// More bytes are needed.
+    More,
+    /// The bytes belong to another protocol, or are malformed.
+    Not,
+}
