@@ -1,1 +1,47 @@
-//! TLS that ends at the server.
+//! TLS that ends at the server: certificates by name, the handshake with visitors, and ACME (RFC
+//! 8555), by which the server gets the certificates of published names itself.
+//!
+//! * `settings`: what the server is configured with.
+//! * `shelf`: the certificates that visitors are shown, and which one has a name. A handshake reads
+//!   the shelf without a lock.
+//! * `terminator`: the surface for workers and reloads; `stream`: a terminated connection.
+//! * `challenge`: the answer to the challenge of the order in progress.
+//! * `ledger`: the published names, and which of them is ordered next. Pure: the time comes in.
+//! * `store`: the files of the account and of the certificates.
+//! * `acme`: orders. `http` is its client, `account` its account, `order` one order, and `driver`
+//!   runs orders one after the other.
+//!
+//! No type of rustls and of the ACME library is part of the surface.
+
+mod acme;
+mod challenge;
+mod ledger;
+mod settings;
+mod shelf;
+mod store;
+mod stream;
+mod terminator;
+
+pub use ledger::Wanted;
+pub use settings::{Acme, Doors, Files, MinVersion, Settings, Unusable};
+pub use stream::{Alpn, TlsIo};
+pub use terminator::{Cover, NameStatus, Prepared, Source, Terminator};
+
+/// The target of log lines for audits, as `logging::AUDIT`. This crate does not know `logging`.
+const AUDIT: &str = "audit";
+
+/// The current second since 1970 by the wall clock. Only the dates of certificates are compared
+/// with it; pauses use the monotonic clock.
+fn wall() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// Text of the certificate authority in a form that a log line and a terminal can show: without
+/// control characters, at most 300 characters.
+fn plain(text: &str) -> String {
+    const MAX: usize = 300;
+    let cut: String = text.chars().take(MAX).collect();
+    let more = if cut.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", proto::text::escaped(&cut))
+}

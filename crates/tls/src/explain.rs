@@ -56,6 +56,63 @@ pub fn io_error(error: &Error, side: Side) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, explain(error, side, true))
 }
 
+/// The failure of a handshake with a visitor, who is no program of the project. `oldest` is the
+/// oldest accepted version of TLS.
+#[must_use]
+pub fn of_visitor(error: &Error, oldest: &str) -> String {
+    use rustls::PeerIncompatible as P;
+    match error {
+        Error::PeerIncompatible(
+            P::ServerDoesNotSupportTls12Or13
+            | P::ServerTlsVersionIsDisabledByOurConfig
+            | P::SupportedVersionsExtensionRequired
+            | P::Tls12NotOffered
+            | P::Tls12NotOfferedOrEnabled,
+        ) => format!("the visitor does not speak {oldest} or later"),
+        Error::NoApplicationProtocol => {
+            "the visitor wants another protocol inside TLS (ALPN) than h2 or http/1.1".into()
+        }
+        Error::PeerIncompatible(why) => words::incompatible(why, "the visitor"),
+        Error::AlertReceived(
+            Alert::UnknownCA | Alert::CertificateUnknown | Alert::BadCertificate,
+        ) => "the visitor does not trust the certificate".into(),
+        Error::AlertReceived(alert) => words::alert(*alert, "the visitor"),
+        other => words::failure(other, "the visitor"),
+    }
+}
+
+/// The failure of a handshake with the API of a certificate authority. `setting` names the key of
+/// the configuration that holds the file of the API's own authority.
+#[must_use]
+pub fn of_authority(error: &Error, setting: &str) -> String {
+    let its = "its certificate";
+    match error {
+        Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer => format!(
+                "{its} is of an unknown authority; set `{setting}` to the file of that authority, \
+                 or install ca-certificates"
+            ),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                format!("{its} has expired, unless the clock here is wrong")
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                format!("{its} is not valid yet; check the clock here")
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                format!("{its} is for another name; check the URL of the directory")
+            }
+            CertificateError::Other(other) => match other.0.downcast_ref() {
+                Some(error) => format!("{its} {}", words::certificate(error, Side::Client)),
+                None => format!("{its} does not verify: {}", other.0),
+            },
+            other => format!("{its} {}", words::of_rustls(other)),
+        },
+        Error::PeerIncompatible(why) => words::incompatible(why, "it"),
+        Error::AlertReceived(alert) => words::alert(*alert, "it"),
+        other => words::failure(other, "it"),
+    }
+}
+
 /// The remedy when the server's certificate does not have the dialled name.
 const SNI: &str = "dial that name, or set `sni` beside the `url` under `servers`";
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::time::ASN1Time;
 
@@ -26,6 +27,14 @@ impl Identity {
     /// certificate. The function ignores dates: see [`Identity::out_of_date`].
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, MaterialError> {
         Self::load_by(&read, certificate, key)
+    }
+
+    /// Makes an identity of one PEM text that holds the key and the chain. An error names `file`.
+    ///
+    /// # Errors
+    /// As [`Identity::load`].
+    pub fn of_pem(file: &Path, text: &[u8]) -> Result<Self, MaterialError> {
+        Self::load_by(&|_| Ok(text.to_vec()), file, file)
     }
 
     /// Loads PEM files as [`Identity::load`] does, and reads them by `read`.
@@ -83,6 +92,41 @@ impl Identity {
         }
     }
 
+    /// The DNS names of the leaf in lower case, in the order of the certificate. The common name
+    /// counts for no verifier (RFC 9525 section 6.3), so it is left out.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let Some((_, leaf)) =
+            self.key.cert.first().and_then(|der| X509Certificate::from_der(der).ok())
+        else {
+            return Vec::new();
+        };
+        let Ok(Some(names)) = leaf.subject_alternative_name() else { return Vec::new() };
+        let dns = names.value.general_names.iter().filter_map(|name| {
+            if let GeneralName::DNSName(name) = name {
+                Some(name.to_ascii_lowercase())
+            } else {
+                None
+            }
+        });
+        dns.collect()
+    }
+
+    /// The first and the last second in which the leaf is valid, in seconds since 1970.
+    #[must_use]
+    pub fn validity(&self) -> Option<(u64, u64)> {
+        let (_, leaf) = X509Certificate::from_der(self.key.cert.first()?).ok()?;
+        let seconds = |time: &ASN1Time| u64::try_from(time.timestamp()).unwrap_or(0);
+        let validity = leaf.validity();
+        Some((seconds(&validity.not_before), seconds(&validity.not_after)))
+    }
+
+    /// The chain and the key, for a resolver of certificates.
+    #[must_use]
+    pub fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.key)
+    }
+
     pub(super) const fn key(&self) -> &Arc<CertifiedKey> {
         &self.key
     }
@@ -117,4 +161,11 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, MaterialError> {
 pub(super) fn day(time: &ASN1Time) -> String {
     let time = time.to_datetime();
     format!("{:04}-{:02}-{:02}", time.year(), u8::from(time.month()), time.day())
+}
+
+/// The day of a second since 1970 as `2031-04-05`, in UTC.
+#[must_use]
+pub fn day_of(second: u64) -> String {
+    let time = i64::try_from(second).ok().and_then(|second| ASN1Time::from_timestamp(second).ok());
+    time.map_or_else(|| "an unknown day".into(), |time| day(&time))
 }

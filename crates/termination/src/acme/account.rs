@@ -1,0 +1,107 @@
+//! The account at the authority, which is made at the first order and kept in `account.json`.
+
+use instant_acme::{Account, AccountCredentials, NewAccount};
+use serde::{Deserialize, Serialize};
+
+use super::failure::Failure;
+use super::http::{Asked, Http};
+use super::{Arc, Authority};
+use crate::ledger::Scope;
+use crate::{AUDIT, plain};
+
+/// The content of the file.
+#[derive(Deserialize, Serialize)]
+struct Kept {
+    directory: String,
+    contacts: Vec<String>,
+    credentials: AccountCredentials,
+}
+
+/// Opens the kept account, or makes a new account. `anew`: the authority does not know the kept
+/// account, so a new account replaces it.
+pub(super) async fn open(
+    authority: &Authority,
+    asked: &Arc<Asked>,
+    anew: bool,
+) -> Result<Account, Failure> {
+    let http = Http { tls: Arc::clone(&authority.tls), asked: Arc::clone(asked) };
+    let builder = Account::builder_with_http(Box::new(http));
+    let contacts: Vec<String> = authority.acme.contacts.iter().map(|to| contact(to)).collect();
+    let uris: Vec<&str> = contacts.iter().map(String::as_str).collect();
+    let directory = authority.acme.directory.clone();
+
+    let kept = if anew { None } else { kept(authority)? };
+    if let Some(kept) = kept {
+        let account = builder
+            .from_credentials(kept.credentials)
+            .await
+            .map_err(|error| Failure::of("opening the account", &error))?;
+        if kept.contacts != contacts {
+            change_contacts(authority, &account, &uris, contacts.clone()).await;
+        }
+        return Ok(account);
+    }
+    let new =
+        NewAccount { contact: &uris, terms_of_service_agreed: true, only_return_existing: false };
+    let made = builder.create(&new, directory.clone(), None).await;
+    let (account, credentials) = made.map_err(|error| {
+        // Without an account every order fails.
+        Failure { scope: Scope::Authority, ..Failure::of("making an account", &error) }
+    })?;
+    write(authority, &Kept { directory, contacts: contacts.clone(), credentials })?;
+    let url = plain(account.id());
+    tracing::info!(target: AUDIT, "an account was made at the certificate authority: {url}");
+    Ok(account)
+}
+
+/// Reads the file. `None`: there is no file, or it is of another directory.
+fn kept(authority: &Authority) -> Result<Option<Kept>, Failure> {
+    let Some(text) = authority.store.account().map_err(|error| Failure::file(&error))? else {
+        return Ok(None);
+    };
+    let kept: Kept = serde_json::from_slice(&text).map_err(|error| {
+        let path = authority.store.account_path();
+        let text = format!(
+            "{}: {error} (hint: move the file away, and a new account is made)",
+            path.display()
+        );
+        Failure::new(Scope::Authority, text)
+    })?;
+    Ok(Some(kept).filter(|kept| kept.directory == authority.acme.directory))
+}
+
+/// Tells the authority the new contacts. Orders do not depend on them, so a failure is logged and
+/// tried again at the next start or reload.
+async fn change_contacts(
+    authority: &Authority,
+    account: &Account,
+    uris: &[&str],
+    contacts: Vec<String>,
+) {
+    let changed = match account.update_contacts(uris).await {
+        Ok(()) => again(authority, contacts),
+        Err(error) => Err(Failure::of("changing the contacts of the account", &error)),
+    };
+    if let Err(failure) = changed {
+        tracing::warn!("the certificate authority keeps the old contacts: {}", failure.text);
+    }
+}
+
+/// Writes the file with other contacts.
+fn again(authority: &Authority, contacts: Vec<String>) -> Result<(), Failure> {
+    match kept(authority)? {
+        Some(kept) => write(authority, &Kept { contacts, ..kept }),
+        None => Ok(()),
+    }
+}
+
+fn write(authority: &Authority, kept: &Kept) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(kept)
+        .map_err(|error| Failure::new(Scope::Authority, error.to_string()))?;
+    authority.store.keep_account(&text).map_err(|error| Failure::file(&error))
+}
+
+/// A contact as a URI.
+fn contact(to: &str) -> String {
+    if to.contains(':') { to.to_owned() } else { format!("mailto:{to}") }
+}

@@ -1,0 +1,204 @@
+//! Runs orders, one after the other, and settles their outcome.
+
+use std::time::Duration;
+
+use instant_acme::Account;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::account;
+use super::failure::{Cause, Failure};
+use super::http::Asked;
+use super::order::{Issued, obtain};
+use super::{Arc, Authority};
+use crate::challenge::Kind;
+use crate::ledger::{Next, Scope};
+use crate::shelf::Shown;
+use crate::terminator::{Live, Terminator};
+use crate::{AUDIT, plain, wall};
+
+/// The longest time of an order. The check and the signature have 60 s each.
+const ORDER_MAX: Duration = Duration::from_secs(240);
+
+/// How often an order is made again at once after the authority did not accept its nonces.
+const NONCE_ORDERS: u32 = 4;
+
+/// The account that the last order used.
+#[derive(Default)]
+struct Session {
+    account: Option<(Arc<Authority>, Account)>,
+    asked: Arc<Asked>,
+}
+
+impl Terminator {
+    /// Orders and renews certificates for the published names until the future is dropped. One
+    /// order is in progress at a time. Exactly one such future may run per terminator.
+    pub async fn run(self: Arc<Self>) {
+        let mut session = Session::default();
+        loop {
+            let live = self.live.load_full();
+            let next = self
+                .names
+                .with(|ledger| ledger.next(Instant::now(), wall(), |host| self.need(&live, host)));
+            match (next, &live.authority) {
+                (Next::Order(host), Some(authority)) => {
+                    self.order(&mut session, &live, authority, &host).await;
+                }
+                (Next::Sleep(until), _) => tokio::select! {
+                    () = sleep_until(until) => {}
+                    () = self.names.changed() => {}
+                },
+                // Without an authority no name needs an order.
+                (Next::Order(_), None) => self.names.changed().await,
+            }
+        }
+    }
+
+    async fn order(
+        &self,
+        session: &mut Session,
+        live: &Live,
+        authority: &Arc<Authority>,
+        host: &str,
+    ) {
+        let kinds = self.kinds_for(live, authority, host);
+        let attempt = attempt(session, authority, &self.slot, host, &kinds);
+        let outcome = match timeout(ORDER_MAX, attempt).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let seconds = ORDER_MAX.as_secs();
+                Err(Failure::new(Scope::Name, format!("the order took longer than {seconds} s")))
+            }
+        };
+        match outcome.and_then(|issued| Ok((accept(authority, host, &issued)?, issued))) {
+            Ok((shown, issued)) => self.settle(authority, host, shown, &issued),
+            Err(failure) => {
+                let asked = session.asked.take().max(failure.pause);
+                self.refuse(host, failure, asked);
+            }
+        }
+    }
+
+    /// The challenges in the order in which they are tried. The challenge that proved the name the
+    /// last time comes first; each failure moves on to the next one. Only one challenge is tried
+    /// per order, because authorities count failed checks.
+    fn kinds_for(&self, live: &Live, authority: &Authority, host: &str) -> Vec<Kind> {
+        let mut kinds = live.kinds();
+        let proved_by = authority.store.proved_by(host);
+        kinds.sort_by_key(|kind| Some(*kind) != proved_by);
+        let failures = self.names.with(|ledger| ledger.failures(host));
+        if !kinds.is_empty() {
+            let turn = usize::try_from(failures).unwrap_or(0) % kinds.len();
+            kinds.rotate_left(turn);
+        }
+        kinds
+    }
+
+    /// Shows a new certificate and keeps it.
+    fn settle(&self, authority: &Authority, host: &str, shown: Shown, issued: &Issued) {
+        let kept = authority.store.keep(host, issued.proved_by, &issued.key, &issued.chain);
+        let until = tls::day_of(shown.ends);
+        let is_renewal = self.shelf.issued.load().contains_key(host);
+        self.names.with(|ledger| {
+            ledger.succeeded(host, Instant::now());
+            // A reload may have changed the authority meanwhile.
+            if self.live.load().is_of(authority) {
+                self.shelf.show_issued(host, shown);
+            }
+        });
+        let verb = if is_renewal { "renewed" } else { "issued" };
+        let by = issued.proved_by.map_or("an earlier check", Kind::name);
+        tracing::info!(
+            target: AUDIT, host,
+            "the certificate of {host} was {verb} ({by}) and is valid until {until}"
+        );
+        if let Err(problem) = kept {
+            tracing::warn!(
+                host,
+                "the certificate of {host} is used but not kept for the next start: {problem}"
+            );
+        }
+    }
+
+    /// Notes a failed order.
+    fn refuse(&self, host: &str, failure: Failure, asked: Option<Duration>) {
+        let error = failure.text;
+        let pause = self.names.with(|ledger| {
+            ledger.failed(host, Instant::now(), failure.scope, asked, error.clone())
+        });
+        let pause = pause.as_secs();
+        match self.shelf.issued.load().get(host) {
+            Some(shown) if !shown.is_late(wall()) => tracing::info!(
+                host,
+                "the certificate of {host} was not renewed: {error}; next attempt in {pause} s"
+            ),
+            Some(shown) => {
+                let until = tls::day_of(shown.ends);
+                tracing::warn!(
+                    host,
+                    "the certificate of {host} ends on {until} and was not renewed: {error}; next \
+                     attempt in {pause} s"
+                );
+            }
+            None => tracing::warn!(
+                host,
+                "{host} has no certificate: {error}; next attempt in {pause} s"
+            ),
+        }
+    }
+}
+
+/// Checks what the authority issued.
+fn accept(authority: &Authority, host: &str, issued: &Issued) -> Result<Shown, Failure> {
+    authority.store.check(host, &issued.key, &issued.chain).map_err(|problem| {
+        Failure::new(
+            Scope::Name,
+            format!("the issued certificate is not used: {}", plain(&problem.to_string())),
+        )
+    })
+}
+
+/// Makes an order, and makes it again at once where that helps.
+async fn attempt(
+    session: &mut Session,
+    authority: &Arc<Authority>,
+    slot: &crate::challenge::Slot,
+    host: &str,
+    kinds: &[Kind],
+) -> Result<Issued, Failure> {
+    let (mut nonces, mut anew) = (0, false);
+    loop {
+        session.asked.take();
+        let outcome = match open(session, authority, anew).await {
+            Ok(account) => obtain(&account, slot, host, kinds).await,
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Err(failure) if failure.cause == Cause::Nonce && nonces < NONCE_ORDERS => nonces += 1,
+            Err(failure) if failure.cause == Cause::Account && !anew => {
+                // An authority for tests forgets its accounts at each start.
+                tracing::warn!(
+                    "the certificate authority does not know the account: {}",
+                    failure.text
+                );
+                (session.account, anew) = (None, true);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The account, which is opened once per authority.
+async fn open(
+    session: &mut Session,
+    authority: &Arc<Authority>,
+    anew: bool,
+) -> Result<Account, Failure> {
+    if let Some((of, account)) = &session.account
+        && Arc::ptr_eq(of, authority)
+    {
+        return Ok(account.clone());
+    }
+    let account = account::open(authority, &session.asked, anew).await?;
+    session.account = Some((Arc::clone(authority), account.clone()));
+    Ok(account)
+}

@@ -1,0 +1,175 @@
+//! One order: the authority checks the name by one challenge and signs a new key.
+
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationStatus, ChallengeType, Identifier, NewOrder, Order, OrderStatus,
+    RetryPolicy,
+};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+
+use super::failure::{Failure, in_words};
+use crate::challenge::{Answer, Kind, Pending, Slot, tls_answer};
+use crate::ledger::Scope;
+
+/// How long the authority is asked for the outcome of a check or of a signature.
+const POLL_MAX: Duration = Duration::from_secs(60);
+
+/// What an order gives.
+#[derive(Debug)]
+pub(super) struct Issued {
+    /// The private key as PEM.
+    pub(super) key: String,
+    /// The chain as PEM, leaf first.
+    pub(super) chain: String,
+    /// The challenge that was answered. `None`: the authority remembered an earlier check.
+    pub(super) proved_by: Option<Kind>,
+}
+
+/// Orders a certificate for a name. `kinds` are the challenges that this server can answer, the
+/// preferred one first; at least one.
+pub(super) async fn obtain(
+    account: &Account,
+    slot: &Slot,
+    host: &str,
+    kinds: &[Kind],
+) -> Result<Issued, Failure> {
+    let identifiers = [Identifier::Dns(host.to_owned())];
+    let mut order = account
+        .new_order(&NewOrder::new(&identifiers))
+        .await
+        .map_err(|error| Failure::of("the order was refused", &error))?;
+    let proved_by = prove(&mut order, slot, host, kinds).await?;
+
+    let (key, request) = request(host).map_err(|error| {
+        Failure::new(Scope::Name, format!("making the request for a certificate: {error}"))
+    })?;
+    order
+        .finalize_csr(&request)
+        .await
+        .map_err(|error| Failure::of("the request for a certificate was refused", &error))?;
+    let chain = order
+        .poll_certificate(&retries())
+        .await
+        .map_err(|error| Failure::of("the certificate was not issued", &error))?;
+    Ok(Issued { key, chain, proved_by })
+}
+
+/// A new key as PEM, and the request to sign it (RFC 2986) as DER.
+fn request(host: &str) -> Result<(String, Vec<u8>), rcgen::Error> {
+    let key = KeyPair::generate()?;
+    let mut parameters = CertificateParams::new([host.to_owned()])?;
+    parameters.distinguished_name = DistinguishedName::new();
+    Ok((key.serialize_pem(), parameters.serialize_request(&key)?.der().to_vec()))
+}
+
+const fn retries() -> RetryPolicy {
+    RetryPolicy::new().initial_delay(Duration::from_millis(250)).backoff(1.5).timeout(POLL_MAX)
+}
+
+/// Answers a challenge, unless the authority remembers an earlier check.
+async fn prove(
+    order: &mut Order,
+    slot: &Slot,
+    host: &str,
+    kinds: &[Kind],
+) -> Result<Option<Kind>, Failure> {
+    let asking = |error| Failure::of("asking for the challenges", &error);
+    // The answer is shown until the check has ended.
+    let (kind, answer) = {
+        let mut authorizations = order.authorizations();
+        let Some(authorization) = authorizations.next().await else {
+            return Err(Failure::new(Scope::Name, "the order has no challenges"));
+        };
+        let mut authorization = authorization.map_err(asking)?;
+        match authorization.status {
+            AuthorizationStatus::Valid => return Ok(None),
+            AuthorizationStatus::Pending => {}
+            status @ (AuthorizationStatus::Invalid
+            | AuthorizationStatus::Revoked
+            | AuthorizationStatus::Expired
+            | AuthorizationStatus::Deactivated) => {
+                let text = format!("the order cannot be proved: its authorization is {status:?}");
+                return Err(Failure::new(Scope::Name, text));
+            }
+        }
+        let is_offered = |kind: &Kind| {
+            authorization.challenges.iter().any(|challenge| challenge.r#type == of_kind(*kind))
+        };
+        let offered = kinds.iter().copied().find(is_offered);
+        let found = offered.and_then(|kind| Some((kind, authorization.challenge(of_kind(kind))?)));
+        let Some((kind, mut challenge)) = found else {
+            let names: Vec<_> = kinds.iter().map(|kind| kind.name()).collect();
+            let text = format!("the authority does not offer {} for this name", names.join(" or "));
+            return Err(Failure::new(Scope::Name, text));
+        };
+        let authorization = challenge.key_authorization();
+        let answer = match kind {
+            Kind::Http => Answer::Http {
+                token: challenge.token.clone(),
+                authorization: authorization.as_str().to_owned(),
+            },
+            Kind::Tls => Answer::Tls(
+                tls_answer(host, authorization.digest().as_ref())
+                    .map_err(|problem| Failure::new(Scope::Name, problem))?,
+            ),
+        };
+        let answer = slot.show(Pending { host: host.into(), answer });
+        challenge.set_ready().await.map_err(asking)?;
+        (kind, answer)
+    };
+    let checked = order.poll_ready(&retries()).await;
+    drop(answer);
+    match checked {
+        Ok(OrderStatus::Ready | OrderStatus::Valid | OrderStatus::Processing) => Ok(Some(kind)),
+        Ok(OrderStatus::Pending | OrderStatus::Invalid) => {
+            Err(why_refused(order, host, kind, None).await)
+        }
+        Err(instant_acme::Error::Api(problem)) => Err(why_refused(
+            order,
+            host,
+            kind,
+            Some(Failure::of("the check failed", &problem.into())),
+        )
+        .await),
+        Err(error) => Err(Failure::of("waiting for the check of the name", &error)),
+    }
+}
+
+/// Why a check failed. The challenge has the reason; the order often has none, or a shorter one.
+async fn why_refused(
+    order: &mut Order,
+    host: &str,
+    kind: Kind,
+    of_order: Option<Failure>,
+) -> Failure {
+    let mut reason = None;
+    if let Some(Ok(mut authorization)) = order.authorizations().next().await
+        && let Ok(state) = authorization.refresh().await
+    {
+        let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+        reason = problem.map(in_words);
+    }
+    match (reason, of_order) {
+        (None, Some(failure)) => failure,
+        (reason, _) => {
+            let reason = reason.unwrap_or_else(|| "the authority names no reason".into());
+            let way = match kind {
+                Kind::Http => "HTTP requests to port 80",
+                Kind::Tls => "TLS connections to port 443",
+            };
+            let text = format!(
+                "the check by {} failed: {reason} (hint: {way} of {host} must reach this server)",
+                kind.name()
+            );
+            Failure::new(Scope::Name, text)
+        }
+    }
+}
+
+const fn of_kind(kind: Kind) -> ChallengeType {
+    match kind {
+        Kind::Http => ChallengeType::Http01,
+        Kind::Tls => ChallengeType::TlsAlpn01,
+    }
+}

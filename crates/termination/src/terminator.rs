@@ -1,0 +1,444 @@
+//! The surface for workers, reloads and the status.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::{NoServerSessionStorage, ProducesTickets};
+use rustls::version::{TLS12, TLS13};
+use tls::{HostName, MaterialError};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
+use crate::acme::Authority;
+use crate::challenge::{self, Kind, Slot};
+use crate::ledger::{Names, Need, WAITING_MAX, Wanted};
+use crate::settings::{Doors, MinVersion, Settings, Unusable};
+use crate::shelf::{ByName, Shelf, canonical, load};
+use crate::store::HOST_MAX;
+use crate::stream::TlsIo;
+
+/// The protocols inside TLS, preferred first.
+const ALPN: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// How much plaintext and ciphertext of one connection may wait for a slow visitor, in bytes, each.
+/// Four records are sealed and written together; a smaller limit costs system calls.
+const WAITING_BYTES: usize = 64 << 10;
+
+/// Ends TLS for the visitors of published names. All workers and the slow runtime share one.
+pub struct Terminator {
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) live: ArcSwap<Live>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) slot: Slot,
+    ticketer: Arc<dyn ProducesTickets>,
+}
+
+/// What a reload replaces.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) authority: Option<Arc<Authority>>,
+    doors: Doors,
+    min_version: MinVersion,
+    config: Arc<ServerConfig>,
+}
+
+impl Live {
+    /// The challenges that the doors permit. tls-alpn-01 comes first: port 443 is open on every
+    /// server that ends TLS, and its answer never meets a service.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let tls = self.doors.tls.then_some(Kind::Tls);
+        tls.into_iter().chain(self.doors.http.then_some(Kind::Http)).collect()
+    }
+
+    /// Whether the certificates of this authority are in use.
+    pub(crate) fn is_of(&self, authority: &Authority) -> bool {
+        self.authority.as_ref().is_some_and(|live| live.store.is_same(&authority.store))
+    }
+}
+
+/// Whether the server can end TLS for a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cover {
+    /// A configured certificate is for the name.
+    Configured,
+    /// A certificate was or will be ordered.
+    Acme,
+    /// Neither. The sentence has the reason and a hint.
+    None(String),
+}
+
+/// Where the certificate of a name comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A configured file.
+    File,
+    /// An order.
+    Acme,
+    /// The name has no certificate.
+    None,
+}
+
+impl Source {
+    /// The word for status and metrics: `file`, `acme` or `none`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Acme => "acme",
+            Self::None => "none",
+        }
+    }
+}
+
+/// The state of one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameStatus {
+    /// The name. A name of a configured certificate may be a wildcard.
+    pub host: String,
+    /// Where the certificate comes from.
+    pub source: Source,
+    /// The last second in which the certificate is valid, since 1970.
+    pub expires: Option<u64>,
+    /// Why the last order failed, without control characters.
+    pub error: Option<String>,
+    /// The time until the next attempt after a failure.
+    pub retry_in: Option<Duration>,
+}
+
+/// Checked settings, ready to be applied.
+#[must_use = "nothing changes until `apply`"]
+pub struct Prepared {
+    terminator: Arc<Terminator>,
+    parts: Parts,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").finish_non_exhaustive()
+    }
+}
+
+/// Loaded settings.
+struct Parts {
+    live: Live,
+    files: ByName,
+    /// Kept certificates of an authority that was not in use before.
+    issued: Option<ByName>,
+}
+
+impl Prepared {
+    /// Applies the settings to later connections and orders. Established connections keep their
+    /// certificate.
+    pub fn apply(self) {
+        let Self { terminator, parts } = self;
+        let before = terminator.live.load_full();
+        let acme = |live: &Live| live.authority.as_ref().map(|authority| authority.acme.clone());
+        let is_other = acme(&before) != acme(&parts.live) || before.doors != parts.live.doors;
+        // The lock keeps the driver from adding a certificate of the old authority.
+        terminator.names.with(|ledger| {
+            terminator.shelf.files.store(Arc::new(parts.files));
+            if let Some(issued) = parts.issued {
+                terminator.shelf.issued.store(Arc::new(issued));
+            }
+            terminator.live.store(Arc::new(parts.live));
+            if is_other {
+                ledger.forget_failures();
+            }
+        });
+        terminator.names.wake();
+    }
+}
+
+impl fmt::Debug for Terminator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Terminator").finish_non_exhaustive()
+    }
+}
+
+impl Terminator {
+    /// Loads certificates, kept ones too. No order is made before [`Terminator::run`].
+    ///
+    /// # Errors
+    /// All problems of the settings.
+    pub fn new(settings: &Settings) -> Result<Arc<Self>, Unusable> {
+        let failed =
+            |error: rustls::Error| Unusable(vec![MaterialError::Setting(error.to_string())]);
+        let ticketer = Ticketer::new().map_err(failed)?;
+        let shelf = Arc::new(Shelf { files: ArcSwap::default(), issued: ArcSwap::default() });
+        let parts = prepare(settings, &shelf, &ticketer, None)?;
+        shelf.files.store(Arc::new(parts.files));
+        shelf.issued.store(Arc::new(parts.issued.unwrap_or_default()));
+        Ok(Arc::new(Self {
+            shelf,
+            live: ArcSwap::from_pointee(parts.live),
+            names: Arc::default(),
+            slot: Slot::default(),
+            ticketer,
+        }))
+    }
+
+    /// Loads and checks new settings. Nothing changes before [`Prepared::apply`], which cannot
+    /// fail.
+    ///
+    /// # Errors
+    /// All problems of the settings.
+    pub fn reload(self: &Arc<Self>, settings: &Settings) -> Result<Prepared, Unusable> {
+        let before = self.live.load_full();
+        let parts = prepare(settings, &self.shelf, &self.ticketer, Some(&before))?;
+        Ok(Prepared { terminator: Arc::clone(self), parts })
+    }
+
+    /// Whether the server can end TLS for a name.
+    #[must_use]
+    pub fn covers(&self, host: &str) -> Cover {
+        let host = match host.parse() {
+            Ok(HostName::Name(name)) => name,
+            Ok(HostName::Address(ip)) => {
+                return Cover::None(format!(
+                    "visitors of the address {ip} send no name inside TLS (hint: publish a name)"
+                ));
+            }
+            Err(error) => return Cover::None(error.to_string()),
+        };
+        if self.shelf.configured(&host).is_some() {
+            return Cover::Configured;
+        }
+        let live = self.live.load_full();
+        match refusal(&live, &host) {
+            Some(reason) => Cover::None(reason),
+            None if self.is_full(&live, &host) => Cover::None(format!(
+                "{WAITING_MAX} names of this server wait for their first certificate, and {host} \
+                 would wait behind them (hint: publish it again later)"
+            )),
+            None => Cover::Acme,
+        }
+    }
+
+    /// A service publishes the name: a certificate is ordered and renewed until the result is
+    /// dropped. Names that [`Terminator::covers`] does not cover are noted without an order, since a
+    /// reload may cover them later.
+    pub fn want(&self, host: &str) -> Wanted {
+        self.names.want(canonical(host).into())
+    }
+
+    /// The body of the answer to `GET /.well-known/acme-challenge/TOKEN` for a host, while the
+    /// authority checks the host by http-01. Otherwise `None`, and the request is the service's.
+    #[must_use]
+    pub fn challenge_token(&self, host: &str, token: &str) -> Option<String> {
+        self.slot.http(&canonical(host), token)
+    }
+
+    /// Whether a connection is a check by tls-alpn-01 that is awaited: the ClientHello offers
+    /// `acme-tls/1` alone (RFC 8737 section 3).
+    #[must_use]
+    pub fn is_challenge(&self, server_name: &str, alpn: &[Box<[u8]>]) -> bool {
+        matches!(alpn, [only] if &**only == challenge::ALPN)
+            && self.slot.tls(&canonical(server_name)).is_some()
+    }
+
+    /// Shakes hands with a visitor. `io` begins with the ClientHello, and `server_name` is the name
+    /// in it. The caller bounds the time.
+    ///
+    /// # Errors
+    /// The handshake failed; the text is a sentence. An alert of TLS was sent where TLS has one.
+    pub async fn accept<IO>(&self, io: IO, server_name: &str) -> io::Result<TlsIo<IO>>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let host = canonical(server_name);
+        let live = self.live.load_full();
+        let acceptor = TlsAcceptor::from(Arc::clone(&live.config));
+        let limit = |tls: &mut rustls::ServerConnection| tls.set_buffer_limit(Some(WAITING_BYTES));
+        match acceptor.accept_with(io, limit).await {
+            Ok(stream) => {
+                let shown = stream.get_ref().1.server_name();
+                if shown.is_some_and(|shown| canonical(shown) == host) {
+                    Ok(TlsIo::new(stream))
+                } else {
+                    // The certificate was chosen by the name that the handshake contains.
+                    Err(invalid(format!("the handshake is for another name than {host}")))
+                }
+            }
+            Err(error) => Err(self.explained(&error, &host, live.min_version)),
+        }
+    }
+
+    /// Completes the handshake of a check by tls-alpn-01, then closes.
+    ///
+    /// # Errors
+    /// The check is no longer awaited, or the handshake failed.
+    pub async fn answer_challenge<IO>(&self, io: IO, server_name: &str) -> io::Result<()>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
+        let host = canonical(server_name);
+        let config = self.slot.tls(&host);
+        let config = config.ok_or_else(|| invalid(format!("no check of {host} is awaited")))?;
+        match TlsAcceptor::from(config).accept(io).await {
+            Ok(mut stream) => stream.shutdown().await,
+            Err(error) => Err(self.explained(&error, &host, MinVersion::Tls12)),
+        }
+    }
+
+    /// The names that services publish and the names of the configured certificates, in the order
+    /// of the alphabet.
+    #[must_use]
+    pub fn status(&self) -> Vec<NameStatus> {
+        let files = self.shelf.files.load_full();
+        let issued = self.shelf.issued.load_full();
+        let now = Instant::now();
+        let mut hosts: BTreeMap<Box<str>, Option<(String, Duration)>> =
+            files.keys().map(|host| (host.clone(), None)).collect();
+        self.names.with(|ledger| {
+            for host in ledger.wanted() {
+                let trouble = ledger.trouble(&host, now);
+                hosts.insert(host, trouble);
+            }
+        });
+        let mut all = Vec::with_capacity(hosts.len());
+        for (host, trouble) in hosts {
+            let file = files.get(&host).cloned().or_else(|| self.shelf.configured(&host));
+            let (source, shown) = match (file, issued.get(&host)) {
+                (Some(shown), _) => (Source::File, Some(shown)),
+                (None, Some(shown)) => (Source::Acme, Some(shown.clone())),
+                (None, None) => (Source::None, None),
+            };
+            let trouble = trouble.filter(|_| source != Source::File);
+            let (error, retry_in) = trouble.unzip();
+            let expires = shown.map(|shown| shown.ends);
+            all.push(NameStatus { host: host.into(), source, expires, error, retry_in });
+        }
+        all
+    }
+
+    /// What a name needs.
+    pub(crate) fn need(&self, live: &Live, host: &str) -> Need {
+        if self.shelf.configured(host).is_some() || refusal(live, host).is_some() {
+            return Need::Nothing;
+        }
+        let issued = self.shelf.issued.load();
+        issued.get(host).map_or(Need::First, |shown| Need::Renewal(shown.renewal()))
+    }
+
+    fn is_full(&self, live: &Live, host: &str) -> bool {
+        self.shelf.find(host).is_none()
+            && self.names.with(|ledger| ledger.is_full(host, |host| self.need(live, host)))
+    }
+
+    /// A failed handshake in words.
+    fn explained(&self, error: &io::Error, host: &str, oldest: MinVersion) -> io::Error {
+        let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+        match tls {
+            None if error.kind() == io::ErrorKind::UnexpectedEof => io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the visitor closed before the handshake was complete",
+            ),
+            None => io::Error::new(error.kind(), error.to_string()),
+            Some(_) if self.shelf.find(host).is_none() => {
+                let trouble = self.names.with(|ledger| ledger.trouble(host, Instant::now()));
+                let why = trouble.map_or_else(|| "none was issued yet".into(), |(error, _)| error);
+                invalid(format!("{host} has no certificate: {why}"))
+            }
+            Some(error) => invalid(tls::of_visitor(error, oldest.name())),
+        }
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Why a name in canonical form, which no file covers, cannot be ordered.
+fn refusal(live: &Live, host: &str) -> Option<String> {
+    let by_file = "add a certificate for it to the server";
+    if live.authority.is_none() {
+        return Some(format!(
+            "no certificate of this server is for {host}, and the server does not order \
+             certificates (hint: {by_file}, set `acme` on the server, or publish tls://{host} with a \
+             target that ends TLS itself)"
+        ));
+    }
+    if host.starts_with("*.") {
+        return Some(format!(
+            "a certificate for {host} cannot be ordered, because neither http-01 nor tls-alpn-01 \
+             proves a wildcard (hint: {by_file})"
+        ));
+    }
+    if live.kinds().is_empty() {
+        return Some(format!(
+            "a certificate for {host} cannot be ordered, because a certificate authority reaches \
+             this server neither at port 80 nor at port 443 (hint: {by_file}, or listen there)"
+        ));
+    }
+    if host.len() > HOST_MAX {
+        return Some(format!(
+            "a certificate is ordered for names of at most {HOST_MAX} characters"
+        ));
+    }
+    None
+}
+
+/// Loads and checks settings.
+fn prepare(
+    settings: &Settings,
+    shelf: &Arc<Shelf>,
+    ticketer: &Arc<dyn ProducesTickets>,
+    before: Option<&Live>,
+) -> Result<Parts, Unusable> {
+    let mut problems = Vec::new();
+    let files = load(&settings.certificates, &mut problems);
+    let state_dir = settings.state_dir.as_deref();
+    let authority =
+        settings.acme.as_ref().and_then(|acme| Authority::prepare(acme, state_dir, &mut problems));
+    // The driver may add certificates until the settings are applied, so the table of an authority
+    // that stays is not read again.
+    let is_new = |authority: &Authority| before.is_none_or(|before| !before.is_of(authority));
+    let issued = match &authority {
+        Some(authority) if is_new(authority) => {
+            authority.store.load().map_err(|problem| problems.push(problem)).ok()
+        }
+        Some(_) => None,
+        None => Some(ByName::new()),
+    };
+    let config = config(settings.min_version, shelf, ticketer)
+        .map_err(|error| problems.push(MaterialError::Setting(error.to_string())));
+    match config {
+        Ok(config) if problems.is_empty() => {
+            let authority = authority.map(Arc::new);
+            let (doors, min_version) = (settings.doors, settings.min_version);
+            Ok(Parts { live: Live { authority, doors, min_version, config }, files, issued })
+        }
+        Ok(_) | Err(()) => Err(Unusable(problems)),
+    }
+}
+
+/// The configuration of all handshakes with visitors.
+fn config(
+    oldest: MinVersion,
+    shelf: &Arc<Shelf>,
+    ticketer: &Arc<dyn ProducesTickets>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let versions: &[_] = match oldest {
+        MinVersion::Tls12 => &[&TLS13, &TLS12],
+        MinVersion::Tls13 => &[&TLS13],
+    };
+    let shelf: Arc<Shelf> = Arc::clone(shelf);
+    let mut config = ServerConfig::builder_with_provider(tls::provider())
+        .with_protocol_versions(versions)?
+        .with_no_client_auth()
+        .with_cert_resolver(shelf);
+    config.alpn_protocols = ALPN.iter().map(|name| name.to_vec()).collect();
+    // Browsers resume. Tickets need no memory here, are valid on every worker and outlive a reload;
+    // their keys change every six hours. A ticket is bound to its server name. 0-RTT stays off: its
+    // requests could be replayed.
+    config.ticketer = Arc::clone(ticketer);
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}
