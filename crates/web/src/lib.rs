@@ -1,1 +1,42 @@
 //! The HTTP proxy for services by name.
+//!
+//! [`serve`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
+//! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
+//! The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
+//! are reached through the traits [`Services`] and [`Service`]. Everything runs on one worker, so
+//! nothing is `Send`.
+//!
+//! * `gate` stands in front of hyper's parser and passes only bytes that have one meaning. It
+//!   limits the head of a request, and finds out which protocol a visitor speaks.
+//! * `serve` drives a connection: time-outs, the orderly end, the switch to a byte pipe.
+//! * `proxy` carries one request: route, password, fields, target, answer.
+//! * `upstream` opens connections to targets and keeps them for the next request.
+//! * `rules` are the options of a service in the form that a request needs.
+//! * `host` and `path` are the pure rules of routing, and `page` writes the answers of the server
+//!   itself; `node` uses them for connections whose bytes it carries without this crate, too.
+
+mod body;
+mod fields;
+mod gate;
+mod host;
+mod page;
+mod path;
+mod proxy;
+mod rules;
+mod serve;
+mod service;
+mod upgrade;
+mod upstream;
+
+#[cfg(test)]
+mod tests;
+
+pub use host::normal_host;
+pub use hyper::header::HeaderName;
+pub use page::{Pages, page};
+pub use path::{is_below, longest, normal_path};
+pub use rules::{InvalidRule, Rules};
+pub use serve::serve;
+pub use service::{
+    Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Stream, Visitor,
+};

@@ -1,0 +1,284 @@
+//! The gate in front of hyper's parser for HTTP/1: only bytes with one meaning pass.
+//!
+//! The gate checks each head before hyper sees a byte of it. In place of a head that is refused,
+//! or that took too long, hyper gets a request that the gate wrote; the proxy knows it by its
+//! number and answers it with the refusal. So earlier requests of the connection get their answers
+//! first, and hyper closes the connection after the refusal.
+//!
+//! Bytes are read into hyper's buffer and checked there. Only an incomplete head is copied.
+
+mod head;
+mod progress;
+mod track;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf as _, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
+
+pub(crate) use head::MOST_FIELDS;
+pub(crate) use progress::{Due, Progress};
+use track::{Step, Tracker};
+
+use crate::{Protocol, Refusal};
+
+/// The first bytes of HTTP/2 (RFC 9113 section 3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Bytes that a visitor may send before its upgrade is answered. Few do; the rest waits in the
+/// socket.
+const MOST_EARLY: usize = 16 * 1024;
+/// One read of an incomplete head.
+const PIECE: usize = 4 * 1024;
+
+/// The connection of a visitor behind the check.
+#[derive(Debug)]
+pub(crate) struct Gate<T> {
+    io: T,
+    /// Bytes that were read and have not passed.
+    held: BytesMut,
+    /// How many of the held bytes may pass.
+    released: usize,
+    /// Held bytes were not looked at.
+    unseen: bool,
+    mode: Mode,
+    progress: Rc<Progress>,
+}
+
+#[derive(Debug)]
+enum Mode {
+    /// HTTP/1: checked.
+    Checked(Tracker),
+    /// The bytes are not those of HTTP/1.
+    Open,
+    /// A head was refused. No later byte is read.
+    Refused,
+    /// The body is malformed. Reading fails.
+    Broken(&'static str),
+}
+
+impl<T: AsyncRead + Unpin> Gate<T> {
+    pub(crate) fn new(io: T, progress: Rc<Progress>) -> Self {
+        let mode = Mode::Checked(Tracker::new());
+        Self { io, held: BytesMut::new(), released: 0, unseen: false, mode, progress }
+    }
+
+    /// Finds out the protocol of the visitor. Returns whether it is HTTP/2.
+    pub(crate) async fn choose(&mut self, protocol: Protocol) -> io::Result<bool> {
+        let h2 = match protocol {
+            Protocol::H1 => false,
+            Protocol::H2 => true,
+            Protocol::Either => loop {
+                let known = self.held.len().min(PREFACE.len());
+                if self.held[..known] != PREFACE[..known] {
+                    break false;
+                }
+                if known == PREFACE.len() {
+                    break true;
+                }
+                self.held.reserve(PIECE);
+                if self.io.read_buf(&mut self.held).await? == 0 {
+                    break false;
+                }
+            },
+        };
+        self.unseen = true;
+        if h2 {
+            self.mode = Mode::Open;
+        }
+        Ok(h2)
+    }
+
+    /// The connection, and the bytes that hyper has not seen.
+    pub(crate) fn into_parts(self) -> (T, BytesMut) {
+        (self.io, self.held)
+    }
+
+    /// Whether bytes of the visitor are left that belong to no complete request.
+    pub(crate) const fn is_mid_message(&self) -> bool {
+        match &self.mode {
+            Mode::Checked(tracker) => !tracker.is_in_head(),
+            Mode::Open => false,
+            Mode::Refused | Mode::Broken(_) => true,
+        }
+    }
+
+    /// Looks at bytes that have not passed, and returns how many of them may pass.
+    fn look(&mut self, bytes: &[u8]) -> usize {
+        let Mode::Checked(tracker) = &mut self.mode else {
+            return 0;
+        };
+        let mut passed = 0;
+        while passed < bytes.len() {
+            match tracker.step(&bytes[passed..]) {
+                Step::Pass(length) => passed += length,
+                Step::Head(length, upgrade) => {
+                    passed += length;
+                    self.progress.head_passed(upgrade);
+                }
+                Step::More => {
+                    self.progress.head_begun();
+                    break;
+                }
+                Step::Undecided => break,
+                Step::Refused(refusal) => {
+                    let method = bytes[passed..].starts_with(b"HEAD ");
+                    self.refuse(refusal, method);
+                    break;
+                }
+                Step::Broken(reason) => {
+                    self.mode = Mode::Broken(reason);
+                    break;
+                }
+            }
+        }
+        passed
+    }
+
+    /// Puts a request of the gate in the place of the visitor's.
+    fn refuse(&mut self, refusal: Refusal, without_body: bool) {
+        self.progress.refuse(refusal);
+        self.mode = Mode::Refused;
+        self.pending_refusal(without_body);
+    }
+
+    fn pending_refusal(&mut self, without_body: bool) {
+        let method = if without_body { "HEAD" } else { "GET" };
+        self.held.clear();
+        self.held.extend_from_slice(method.as_bytes());
+        self.held.extend_from_slice(b" / HTTP/1.1\r\nHost: -\r\nConnection: close\r\n\r\n");
+        self.released = self.held.len();
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Gate<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let gate = &mut *self;
+        loop {
+            if gate.released > 0 {
+                let length = gate.released.min(buf.remaining());
+                buf.put_slice(&gate.held[..length]);
+                gate.held.advance(length);
+                gate.released -= length;
+                return Poll::Ready(Ok(()));
+            }
+            match &mut gate.mode {
+                Mode::Checked(tracker) => {
+                    if tracker.is_undecided() && gate.progress.is_decided() {
+                        tracker.no_upgrade();
+                        gate.unseen = true;
+                    }
+                    if gate.progress.take_timeout() {
+                        gate.refuse(
+                            Refusal::new(408, "The request did not arrive within 10 seconds."),
+                            gate.held.starts_with(b"HEAD "),
+                        );
+                        continue;
+                    }
+                }
+                Mode::Open if gate.held.is_empty() => {
+                    return Pin::new(&mut gate.io).poll_read(cx, buf);
+                }
+                Mode::Open => {
+                    gate.released = gate.held.len();
+                    continue;
+                }
+                Mode::Refused => return Poll::Pending,
+                Mode::Broken(reason) => {
+                    gate.progress.body_broke(reason);
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, *reason)));
+                }
+            }
+            if gate.unseen {
+                gate.unseen = false;
+                let held = std::mem::take(&mut gate.held);
+                let passed = gate.look(&held);
+                match gate.mode {
+                    // The refusal stands behind what may pass.
+                    Mode::Refused => {
+                        let refusal = std::mem::replace(&mut gate.held, held);
+                        gate.held.truncate(passed);
+                        gate.held.extend_from_slice(&refusal);
+                        gate.released = gate.held.len();
+                    }
+                    Mode::Checked(_) | Mode::Open | Mode::Broken(_) => {
+                        gate.held = held;
+                        gate.released = passed;
+                    }
+                }
+                continue;
+            }
+            if gate.held.is_empty() {
+                let before = buf.filled().len();
+                ready!(Pin::new(&mut gate.io).poll_read(cx, buf))?;
+                let read = &buf.filled()[before..];
+                if read.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                let passed = gate.look(read);
+                if matches!(gate.mode, Mode::Checked(_)) {
+                    gate.held.extend_from_slice(&read[passed..]);
+                }
+                buf.set_filled(before + passed);
+                if passed > 0 {
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                if gate.held.len() >= MOST_EARLY
+                    && matches!(&gate.mode, Mode::Checked(tracker) if tracker.is_undecided())
+                {
+                    return Poll::Pending;
+                }
+                let mut piece = [0; PIECE];
+                let mut piece = ReadBuf::new(&mut piece);
+                ready!(Pin::new(&mut gate.io).poll_read(cx, &mut piece))?;
+                if piece.filled().is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                gate.held.extend_from_slice(piece.filled());
+                gate.unseen = true;
+            }
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Gate<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+}

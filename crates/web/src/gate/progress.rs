@@ -1,0 +1,131 @@
+//! What gate, proxy and driver of a connection know of each other. Requests of HTTP/1 are counted,
+//! because hyper reads them in order: the n-th head that passes is the n-th call of the proxy.
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::Refusal;
+
+/// How far a connection is.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    heads: Cell<u64>,
+    calls: Cell<u64>,
+    answers: Cell<u64>,
+    /// An incomplete head arrived at this time.
+    head_since: Cell<Option<Instant>>,
+    idle_since: Cell<Instant>,
+    timeout: Cell<bool>,
+    refused: RefCell<Option<(u64, Refusal)>>,
+    /// The number of a request that asked for an upgrade and has no answer.
+    upgrade: Cell<Option<u64>>,
+    broken: Cell<Option<&'static str>>,
+}
+
+/// What is due on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing before this time.
+    At(Instant),
+    /// Nothing at all: a request is being answered.
+    Never,
+}
+
+impl Progress {
+    pub(crate) fn new() -> Self {
+        Self {
+            heads: Cell::new(0),
+            calls: Cell::new(0),
+            answers: Cell::new(0),
+            head_since: Cell::new(None),
+            idle_since: Cell::new(Instant::now()),
+            timeout: Cell::new(false),
+            refused: RefCell::new(None),
+            upgrade: Cell::new(None),
+            broken: Cell::new(None),
+        }
+    }
+
+    pub(super) fn head_begun(&self) {
+        if self.head_since.get().is_none() {
+            self.head_since.set(Some(Instant::now()));
+        }
+    }
+
+    pub(super) fn head_passed(&self, upgrade: bool) {
+        self.head_since.set(None);
+        self.heads.set(self.heads.get() + 1);
+        if upgrade {
+            self.upgrade.set(Some(self.heads.get()));
+        }
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        self.head_passed(false);
+        *self.refused.borrow_mut() = Some((self.heads.get(), refusal));
+    }
+
+    pub(super) fn take_timeout(&self) -> bool {
+        self.timeout.take()
+    }
+
+    pub(super) fn is_decided(&self) -> bool {
+        self.upgrade.get().is_none()
+    }
+
+    pub(super) fn body_broke(&self, reason: &'static str) {
+        self.broken.set(Some(reason));
+    }
+
+    /// The proxy is called with the next request. Returns the number of the request, and the
+    /// refusal if the gate wrote the request.
+    pub(crate) fn called(&self) -> (u64, Option<Refusal>) {
+        let number = self.calls.get() + 1;
+        self.calls.set(number);
+        let refused = self.refused.borrow();
+        let refusal = refused.as_ref().filter(|(refused, _)| *refused == number);
+        (number, refusal.map(|(_, refusal)| refusal.clone()))
+    }
+
+    /// The request is answered without an upgrade.
+    pub(crate) fn no_upgrade(&self, number: u64) {
+        if self.upgrade.get() == Some(number) {
+            self.upgrade.set(None);
+        }
+    }
+
+    /// The last byte of an answer was handed over, or the answer was dropped.
+    pub(crate) fn answered(&self) {
+        self.answers.set(self.answers.get() + 1);
+        self.idle_since.set(Instant::now());
+    }
+
+    /// Why the body of the current request is malformed.
+    pub(crate) fn broken(&self) -> Option<&'static str> {
+        self.broken.get()
+    }
+
+    /// When the visitor has waited too long.
+    pub(crate) fn due(&self, head: Duration, idle: Duration) -> Due {
+        if let Some(since) = self.head_since.get() {
+            Due::At(since + head)
+        } else if self.calls.get() > self.answers.get() || self.heads.get() > self.answers.get() {
+            Due::Never
+        } else if self.calls.get() == 0 {
+            Due::At(self.idle_since.get() + head)
+        } else {
+            Due::At(self.idle_since.get() + idle)
+        }
+    }
+
+    /// A head is incomplete: the gate refuses it. Returns false if no byte of a head arrived.
+    pub(crate) fn time_out(&self) -> bool {
+        let begun = self.head_since.get().is_some();
+        self.timeout.set(begun);
+        begun
+    }
+}

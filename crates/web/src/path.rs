@@ -1,0 +1,179 @@
+//! Routing by path: pure rules.
+
+use std::borrow::Cow;
+
+/// Brings a path into the form in which paths are compared: escaped letters, digits and `-._~` are
+/// plain (RFC 3986 section 6.2.2.2), `.` and `..` are resolved, and repeated slashes are one.
+///
+/// The target still sees the path as the visitor sent it. A path that does not begin with a slash
+/// (`*`) is unchanged.
+#[must_use]
+pub fn normal_path(path: &str) -> Cow<'_, str> {
+    if !path.starts_with('/') || !(path.contains('%') || path.contains("//") || path.contains("/."))
+    {
+        return Cow::Borrowed(path);
+    }
+    let plain = unescaped(path);
+    let mut segments: Vec<&str> = Vec::new();
+    let mut last = "";
+    for segment in plain.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            _ => segments.push(segment),
+        }
+        last = segment;
+    }
+    let mut normal = String::with_capacity(plain.len());
+    for segment in &segments {
+        normal.push('/');
+        normal.push_str(segment);
+    }
+    if segments.is_empty() || matches!(last, "" | "." | "..") {
+        normal.push('/');
+    }
+    Cow::Owned(normal)
+}
+
+/// Whether `path`, in normal form, is `prefix` or lies below it: `/api` and `/api/v1` are below
+/// `/api`, `/apis` is not. A slash at the end of the prefix has no meaning.
+#[must_use]
+pub fn is_below(prefix: &str, path: &str) -> bool {
+    let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+    path.strip_prefix(prefix)
+        .is_some_and(|rest| prefix.is_empty() || rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Of the entries of one host, the entry with the longest prefix that `path` lies below. An entry
+/// without a prefix takes every path that no other entry takes.
+#[must_use]
+pub fn longest<'p, T>(
+    entries: impl IntoIterator<Item = (Option<&'p str>, T)>,
+    path: &str,
+) -> Option<T> {
+    entries
+        .into_iter()
+        .filter(|(prefix, _)| prefix.is_none_or(|prefix| is_below(prefix, path)))
+        .max_by_key(|(prefix, _)| prefix.map_or(0, |prefix| prefix.trim_end_matches('/').len() + 1))
+        .map(|(_, entry)| entry)
+}
+
+/// Whether a target may see a step upwards where [`normal_path`] sees none: `..` beside an escaped
+/// slash or a backslash, or with a parameter (`..;`). Such a path could leave the prefix of a
+/// service, so a service with a prefix refuses it.
+pub(crate) fn is_ambiguous(path: &str) -> bool {
+    if !path.contains("..") && !path.contains('%') {
+        return false;
+    }
+    let plain = unescaped(path);
+    let plain = plain.to_ascii_lowercase().replace("%2f", "\\").replace("%5c", "\\");
+    plain.split('/').any(|segment| {
+        segment != ".." && segment.split('\\').any(|part| part == ".." || part.starts_with("..;"))
+    })
+}
+
+/// The path without escapes that have no meaning.
+fn unescaped(path: &str) -> Cow<'_, str> {
+    if !path.contains('%') {
+        return Cow::Borrowed(path);
+    }
+    let mut plain = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = rest.find('%') {
+        let (before, escape) = rest.split_at(at);
+        plain.push_str(before);
+        let decoded = escape.get(1..3).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match decoded.map(char::from) {
+            Some(c) if c.is_ascii_alphanumeric() || "-._~".contains(c) => {
+                plain.push(c);
+                rest = &escape[3..];
+            }
+            _ => {
+                plain.push('%');
+                rest = &escape[1..];
+            }
+        }
+    }
+    plain.push_str(rest);
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dot_segments_escapes_and_double_slashes_are_resolved() {
+        for (path, normal) in [
+            ("/", "/"),
+            ("*", "*"),
+            ("/a/b.html", "/a/b.html"),
+            ("/api/../admin", "/admin"),
+            ("/api/%2e%2E/admin", "/admin"),
+            ("/%61pi/x", "/api/x"),
+            ("//api///v1/", "/api/v1/"),
+            ("/../../x", "/x"),
+            ("/a/.", "/a/"),
+            ("/a/..", "/"),
+            ("/a/...", "/a/..."),
+            ("/.well-known/x", "/.well-known/x"),
+            ("/a%2fb", "/a%2fb"),
+            ("/a%", "/a%"),
+            ("/a%zz%4", "/a%zz%4"),
+            ("/%ä", "/%ä"),
+            ("/a%20b", "/a%20b"),
+        ] {
+            assert_eq!(normal_path(path), normal, "{path}");
+        }
+        assert!(matches!(normal_path("/a/b?"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_prefix_ends_at_a_segment() {
+        for (prefix, path, below) in [
+            ("/api", "/api", true),
+            ("/api", "/api/", true),
+            ("/api", "/api/v1", true),
+            ("/api/", "/api", true),
+            ("/api/", "/api/v1", true),
+            ("/api", "/apis", false),
+            ("/api", "/ap", false),
+            ("/api", "/", false),
+            ("/", "/anything", true),
+            ("/api", "*", false),
+        ] {
+            assert_eq!(is_below(prefix, path), below, "{prefix} {path}");
+        }
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_and_an_entry_without_prefix_takes_the_rest() {
+        let entries = [(None, 0), (Some("/api"), 1), (Some("/api/v1"), 2), (Some("/"), 3)];
+        for (path, entry) in [("/api/v1/x", 2), ("/api/v2", 1), ("/apis", 3), ("*", 0)] {
+            assert_eq!(longest(entries, path), Some(entry), "{path}");
+        }
+        assert_eq!(longest([(Some("/api"), 1)], "/admin"), None);
+    }
+
+    #[test]
+    fn a_step_upwards_that_only_some_targets_see_is_ambiguous() {
+        for path in [
+            "/api/..%2fadmin",
+            "/api/%2e%2e%2Fadmin",
+            "/api/x%2f..%2fadmin",
+            "/api/..\\admin",
+            "/api/..%5cadmin",
+            "/api/..;/admin",
+            "/api/%2e%2e;x/admin",
+            "/api/x%2f..",
+        ] {
+            assert!(is_ambiguous(path), "{path}");
+        }
+        for path in ["/api/../x", "/api/a%2fb", "/api/a..b", "/api/%2fx", "/api", "/api/...", "/a%"]
+        {
+            assert!(!is_ambiguous(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! One request: route, password, fields, target, answer.
+
+mod exchange;
+mod target;
+
+use std::{cell::RefCell, convert::Infallible, rc::Rc};
+
+use bytes::Bytes;
+use hyper::{
+    Method, Request, Response, StatusCode, Version,
+    body::Incoming,
+    ext::Protocol,
+    header::{self, HeaderMap, HeaderName, HeaderValue},
+};
+use hyper_util::rt::TokioIo;
+
+use crate::{
+    Found, Pages, Refusal, Service, Services, Settings, Visitor,
+    body::{Answer, AnswerBody},
+    fields,
+    gate::{MOST_FIELDS, Progress},
+    page, path,
+    rules::Admission,
+    upgrade::{Replayed, pipe},
+    upstream::{Exchange, Pool, Upstream, Wire},
+};
+use exchange::Outgoing;
+use target::Target;
+
+/// A connection of a visitor, as its requests see it.
+pub(crate) struct Connection {
+    pub(crate) settings: Rc<Settings>,
+    pub(crate) visitor: Visitor,
+    pub(crate) services: Rc<dyn Services>,
+    pub(crate) progress: Rc<Progress>,
+    pub(crate) pool: Rc<Pool>,
+    pub(crate) h2: bool,
+    /// The stream to the target of a visitor of HTTP/1.1 that switches to another protocol.
+    pub(crate) switched: RefCell<Option<Replayed<Wire>>>,
+}
+
+/// An answer of the server itself, with the realm of the password that is missing.
+struct Denied {
+    refusal: Refusal,
+    realm: Option<String>,
+}
+
+impl From<Refusal> for Denied {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, realm: None }
+    }
+}
+
+impl Connection {
+    /// Answers a request.
+    pub(crate) async fn handle(
+        self: Rc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<AnswerBody>, Infallible> {
+        let (number, refused) = self.progress.called();
+        let answer = Answer(Rc::clone(&self.progress));
+        let outcome = match refused {
+            Some(refusal) => Err(refusal.into()),
+            None => self.forward(request).await,
+        };
+        let response = match outcome {
+            Ok((response, exchange)) => self.answer(response, exchange, answer).await,
+            Err(denied) => Ok(self.page(denied, answer)),
+        };
+        let response =
+            response.unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), answer));
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            self.progress.no_upgrade(number);
+        }
+        Ok(response)
+    }
+
+    /// Sends a request to the target of its service.
+    async fn forward(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<(Response<Incoming>, Forwarded), Denied> {
+        if request.headers().len() > MOST_FIELDS {
+            return Err(Refusal::new(431, "The request has more than 100 fields.").into());
+        }
+        let target = Target::of(&request, self.h2)?;
+        if !self.services.covers(&target.host) {
+            return Err(Refusal::new(
+                421,
+                "The certificate of this connection does not belong to the host of the request.",
+            )
+            .into());
+        }
+        let name = match &self.settings.route_header {
+            Some(field) => routed(request.headers(), field)?,
+            None => target.host.clone(),
+        };
+        let normal = path::normal_path(request.uri().path());
+        let service = self.find(&name, &normal).await?;
+        let rules = service.rules();
+        if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
+            return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
+        }
+        let (mut parts, incoming) = request.into_parts();
+        match rules.admit(&mut parts.headers) {
+            Admission::Admitted => {}
+            admission => {
+                if admission == Admission::Wrong {
+                    tokio::time::sleep(self.services.wrong_password(&name)).await;
+                }
+                return Err(Denied {
+                    refusal: Refusal::new(401, "The service asks for a user and a password."),
+                    realm: Some(name),
+                });
+            }
+        }
+        let tunnel = self.switch(&mut parts)?;
+        let expects = !self.h2
+            && parts.version == Version::HTTP_11
+            && parts
+                .headers
+                .get(header::EXPECT)
+                .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+        let trailers = fields::takes_trailers(&parts.headers);
+        let list = &mut parts.headers;
+        fields::strip_hop_by_hop(list);
+        if !expects {
+            list.remove(header::EXPECT);
+        }
+        if self.h2 {
+            fields::join_cookies(list);
+        }
+        match &tunnel {
+            Some(tunnel) => {
+                list.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+                list.insert(header::UPGRADE, tunnel.protocol.clone());
+            }
+            None if trailers => {
+                list.insert(header::CONNECTION, HeaderValue::from_static("te"));
+                list.insert(header::TE, HeaderValue::from_static("trailers"));
+            }
+            None => {}
+        }
+        if rules.forwarded {
+            fields::forwarded(list, &self.visitor, &target.field);
+        }
+        rules.request.apply(list);
+        list.insert(header::HOST, rules.host().cloned().unwrap_or(target.field));
+        parts.uri = target.uri;
+        parts.version = Version::HTTP_11;
+        parts.extensions.clear();
+        let outgoing = Outgoing { parts, incoming, expects, switches: tunnel.is_some() };
+        let (response, upstream) =
+            exchange::exchange(&self.pool, &self.progress, &*service, outgoing).await?;
+        Ok((response, Forwarded { service, upstream, tunnel }))
+    }
+
+    async fn find(&self, name: &str, path: &str) -> Result<Rc<dyn Service>, Refusal> {
+        let mut found = self.services.find(name, path);
+        loop {
+            match found {
+                Found::Service(service) => return Ok(service),
+                Found::Unknown => {
+                    let reason = format!("No service has the name {name}.");
+                    return Err(Refusal { status: 404, reason: reason.into() });
+                }
+                Found::Refused(refusal) => return Err(refusal),
+                Found::Later(later) => found = later.await,
+            }
+        }
+    }
+
+    /// The switch to another protocol for which the visitor asks. An extended CONNECT of HTTP/2
+    /// (RFC 8441) becomes a GET with `Upgrade`.
+    fn switch(&self, parts: &mut hyper::http::request::Parts) -> Result<Option<Tunnel>, Refusal> {
+        if parts.method != Method::CONNECT {
+            if self.h2 || parts.version != Version::HTTP_11 {
+                return Ok(None);
+            }
+            let protocol = fields::upgrade(&parts.headers);
+            return Ok(protocol.map(|protocol| Tunnel { protocol, visitor: None }));
+        }
+        let protocol = parts.extensions.get::<Protocol>().map(|protocol| protocol.as_str());
+        if protocol != Some("websocket") {
+            return Err(Refusal::new(501, "The server is no forward proxy: it refuses CONNECT."));
+        }
+        let visitor = parts.extensions.remove::<hyper::upgrade::OnUpgrade>();
+        parts.method = Method::GET;
+        parts.headers.insert(header::SEC_WEBSOCKET_KEY, websocket_key()?);
+        Ok(Some(Tunnel { protocol: HeaderValue::from_static("websocket"), visitor }))
+    }
+
+    /// Passes the answer of a target on. The refusal is returned with the answer that it ends.
+    async fn answer(
+        &self,
+        response: Response<Incoming>,
+        forwarded: Forwarded,
+        answer: Answer,
+    ) -> Result<Response<AnswerBody>, (Refusal, Answer)> {
+        let Forwarded { service, upstream, tunnel } = forwarded;
+        let (mut parts, incoming) = response.into_parts();
+        let switches = parts.status == StatusCode::SWITCHING_PROTOCOLS;
+        // With both, the transfer coding tells the length (RFC 9112 section 6.3).
+        if parts.headers.contains_key(header::TRANSFER_ENCODING) {
+            parts.headers.remove(header::CONTENT_LENGTH);
+        }
+        let protocol = parts.headers.get(header::UPGRADE).cloned();
+        fields::strip_hop_by_hop(&mut parts.headers);
+        one_length(&mut parts.headers);
+        service.rules().response.apply(&mut parts.headers);
+        parts.version = if self.h2 { Version::HTTP_2 } else { Version::HTTP_11 };
+        if !switches {
+            let exchange = Exchange::new(upstream, service.identity(), Rc::clone(&self.pool));
+            return Ok(Response::from_parts(parts, AnswerBody::target(incoming, exchange, answer)));
+        }
+        let unexpected =
+            Refusal::new(502, "The target switched to a protocol without being asked.");
+        let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
+            return Err((unexpected, answer));
+        };
+        let mut upstream = upstream;
+        let Ok(switched) = (&mut upstream.switched).await else {
+            return Err((unexpected, answer));
+        };
+        let target = Replayed::new(switched.read_buf, switched.io.into_inner());
+        let Some(visitor) = tunnel.visitor else {
+            *self.switched.borrow_mut() = Some(target);
+            parts.headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+            parts.headers.insert(header::UPGRADE, protocol);
+            return Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), Some(answer))));
+        };
+        parts.status = StatusCode::OK;
+        parts.headers.remove(header::SEC_WEBSOCKET_ACCEPT);
+        tokio::task::spawn_local(async move {
+            let _answer = answer;
+            if let Ok(visitor) = visitor.await {
+                pipe(TokioIo::new(visitor), target).await;
+            }
+        });
+        Ok(Response::from_parts(parts, AnswerBody::page(Bytes::new(), None)))
+    }
+
+    /// An answer of the server itself.
+    fn page(&self, denied: Denied, answer: Answer) -> Response<AnswerBody> {
+        let Denied { refusal: Refusal { status, reason }, realm } = denied;
+        let pages: &Pages = &self.settings.pages;
+        let body = Bytes::from(page::body(status, &reason, pages));
+        let mut response = Response::new(AnswerBody::page(body, Some(answer)));
+        *response.status_mut() =
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let list = response.headers_mut();
+        list.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
+        list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(realm) = realm {
+            let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+            if let Ok(value) = HeaderValue::try_from(value) {
+                list.insert(header::WWW_AUTHENTICATE, value);
+            }
+        }
+        if !self.h2 && matches!(status, 400 | 408 | 414 | 431 | 501 | 505) {
+            list.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("visitor", &self.visitor).finish_non_exhaustive()
+    }
+}
+
+/// What is left of a request once its answer begins.
+struct Forwarded {
+    service: Rc<dyn Service>,
+    upstream: Upstream,
+    tunnel: Option<Tunnel>,
+}
+
+/// The switch to another protocol.
+struct Tunnel {
+    protocol: HeaderValue,
+    /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
+    visitor: Option<hyper::upgrade::OnUpgrade>,
+}
+
+/// The host that the field of the settings names.
+fn routed(list: &HeaderMap, field: &HeaderName) -> Result<String, Refusal> {
+    let mut values = list.get_all(field).into_iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        let reason = format!("The request needs the field {field} once.");
+        return Err(Refusal { status: 400, reason: reason.into() });
+    };
+    let host = value.to_str().ok().and_then(crate::normal_host);
+    host.map(std::borrow::Cow::into_owned).ok_or_else(|| {
+        let reason = format!("The value of the field {field} is no host.");
+        Refusal { status: 400, reason: reason.into() }
+    })
+}
+
+/// `Content-Length` as one number: hyper accepts equal repetitions from a target.
+fn one_length(list: &mut HeaderMap) {
+    let mut values = list.get_all(header::CONTENT_LENGTH).into_iter();
+    let Some(first) = values.next() else {
+        return;
+    };
+    if values.next().is_none() && !first.as_bytes().contains(&b',') {
+        return;
+    }
+    let number = first.as_bytes().split(|&byte| byte == b',').next().unwrap_or_default();
+    if let Ok(number) = HeaderValue::from_bytes(number.trim_ascii()) {
+        list.insert(header::CONTENT_LENGTH, number);
+    }
+}
+
+/// A nonce (RFC 6455 section 4.1).
+fn websocket_key() -> Result<HeaderValue, Refusal> {
+    use base64::Engine as _;
+    const NO_KEY: Refusal = Refusal::new(500, "The server has no random numbers.");
+    let mut nonce = [0; 16];
+    getrandom::fill(&mut nonce).map_err(|_| NO_KEY)?;
+    let key = base64::engine::general_purpose::STANDARD.encode(nonce);
+    HeaderValue::try_from(key).map_err(|_| NO_KEY)
+}

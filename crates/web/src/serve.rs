@@ -1,0 +1,262 @@
+//! The driver of one connection of a visitor.
+
+use std::{
+    cell::RefCell,
+    pin::{Pin, pin},
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use hyper::{
+    Request,
+    body::Incoming,
+    rt::Executor,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    task::spawn_local,
+    time::{Instant, Sleep, sleep, timeout},
+};
+
+use crate::{
+    Services, Settings, Visitor,
+    gate::{Due, Gate, MOST_FIELDS, Progress},
+    proxy::Connection,
+    upgrade::{Replayed, pipe},
+};
+
+/// The first request, and each later head from its first byte, has to arrive within this time.
+const HEAD: Duration = Duration::from_secs(10);
+/// An HTTP/1 connection between two requests; nginx waits as long.
+const IDLE_H1: Duration = Duration::from_secs(75);
+/// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
+/// the price of a handshake.
+const IDLE_H2: Duration = Duration::from_secs(300);
+/// After a refusal the visitor may still send. A connection that is closed with unread bytes is
+/// reset, and the visitor would lose the answer.
+const LINGER: Duration = Duration::from_secs(2);
+const MOST_LINGERED: u64 = 256 * 1024;
+
+/// hyper reads bodies in pieces that grow up to this size.
+const READ_BUFFER: usize = 128 * 1024;
+
+/// Streams of a visitor at a time; what RFC 9113 section 6.5.2 calls a minimum is 100.
+const MOST_STREAMS: u32 = 128;
+/// The window of a stream carries 20 Mbit/s at 100 ms, that of the connection 80 Mbit/s. Both bound
+/// the memory that a visitor may fill.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes of answers that wait per stream.
+const SEND_BUFFER: usize = 128 * 1024;
+const LONGEST_HEADER_LIST: u32 = 32 * 1024;
+/// A visitor that answers no ping is gone.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(20);
+
+/// Serves a visitor until its connection ends.
+///
+/// When `stop` resolves, the connection ends in order: requests in progress are answered, HTTP/2
+/// gets GOAWAY. Dropping the future ends the connection, and requests in progress, at once.
+///
+/// Each type of `io` is one more copy of an HTTP server in the binary.
+pub async fn serve<T>(
+    io: T,
+    settings: Rc<Settings>,
+    visitor: Visitor,
+    services: Rc<dyn Services>,
+    stop: impl Future<Output = ()>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let progress = Rc::new(Progress::new());
+    let mut gate = Gate::new(io, Rc::clone(&progress));
+    let Ok(Ok(h2)) = timeout(HEAD, gate.choose(visitor.protocol)).await else {
+        return;
+    };
+    let connection = Rc::new(Connection {
+        settings,
+        visitor,
+        services,
+        progress,
+        pool: Rc::default(),
+        h2,
+        switched: RefCell::new(None),
+    });
+    let stop = pin!(stop);
+    if h2 {
+        serve_h2(gate, &connection, stop).await;
+    } else {
+        serve_h1(gate, &connection, stop).await;
+    }
+}
+
+async fn serve_h1<T>(
+    gate: Gate<T>,
+    connection: &Rc<Connection>,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None)
+        .max_headers(MOST_FIELDS)
+        .max_buf_size(READ_BUFFER)
+        .title_case_headers(true);
+    let service = Rc::clone(connection);
+    let service = service_fn(move |request: Request<Incoming>| Rc::clone(&service).handle(request));
+    let mut served = builder.serve_connection(TokioIo::new(gate), service);
+    let mut watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(end) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(end);
+            }
+            match watch.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                // An incomplete head is refused by the gate, which the next turn asks.
+                Poll::Ready(Event::TooLong) if connection.progress.time_out() => {}
+                Poll::Ready(_) => Pin::new(&mut served).graceful_shutdown(),
+            }
+        }
+    })
+    .await;
+    let parts = served.into_parts();
+    let gate = parts.io.into_inner();
+    if let Err(error) = end {
+        tracing::debug!(%error, "the connection of a visitor broke");
+        // What hyper refuses itself was answered as well.
+        if error.is_parse() {
+            linger(gate.into_parts().0).await;
+        }
+        return;
+    }
+    let switched = connection.switched.take();
+    let mid_message = gate.is_mid_message();
+    let (io, held) = gate.into_parts();
+    if let Some(target) = switched {
+        let first = if parts.read_buf.is_empty() {
+            held.freeze()
+        } else {
+            [&parts.read_buf[..], &held[..]].concat().into()
+        };
+        pipe(Replayed::new(first, io), target).await;
+    } else if mid_message {
+        linger(io).await;
+    }
+}
+
+/// Reads what a visitor still sends after hyper has ended the other direction.
+async fn linger(io: impl AsyncRead + Unpin) {
+    let mut rest = io.take(MOST_LINGERED);
+    let _ = timeout(LINGER, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+}
+
+async fn serve_h2<T>(
+    gate: Gate<T>,
+    connection: &Rc<Connection>,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) where
+    T: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut builder = http2::Builder::new(Local);
+    builder
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(LONGEST_HEADER_LIST)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PONG)
+        .enable_connect_protocol();
+    let service = Rc::clone(connection);
+    let service = service_fn(move |request: Request<Incoming>| Rc::clone(&service).handle(request));
+    let mut served = builder.serve_connection(TokioIo::new(gate), service);
+    let mut watch = Watch::new(&connection.progress, IDLE_H2, IDLE_H2, stop);
+    let end = std::future::poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(end) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(end);
+            }
+            match watch.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(_) => Pin::new(&mut served).graceful_shutdown(),
+            }
+        }
+    })
+    .await;
+    if let Err(error) = end {
+        tracing::debug!(%error, "the connection of a visitor broke");
+    }
+}
+
+/// Spawns the streams of HTTP/2 on the worker of their connection.
+#[derive(Clone, Copy, Debug)]
+struct Local;
+
+impl<F: Future + 'static> Executor<F> for Local {
+    fn execute(&self, future: F) {
+        spawn_local(async move {
+            future.await;
+        });
+    }
+}
+
+/// The events that do not come from the visitor.
+struct Watch<'c, S> {
+    progress: &'c Progress,
+    head: Duration,
+    idle: Duration,
+    timer: Pin<Box<Sleep>>,
+    stop: Option<Pin<&'c mut S>>,
+    ended: bool,
+}
+
+enum Event {
+    Stop,
+    /// A head or the next request took too long.
+    TooLong,
+}
+
+impl<'c, S: Future<Output = ()>> Watch<'c, S> {
+    fn new(progress: &'c Progress, head: Duration, idle: Duration, stop: Pin<&'c mut S>) -> Self {
+        Self { progress, head, idle, timer: Box::pin(sleep(head)), stop: Some(stop), ended: false }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some(stop) = &mut self.stop
+            && stop.as_mut().poll(cx).is_ready()
+        {
+            self.stop = None;
+            self.ended = true;
+            return Poll::Ready(Event::Stop);
+        }
+        loop {
+            let due = self.progress.due(self.head, self.idle);
+            // The timer is moved only where it would fire too late: a moved timer for each request
+            // would cost more than a turn without effect now and then.
+            if let Due::At(at) = due
+                && at < self.timer.deadline()
+            {
+                self.timer.as_mut().reset(at);
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let now = Instant::now();
+            match due {
+                Due::At(at) if at <= now => {
+                    self.timer.as_mut().reset(now + self.idle);
+                    return Poll::Ready(Event::TooLong);
+                }
+                Due::At(at) => self.timer.as_mut().reset(at),
+                Due::Never => self.timer.as_mut().reset(now + self.idle),
+            }
+        }
+    }
+}

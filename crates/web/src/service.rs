@@ -1,0 +1,136 @@
+//! The contract with the caller: who visits, which services exist, how a target is reached.
+
+use std::{borrow::Cow, fmt, net::SocketAddr, pin::Pin, rc::Rc, time::Duration};
+
+use hyper::header::HeaderName;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{Pages, Rules};
+
+/// A future that stays on its worker.
+pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// The settings that all visitors of a listening address share.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The field of a request that names the host instead of `Host`. The field stays in place.
+    pub route_header: Option<HeaderName>,
+    /// The pages that replace those of the server.
+    pub pages: Pages,
+}
+
+/// One connection of a visitor.
+#[derive(Clone, Debug)]
+pub struct Visitor {
+    /// The address that `X-Forwarded-For` tells to a target. A visitor of a Unix socket has none.
+    pub address: Option<SocketAddr>,
+    /// The visitor came over TLS that ended at this server.
+    pub secure: bool,
+    /// The visitor is a reverse proxy whose `X-Forwarded-*` fields are believed.
+    pub trusted: bool,
+    /// The protocol, where ALPN has chosen it.
+    pub protocol: Protocol,
+}
+
+/// The protocol of a visitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 or HTTP/1.0.
+    H1,
+    /// HTTP/2.
+    H2,
+    /// HTTP/2 if the first bytes are its preface (RFC 9113 section 3.3), otherwise HTTP/1.1.
+    Either,
+}
+
+/// The services that a visitor may reach.
+pub trait Services {
+    /// The service for a request.
+    ///
+    /// `host` is in the form of [`normal_host`](crate::normal_host), and `path` in the form of
+    /// [`normal_path`](crate::normal_path), without a query.
+    fn find(&self, host: &str, path: &str) -> Found;
+
+    /// Whether requests for `host` may come over this connection. A visitor over TLS gets 421 for
+    /// a host that the certificate of the connection does not cover (RFC 9110 section 15.5.20).
+    fn covers(&self, host: &str) -> bool {
+        let _ = host;
+        true
+    }
+
+    /// A visitor gave a wrong user or password. The answer waits for the returned time.
+    fn wrong_password(&self, host: &str) -> Duration {
+        let _ = host;
+        Duration::ZERO
+    }
+}
+
+/// The answer of [`Services::find`].
+pub enum Found {
+    /// The service takes the request.
+    Service(Rc<dyn Service>),
+    /// No service has the name: 404.
+    Unknown,
+    /// The request is refused, for example with 503 at a limit.
+    Refused(Refusal),
+    /// The answer needs time: a client that had the name may be about to return.
+    Later(LocalFuture<Self>),
+}
+
+impl fmt::Debug for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(service) => write!(f, "Service({})", service.identity()),
+            Self::Unknown => f.write_str("Unknown"),
+            Self::Refused(refusal) => write!(f, "Refused({refusal:?})"),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+/// An answer of the server itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status code of the answer.
+    pub status: u16,
+    /// One sentence about the reason, for the page.
+    pub reason: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub(crate) const fn new(status: u16, reason: &'static str) -> Self {
+        Self { status, reason: Cow::Borrowed(reason) }
+    }
+}
+
+/// A service by name.
+pub trait Service {
+    /// A number that no other live service has. Requests of one visitor to the same identity share
+    /// connections to the target.
+    fn identity(&self) -> u64;
+
+    /// The options of the service.
+    fn rules(&self) -> &Rules;
+
+    /// Opens a stream to the target.
+    fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>>;
+}
+
+/// A connection to a target.
+///
+/// Dropping the stream resets it. Where `write_vectored` is not a single write of all slices,
+/// `is_write_vectored` has to be false.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Why the target cannot be reached or broke the connection, as a sentence without a full stop
+    /// ("the target refused the connection"). Asked once reading has failed or ended.
+    fn failure(&self) -> Option<Cow<'static, str>>;
+}
+
+/// A stream to a target could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFailed {
+    /// The status code of the answer: 502, 503 or 504.
+    pub status: u16,
+    /// The reason, as a sentence without a full stop.
+    pub reason: Cow<'static, str>,
+}

@@ -1,0 +1,72 @@
+//! A visitor and a target that have switched to another protocol: a byte pipe.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
+
+/// Bytes that a direction copies at once. A WebSocket carries small messages.
+const PIECE: usize = 16 * 1024;
+
+/// Carries bytes both ways until both directions have ended. The end of one direction leaves the
+/// other open; an error ends both.
+pub(crate) async fn pipe(
+    mut visitor: impl AsyncRead + AsyncWrite + Unpin,
+    mut target: impl AsyncRead + AsyncWrite + Unpin,
+) {
+    let end = copy_bidirectional_with_sizes(&mut visitor, &mut target, PIECE, PIECE).await;
+    if let Err(error) = end {
+        tracing::debug!(%error, "an upgraded connection broke");
+    }
+}
+
+/// A stream some of whose bytes were read already.
+#[derive(Debug)]
+pub(crate) struct Replayed<T> {
+    first: Bytes,
+    io: T,
+}
+
+impl<T> Replayed<T> {
+    pub(crate) const fn new(first: Bytes, io: T) -> Self {
+        Self { first, io }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Replayed<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.first.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buf);
+        }
+        let length = self.first.len().min(buf.remaining());
+        buf.put_slice(&self.first[..length]);
+        self.first.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Replayed<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

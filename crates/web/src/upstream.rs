@@ -1,0 +1,231 @@
+//! Connections to targets: HTTP/1.1, opened by the service and kept for the next request of the
+//! same visitor.
+
+use std::{
+    borrow::Cow,
+    cell::{Cell, RefCell},
+    fmt, io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+};
+
+use hyper::client::conn::http1::{Builder, Connection, Parts, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf},
+    sync::oneshot,
+    task::{AbortHandle, spawn_local},
+};
+
+use crate::{OpenFailed, Service, Stream, body::RequestBody};
+
+/// Idle connections to one service that a visitor keeps, and to all services. A browser over
+/// HTTP/1.1 opens six connections of its own, each with one connection to the target; over HTTP/2
+/// requests come in bursts.
+const MOST_IDLE: usize = 4;
+const MOST_IDLE_OF_ALL: usize = 16;
+/// hyper reads in pieces that grow up to this size, and the head of an answer is at most as long.
+const READ_BUFFER: usize = 128 * 1024;
+
+/// A connection to a target.
+pub(crate) struct Upstream {
+    pub(crate) sender: SendRequest<RequestBody>,
+    /// The stream, once the target has switched to another protocol.
+    pub(crate) switched: oneshot::Receiver<Parts<TokioIo<Wire>>>,
+    pub(crate) wire: Rc<WireState>,
+    task: AbortHandle,
+}
+
+/// What is known about the stream of a connection while hyper owns it.
+#[derive(Default)]
+pub(crate) struct WireState {
+    /// A byte of an answer arrived since the last request was sent.
+    pub(crate) received: Cell<bool>,
+    /// The head of the final answer arrived.
+    pub(crate) answered: Cell<bool>,
+    /// The body of the request is not completely sent.
+    pub(crate) sending: Cell<bool>,
+    failure: RefCell<Option<Cow<'static, str>>>,
+}
+
+impl WireState {
+    /// Why the target broke the connection, if the stream knows.
+    pub(crate) fn failure(&self) -> Option<Cow<'static, str>> {
+        self.failure.borrow().clone()
+    }
+}
+
+impl fmt::Debug for WireState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WireState").finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// Opens a connection to the target of a service.
+    pub(crate) async fn open(service: &dyn Service) -> Result<Self, OpenFailed> {
+        let stream = service.open().await?;
+        let wire = Rc::new(WireState::default());
+        let io = TokioIo::new(Wire { stream, state: Rc::clone(&wire) });
+        let mut builder = Builder::new();
+        // Some old devices read field names only in the usual case.
+        builder.title_case_headers(true).max_buf_size(READ_BUFFER);
+        let (sender, connection) = builder.handshake(io).await.map_err(|error| OpenFailed {
+            status: 502,
+            reason: format!("the connection to the target failed: {error}").into(),
+        })?;
+        let (switches, switched) = oneshot::channel();
+        let task = spawn_local(run(connection, switches)).abort_handle();
+        Ok(Self { sender, switched, wire, task })
+    }
+}
+
+/// Drives a connection until it ends or switches to another protocol.
+async fn run(
+    mut connection: Connection<TokioIo<Wire>, RequestBody>,
+    switches: oneshot::Sender<Parts<TokioIo<Wire>>>,
+) {
+    let end = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)).await;
+    if let Err(error) = end {
+        tracing::debug!(%error, "a connection to a target broke");
+        return;
+    }
+    if let Err(mut parts) = switches.send(connection.into_parts()) {
+        // Nobody waits for a switch: the connection is idle, and its end is orderly.
+        let _ = parts.io.inner_mut().shutdown().await;
+    }
+}
+
+/// A request in progress would go on after nobody waits for its answer. An idle connection ends
+/// by itself without its sender.
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        if !self.sender.is_ready() {
+            self.task.abort();
+        }
+    }
+}
+
+/// The idle connections of one visitor.
+#[derive(Default)]
+pub(crate) struct Pool(RefCell<Vec<(u64, Upstream)>>);
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.0.borrow().len()).finish()
+    }
+}
+
+impl Pool {
+    /// The connection to a service that was used last.
+    pub(crate) fn take(&self, identity: u64) -> Option<Upstream> {
+        let mut idle = self.0.borrow_mut();
+        idle.retain(|(_, upstream)| !upstream.sender.is_closed());
+        let at = idle
+            .iter()
+            .rposition(|(owner, upstream)| *owner == identity && upstream.sender.is_ready())?;
+        Some(idle.remove(at).1)
+    }
+
+    fn put(&self, identity: u64, upstream: Upstream) {
+        // The body of the request may still be on its way, or be unwanted.
+        if upstream.sender.is_closed() || upstream.wire.sending.get() {
+            return;
+        }
+        let mut idle = self.0.borrow_mut();
+        let same = idle.iter().filter(|(owner, _)| *owner == identity).count();
+        let oldest = if same >= MOST_IDLE {
+            idle.iter().position(|(owner, _)| *owner == identity)
+        } else {
+            (idle.len() >= MOST_IDLE_OF_ALL).then_some(0)
+        };
+        let dropped = oldest.map(|at| idle.remove(at));
+        idle.push((identity, upstream));
+        drop(idle);
+        drop(dropped);
+    }
+}
+
+/// A connection to a target while its answer is read. Dropping it breaks the connection.
+pub(crate) struct Exchange {
+    upstream: Upstream,
+    identity: u64,
+    pool: Rc<Pool>,
+}
+
+impl fmt::Debug for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exchange").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl Exchange {
+    pub(crate) const fn new(upstream: Upstream, identity: u64, pool: Rc<Pool>) -> Self {
+        Self { upstream, identity, pool }
+    }
+
+    /// The answer was read to its end.
+    pub(crate) fn complete(self) {
+        self.pool.put(self.identity, self.upstream);
+    }
+}
+
+/// The stream to a target, which notes what hyper's errors do not tell.
+pub(crate) struct Wire {
+    stream: Box<dyn Stream>,
+    state: Rc<WireState>,
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if result.is_ok() && buf.filled().len() > before {
+            self.state.received.set(true);
+        } else {
+            *self.state.failure.borrow_mut() = self.stream.failure();
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+}
