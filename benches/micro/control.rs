@@ -16,6 +16,7 @@ fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
         shared: false,
         resume: true,
         visitors: Visitors::default(),
+        http: proto::HttpOptions::default(),
     };
     let set = Register { generation: 1, services: (0..services).map(service).collect() };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");

@@ -248,7 +248,15 @@ pub(crate) fn ports(text: &str) -> Result<(u16, u16), BadValue> {
 /// # Errors
 /// The text is no address.
 pub fn server_url(text: &str) -> Result<Endpoint, BadValue> {
-    if text.contains("://") { text.parse() } else { format!("tls://{text}").parse() }
+    let url: Endpoint =
+        if text.contains("://") { text.parse()? } else { format!("tls://{text}").parse()? };
+    if url.scheme == Scheme::MUX {
+        let Endpoint { host, port, path, .. } = &url;
+        let path = path.as_deref().unwrap_or_default();
+        return Err(BadValue::new("mux:// is for the `listen` of a server")
+            .hint(format!("a client writes tls://{host}:{port} or wss://{host}:{port}{path}")));
+    }
+    Ok(url)
 }
 
 /// This machine, the host of a target that is only a port.
@@ -279,7 +287,7 @@ pub(crate) fn tcp(text: &str, alone: Option<IpAddr>) -> Result<(Option<Host>, u1
             return Err(bad.hint("tcp://host:port and unix:///path are possible"));
         }
         "http" | "https" | "tls" => {
-            let bad = BadValue::new(format!("`{scheme}` is not a scheme of a service or forward"));
+            let bad = BadValue::new(format!("{scheme}:// is for the `public` of a service"));
             return Err(bad.hint("write tcp://host:port, which carries HTTP and TLS unchanged"));
         }
         "socks5" | "file" | "stdio" | "tun" => {
@@ -398,5 +406,7 @@ mod tests {
         assert_eq!(shown("192.0.2.1:443").as_deref(), Ok("tls://192.0.2.1:443"));
         assert_eq!(shown("quic://[::1]").as_deref(), Ok("quic://[::1]:7000"));
         assert!(shown("").is_err() && shown("::1").is_err() && shown("a/b").is_err());
+        let hint = server_url("mux://a.example/t").unwrap_err().hint.unwrap();
+        assert!(hint.ends_with("tls://a.example:443 or wss://a.example:443/t"), "{hint}");
     }
 }

@@ -11,13 +11,15 @@ use crate::{BadValue, Host};
 /// The longest expression in bytes. This limit and the 253 bytes of a name bound the engine's work.
 const PATTERN_MAX: usize = 256;
 
-/// A right of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com` or
-/// `/web-[0-9]+\.example\.com/`.
+/// A right of `allow.http` or `allow.tls`: `app.example.com`, `*.home.example.com`, `*` (every host)
+/// or `/web-[0-9]+\.example\.com/`.
 #[derive(Clone)]
 pub struct HostRight(Form);
 
 #[derive(Clone)]
 enum Form {
+    /// Every name, and the default for names without a service.
+    Every,
     /// Exactly this name.
     Exact(String),
     /// Names with this suffix, which begins with a dot, and with at least one label before it.
@@ -33,12 +35,14 @@ impl FromStr for HostRight {
         if let Some(pattern) = text.strip_prefix('/') {
             return Self::pattern(text, pattern.strip_suffix('/'));
         }
+        if text == "*" {
+            return Ok(Self(Form::Every));
+        }
         let (name, under) = match text.strip_prefix("*.") {
             Some(name) => (name, true),
             None => (text, false),
         };
-        let hint =
-            "for example app.example.com, *.home.example.com or /web-[0-9]+\\.example\\.com/";
+        let hint = "for example app.example.com, *.home.example.com, \"*\" or /web-[0-9]+\\.example\\.com/";
         match name.parse::<Host>() {
             Ok(Host::Name(name)) if under => Ok(Self(Form::Under(format!(".{name}")))),
             Ok(Host::Name(name)) => Ok(Self(Form::Exact(name))),
@@ -69,9 +73,20 @@ impl HostRight {
     /// Whether the right permits `name`, which is normalised as [`Host`] does.
     fn permits(&self, name: &str) -> bool {
         match &self.0 {
+            Form::Every => true,
             Form::Exact(exact) => exact == name,
             Form::Under(end) => name.len() > end.len() && name.ends_with(end.as_str()),
             Form::Pattern { regex, .. } => regex.is_match(name),
+        }
+    }
+
+    /// Whether the right permits every name with the suffix `end`, which begins with a dot. No
+    /// expression does, because nobody can tell from an expression that it matches all of them.
+    fn permits_all(&self, end: &str) -> bool {
+        match &self.0 {
+            Form::Every => true,
+            Form::Under(own) => end.ends_with(own.as_str()),
+            Form::Exact(_) | Form::Pattern { .. } => false,
         }
     }
 }
@@ -79,6 +94,7 @@ impl HostRight {
 impl fmt::Display for HostRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
+            Form::Every => f.write_str("*"),
             Form::Exact(name) => f.write_str(name),
             Form::Under(end) => write!(f, "*{end}"),
             Form::Pattern { text, .. } => write!(f, "/{text}/"),
@@ -98,7 +114,8 @@ impl PartialEq for HostRight {
         match (&self.0, &other.0) {
             (Form::Exact(a), Form::Exact(b)) | (Form::Under(a), Form::Under(b)) => a == b,
             (Form::Pattern { text: a, .. }, Form::Pattern { text: b, .. }) => a == b,
-            (Form::Exact(_) | Form::Under(_) | Form::Pattern { .. }, _) => false,
+            (Form::Every, Form::Every) => true,
+            (Form::Every | Form::Exact(_) | Form::Under(_) | Form::Pattern { .. }, _) => false,
         }
     }
 }
@@ -111,9 +128,18 @@ pub struct HostRights(pub Vec<HostRight>);
 
 impl HostRights {
     /// Whether visitors of this host name may be sent to the client. An IP address is never
-    /// permitted, because it is not a name.
+    /// permitted, because it is not a name. `*.home.example.com` needs a right that covers all names
+    /// below, and `*` needs the right to every host.
     #[must_use]
     pub fn permits(&self, host: &str) -> bool {
+        if host == "*" {
+            return self.0.iter().any(|right| matches!(right.0, Form::Every));
+        }
+        if let Some(domain) = host.strip_prefix("*.") {
+            let Ok(Host::Name(domain)) = domain.parse() else { return false };
+            let end = format!(".{domain}");
+            return self.0.iter().any(|right| right.permits_all(&end));
+        }
         match host.parse::<Host>() {
             Ok(Host::Name(name)) => self.0.iter().any(|right| right.permits(&name)),
             Ok(Host::Ip(_)) | Err(_) => false,
@@ -149,6 +175,26 @@ mod tests {
             ("/.*/", "[::1]", false),
             ("/.*/", "a_b.example", true),
             ("/.*/", "", false),
+            ("*", "app.example.com", true),
+            ("*", "*.example.com", true),
+            ("*", "*", true),
+            ("*", "127.0.0.1", false),
+            ("*", "[::1]", false),
+            ("*", "", false),
+            ("*", "*.", false),
+            ("*", "*.*.example.com", false),
+            ("*", "*.127.0.0.1", false),
+            ("*.home.example.com", "*.home.example.com", true),
+            ("*.home.example.com", "*.HOME.example.com.", true),
+            ("*.home.example.com", "*.a.home.example.com", true),
+            ("*.example.com", "*.home.example.com", true),
+            ("*.home.example.com", "*.example.com", false),
+            ("*.home.example.com", "*.evilhome.example.com", false),
+            ("*.home.example.com", "*", false),
+            ("home.example.com", "*.home.example.com", false),
+            ("/.*/", "*.home.example.com", false),
+            (r"/\*\.home\.example\.com/", "*.home.example.com", false),
+            ("/.*/", "*", false),
         ];
         for (right, host, want) in table {
             let rights = HostRights(vec![right.parse().unwrap()]);
@@ -160,12 +206,13 @@ mod tests {
     #[test]
     fn what_is_no_right_is_refused_and_a_shown_one_reads_back() {
         for bad in [
-            "", "*", "*.", "a*.b", "*.*.b", "10.0.0.1", "[::1]", "/", "//", "/(/", "/a)|(b/", "a b",
+            "", "**", "*.", "a*.b", "*.*.b", "10.0.0.1", "[::1]", "/", "//", "/(/", "/a)|(b/",
+            "a b",
         ] {
             assert!(bad.parse::<HostRight>().is_err(), "{bad}");
         }
         assert!(format!("/{}/", "a".repeat(300)).parse::<HostRight>().is_err());
-        for good in ["a.example", "*.a.example", "/x+/"] {
+        for good in ["a.example", "*.a.example", "*", "/x+/"] {
             let right: HostRight = good.parse().unwrap();
             assert_eq!(right.to_string(), good);
             assert_eq!(right.to_string().parse(), Ok(right));

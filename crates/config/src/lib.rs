@@ -21,6 +21,7 @@ mod lists;
 mod load;
 mod mistakes;
 mod model;
+mod names;
 mod net;
 mod otlp;
 mod problem;
@@ -44,11 +45,12 @@ pub use load::{
     load_lists, load_server, locate, scalar, text_of,
 };
 pub use model::{
-    AccessLog, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion, Field,
-    Forward, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Otlp, Path, Priority,
-    ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service, Timeouts, Token, Trust,
-    VisitorLists,
+    AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
+    Field, Forward, Http, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
+    Pages, Path, Priority, ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service,
+    Timeouts, TlsRoutes, TlsVersion, Token, Trust, VisitorLists,
 };
+pub use names::{NameKind, is_own_name, own_label};
 pub use net::Net;
 pub use otlp::Collector;
 pub use problem::{BadValue, Problem};

@@ -2,14 +2,15 @@
 //! commands to the running client. A later list adds to an earlier list.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
-use crate::decode::{Bind, Taken};
+use crate::decode::{Bind, Taken, twice};
 use crate::endpoint::{HERE, tcp, unix};
 use crate::model::{ClientConfig, Forward, Public, Service};
+use crate::names::{Names, expand, is_own, public_name};
 use crate::{BadValue, Host, Local};
 
 /// Most public addresses of a client. With 16 bytes for each address, they fill the message that
@@ -32,6 +33,10 @@ pub fn listen_address(text: &str) -> Option<String> {
 /// Most networks in the lists of visitors of all services. Each has 18 bytes at most (version, prefix,
 /// IPv6 address), so they fill half of the message that registers the services.
 const NETWORKS_OF_ALL: usize = MESSAGE_MAX / 2 / 18;
+
+/// Most bytes of the host names and the options of HTTP of all services. They fill a quarter of the
+/// message that registers the services.
+const HTTP_OF_ALL: usize = MESSAGE_MAX / 4;
 
 /// Services and forwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,13 +80,50 @@ impl Lists {
         self.forwards.extend(later.forwards);
     }
 
-    /// Removes the service of this name, or the forward that listens at this address. Returns
-    /// whether there was one.
+    /// Removes the service of this name or of this host name alone (`http://app.example.com`), or the
+    /// forward that listens at this address. Returns whether there was one.
     pub fn remove(&mut self, what: &str) -> bool {
         let before = self.services.len() + self.forwards.len();
-        self.services.retain(|service| service.name != what);
+        let name = public_name(what).and_then(Result::ok);
+        let name = name.map(|(kind, host)| Public::Name { kind, host });
+        let is_it = |service: &Service| {
+            service.name == what
+                || name.as_ref().is_some_and(|name| service.public == [name.clone()])
+        };
+        self.services.retain(|service| !is_it(service));
         self.forwards.retain(|forward| forward.listen.to_string() != what);
         self.services.len() + self.forwards.len() < before
+    }
+
+    /// Puts the label of `client` in the place of `{name}`.
+    ///
+    /// # Errors
+    /// The client has no label, or a name is published twice then.
+    pub(crate) fn expand(&mut self, client: &str) -> Result<(), BadValue> {
+        let public = |service: &mut Service| -> Result<(), BadValue> {
+            for public in &mut service.public {
+                if let Public::Name { host, .. } = public {
+                    *host = expand(host, client)?;
+                }
+            }
+            Ok(())
+        };
+        let own = |public: &Public| matches!(public, Public::Name { host, .. } if is_own(host));
+        if !self.services.iter().flat_map(|service| &service.public).any(own) {
+            return Ok(());
+        }
+        self.services.iter_mut().try_for_each(public)?;
+        let mut names = Names::default();
+        for service in &self.services {
+            for public in &service.public {
+                if let Public::Name { kind, host } = public
+                    && !names.take(*kind, host, service.http.path.as_deref())
+                {
+                    return Err(twice(public));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks the sizes of the lists.
@@ -112,16 +154,48 @@ impl ClientConfig {
         for what in &kept.without {
             lists.remove(what);
         }
-        lists.add(kept.lists.clone());
+        let mut added = kept.lists.clone();
+        added.expand(&self.full_name())?;
+        lists.add(added);
         lists.check()?;
         let kept = Self { services: lists.services, forwards: lists.forwards, ..self.clone() };
-        kept.check_networks()?;
+        kept.check_sizes()?;
         *self = kept;
         Ok(())
     }
 
-    /// Checks the number of networks in the lists of visitors.
-    pub(crate) fn check_networks(&self) -> Result<(), BadValue> {
+    /// Puts the client's own label in the place of `{name}`.
+    pub(crate) fn expand(&mut self) -> Result<(), BadValue> {
+        let services = std::mem::take(&mut self.services);
+        let mut lists = Lists { services, forwards: Vec::new() };
+        let outcome = lists.expand(&self.full_name());
+        self.services = lists.services;
+        outcome
+    }
+
+    /// The name whose label stands for `{name}` in host names: `name`, with `id_prefix` before it.
+    pub(crate) fn full_name(&self) -> String {
+        match &self.id_prefix {
+            Some(prefix) => format!("{prefix}-{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Checks the number of networks in the lists of visitors, and the size of names and options of
+    /// HTTP.
+    pub(crate) fn check_sizes(&self) -> Result<(), BadValue> {
+        let of_http = |service: &Service| {
+            let names = service.public.iter().map(|public| match public {
+                Public::Name { host, .. } => host.len(),
+                Public::Tcp { .. } => 0,
+            });
+            names.sum::<usize>() + service.http.encoded_len()
+        };
+        if self.services.iter().map(of_http).sum::<usize>() > HTTP_OF_ALL {
+            let what = "bytes in the host names and options of HTTP of all services";
+            return Err(BadValue::new(format!("more than {HTTP_OF_ALL} {what}"))
+                .hint("shorten the lists of `basic_auth`, `headers` and `response_headers`"));
+        }
         let count = |service| {
             let Visitors { allow_from, deny_from } = self.visitors_of(service);
             allow_from.map_or(0, |list| list.len()) + deny_from.len()
@@ -135,32 +209,44 @@ impl ClientConfig {
     }
 }
 
-/// The names and ports of services.
+/// The names and public addresses of services.
 struct Places {
     names: BTreeSet<String>,
     ports: Taken,
+    hosts: Names,
 }
 
 impl Places {
     fn of(services: &[Service]) -> Self {
         let names = services.iter().map(|service| service.name.clone()).collect();
-        let mut ports = Taken::default();
-        for public in services.iter().flat_map(|service| &service.public) {
-            // Only the table matters. The services were compared with each other before.
-            let _ = ports.take(bind(public), public.port);
+        let (mut ports, mut hosts) = (Taken::default(), Names::default());
+        for service in services {
+            for public in &service.public {
+                // Only the tables matter. The services were compared with each other before.
+                match public {
+                    Public::Tcp { bind, port } => drop(ports.take(bound(*bind), *port)),
+                    Public::Name { kind, host } => {
+                        let _ = hosts.take(*kind, host, service.http.path.as_deref());
+                    }
+                }
+            }
         }
-        Self { names, ports }
+        Self { names, ports, hosts }
     }
 
-    /// Whether the service has one of the names or ports.
+    /// Whether the service has one of the names or addresses.
     fn are_of(&self, service: &Service) -> bool {
-        let clashes = |public: &Public| self.ports.clash(bind(public), public.port).is_some();
+        let path = service.http.path.as_deref();
+        let clashes = |public: &Public| match public {
+            Public::Tcp { bind, port } => self.ports.clash(bound(*bind), *port).is_some(),
+            Public::Name { kind, host } => self.hosts.has(*kind, host, path),
+        };
         self.names.contains(&service.name) || service.public.iter().any(clashes)
     }
 }
 
-fn bind(public: &Public) -> Bind {
-    public.bind.map_or(Bind::Public, Bind::Ip)
+fn bound(bind: Option<IpAddr>) -> Bind {
+    bind.map_or(Bind::Public, Bind::Ip)
 }
 
 /// Whether two forwards cannot listen at the same time.

@@ -7,7 +7,7 @@ use crate::BadValue;
 
 /// Transports that are designed and not built yet. Their names are no typing errors, so they get a
 /// message of their own.
-const LATER: &[&str] = &["kcp", "mux", "webrtc"];
+const LATER: &[&str] = &["kcp", "webrtc"];
 
 /// The protocol below a transport. A port of the transport is a port of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,7 +18,7 @@ pub enum Over {
     Udp,
 }
 
-/// A transport of this build.
+/// A transport of this build, or a listener for several transports ([`Scheme::MUX`]).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Scheme {
     /// The scheme of the transport's URLs.
@@ -88,6 +88,18 @@ impl Scheme {
     /// TCP without TLS.
     pub const TCP: Self = Self::row("tcp");
 
+    /// One TCP port for carriers (`tls://`, `wss://`), for visitors of names and for a default
+    /// target. It is no row of the table: a server listens there, and a client dials one of its
+    /// transports.
+    pub const MUX: Self = Self {
+        name: "mux",
+        port: 443,
+        over: Over::Tcp,
+        tls: true,
+        binds_log_ins: true,
+        http: true,
+    };
+
     /// The transport with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
@@ -117,9 +129,10 @@ impl Scheme {
         }
     }
 
-    /// The transport of a URL, or the reason why the URL has none.
+    /// The transport of a URL or `mux`, or the reason why the URL has none.
     pub(crate) fn of_url(name: &str) -> Result<Self, BadValue> {
-        Self::named(name).ok_or_else(|| {
+        let mux = (name == Self::MUX.name).then_some(Self::MUX);
+        Self::named(name).or(mux).ok_or_else(|| {
             let bad = if LATER.contains(&name) {
                 BadValue::new(format!("this version does not have the transport {name}"))
             } else {
@@ -162,6 +175,8 @@ mod tests {
             assert!(!LATER.contains(&scheme.name));
         }
         assert_eq!(Scheme::named("TLS"), None);
+        assert_eq!(Scheme::named("mux"), None, "no client dials it");
+        assert_eq!(Scheme::of_url("mux"), Ok(Scheme::MUX));
     }
 
     #[test]

@@ -93,6 +93,14 @@ fn defaults() -> BTreeMap<String, String> {
         put("client: connections".into(), count(client.connections));
         assert_eq!((&c.state_dir, &c.memory_budget, &c.control), (&None, &None, &None));
     }
+    let text = "listen: { url: mux://a }\ntls_routes: { acme: { accept_terms: true } }\n";
+    let text = Some(Text { name: "minimal.yaml", text });
+    let doors = load_server(text, &ServerFlags::default(), &sources).expect("minimal").config;
+    let mux = doors.listen[0].mux.as_ref().expect("a listener for several transports");
+    put("server: listen[].silence".into(), mux.silence.to_string());
+    put("server: tls_routes.min_version".into(), doors.tls_routes.min_version.to_string());
+    let acme = doors.tls_routes.acme.expect("an authority");
+    put("server: tls_routes.acme.directory".into(), acme.directory);
     let text = format!("{SERVER}auth: {{ http: {{ url: 'https://a' }} }}\n");
     let text = Some(Text { name: "minimal.yaml", text: &text });
     let auth = load_server(text, &ServerFlags::default(), &sources).expect("minimal");
@@ -107,6 +115,9 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("name"), service.name.replace("10022", "PORT"));
     assert_eq!(service.priority, Priority::Normal);
     put(key("priority"), "normal".into());
+    put(key("pass_through"), service.http.pass_through.to_string());
+    put(key("forwarded"), service.http.forwarded.to_string());
+    assert!(service.http.is_default());
     put(key("timeouts.dial"), service.timeouts.dial.to_string());
     let health = service.health.expect("a map without keys has the defaults");
     put(key("health.interval"), health.interval.to_string());
@@ -119,7 +130,10 @@ fn defaults() -> BTreeMap<String, String> {
 /// A value for every key that differs from the value in the minimal files.
 const OTHER_SERVER: &str = "listen: tls://[::]:1\ntls: { cert: c, key: k }\npublic_bind: 127.0.0.1\n\
     trusted_proxies: 10.0.0.1\nclients: [{name: b, token_file: t}]\nallow_any_client: true\n\
-    auth: { http: { url: 'http://[::1]:1' } }\n";
+    auth: { http: { url: 'http://[::1]:1' } }\n\
+    http: { listen: '[::]:80', domain: a.b, route_header: X, pages: { not_found: p } }\n\
+    tls_routes: { listen: '[::]:443', certificates: [{ cert: c, key: k }], min_version: '1.3', \
+                  acme: { accept_terms: true } }\n";
 const OTHER_CLIENT: &str = "allow_from: 10.0.0.0/8\ndeny_from: 10.0.0.1\nservers: tls://b\nname: b\ntoken: Zt5RkW1xQ8bN4mVc7LpYs2HdJf9GaE3u\n\
     introduce: true\nconnections: 3\nretry: { min: 1s, max: 2s }\nforwards:\n\
     \x20 - { listen: 'tcp://127.0.0.1:1', target: 'tcp://b:1' }\n";
@@ -183,7 +197,8 @@ fn what_a_change_takes_is_what_the_code_says() {
             };
             let Some(known) = changes.keys().find(is_in) else {
                 // A map whose parts have different effects.
-                assert!(["log", "quic"].contains(&key), "{role}: {key} is not compared");
+                let maps = ["log", "quic", "http", "tls_routes"];
+                assert!(maps.contains(&key), "{role}: {key} is not compared");
                 continue;
             };
             seen.insert((*name, *known), ());

@@ -246,8 +246,8 @@ fn any_client_has_the_rights_that_are_given_and_none_without() {
     assert_eq!(shown(some).as_deref(), Some(said));
     assert_eq!(read(some).any_client.unwrap().ports, 2);
     let hosts = "allow_any_client: { allow: { tcp: 80, http: a.example, tls: '*.b.example' } }";
-    let said = "any other client: may publish 80; may reach nothing; this version publishes no \
-                service by host name and ignores http://a.example, tls://*.b.example";
+    let said = "any other client: may publish 80, http://a.example, tls://*.b.example; may reach \
+                nothing";
     assert_eq!(shown(hosts).as_deref(), Some(said));
     let most = |text: &str| read(text).any_client.unwrap().ports;
     assert_eq!(most("allow_any_client: { allow: { tcp: 1-9999 } }"), config::GUEST_PORTS);

@@ -2,6 +2,34 @@
 
 use std::fmt;
 
+use crate::control::TEXT_MAX;
+use crate::text::is_forbidden;
+
+/// Pairs of `basic_auth` of a service, at most.
+pub const CREDENTIALS_MAX: usize = 16;
+
+/// Entries of each list of [`FieldEdits`], at most.
+pub const EDITS_MAX: usize = 32;
+
+/// Bytes of the name of a field, at most.
+pub const FIELD_NAME_MAX: usize = 255;
+
+/// Fields that belong to the connection or to the framing of a message (RFC 9110 section 7.6.1,
+/// RFC 9112 sections 6 and 7), and `Host`, which has an option of its own. A change would make two
+/// parsers disagree about a message.
+const FIXED: &[&str] = &[
+    "connection",
+    "content-length",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// The options of a service by HTTP name. The default carries the bytes of the visitor unchanged.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HttpOptions {
@@ -34,15 +62,148 @@ pub struct FieldEdits {
     pub remove: Vec<String>,
 }
 
+/// Why options are refused. No text contains a value, because values may be secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HttpOptionError {
+    /// Too many pairs of `basic_auth`.
+    #[error("more than {CREDENTIALS_MAX} pairs of basic_auth")]
+    Credentials,
+    /// A pair without a colon or a user, one that is too long, or one with a control character.
+    #[error("basic_auth is `user:password`, at most {TEXT_MAX} bytes without control characters")]
+    Credential,
+    /// Too many entries in a list of changes.
+    #[error("more than {EDITS_MAX} fields in a list of changes")]
+    Edits,
+    /// A name that is no token of HTTP.
+    #[error("the name of a field has letters, digits and hyphens, at most {FIELD_NAME_MAX} bytes")]
+    FieldName,
+    /// A field of the connection or of the framing.
+    #[error("the field belongs to the connection or to the framing of messages")]
+    FixedField,
+    /// A value that HTTP does not permit.
+    #[error(
+        "the value of a field has at most {TEXT_MAX} printable ASCII characters and no blank at either end"
+    )]
+    FieldValue,
+    /// A host that no request can name.
+    #[error("a host is a name or an address with an optional port")]
+    Host,
+    /// A path that no request can have.
+    #[error("a path begins with a slash and has no query, no empty segment, no `.` and no `..`")]
+    Path,
+    /// The first option says that no message is read, the other options need every message.
+    #[error("pass_through excludes every other option")]
+    PassThrough,
+}
+
 impl FieldEdits {
     /// Whether nothing is changed.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.set.is_empty() && self.remove.is_empty()
     }
+
+    fn check(&self) -> Result<(), HttpOptionError> {
+        if self.set.len().max(self.remove.len()) > EDITS_MAX {
+            return Err(HttpOptionError::Edits);
+        }
+        self.set.iter().try_for_each(|(name, value)| {
+            Self::check_name(name)?;
+            Self::check_value(value)
+        })?;
+        self.remove.iter().try_for_each(|name| Self::check_name(name))
+    }
+
+    /// Checks the name of a field that is set or removed.
+    ///
+    /// # Errors
+    /// The name is no token (RFC 9110 section 5.6.2), or the field may not be changed.
+    pub fn check_name(name: &str) -> Result<(), HttpOptionError> {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if !(1..=FIELD_NAME_MAX).contains(&name.len()) || !name.bytes().all(is_token) {
+            return Err(HttpOptionError::FieldName);
+        }
+        if FIXED.iter().any(|fixed| fixed.eq_ignore_ascii_case(name)) {
+            return Err(HttpOptionError::FixedField);
+        }
+        Ok(())
+    }
+
+    /// Checks the value of a field that is set.
+    ///
+    /// # Errors
+    /// The value is too long, or has a character that is not printable ASCII.
+    pub fn check_value(value: &str) -> Result<(), HttpOptionError> {
+        let is_plain = value.bytes().all(|b| (b' '..=b'~').contains(&b));
+        if value.len() > TEXT_MAX || !is_plain || value.trim_ascii() != value {
+            return Err(HttpOptionError::FieldValue);
+        }
+        Ok(())
+    }
 }
 
 impl HttpOptions {
+    /// Whether nothing differs from the default.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks everything. A message with options that fail is neither encoded nor decoded.
+    ///
+    /// # Errors
+    /// The first option that fails.
+    pub fn check(&self) -> Result<(), HttpOptionError> {
+        if self.pass_through && self.need_proxy() {
+            return Err(HttpOptionError::PassThrough);
+        }
+        if self.basic_auth.len() > CREDENTIALS_MAX {
+            return Err(HttpOptionError::Credentials);
+        }
+        self.basic_auth.iter().try_for_each(|pair| Self::check_credential(pair))?;
+        self.host_rewrite.iter().try_for_each(|host| Self::check_host(host))?;
+        self.path.iter().try_for_each(|path| Self::check_path(path))?;
+        self.request.check()?;
+        self.response.check()
+    }
+
+    /// Checks a pair `user:password`. The password may be empty and may contain colons.
+    ///
+    /// # Errors
+    /// The text is no such pair.
+    pub fn check_credential(pair: &str) -> Result<(), HttpOptionError> {
+        let is_pair = pair.split_once(':').is_some_and(|(user, _)| !user.is_empty());
+        if !is_pair || pair.len() > TEXT_MAX || pair.contains(is_forbidden) {
+            return Err(HttpOptionError::Credential);
+        }
+        Ok(())
+    }
+
+    /// Checks a value of `Host`.
+    ///
+    /// # Errors
+    /// The text is empty, too long, or has other characters than a host has.
+    pub fn check_host(host: &str) -> Result<(), HttpOptionError> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+        let is_host = (1..=FIELD_NAME_MAX).contains(&host.len()) && host.bytes().all(allowed);
+        if is_host { Ok(()) } else { Err(HttpOptionError::Host) }
+    }
+
+    /// Checks the path of a service.
+    ///
+    /// # Errors
+    /// The text is no path, or a path that a target may read in another way.
+    pub fn check_path(path: &str) -> Result<(), HttpOptionError> {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@%".contains(&b);
+        let is_plain = path.len() <= TEXT_MAX && path.bytes().all(allowed);
+        let below = path.strip_prefix('/').ok_or(HttpOptionError::Path)?;
+        let is_bad = |segment: &str| matches!(segment, "" | "." | "..");
+        if !is_plain || !below.is_empty() && below.split('/').any(is_bad) {
+            return Err(HttpOptionError::Path);
+        }
+        Ok(())
+    }
+
     /// Whether the server has to read and write each message, rather than carry bytes.
     #[must_use]
     pub const fn need_proxy(&self) -> bool {
@@ -73,5 +234,75 @@ impl fmt::Debug for FieldEdits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.set.iter().map(|(name, _)| name);
         f.debug_list().entries(names.chain(&self.remove)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_of_fields_cannot_break_a_message() {
+        let name = FieldEdits::check_name;
+        for good in ["X-Real-IP", "x", "Sec_Thing", "Server"] {
+            assert_eq!(name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "a b", "a:", "a\r\nb", "ä", &"a".repeat(256)] {
+            assert_eq!(name(bad), Err(HttpOptionError::FieldName), "{bad}");
+        }
+        for fixed in ["Host", "CONNECTION", "transfer-encoding", "Content-Length", "Upgrade", "TE"]
+        {
+            assert_eq!(name(fixed), Err(HttpOptionError::FixedField), "{fixed}");
+        }
+        let value = FieldEdits::check_value;
+        for good in ["", "a b", "max-age=1; x=\"y\""] {
+            assert_eq!(value(good), Ok(()), "{good}");
+        }
+        for bad in ["a\r\nb: c", "a\0", " a", "a ", "\ta", "ä", &"a".repeat(TEXT_MAX + 1)] {
+            assert_eq!(value(bad), Err(HttpOptionError::FieldValue), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_read_in_one_way() {
+        for good in ["/", "/api", "/api/v1", "/a%20b"] {
+            assert_eq!(HttpOptions::check_path(good), Ok(()), "{good}");
+        }
+        for bad in ["", "api", "/api/", "//", "/a//b", "/../a", "/a/.", "/a?b", "/a#b", "/a b"] {
+            assert_eq!(HttpOptions::check_path(bad), Err(HttpOptionError::Path), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_credentials_have_their_form() {
+        for good in ["localhost", "127.0.0.1:3000", "[::1]:80", "a_b.example"] {
+            assert_eq!(HttpOptions::check_host(good), Ok(()), "{good}");
+        }
+        for bad in ["", "a b", "a/b", "a\r\n", "a@b"] {
+            assert_eq!(HttpOptions::check_host(bad), Err(HttpOptionError::Host), "{bad}");
+        }
+        for good in ["user:", "user:pass:word", "ü:ä"] {
+            assert_eq!(HttpOptions::check_credential(good), Ok(()), "{good}");
+        }
+        for bad in ["", "user", ":password", "a:b\n"] {
+            assert_eq!(HttpOptions::check_credential(bad), Err(HttpOptionError::Credential));
+        }
+    }
+
+    #[test]
+    fn pass_through_stands_alone_and_lists_are_bounded() {
+        let proxied = HttpOptions { forwarded: true, ..HttpOptions::default() };
+        assert_eq!(proxied.check(), Ok(()));
+        let both = HttpOptions { pass_through: true, ..proxied };
+        assert_eq!(both.check(), Err(HttpOptionError::PassThrough));
+        let pairs = |n| HttpOptions { basic_auth: vec!["a:b".into(); n], ..HttpOptions::default() };
+        assert_eq!(pairs(CREDENTIALS_MAX).check(), Ok(()));
+        assert_eq!(pairs(CREDENTIALS_MAX + 1).check(), Err(HttpOptionError::Credentials));
+        let remove = |n| {
+            let response = FieldEdits { remove: vec!["X".into(); n], ..FieldEdits::default() };
+            HttpOptions { response, ..HttpOptions::default() }
+        };
+        assert_eq!(remove(EDITS_MAX).check(), Ok(()));
+        assert_eq!(remove(EDITS_MAX + 1).check(), Err(HttpOptionError::Edits));
     }
 }

@@ -17,7 +17,9 @@ use proto::greeting::{
     Features, Identity, LinkSecret, Name, Refusal, ServerEvent, ServerGreeting, ServerSetup,
     StoredCredential, Terms, Token, Versions,
 };
-use proto::{CarrierNumber, InstanceId, LinkId, Network, Priority, Visitors};
+use proto::{
+    CarrierNumber, FieldEdits, HttpOptions, InstanceId, LinkId, Network, Priority, Visitors,
+};
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
 
@@ -237,6 +239,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         shared: false,
         resume: true,
         visitors: Visitors::default(),
+        http: HttpOptions::default(),
     };
     let register = ControlMessage::Register(Register {
         generation: 7,
@@ -250,6 +253,22 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     let restricted = ControlMessage::Register(Register {
         generation: 8,
         services: vec![ServiceSpec { visitors, ..service("ssh", "tcp://:10022") }],
+    });
+    let http = HttpOptions {
+        basic_auth: vec!["ann:secret".to_owned()],
+        host_rewrite: Some("localhost".to_owned()),
+        request: FieldEdits { remove: vec!["Cookie".to_owned()], ..FieldEdits::default() },
+        response: FieldEdits {
+            set: vec![("X-Via".to_owned(), "tunnel".to_owned())],
+            ..FieldEdits::default()
+        },
+        forwarded: true,
+        path: Some("/api".to_owned()),
+        ..HttpOptions::default()
+    };
+    let named = ControlMessage::Register(Register {
+        generation: 9,
+        services: vec![ServiceSpec { http, ..service("web", "http://app.example.com") }],
     });
     let taken = ServiceError { code: ServiceErrorCode::PortTaken, text: "taken".to_owned() };
     let registered = ControlMessage::Registered(Registered {
@@ -267,6 +286,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     assert_examples(
         "control-",
         &[
+            ("control-named", bytes(&named)),
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
             ("control-restricted", bytes(&restricted)),
@@ -274,7 +294,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         ],
     );
     for (example, message) in
-        examples("control-").into_values().zip([register, registered, restricted, strained])
+        examples("control-").into_values().zip([named, register, registered, restricted, strained])
     {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));

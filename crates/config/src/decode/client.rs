@@ -66,7 +66,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if !is_there {
         return None;
     }
-    let config = ClientConfig {
+    let mut config = ClientConfig {
         servers,
         name,
         token,
@@ -80,7 +80,7 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
         retry_max,
         common,
     };
-    if let Err(bad) = config.check_networks() {
+    if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
         s.bad("services", bad);
     }
     Some(config)

@@ -29,9 +29,16 @@ mod tables {
     pub(crate) const SERVER: Table = table("server:", &[
         "listen", "tls", "clients", "public_bind", "state_dir", "workers", "memory_budget", "window",
         "keepalive", "resume_timeout", "drain_timeout", "log", "control", "trusted_proxies",
-        "watch", "admin", "allow_any_client", "auth", "otlp", "quic",
-    ], &["http", "tls_routes", "kcp", "limits"]);
-    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca"], &[]);
+        "watch", "admin", "allow_any_client", "auth", "otlp", "quic", "http", "tls_routes",
+    ], &["kcp", "limits"]);
+    pub(crate) const LISTEN: Table = table("server:listen[]", &["url", "client_ca", "default", "silence"], &[]);
+    pub(crate) const HTTP: Table = table("server:http", &["listen", "domain", "route_header", "pages"], &["browser"]);
+    pub(crate) const PAGES: Table = table("server:http.pages", &["not_found", "unavailable"], &[]);
+    pub(crate) const TLS_ROUTES: Table = table("server:tls_routes",
+        &["listen", "certificates", "min_version", "acme"], &[]);
+    pub(crate) const CERTIFICATE: Table = table("server:tls_routes.certificates[]", &["cert", "key"], &[]);
+    pub(crate) const ACME: Table = table("server:tls_routes.acme",
+        &["accept_terms", "email", "directory", "ca"], &[]);
     pub(crate) const SERVER_TLS: Table = table("server:tls", &["cert", "key", "client_ca"], &[]);
     pub(crate) const CLIENT_ENTRY: Table = table("server:clients[]", &["name", "token", "token_file", "allow", "limits"], &[]);
     pub(crate) const ANY_CLIENT: Table = table("server:allow_any_client", &["allow", "limits"], &[]);
@@ -55,8 +62,11 @@ mod tables {
     pub(crate) const CLIENT_TLS: Table = table("client:tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
-        &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol"],
-        &["resume", "balance", "shared", "limits", "basic_auth", "host_rewrite", "headers", "path", "pass_through"]);
+        &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol",
+          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through"],
+        &["resume", "balance", "shared", "limits"]);
+    pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
+    pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
     pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
     pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode"], &["limits", "timeouts", "name"]);
@@ -76,6 +86,11 @@ pub(crate) use tables::*;
 pub const TABLES: &[Table] = &[
     SERVER,
     LISTEN,
+    HTTP,
+    PAGES,
+    TLS_ROUTES,
+    CERTIFICATE,
+    ACME,
     SERVER_TLS,
     CLIENT_ENTRY,
     ANY_CLIENT,
@@ -91,6 +106,8 @@ pub const TABLES: &[Table] = &[
     CLIENT_TLS,
     PATH_TLS,
     SERVICE,
+    REQUEST_HEADERS,
+    RESPONSE_HEADERS,
     TIMEOUTS,
     HEALTH,
     FORWARD,

@@ -1,19 +1,28 @@
-//! Decodes `listen` of a server: the addresses, their conflicts, and the listeners that cannot ask
-//! for a client's certificate.
+//! Decodes `listen` of a server: the addresses, their conflicts, the listeners that cannot ask for a
+//! client's certificate, and the settings of `mux://`.
 
 use std::collections::BTreeSet;
 
 use super::keys::LISTEN;
+use super::service::parse_target;
 use super::taken::{Bind, Clash, Taken};
 use super::{Item, Section, values};
-use crate::model::{Listen, ServerTls};
+use crate::model::{Listen, Mux, ServerTls};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Endpoint, Host, Over};
+use crate::{BadValue, Endpoint, Host, Over, Scheme, Span};
 
 const EXAMPLE: &str = "for example tls://[::]:7000";
 
+/// Default of `silence`, in milliseconds: a client that speaks first has spoken by then, over any
+/// path but the slowest.
+const SILENCE: u64 = 300;
+
+/// Permitted range of `silence`, in milliseconds. A shorter silence would take clients with a long
+/// path for silent, and a longer silence would make visitors of the default target give up.
+const SILENCE_RANGE: (u64, u64) = (50, 5_000);
+
 /// Decodes the list. `tls` is the section of the server's certificates, decoded.
-pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
+pub(super) fn listen(s: &Section<'_>, tls: &ServerTls, taken: &mut Addresses) -> Vec<Listen> {
     let Some(item) = s.key("listen") else {
         s.missing("listen", "for example [\"tls://[::]:7000\"]");
         return Vec::new();
@@ -22,10 +31,10 @@ pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
     if items.is_empty() {
         s.bad("listen", BadValue::new("an empty list").hint(EXAMPLE));
     }
-    let (mut all, mut taken) = (Vec::new(), Addresses::default());
+    let mut all = Vec::new();
     for item in items {
         let Some((url, listen)) = entry(s, &item) else { continue };
-        address(s, &url, &listen.endpoint, &mut taken);
+        address(s, &url, &listen.endpoint, taken);
         if tls.client_ca.is_some() && listen.client_ca && !listen.endpoint.scheme.tls {
             refuse_plain(s, &item, &url, &listen.endpoint);
         }
@@ -48,8 +57,8 @@ pub(super) fn listen(s: &Section<'_>, tls: &ServerTls) -> Vec<Listen> {
 /// Decodes one entry: a URL, or a map with a URL. Returns the place of the URL as well.
 fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
     let plain = matches!(item.node.kind, Kind::Scalar { .. });
-    let (url, client_ca) = if plain {
-        (item.clone(), true)
+    let (url, client_ca, section) = if plain {
+        (item.clone(), true, None)
     } else {
         let s = Section::open(s.cx, item.clone(), &LISTEN)?;
         if s.key("url").is_none() {
@@ -57,10 +66,44 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
         }
         let asks = s.key("client_ca").is_none();
         s.value("client_ca", no_client_ca);
-        (s.key("url")?, asks)
+        (s.key("url")?, asks, Some(s))
     };
     let endpoint = s.cx.value(&url, str::parse::<Endpoint>)?;
-    Some((url, Listen { endpoint, client_ca }))
+    let mux = (endpoint.scheme == Scheme::MUX).then(|| mux(section.as_ref()));
+    if let (None, Some(section)) = (&mux, &section) {
+        for key in ["default", "silence"].into_iter().filter(|key| section.key(key).is_some()) {
+            let bad = BadValue::new(format!("{}:// takes carriers alone", endpoint.scheme.name));
+            section.bad(key, bad.hint("remove the key, or listen on mux://"));
+        }
+    }
+    Some((url, Listen { endpoint, client_ca, mux }))
+}
+
+/// Decodes the settings of a `mux://` listener.
+fn mux(s: Option<&Section<'_>>) -> Mux {
+    let default = s.and_then(|s| {
+        s.value("default", |text| {
+            parse_target(text)?.one().ok_or_else(|| BadValue::new("a range of ports"))
+        })
+    });
+    let silence = s.and_then(|s| s.value("silence", silence));
+    if let Some(s) = s
+        && s.key("silence").is_some()
+        && s.key("default").is_none()
+    {
+        let bad = BadValue::new("silence without a default target");
+        s.bad("silence", bad.hint("add `default: tcp://127.0.0.1:22`, or remove the key"));
+    }
+    Mux { default, silence: silence.unwrap_or(Span::from_millis(SILENCE)) }
+}
+
+fn silence(text: &str) -> Result<Span, BadValue> {
+    let span: Span = text.parse()?;
+    let (least, most) = (Span::from_millis(SILENCE_RANGE.0), Span::from_millis(SILENCE_RANGE.1));
+    if (least..=most).contains(&span) {
+        return Ok(span);
+    }
+    Err(BadValue::new(format!("`{text}` is out of range")).hint(format!("{least} to {most}")))
 }
 
 /// Parses the only possible value of a listener's `client_ca`.
@@ -76,8 +119,8 @@ fn no_client_ca(text: &str) -> Result<(), BadValue> {
 /// The addresses of the listeners that were decoded so far. The same port number of TCP and of UDP
 /// are two ports.
 #[derive(Default)]
-struct Addresses {
-    tcp: Taken,
+pub(super) struct Addresses {
+    pub(super) tcp: Taken,
     udp: Taken,
     names: BTreeSet<(String, u16, bool)>,
 }

@@ -5,10 +5,13 @@
 pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
+mod doors;
+mod http;
 pub mod keys;
 mod listen;
 mod otlp;
 mod paths;
+mod public;
 mod quic;
 pub(crate) mod secrecy;
 pub(crate) mod server;
@@ -29,6 +32,7 @@ use crate::yaml::{At, Entry, Kind, Node};
 use crate::{BadValue, Problem};
 pub(crate) use client::forward_of;
 use keys::Table;
+pub(crate) use public::twice;
 pub(crate) use service::services_of;
 pub(crate) use taken::{Bind, Taken};
 

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use super::keys::{
     ALLOW, ANY_ALLOW, ANY_CLIENT, ANY_LIMITS, CLIENT_ENTRY, LIMITS, SERVER, SERVER_TLS, Table,
 };
-use super::{Cx, Item, Section, auth, common, listen, values};
+use super::{Cx, Item, Section, auth, common, doors, listen, values};
 use crate::model::{ClientGrant, Listen, Rights, ServerConfig, ServerTls};
 use crate::yaml::Kind;
 use crate::{
@@ -22,14 +22,16 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         client_ca: values::path(&tls, "client_ca"),
     });
     let tls = tls.unwrap_or_default();
-    let listen = listen::listen(&s, &tls);
+    let mut taken = listen::Addresses::default();
+    let listen = listen::listen(&s, &tls, &mut taken);
+    let (http, tls_routes) = doors::doors(&s, &listen, &mut taken);
     // With a `client_ca`, the certificate proves the name, and a token is an optional second proof.
     let by_certificate = tls.client_ca.is_some();
     let public_bind = s.value("public_bind", ip).unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let trusted_proxies = entries(&s, "trusted_proxies");
     let mut names = BTreeSet::new();
     let items = s.key("clients").map(|item| cx.list(&item)).unwrap_or_default();
-    let clients = items
+    let clients: Vec<_> = items
         .into_iter()
         .filter_map(|item| {
             client(cx, item, (public_bind, CLIENT_PORTS), by_certificate, &mut names)
@@ -37,6 +39,12 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         .collect();
     let auth = auth::auth(&s);
     let any_client = any_client(&s, public_bind, &listen);
+    let known = clients.iter().map(|client| &client.rights).chain(&any_client);
+    let has_names = |rights: &Rights| !rights.http.0.is_empty() || !rights.tls.0.is_empty();
+    let has_doors = !http.listen.is_empty()
+        || !tls_routes.listen.is_empty()
+        || listen.iter().any(|listen| listen.mux.is_some());
+    doors::rights(&s, has_doors, known.into_iter().any(has_names));
     let common = common::common(&s);
     Some(ServerConfig {
         listen,
@@ -46,6 +54,8 @@ pub(crate) fn server(cx: &Cx<'_>, root: Item) -> Option<ServerConfig> {
         auth,
         public_bind,
         trusted_proxies,
+        http,
+        tls_routes,
         common,
     })
 }

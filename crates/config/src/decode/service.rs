@@ -1,22 +1,21 @@
 //! `services`: the published services of a client, with ranges expanded. Each check uses only the
 //! values that it needs, so a bad target does not hide a port that is published twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use proto::UnixAddr;
-use proto::control::{ADDRESSES_MAX, SERVICES_MAX};
+use proto::control::SERVICES_MAX;
+use proto::greeting::NAME_MAX;
 
 use super::keys::{HEALTH, SERVICE, TIMEOUTS};
-use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, unknown, values, visit};
-use crate::endpoint::{HERE, tcp, unix};
+use super::public::{Published, entries, ports, publish};
+use super::{Cx, Item, Section, http, unknown, values, visit};
+use crate::endpoint::{HERE, split, tcp, unix};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::{Check, Priority, Public, Service, Timeouts};
+use crate::names::service_name;
 use crate::yaml::Kind;
 use crate::{BadValue, Host, Span, Target};
-
-/// Most ports in the range of one service: each port is a listener on the server.
-const RANGE_MAX: u16 = 1000;
 
 /// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
 const DIAL: u64 = 10_000;
@@ -47,7 +46,7 @@ pub(super) fn services(s: &Section<'_>, items: Vec<Item>, prefix: Option<&str>) 
         made.extend(service(Section::open(s.cx, item, &SERVICE), &mut seen).unwrap_or_default());
         let (what, most) = if seen.names.len() > SERVICES_MAX {
             ("services", SERVICES_MAX)
-        } else if seen.published > PUBLISHED_MAX {
+        } else if seen.published.count > PUBLISHED_MAX {
             ("public addresses", PUBLISHED_MAX)
         } else {
             continue;
@@ -65,9 +64,7 @@ struct Seen {
     /// The prefix of each name.
     prefix: Option<String>,
     names: BTreeSet<String>,
-    ports: Taken,
-    /// Number of addresses so far. Decoding ends when the number exceeds the limit.
-    published: usize,
+    published: Published,
 }
 
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
@@ -94,14 +91,21 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let health = health(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
-    let published = publish(&s, &entries, seen);
+    let options = http::options(&s);
+    let published = publish(&s, &entries, options.path.as_deref(), &mut seen.published);
+    if let Some(published) = &published {
+        http::fit(&s, &options, published);
+    }
     let ports = ports(published.as_deref().unwrap_or_default());
-    let wide = entries.iter().flatten().any(|e| e.last > e.first);
+    let wide = entries.iter().flatten().any(|entry| entry.width() > 0);
     // After a bad name, or a range with a bad entry, the resulting names are unknown.
     let mut names = Vec::new();
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
         let stem = name.as_deref().unwrap_or("tcp");
         names = match ports.first_key_value() {
+            None if nameless => {
+                published.iter().flatten().find_map(|at| by_name(at, seen)).into_iter().collect()
+            }
             // The port is not known yet.
             Some((0, _)) if nameless => target.iter().map(Targets::name).collect(),
             Some((port, _)) if !wide && nameless => vec![format!("{stem}-{port}")],
@@ -119,7 +123,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         && last > first
     {
         match entries.as_slice() {
-            [Some(e)] if e.last - e.first == last - first => {}
+            [Some(entry)] if entry.width() == last - first => {}
             _ => {
                 let bad = BadValue::new("the target's range is not as wide as the public one");
                 s.bad("target", bad);
@@ -137,6 +141,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         kept: false,
         visitors: visitors.clone(),
         proxy_protocol,
+        http: options.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);
@@ -144,6 +149,15 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let lowest = ports.first_key_value().map_or(0, |(port, _)| *port);
     let made = ports.iter().zip(names);
     Some(made.map(|((port, public), name)| make(name, port - lowest, public.clone())).collect())
+}
+
+/// The name of a service without a name, by its host name.
+fn by_name(public: &Public, seen: &Seen) -> Option<String> {
+    let most = NAME_MAX - seen.prefix.as_ref().map_or(0, |prefix| prefix.len() + 1).min(NAME_MAX);
+    match public {
+        Public::Name { kind, host } => Some(service_name(*kind, host, most)),
+        Public::Tcp { .. } => None,
+    }
 }
 
 fn priority(text: &str) -> Result<Priority, BadValue> {
@@ -220,13 +234,31 @@ pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
         );
         return None;
     }
-    s.cx.value(&item, |text| match unix(text) {
+    s.cx.value(&item, parse_target)
+}
+
+/// Parses a target, which may be a range of ports.
+pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
+    match unix(text) {
         Some(address) => address.map(Targets::Unix),
         None => tcp_target(text),
-    })
+    }
 }
 
 fn tcp_target(text: &str) -> Result<Targets, BadValue> {
+    let of_http;
+    let text = match text.split_once("://") {
+        Some(("http", rest)) => {
+            of_http = http_target(text, rest)?;
+            of_http.as_str()
+        }
+        Some((scheme @ ("https" | "tls"), rest)) => {
+            let at = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:443") };
+            return Err(BadValue::new(format!("a target of {scheme}:// is not supported"))
+                .hint(format!("tcp://{at} with `public: tls://NAME` carries TLS unchanged")));
+        }
+        Some(_) | None => text,
+    };
     match tcp(text, Some(HERE))? {
         (None, ..) => {
             Err(BadValue::new(format!("`{text}` has no host"))
@@ -237,93 +269,16 @@ fn tcp_target(text: &str) -> Result<Targets, BadValue> {
     }
 }
 
-/// An entry of `public`.
-struct Address {
-    item: Item,
-    bind: Bind,
-    first: u16,
-    last: u16,
-}
-
-/// Decodes `public`. An entry with a problem is `None`.
-fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
-    let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
-    if items.is_empty() {
-        s.missing("public", "where visitors come: tcp://:10022, or tcp://:0 for any port");
+/// The TCP address of `http://host[:port]`.
+fn http_target(text: &str, rest: &str) -> Result<String, BadValue> {
+    if rest.contains(['/', '?', '#']) {
+        return Err(BadValue::new(format!("`{text}`: a target has no path"))
+            .hint("for example http://127.0.0.1:3000"));
     }
-    if items.len() > ADDRESSES_MAX {
-        s.bad("public", BadValue::new(format!("more than {ADDRESSES_MAX} addresses")));
-        return Vec::new();
+    match split(rest)? {
+        (_, Some(_)) => Ok(format!("tcp://{rest}")),
+        (host, None) => Ok(format!("tcp://{host}:80")),
     }
-    let read = |item: Item| {
-        let (bind, first, last) = s.cx.value(&item, public)?;
-        Some(Address { item, bind, first, last })
-    };
-    items.into_iter().map(read).collect()
-}
-
-fn public(text: &str) -> Result<(Bind, u16, u16), BadValue> {
-    if unix(text).is_some() {
-        return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
-            .hint("tcp://127.0.0.1:10022 is for programs on the server alone"));
-    }
-    let (bind, first, last) = match tcp(text, None)? {
-        (None, a, b) => (Bind::Public, a, b),
-        (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),
-        (Some(Host::Name(name)), ..) => {
-            return Err(BadValue::new(format!("`{name}` is not an address of the server"))
-                .hint("tcp://:10022 binds the server's public_bind"));
-        }
-    };
-    if last - first >= RANGE_MAX {
-        return Err(BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
-    }
-    Ok((bind, first, last))
-}
-
-/// Records and returns all addresses. `None` if there is no address or an entry has a problem.
-fn publish(s: &Section<'_>, entries: &[Option<Address>], seen: &mut Seen) -> Option<Vec<Public>> {
-    let mut all = Vec::new();
-    for entry in entries.iter().flatten() {
-        for port in entry.first..=entry.last {
-            if seen.published > PUBLISHED_MAX {
-                return None;
-            }
-            seen.published += 1;
-            let clash = seen.ports.take(entry.bind, port);
-            let here = entry.bind.tcp(port);
-            let bad = clash.map(|clash| match clash {
-                Clash::Same => {
-                    BadValue::new(format!("{here} is published twice")).hint("keep one of them")
-                }
-                Clash::Covers(other) => {
-                    BadValue::new(format!("{here} and {} overlap", other.tcp(port)))
-                        .hint("keep the wider one, or name each address")
-                }
-            });
-            if let Some(bad) = bad {
-                // Once per entry: the other ports of a range would say the same.
-                s.cx.problem(entry.item.at(), &entry.item.path, bad);
-                break;
-            }
-            let bind = match entry.bind {
-                Bind::Public => None,
-                Bind::Ip(ip) => Some(ip),
-            };
-            all.push(Public { bind, port });
-        }
-    }
-    let complete = !entries.is_empty() && entries.iter().all(Option::is_some);
-    complete.then_some(all)
-}
-
-/// Groups addresses by port, because the same port on several addresses is one service.
-fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
-    let mut ports = BTreeMap::<u16, Vec<Public>>::new();
-    for public in all {
-        ports.entry(public.port).or_default().push(*public);
-    }
-    ports
 }
 
 /// Decodes `health`. `None` without it.

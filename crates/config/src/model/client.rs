@@ -7,10 +7,10 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use proto::{Network, Visitors};
+use proto::{HttpOptions, Network, Visitors};
 
 use super::{Changed, Common, KeyPair, Token, changes};
-use crate::{Endpoint, Host, Local, Proxy, Secret, Span, Target};
+use crate::{Endpoint, Host, Local, NameKind, Proxy, Secret, Span, Target};
 
 /// Networks of a list that the summary shows.
 const SHOWN: usize = 8;
@@ -103,6 +103,8 @@ pub struct Service {
     pub visitors: VisitorLists,
     /// The header by which the target learns the visitor's address; `None`: no header.
     pub proxy_protocol: Option<ProxyProtocol>,
+    /// What the server does with the requests of visitors of a name.
+    pub http: HttpOptions,
 }
 
 /// Lists of visitors as they are written. Absent lists are inherited, and empty lists are not.
@@ -121,6 +123,7 @@ impl Service {
             && self.proxy_protocol.is_none()
             && self.health.is_none()
             && self.priority == Priority::default()
+            && self.http.is_default()
     }
 
     /// Takes all settings of another service but name, addresses and target.
@@ -128,6 +131,24 @@ impl Service {
         let Self { name, target, public, kept, .. } = self;
         let (name, target, public) = (mem::take(name), target.clone(), mem::take(public));
         *self = Self { name, target, public, kept: *kept, ..from.clone() };
+        if !self.has_http() {
+            // The options were for the names of the other service.
+            self.http = HttpOptions::default();
+        }
+        let is_https =
+            |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
+        if self.public.iter().any(is_https) {
+            self.http.pass_through = false;
+        }
+    }
+
+    /// Whether the server reads HTTP requests for a public address of the service.
+    #[must_use]
+    pub fn has_http(&self) -> bool {
+        self.public.iter().any(|public| match public {
+            Public::Name { kind, .. } => kind.is_http(),
+            Public::Tcp { .. } => false,
+        })
     }
 
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
@@ -144,6 +165,26 @@ impl Service {
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
+            &self.http;
+        let HttpOptions { forwarded, path, .. } = &self.http;
+        if let Some(path) = path {
+            extras.push_str(&format!(", path {path}"));
+        }
+        if let Some(host) = host_rewrite {
+            extras.push_str(&format!(", Host {host}"));
+        }
+        for (is_set, what) in [
+            (*pass_through, "pass_through"),
+            (!basic_auth.is_empty(), "basic_auth"),
+            (!request.is_empty(), "headers"),
+            (!response.is_empty(), "response_headers"),
+            (*forwarded, "forwarded"),
+        ] {
+            if is_set {
+                extras.push_str(&format!(", {what}"));
+            }
         }
         extras
     }
@@ -177,19 +218,33 @@ pub struct Check {
 }
 
 /// A public address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Public {
-    /// IP address of the listener; `None`: the server's `public_bind`.
-    pub bind: Option<IpAddr>,
-    /// TCP port; 0: the server chooses a port and reports it.
-    pub port: u16,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Public {
+    /// A port of the server.
+    Tcp {
+        /// IP address of the listener; `None`: the server's `public_bind`.
+        bind: Option<IpAddr>,
+        /// TCP port; 0: the server chooses a port and reports it.
+        port: u16,
+    },
+    /// A host name at ports that all clients share.
+    Name {
+        /// How visitors of the name are served.
+        kind: NameKind,
+        /// A DNS name in lower case without a dot at the end, `*.` and such a name, or `*` for every
+        /// host that no other service has. A host of one label is below the server's `http.domain`.
+        /// In [`Lists`](crate::Lists), the first label may be `{name}`; a [`ClientConfig`] has the
+        /// label of the client there.
+        host: String,
+    },
 }
 
 impl fmt::Display for Public {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bind {
-            Some(ip) => write!(f, "tcp://{}:{}", Host::Ip(ip), self.port),
-            None => write!(f, "tcp://:{}", self.port),
+        match self {
+            Self::Tcp { bind: Some(ip), port } => write!(f, "tcp://{}:{port}", Host::Ip(*ip)),
+            Self::Tcp { bind: None, port } => write!(f, "tcp://:{port}"),
+            Self::Name { kind, host } => write!(f, "{kind}://{host}"),
         }
     }
 }

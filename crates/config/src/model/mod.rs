@@ -2,6 +2,7 @@
 //! checks.
 
 mod client;
+mod doors;
 mod quic;
 mod server;
 
@@ -13,6 +14,7 @@ pub use client::{
     Check, ClientConfig, Field, Forward, Path, Priority, ProxyProtocol, Public, Service, Timeouts,
     Trust, VisitorLists,
 };
+pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};
 pub use quic::{Congestion, Quic};
 pub use server::{ClientGrant, HttpAuth, Listen, Rights, ServerConfig, ServerTls};
 

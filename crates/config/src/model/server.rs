@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use super::{Changed, Common, KeyPair, Path, Token, changes};
+use super::{Changed, Common, Http, KeyPair, Mux, Path, TlsRoutes, Token, changes};
 use crate::{Endpoint, ForwardRights, HostRights, Net, PortRights, Span};
 
 /// A checked server.yaml.
@@ -26,6 +26,10 @@ pub struct ServerConfig {
     /// Reverse proxies in front of `ws://` and `wss://`. The server believes their header fields
     /// with the client's address (`X-Forwarded-For`, `Forwarded`, `X-Real-IP`).
     pub trusted_proxies: Vec<Net>,
+    /// Services by HTTP name.
+    pub http: Http,
+    /// Services by TLS name.
+    pub tls_routes: TlsRoutes,
     /// Keys of both roles.
     pub common: Common,
 }
@@ -39,6 +43,8 @@ pub struct Listen {
     /// token alone logs in. A listener without TLS asks for no certificate whatever this says; a
     /// configuration with a `client_ca` has `false` there.
     pub client_ca: bool,
+    /// The settings of a `mux://` listener; `None` for every other listener.
+    pub mux: Option<Mux>,
 }
 
 /// A service that decides over HTTP which clients exist.
@@ -92,7 +98,7 @@ pub struct ClientGrant {
 pub struct Rights {
     /// Ports that the client may publish.
     pub tcp: PortRights,
-    /// Hosts whose HTTP visitors the client may serve.
+    /// Hosts whose HTTP visitors the client may serve, with or without TLS that ends at the server.
     pub http: HostRights,
     /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
     pub tls: HostRights,
@@ -121,8 +127,18 @@ impl ServerConfig {
     /// The keys whose values differ in `other`.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Vec<Changed> {
-        let Self { listen, tls, clients, any_client, auth, public_bind, trusted_proxies, common } =
-            self;
+        let Self {
+            listen,
+            tls,
+            clients,
+            any_client,
+            auth,
+            public_bind,
+            trusted_proxies,
+            http,
+            tls_routes,
+            common,
+        } = self;
         let tls_key = if self.keeps_tls(other) { Changed::restart } else { Changed::reconnect };
         let own = [
             (*listen != other.listen, Changed::restart("listen")),
@@ -133,7 +149,9 @@ impl ServerConfig {
             (*public_bind != other.public_bind, Changed::restart("public_bind")),
             (*trusted_proxies != other.trusted_proxies, Changed::reconnect("trusted_proxies")),
         ];
-        changes(own).chain(common.differs(&other.common)).collect()
+        let doors = changes(http.differs(&other.http))
+            .chain(changes(tls_routes.differs(&other.tls_routes)));
+        changes(own).chain(doors).chain(common.differs(&other.common)).collect()
     }
 
     /// Whether TLS settings keep their running values until a restart: listeners with TLS are added
@@ -152,6 +170,8 @@ impl ServerConfig {
         }
         self.listen.clone_from(&running.listen);
         self.public_bind = running.public_bind;
+        self.http.listen.clone_from(&running.http.listen);
+        self.tls_routes.listen.clone_from(&running.tls_routes.listen);
         // Rights without an address apply to the `public_bind` that is in force.
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
@@ -171,9 +191,13 @@ impl ServerConfig {
             } else {
                 ""
             };
-            format!("listen {}{note}", at.endpoint)
+            let default = at.mux.as_ref().and_then(|mux| mux.default.as_ref());
+            let default = default.map(|target| format!(" (everything else goes to {target})"));
+            format!("listen {}{note}{}", at.endpoint, default.unwrap_or_default())
         };
         let mut lines: Vec<String> = self.listen.iter().map(listener).collect();
+        lines.extend(self.http.summary());
+        lines.extend(self.tls_routes.summary());
         lines.push(match &self.tls.identity {
             Some(pair) => format!("certificate {}", pair.cert.display()),
             None => "certificate self-signed, kept in state_dir".into(),
@@ -211,8 +235,7 @@ impl Rights {
     }
 }
 
-/// A description for people. It says of the hosts that this version decodes the rights and publishes
-/// no service by host name: a description that said "may publish" would promise a service.
+/// A description for people.
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let join = |items: Vec<String>| {
@@ -221,15 +244,9 @@ impl fmt::Display for Rights {
         let ports = self.tcp.rights.iter().map(ToString::to_string);
         let web = self.http.0.iter().map(|host| format!("http://{host}"));
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
-        let public = join(ports.collect());
-        let hosts: Vec<_> = web.chain(tls).collect();
+        let public = join(ports.chain(web).chain(tls).collect());
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}; may reach {forward}{speedtest}")?;
-        if !hosts.is_empty() {
-            let hosts = hosts.join(", ");
-            write!(f, "; this version publishes no service by host name and ignores {hosts}")?;
-        }
-        Ok(())
+        write!(f, "may publish {public}; may reach {forward}{speedtest}")
     }
 }

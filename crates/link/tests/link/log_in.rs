@@ -83,6 +83,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 shared: false,
                 resume: true,
                 visitors: Visitors::default(),
+                http: proto::HttpOptions::default(),
             })
             .collect();
         let register = ControlMessage::Register(Register { generation: 3, services });

@@ -7,12 +7,38 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use config::Public;
+use config::{NameKind, Public};
 use proto::control::Registered;
+
+/// A port of the server.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// `None`: all addresses of the server.
+    bind: Option<IpAddr>,
+    port: u16,
+}
+
+impl Place {
+    /// The place of a public address. The ports for visitors of names are in the answer of the
+    /// server if they are others than usual.
+    fn of(public: &Public) -> Self {
+        match public {
+            Public::Tcp { bind, port } => Self { bind: *bind, port: *port },
+            Public::Name { kind, .. } => Self { bind: None, port: usual_port(*kind) },
+        }
+    }
+}
+
+const fn usual_port(kind: NameKind) -> u16 {
+    match kind {
+        NameKind::Http => 80,
+        NameKind::Https | NameKind::Tls => 443,
+    }
+}
 
 /// The reported addresses of the published services. A stream reads them without a lock.
 #[derive(Debug, Default)]
-pub(super) struct Places(ArcSwap<HashMap<String, Vec<Public>>>);
+pub(super) struct Places(ArcSwap<HashMap<String, Vec<Place>>>);
 
 impl Places {
     /// Notes the answer of the server to a registration.
@@ -37,35 +63,47 @@ impl Places {
     ) -> SocketAddr {
         let places = self.0.load();
         let known = places.get(service).filter(|known| !known.is_empty());
-        choose(known.map_or(asked, Vec::as_slice), visitor, server)
+        match known {
+            Some(known) => choose(known, visitor, server),
+            None => {
+                let asked: Vec<_> = asked.iter().map(Place::of).collect();
+                choose(&asked, visitor, server)
+            }
+        }
     }
 }
 
 /// The first place of the visitor's family, else the first place.
-fn choose(places: &[Public], visitor: IpAddr, server: Option<IpAddr>) -> SocketAddr {
+fn choose(places: &[Place], visitor: IpAddr, server: Option<IpAddr>) -> SocketAddr {
     let nowhere = match visitor {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
     let fits = |ip: IpAddr| ip.is_ipv4() == visitor.is_ipv4();
-    let at = |public: &Public| {
-        let bound = public.bind.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
+    let at = |place: &Place| {
+        let bound = place.bind.map(|ip| ip.to_canonical()).filter(|ip| !ip.is_unspecified());
         // Only an address of the visitor's family can be the one to which the visitor connected.
         let server = server.map(|ip| ip.to_canonical()).filter(|ip| fits(*ip));
-        SocketAddr::new(bound.or(server).unwrap_or(nowhere), public.port)
+        SocketAddr::new(bound.or(server).unwrap_or(nowhere), place.port)
     };
     let fitting = places.iter().map(at).find(|address| fits(address.ip()));
     fitting.or_else(|| places.first().map(at)).unwrap_or_else(|| SocketAddr::new(nowhere, 0))
 }
 
 /// Parses a reported address. A host name stands for all addresses of the server.
-fn parse(text: &str) -> Option<Public> {
-    let rest = text.strip_prefix("tcp://")?;
-    if let Ok(address) = rest.parse::<SocketAddr>() {
-        return Some(Public { bind: Some(address.ip()), port: address.port() });
+fn parse(text: &str) -> Option<Place> {
+    let (scheme, rest) = text.split_once("://")?;
+    let kind = [NameKind::Http, NameKind::Https, NameKind::Tls]
+        .into_iter()
+        .find(|kind| kind.scheme() == scheme);
+    if let (None, Ok(address)) = (kind, rest.parse::<SocketAddr>()) {
+        return Some(Place { bind: Some(address.ip()), port: address.port() });
     }
-    let (_, port) = rest.rsplit_once(':')?;
-    Some(Public { bind: None, port: port.parse().ok()? })
+    let port = match (rest.rsplit_once(':'), kind) {
+        (Some((_, port)), _) => port.parse().ok()?,
+        (None, kind) => usual_port(kind?),
+    };
+    Some(Place { bind: None, port })
 }
 
 #[cfg(test)]
@@ -89,7 +127,7 @@ mod tests {
     #[test]
     fn the_address_is_the_reported_one_of_the_visitor_s_family() {
         let places = Places::default();
-        let asked = [Public { bind: None, port: 0 }];
+        let asked = [Public::Tcp { bind: None, port: 0 }];
         let (visitor, server) = ("192.0.2.7", Some("198.51.100.1"));
         let of = |visitor: &str, server: Option<&str>| {
             let server = server.map(|ip| ip.parse().unwrap());
@@ -107,6 +145,9 @@ mod tests {
             (&["tcp://[2001:db8::5]:1", "tcp://203.0.113.5:2"], visitor, server, "203.0.113.5:2"),
             (&["tcp://203.0.113.5:2", "tcp://[2001:db8::5]:1"], "::1", None, "[2001:db8::5]:1"),
             (&["tcp://[2001:db8::5]:1"], visitor, server, "[2001:db8::5]:1"),
+            (&["http://app.example.com"], visitor, server, "198.51.100.1:80"),
+            (&["http://app.example.com:8080"], visitor, server, "198.51.100.1:8080"),
+            (&["tls://*"], visitor, None, "0.0.0.0:443"),
         ] {
             places.note(&registered(at));
             assert_eq!(of(visitor, server), expected, "{at:?} {visitor} {server:?}");

@@ -71,6 +71,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
         shared: false,
         resume: true,
         visitors: config.visitors_of(service),
+        http: service.http.clone(),
     })
 }
 

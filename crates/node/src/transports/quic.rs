@@ -76,7 +76,7 @@ impl Listeners for QuicListeners {
     /// Binds a socket for each worker, and resets the connections of the previous process, so that
     /// their clients reconnect at once.
     fn bind(&self, listen: &Listen, common: &Common, workers: usize) -> anyhow::Result<Bound> {
-        let Listen { endpoint, client_ca } = listen;
+        let Listen { endpoint, client_ca, .. } = listen;
         let server = if *client_ca { &self.asking } else { &self.exempt };
         let group = udp::udp_group(listen_address(endpoint)?, workers).map_err(|e| {
             let advice = bind_advice(e.kind());

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::greeting::Name;
 use crate::wire::{Reader, TLV_HEAD, WireError, head};
-use crate::{NETWORKS_MAX, Network, Priority, Visitors};
+use crate::{HttpOptions, NETWORKS_MAX, Network, Priority, Visitors};
 
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,7 +179,7 @@ fn decode_set<T>(
 fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
     let (mut name, mut public) = (None, Vec::new());
     let (mut priority, mut flags) = (None, None);
-    let (mut allow_from, mut deny_from) = (None, None);
+    let (mut allow_from, mut deny_from, mut http) = (None, None, None);
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
@@ -194,6 +194,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
             }
             service::ALLOW_FROM => once(&mut allow_from, decode_networks(value)?)?,
             service::DENY_FROM => once(&mut deny_from, decode_networks(value)?)?,
+            service::HTTP => once(&mut http, HttpOptions::decode(value)?)?,
             _ => {}
         }
     }
@@ -205,6 +206,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
         shared: flags & service::FLAG_SHARED != 0,
         resume: flags & service::FLAG_RESUME != 0,
         visitors: Visitors { allow_from, deny_from: deny_from.unwrap_or_default() },
+        http: http.unwrap_or_default(),
     })
 }
 
@@ -250,7 +252,7 @@ fn decode_result(mut body: Reader<'_>) -> Result<ServiceResult, ControlError> {
 
 const NO_NAME: ControlError = ControlError::Malformed("a service without a name");
 
-fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), ControlError> {
+pub(super) fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), ControlError> {
     match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(ControlError::Malformed("a field that may occur once occurs twice")),

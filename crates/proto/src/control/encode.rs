@@ -11,7 +11,7 @@ use super::{ServiceError, ServiceResult, ServiceSpec};
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
-use crate::{NETWORKS_MAX, Network, Visitors};
+use crate::{HttpOptionError, NETWORKS_MAX, Network, Visitors};
 
 /// A message that no peer would take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,14 @@ pub enum EncodeError {
         name: Name,
         /// How many.
         count: usize,
+    },
+    /// An option of HTTP that no server takes.
+    #[error("service {name}: {why}")]
+    Http {
+        /// Whose.
+        name: Name,
+        /// Which.
+        why: HttpOptionError,
     },
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
@@ -96,6 +104,8 @@ impl ControlMessage {
             if let Some((_, list)) = long {
                 return Err(EncodeError::Networks { name: spec.name.clone(), count: list.len() });
             }
+            let name = || spec.name.clone();
+            spec.http.check().map_err(|why| EncodeError::Http { name: name(), why })?;
         }
         match self.body_length() {
             length if length > MESSAGE_MAX => Err(EncodeError::Long(length)),
@@ -140,7 +150,8 @@ impl ControlMessage {
                 let lists = register.services.iter().flat_map(|spec| lists(&spec.visitors));
                 let lists: usize =
                     lists.map(|(_, list)| tlv(list.iter().map(network_length).sum())).sum();
-                register.services.len() * 2 * tlv(1) + lists
+                let http: usize = register.services.iter().map(|s| s.http.encoded_len()).sum();
+                register.services.len() * 2 * tlv(1) + lists + http
             }
             Self::Registered(registered) => registered
                 .results
@@ -166,6 +177,7 @@ fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
     for (kind, list) in lists(&spec.visitors) {
         put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
     }
+    spec.http.put(out);
 }
 
 /// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::IGNORABLE;
 use crate::greeting::Name;
-use crate::{Priority, Visitors};
+use crate::{HttpOptions, Priority, Visitors};
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
@@ -27,6 +27,7 @@ pub(super) mod service {
     pub(in crate::control) const ERROR: u8 = 5;
     pub(in crate::control) const ALLOW_FROM: u8 = 6;
     pub(in crate::control) const DENY_FROM: u8 = 7;
+    pub(in crate::control) const HTTP: u8 = 8;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -66,7 +67,7 @@ pub struct Register {
 pub struct ServiceSpec {
     /// Its name, by which an OPEN asks for it.
     pub name: Name,
-    /// Where visitors are to reach it: `tcp://:10022`.
+    /// Where visitors are to reach it: `tcp://:10022`, `http://app.example.com`.
     pub public: Vec<String>,
     /// Class of its streams.
     pub priority: Priority,
@@ -78,6 +79,8 @@ pub struct ServiceSpec {
     ///
     /// [`Features::VISITORS`]: crate::greeting::Features::VISITORS
     pub visitors: Visitors,
+    /// What the server does with HTTP requests, for a service by HTTP name.
+    pub http: HttpOptions,
 }
 
 /// What became of a [`Register`].

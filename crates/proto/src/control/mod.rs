@@ -2,12 +2,13 @@
 //! results.
 //!
 //! A message is `kind u8 | length u24 | TLVs`. Kinds with [`IGNORABLE`] that we do not know are
-//! skipped, others end the link; TLVs that we do not know are always skipped. Texts and counts are
-//! bounded on both sides: [`ControlMessage::encode`] refuses what [`ControlDecoder`] would.
+//! skipped, others end the link; TLVs that we do not know are skipped, but for mandatory options of
+//! HTTP. Texts and counts are bounded on both sides: [`ControlMessage::encode`] refuses what [`ControlDecoder`] would.
 
 mod decode;
 mod encode;
 mod fuzz;
+mod http;
 mod message;
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,10 @@ use super::message::{REGISTER, REGISTERED, STRAINED, field, service};
 use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
-use crate::{NETWORKS_MAX, Network, Priority, Visitors};
+use crate::{
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, NETWORKS_MAX, Network,
+    Priority, Visitors,
+};
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -23,6 +26,24 @@ fn spec(text: &str) -> ServiceSpec {
         shared: false,
         resume: true,
         visitors: Visitors::default(),
+        http: HttpOptions::default(),
+    }
+}
+
+/// Options with every field.
+fn options() -> HttpOptions {
+    let edits = |name: &str| FieldEdits {
+        set: vec![(name.to_owned(), "1".to_owned()), ("X-Empty".to_owned(), String::new())],
+        remove: vec!["Server".to_owned(), "Cookie".to_owned()],
+    };
+    HttpOptions {
+        basic_auth: vec!["ann:secret".to_owned(), "bob:".to_owned()],
+        host_rewrite: Some("localhost:3000".to_owned()),
+        request: edits("X-Request"),
+        response: edits("X-Response"),
+        forwarded: true,
+        path: Some("/api".to_owned()),
+        pass_through: false,
     }
 }
 
@@ -52,6 +73,11 @@ fn examples() -> Vec<ControlMessage> {
             ServiceSpec {
                 visitors: Visitors { allow_from: Some(networks(&[])), ..Visitors::default() },
                 ..spec("none")
+            },
+            ServiceSpec { http: options(), ..spec("web") },
+            ServiceSpec {
+                http: HttpOptions { pass_through: true, ..HttpOptions::default() },
+                ..spec("fast")
             },
         ]),
         ControlMessage::Registered(Registered {
@@ -317,4 +343,80 @@ fn a_list_of_networks_that_is_not_understood_is_refused_and_never_shortened() {
     let sent = register(vec![ServiceSpec { visitors, ..spec("a") }]).encode();
     let (name, count) = (name("a"), NETWORKS_MAX + 1);
     assert_eq!(sent, Err(EncodeError::Networks { name, count }));
+}
+
+/// The result of a Register with one service that has these options.
+fn with_http(write: impl FnOnce(&mut BytesMut)) -> Result<HttpOptions, ControlError> {
+    let message = body(|out| {
+        generation(out);
+        put_tlv(out, field::SERVICE, |out| {
+            text(out, service::NAME, b"web");
+            put_tlv(out, service::HTTP, write);
+        });
+    });
+    let Some(ControlMessage::Register(read)) = one(&message)? else { panic!("a Register") };
+    Ok(read.services[0].http.clone())
+}
+
+#[test]
+fn an_unknown_option_of_http_ends_the_link_unless_it_may_be_ignored() {
+    let unknown = ControlError::Malformed("an unknown option of HTTP");
+    for kind in [0, 9, 0x7f] {
+        assert_eq!(with_http(|out| text(out, kind, b"x")), Err(unknown), "{kind}");
+    }
+    for kind in [IGNORABLE, 0xff] {
+        assert_eq!(with_http(|out| text(out, kind, b"x")), Ok(HttpOptions::default()), "{kind}");
+    }
+    for flags in [4, 0x80] {
+        assert!(with_http(|out| text(out, 1, &[flags])).is_err(), "{flags}");
+    }
+}
+
+#[test]
+fn malformed_options_of_http_are_refused() {
+    type Write = fn(&mut BytesMut);
+    let bad: &[(&str, Write)] = &[
+        ("two flags", |out| (text(out, 1, &[1]), text(out, 1, &[1])).1),
+        ("no flags in flags", |out| text(out, 1, b"")),
+        ("long flags", |out| text(out, 1, &[0, 0])),
+        ("pass_through and credentials", |out| (text(out, 1, &[1]), text(out, 2, b"a:b")).1),
+        ("no password", |out| text(out, 2, b"a")),
+        ("a line end in a password", |out| text(out, 2, b"a:b\r\nc")),
+        ("two hosts", |out| (text(out, 3, b"a"), text(out, 3, b"a")).1),
+        ("a line end in a host", |out| text(out, 3, b"a\r\nb")),
+        ("a path with dots", |out| text(out, 4, b"/a/../b")),
+        ("a field without name", |out| text(out, 5, b"\0value")),
+        ("a field with a short name", |out| text(out, 5, b"\x05name")),
+        ("a field of the framing", |out| text(out, 5, b"\x0econtent-length1")),
+        ("a line end in a value", |out| text(out, 7, b"\x01ab\r\nc: d")),
+        ("a blank in a name", |out| text(out, 6, b"a b")),
+        ("Host removed", |out| text(out, 6, b"Host")),
+        ("too many credentials", |out| (0..=CREDENTIALS_MAX).for_each(|_| text(out, 2, b"a:b"))),
+        ("too many fields to set", |out| (0..=EDITS_MAX).for_each(|_| text(out, 7, b"\x01ab"))),
+        ("too many to remove", |out| (0..=EDITS_MAX).for_each(|_| text(out, 8, b"a"))),
+    ];
+    for (what, write) in bad {
+        assert!(matches!(with_http(write), Err(ControlError::Malformed(_))), "{what}");
+    }
+    assert!(with_http(|out| (0..EDITS_MAX).for_each(|_| text(out, 7, b"\x01ab"))).is_ok());
+}
+
+#[test]
+fn the_encoder_refuses_options_of_http_that_the_decoder_would() {
+    let send = |http| register(vec![ServiceSpec { http, ..spec("a") }]).encode();
+    let refused = |why| Err(EncodeError::Http { name: name("a"), why });
+    let host_rewrite = Some("a\r\nb".to_owned());
+    assert_eq!(send(HttpOptions { host_rewrite, ..options() }), refused(HttpOptionError::Host));
+    let both = HttpOptions { pass_through: true, ..options() };
+    assert_eq!(send(both), refused(HttpOptionError::PassThrough));
+    let many = HttpOptions { basic_auth: vec!["a:b".to_owned(); 17], ..options() };
+    assert_eq!(send(many), refused(HttpOptionError::Credentials));
+    let mut forged = options();
+    forged.response.set[0].1 = "1\r\nSet-Cookie: x".to_owned();
+    assert_eq!(send(forged), refused(HttpOptionError::FieldValue));
+    let largest = HttpOptions {
+        basic_auth: vec![format!("a:{}", "b".repeat(TEXT_MAX - 2)); CREDENTIALS_MAX],
+        ..options()
+    };
+    assert!(one(&send(largest).unwrap()).is_ok());
 }

@@ -290,6 +290,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
             shared: false,
             resume: true,
             visitors: Visitors::default(),
+            http: proto::HttpOptions::default(),
         };
         let register = ControlMessage::Register(Register {
             generation: 1,

@@ -246,6 +246,7 @@ fn registrations_without_end_fill_no_log() {
                     shared: false,
                     resume: true,
                     visitors: Visitors::default(),
+                    http: proto::HttpOptions::default(),
                 });
                 let register = Register { generation, services: services.collect() };
                 peer.tell(&ControlMessage::Register(register)).await;

@@ -21,6 +21,7 @@ fn registration() -> Vec<u8> {
         shared: false,
         resume: true,
         visitors: Visitors::default(),
+        http: proto::HttpOptions::default(),
     };
     let register = Register { generation: 1, services: vec![service] };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();

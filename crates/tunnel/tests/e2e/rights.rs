@@ -226,6 +226,7 @@ fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none()
         shared: false,
         resume: true,
         visitors: Visitors::default(),
+        http: proto::HttpOptions::default(),
     };
     let services = asked.map(service).to_vec();
     let register = ControlMessage::Register(Register { generation: 1, services });

@@ -41,6 +41,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         shared: false,
         resume: false,
         visitors: Visitors::default(),
+        http: proto::HttpOptions::default(),
     };
     Register { generation, services: ports.iter().enumerate().map(spec).collect() }
 }

@@ -1,0 +1,192 @@
+//! `http` and `tls_routes` of a server: the doors for visitors of names.
+
+use std::net::SocketAddr;
+
+use proto::FieldEdits;
+
+use super::keys::{ACME, CERTIFICATE, HTTP, PAGES, TLS_ROUTES};
+use super::listen::Addresses;
+use super::taken::{Bind, Clash};
+use super::{Item, Section, unknown, values};
+use crate::model::{Acme, Http, KeyPair, Listen, Pages, TlsRoutes, TlsVersion};
+use crate::{BadValue, Endpoint, Host};
+
+/// Default of `tls_routes.acme.directory`.
+const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// Decodes both sections, and compares their ports with the other listeners.
+pub(super) fn doors(
+    s: &Section<'_>,
+    listen: &[Listen],
+    taken: &mut Addresses,
+) -> (Http, TlsRoutes) {
+    let (http, tls) = (s.section("http", &HTTP), s.section("tls_routes", &TLS_ROUTES));
+    let of_http = http.as_ref().map(|http| self::http(http, taken)).unwrap_or_default();
+    let of_tls = tls.as_ref().map(|tls| tls_routes(tls, taken)).unwrap_or_default();
+    let has_mux = listen.iter().any(|listen| listen.mux.is_some());
+    let has_tls = has_mux || !of_tls.listen.is_empty();
+    if let Some(http) = http
+        && !has_tls
+        && of_http.listen.is_empty()
+        && http.key("listen").is_none()
+    {
+        let bad = BadValue::new("no port takes visitors of http:// names");
+        let hint = "add http: { listen: [\"0.0.0.0:80\"] }, or a mux:// listener";
+        s.cx.warn(http.at(), &http.item.path, bad.hint(hint));
+    }
+    if let Some(tls) = tls
+        && !has_tls
+        && tls.key("listen").is_none()
+    {
+        for key in ["certificates", "min_version", "acme"] {
+            let Some(item) = tls.key(key) else { continue };
+            let bad = BadValue::new("no port takes visitors of https:// names");
+            let hint = "add tls_routes: { listen: [\"0.0.0.0:443\"] }, or a mux:// listener";
+            s.cx.warn(item.at(), &item.path, bad.hint(hint));
+        }
+    }
+    (of_http, of_tls)
+}
+
+/// Warns about rights to names that no port serves.
+pub(super) fn rights(s: &Section<'_>, has_doors: bool, has_rights: bool) {
+    if has_doors || !has_rights {
+        return;
+    }
+    let Some(item) = s.key("clients").or_else(|| s.key("allow_any_client")) else { return };
+    let bad = BadValue::new("rights to names (allow.http, allow.tls), and no port for visitors");
+    let hint = "add http: { listen: [\"0.0.0.0:80\"] }, tls_routes: { listen: [\"0.0.0.0:443\"] }, \
+                or a mux:// listener";
+    s.cx.warn(item.at(), &item.path, bad.hint(hint));
+}
+
+fn http(s: &Section<'_>, taken: &mut Addresses) -> Http {
+    let pages = s.section("pages", &PAGES).map(|pages| Pages {
+        not_found: values::path(&pages, "not_found"),
+        unavailable: values::path(&pages, "unavailable"),
+    });
+    Http {
+        listen: addresses(s, "0.0.0.0:80", taken),
+        domain: s.value("domain", domain),
+        route_header: s.value("route_header", |text| match FieldEdits::check_name(text) {
+            Ok(()) => Ok(text.to_owned()),
+            Err(why) => Err(BadValue::new(why.to_string())
+                .hint("without the key, Host names the service; X-Route is possible")),
+        }),
+        pages: pages.unwrap_or_default(),
+    }
+}
+
+fn domain(text: &str) -> Result<String, BadValue> {
+    match text.parse() {
+        Ok(Host::Name(name)) => Ok(name),
+        Ok(Host::Ip(_)) | Err(_) => Err(BadValue::new(format!("`{text}` is not a domain"))
+            .hint("example.com gives the client home the name home.example.com")),
+    }
+}
+
+/// Decodes `listen` of a door.
+fn addresses(s: &Section<'_>, example: &str, taken: &mut Addresses) -> Vec<SocketAddr> {
+    let Some(item) = s.key("listen") else { return Vec::new() };
+    let mut all = Vec::new();
+    for item in s.cx.one_or_list(&item) {
+        let Some(at) = s.cx.value(&item, |text| address(text, example)) else { continue };
+        let clash = taken.tcp.take(Bind::Ip(at.ip()), at.port());
+        if let Some(clash) = clash {
+            let bad = match clash {
+                Clash::Same => BadValue::new(format!("another listener has {at}")),
+                Clash::Covers(other) => {
+                    let host = Host::Ip(at.ip());
+                    let (other, port) = (other.host(), at.port());
+                    BadValue::new(format!("{host} and {other} overlap on port {port}"))
+                }
+            };
+            let hint = "remove one of them, or serve clients and names on one port: listen: \
+                        mux://0.0.0.0:443";
+            s.cx.problem(item.at(), &item.path, bad.hint(hint));
+        }
+        all.push(at);
+    }
+    all
+}
+
+fn address(text: &str, example: &str) -> Result<SocketAddr, BadValue> {
+    let hint = format!("an address with a port: {example}");
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let bad = BadValue::new(format!("`{text}` has a scheme"));
+        return Err(match rest.parse::<SocketAddr>() {
+            Ok(at) => bad.hint(format!("write {at}; the section says what is spoken there")),
+            Err(_) if scheme == "mux" => bad.hint("mux:// belongs under `listen`"),
+            Err(_) => bad.hint(hint),
+        });
+    }
+    text.parse().map_err(|_| BadValue::new(format!("`{text}` is not an address")).hint(hint))
+}
+
+fn tls_routes(s: &Section<'_>, taken: &mut Addresses) -> TlsRoutes {
+    let pairs = s.key("certificates").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    TlsRoutes {
+        listen: addresses(s, "0.0.0.0:443", taken),
+        certificates: pairs.into_iter().filter_map(|item| certificate(s, item)).collect(),
+        min_version: s.value("min_version", version).unwrap_or_default(),
+        acme: s.section("acme", &ACME).and_then(|acme| self::acme(&acme)),
+    }
+}
+
+fn certificate(s: &Section<'_>, item: Item) -> Option<KeyPair> {
+    let s = Section::open(s.cx, item, &CERTIFICATE)?;
+    if s.key("cert").is_none() && s.key("key").is_none() {
+        s.missing("cert", "the file with the chain, and `key` with its key");
+    }
+    values::key_pair(&s)
+}
+
+fn version(text: &str) -> Result<TlsVersion, BadValue> {
+    match text {
+        "1.2" => Ok(TlsVersion::V12),
+        "1.3" => Ok(TlsVersion::V13),
+        _ => Err(unknown(&format!("version `{text}` of TLS"), text, &["1.2", "1.3"])),
+    }
+}
+
+fn acme(s: &Section<'_>) -> Option<Acme> {
+    let directory = match s.key("directory") {
+        None => Some(LETS_ENCRYPT.to_owned()),
+        Some(_) => s.value("directory", directory),
+    };
+    let accepts = match s.key("accept_terms") {
+        Some(_) => s.value("accept_terms", values::switch),
+        None => Some(false),
+    };
+    if accepts == Some(false) {
+        let bad = BadValue::new("the terms of the authority are not accepted");
+        s.bad("accept_terms", bad.hint("read them, and write `accept_terms: true`"));
+    }
+    let emails = s.key("email").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let email = emails.iter().filter_map(|item| s.cx.value(item, email)).collect();
+    accepts.filter(|accepts| *accepts)?;
+    Some(Acme { email, directory: directory?, ca: values::path(s, "ca") })
+}
+
+fn email(text: &str) -> Result<String, BadValue> {
+    let is_plain = text.bytes().all(|b| b.is_ascii_graphic() && !b"<>,;?:".contains(&b));
+    match text.split_once('@') {
+        Some((user, host)) if is_plain && !user.is_empty() && host.parse::<Host>().is_ok() => {
+            Ok(text.to_owned())
+        }
+        _ => Err(BadValue::new(format!("`{text}` is not an e-mail address"))
+            .hint("for example admin@example.com")),
+    }
+}
+
+/// Parses the URL of a directory. The account's key signs every request, but `http://` would let an
+/// attacker on the path issue the answers.
+fn directory(text: &str) -> Result<String, BadValue> {
+    let bad = || {
+        BadValue::new(format!("`{text}` is not the URL of an ACME directory"))
+            .hint(format!("for example {LETS_ENCRYPT}"))
+    };
+    let rest = text.strip_prefix("https://").ok_or_else(bad)?;
+    let endpoint = format!("wss://{rest}").parse::<Endpoint>().map_err(|_| bad())?;
+    if endpoint.port == 0 { Err(bad()) } else { Ok(text.to_owned()) }
+}

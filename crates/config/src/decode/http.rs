@@ -1,0 +1,169 @@
+//! The options of a service by HTTP name.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use proto::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+
+use super::keys::{REQUEST_HEADERS, RESPONSE_HEADERS, Table};
+use super::{Item, Section, secrecy, values};
+use crate::BadValue;
+use crate::model::Public;
+use crate::names::NameKind;
+use crate::yaml::Kind;
+
+/// The keys that need every message, in the order of the documentation.
+const PROXIED: [&str; 6] =
+    ["basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path"];
+
+const PASS_THROUGH: &str = "pass_through";
+
+/// Decodes the options. The result is incomplete only after a problem was reported.
+pub(super) fn options(s: &Section<'_>) -> HttpOptions {
+    let options = HttpOptions {
+        pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
+        basic_auth: credentials(s),
+        host_rewrite: s.value("host_rewrite", host),
+        request: edits(s, "headers", &REQUEST_HEADERS),
+        response: edits(s, "response_headers", &RESPONSE_HEADERS),
+        forwarded: s.value("forwarded", values::switch).unwrap_or_default(),
+        path: s.value("path", path),
+    };
+    if options.pass_through && options.need_proxy() {
+        let with = PROXIED.iter().find(|key| s.key(key).is_some()).unwrap_or(&PASS_THROUGH);
+        let bad = BadValue::new(format!("pass_through with {with}, which needs every request"));
+        s.bad(PASS_THROUGH, bad.hint("remove one of the two keys"));
+    }
+    options
+}
+
+/// Checks that the options fit the public addresses of the service.
+pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, public: &[Public]) {
+    let is_of = |wanted: fn(NameKind) -> bool| {
+        public.iter().any(|public| match public {
+            Public::Name { kind, .. } => wanted(*kind),
+            Public::Tcp { .. } => false,
+        })
+    };
+    if !options.is_default() && !is_of(NameKind::is_http) {
+        let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
+        let set = keys.filter(|key| s.key(key).is_some());
+        for key in set {
+            let bad = BadValue::new(format!("`{key}` is for services by HTTP name"));
+            s.bad(key, bad.hint("remove the key, or publish http://app.example.com"));
+        }
+    }
+    if options.pass_through && is_of(|kind| kind == NameKind::Https) {
+        let bad = BadValue::new("pass_through with an https:// name, whose TLS the server ends");
+        let hint = "remove pass_through; tls:// in the place of https:// passes TLS through";
+        s.bad(PASS_THROUGH, bad.hint(hint));
+    }
+}
+
+fn refused(why: HttpOptionError) -> BadValue {
+    BadValue::new(why.to_string())
+}
+
+fn credentials(s: &Section<'_>) -> Vec<String> {
+    let Some(item) = s.key("basic_auth") else { return Vec::new() };
+    let items = s.cx.one_or_list(&item);
+    if items.is_empty() {
+        let bad = BadValue::new("an empty list, which would let everybody visit");
+        s.bad("basic_auth", bad.hint("list `user:password`, or remove the key"));
+    }
+    if items.len() > CREDENTIALS_MAX {
+        s.bad("basic_auth", refused(HttpOptionError::Credentials));
+        return Vec::new();
+    }
+    // No problem repeats the text, which is a secret.
+    let read = |text: &str| match HttpOptions::check_credential(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(why) => Err(refused(why).hint("for example \"ann:${APP_PASSWORD}\"")),
+    };
+    items.iter().filter_map(|item| s.cx.value(item, read)).collect()
+}
+
+fn host(text: &str) -> Result<String, BadValue> {
+    match HttpOptions::check_host(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(_) => Err(BadValue::new(format!("`{text}` is no value of Host"))
+            .hint("a host with an optional port: localhost:3000")),
+    }
+}
+
+fn path(text: &str) -> Result<String, BadValue> {
+    // `/api/` and `/api` are the same requests.
+    let path = match text.strip_suffix('/') {
+        None | Some("") => text,
+        Some(path) => path,
+    };
+    match HttpOptions::check_path(path) {
+        Ok(()) => Ok(path.to_owned()),
+        Err(why) => Err(BadValue::new(format!("`{text}` is no path of requests"))
+            .hint(format!("{why}: /api takes /api and /api/v1"))),
+    }
+}
+
+/// Decodes `set` and `remove`.
+fn edits(s: &Section<'_>, key: &str, table: &Table) -> FieldEdits {
+    let Some(s) = s.section(key, table) else { return FieldEdits::default() };
+    let removed = s.key("remove").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    let edits = FieldEdits {
+        set: set(&s),
+        remove: removed.iter().filter_map(|item| s.cx.value(item, name)).collect(),
+    };
+    for (key, count) in [("set", edits.set.len()), ("remove", edits.remove.len())] {
+        if count > EDITS_MAX {
+            s.bad(key, BadValue::new(format!("more than {EDITS_MAX} fields")));
+        }
+    }
+    edits
+}
+
+fn name(text: &str) -> Result<String, BadValue> {
+    match FieldEdits::check_name(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(why) => Err(wrong_name(text, why)),
+    }
+}
+
+fn wrong_name(name: &str, why: HttpOptionError) -> BadValue {
+    let bad = BadValue::new(why.to_string());
+    match why {
+        HttpOptionError::FixedField if name.eq_ignore_ascii_case("host") => {
+            bad.hint("`host_rewrite` sets Host")
+        }
+        HttpOptionError::FixedField => bad.hint("remove it: the server sets it as needed"),
+        _ => bad,
+    }
+}
+
+/// Decodes a map of names to values. The values may be secrets.
+fn set(s: &Section<'_>) -> Vec<(String, String)> {
+    let Some(item) = s.key("set") else { return Vec::new() };
+    let Kind::Map(entries) = &item.node.kind else {
+        let _: Option<()> = s.cx.wrong_type(&item, "a map of names to values", "something else");
+        return Vec::new();
+    };
+    let (mut seen, mut fields) = (BTreeSet::new(), Vec::new());
+    for entry in entries {
+        let name = entry.key.clone();
+        let path = format!("{}.{}", item.path, secrecy::key(&name));
+        if let Err(why) = FieldEdits::check_name(&name) {
+            s.cx.problem(entry.at, &path, wrong_name(&name, why));
+            continue;
+        }
+        if !seen.insert(name.to_ascii_lowercase()) {
+            let bad = BadValue::new("the field is given twice").hint("remove one of them");
+            s.cx.problem(entry.at, &path, bad);
+            continue;
+        }
+        let item = Item { node: Rc::clone(&entry.value), path };
+        let value = s.cx.value(&item, |text| match FieldEdits::check_value(text) {
+            Ok(()) => Ok(text.to_owned()),
+            Err(why) => Err(refused(why)),
+        });
+        fields.extend(value.map(|value| (name, value)));
+    }
+    fields
+}

@@ -1,0 +1,179 @@
+//! `public`: the addresses of a service, ports and names, which must differ among all services.
+
+use std::collections::BTreeMap;
+
+use proto::control::ADDRESSES_MAX;
+
+use super::taken::{Bind, Clash, Taken};
+use super::{Item, Section};
+use crate::endpoint::{tcp, unix};
+use crate::lists::PUBLISHED_MAX;
+use crate::model::Public;
+use crate::names::{NameKind, Names, public_name};
+use crate::{BadValue, Host};
+
+/// Most ports in the range of one service: each port is a listener on the server.
+const RANGE_MAX: u16 = 1000;
+
+/// The addresses that services took so far.
+#[derive(Default)]
+pub(super) struct Published {
+    ports: Taken,
+    names: Names,
+    /// Number of addresses so far. Decoding ends when the number exceeds the limit.
+    pub(super) count: usize,
+}
+
+/// An entry of `public`.
+pub(super) struct Address {
+    item: Item,
+    place: Place,
+}
+
+enum Place {
+    /// Ports from the first to the last.
+    Ports(Bind, u16, u16),
+    Name(NameKind, String),
+}
+
+impl Address {
+    /// The number of ports after the first port.
+    pub(super) const fn width(&self) -> u16 {
+        match self.place {
+            Place::Ports(_, first, last) => last - first,
+            Place::Name(..) => 0,
+        }
+    }
+}
+
+/// Decodes `public`. An entry with a problem is `None`.
+pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
+    let items = s.key("public").map(|item| s.cx.one_or_list(&item)).unwrap_or_default();
+    if items.is_empty() {
+        s.missing(
+            "public",
+            "where visitors come: tcp://:10022, tcp://:0 for any port, or http://app.example.com",
+        );
+    }
+    if items.len() > ADDRESSES_MAX {
+        s.bad("public", BadValue::new(format!("more than {ADDRESSES_MAX} addresses")));
+        return Vec::new();
+    }
+    let read = |item: Item| {
+        let place = s.cx.value(&item, place)?;
+        Some(Address { item, place })
+    };
+    let entries: Vec<_> = items.into_iter().map(read).collect();
+    let is_name = |entry: &Address| matches!(entry.place, Place::Name(..));
+    if let Some(name) = entries.iter().flatten().find(|entry| is_name(entry))
+        && entries.iter().flatten().any(|entry| entry.width() > 0)
+    {
+        let bad = BadValue::new("a name beside a range of ports");
+        s.cx.problem(name.item.at(), &name.item.path, bad.hint("make it a service of its own"));
+        return entries.into_iter().map(|_| None).collect();
+    }
+    entries
+}
+
+fn place(text: &str) -> Result<Place, BadValue> {
+    if let Some(name) = public_name(text) {
+        return name.map(|(kind, host)| Place::Name(kind, host));
+    }
+    if unix(text).is_some() {
+        return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
+            .hint("tcp://127.0.0.1:10022 is for programs on the server alone"));
+    }
+    let (bind, first, last) = match tcp(text, None)? {
+        (None, a, b) => (Bind::Public, a, b),
+        (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),
+        (Some(Host::Name(name)), ..) => {
+            return Err(BadValue::new(format!("`{name}` is not an address of the server"))
+                .hint("tcp://:10022 binds the server's public_bind"));
+        }
+    };
+    if last - first >= RANGE_MAX {
+        return Err(BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
+    }
+    Ok(Place::Ports(bind, first, last))
+}
+
+/// Records and returns all addresses. `path` is that of the service. `None` if there is no address or
+/// an entry has a problem.
+pub(super) fn publish(
+    s: &Section<'_>,
+    entries: &[Option<Address>],
+    path: Option<&str>,
+    seen: &mut Published,
+) -> Option<Vec<Public>> {
+    let mut all = Vec::new();
+    for Address { item, place } in entries.iter().flatten() {
+        let bad = match place {
+            Place::Ports(bind, first, last) => {
+                for port in *first..=*last {
+                    if seen.count > PUBLISHED_MAX {
+                        return None;
+                    }
+                    seen.count += 1;
+                    if let Some(clash) = seen.ports.take(*bind, port) {
+                        // Once per entry: the other ports of a range would say the same.
+                        s.cx.problem(item.at(), &item.path, clashing(*bind, port, clash));
+                        break;
+                    }
+                    let bind = match bind {
+                        Bind::Public => None,
+                        Bind::Ip(ip) => Some(*ip),
+                    };
+                    all.push(Public::Tcp { bind, port });
+                }
+                continue;
+            }
+            Place::Name(kind, host) => {
+                seen.count += 1;
+                let name = Public::Name { kind: *kind, host: host.clone() };
+                let bad = (!seen.names.take(*kind, host, path)).then(|| twice(&name));
+                all.push(name);
+                bad
+            }
+        };
+        if let Some(bad) = bad {
+            s.cx.problem(item.at(), &item.path, bad);
+        }
+    }
+    let complete = !entries.is_empty() && entries.iter().all(Option::is_some);
+    complete.then_some(all)
+}
+
+fn clashing(bind: Bind, port: u16, clash: Clash) -> BadValue {
+    let here = bind.tcp(port);
+    match clash {
+        Clash::Same => BadValue::new(format!("{here} is published twice")).hint("keep one of them"),
+        Clash::Covers(other) => BadValue::new(format!("{here} and {} overlap", other.tcp(port)))
+            .hint("keep the wider one, or name each address"),
+    }
+}
+
+/// The problem of a second service with this name.
+pub(crate) fn twice(name: &Public) -> BadValue {
+    let bad = BadValue::new(format!("{name} is published twice"));
+    match name {
+        Public::Name { kind: NameKind::Http, .. } => {
+            bad.hint("keep one of them, or give each another `path`")
+        }
+        Public::Name { kind: NameKind::Https | NameKind::Tls, .. } => {
+            bad.hint("keep one of them: https:// and tls:// of one host are one name")
+        }
+        Public::Tcp { .. } => bad.hint("keep one of them"),
+    }
+}
+
+/// Groups ports, because the same port on several addresses is one service.
+pub(super) fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
+    let mut ports = BTreeMap::<u16, Vec<Public>>::new();
+    for public in all {
+        match public {
+            Public::Tcp { port, .. } => ports.entry(*port).or_default().push(public.clone()),
+            Public::Name { .. } => {}
+        }
+    }
+    ports
+}

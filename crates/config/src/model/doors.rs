@@ -1,0 +1,137 @@
+//! The doors of a server: ports that all clients share, where the first bytes of a visitor name the
+//! service.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::{Changed, KeyPair};
+use crate::{Span, Target};
+
+/// Services by HTTP name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Http {
+    /// Ports for visitors over HTTP without TLS; all different.
+    pub listen: Vec<SocketAddr>,
+    /// The domain below which each client has a name of its own, in lower case.
+    pub domain: Option<String>,
+    /// The field of a request that names the service, in the place of `Host`.
+    pub route_header: Option<String>,
+    /// Pages that replace the built-in pages.
+    pub pages: Pages,
+}
+
+/// HTML files that replace built-in pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// The body of 404: no service has the host.
+    pub not_found: Option<PathBuf>,
+    /// The body of 502: the service does not answer.
+    pub unavailable: Option<PathBuf>,
+}
+
+/// Services by TLS name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsRoutes {
+    /// Ports for visitors over TLS; all different.
+    pub listen: Vec<SocketAddr>,
+    /// Certificates for names whose TLS ends at the server. Each certificate serves the names that
+    /// it contains.
+    pub certificates: Vec<KeyPair>,
+    /// The lowest version of TLS that ends at the server.
+    pub min_version: TlsVersion,
+    /// The authority that issues certificates for the other names; `None`: no other certificates.
+    pub acme: Option<Acme>,
+}
+
+/// A version of TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
+    /// TLS 1.2 (RFC 5246).
+    #[default]
+    V12,
+    /// TLS 1.3 (RFC 8446).
+    V13,
+}
+
+impl fmt::Display for TlsVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V12 => "1.2",
+            Self::V13 => "1.3",
+        })
+    }
+}
+
+/// An authority that issues certificates by ACME (RFC 8555). The owner of the file has accepted its
+/// terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// Addresses to which the authority writes; may be empty.
+    pub email: Vec<String>,
+    /// The URL of the directory, `https://`.
+    pub directory: String,
+    /// The authority of the directory's own certificate; `None`: the authorities of the system.
+    pub ca: Option<PathBuf>,
+}
+
+/// Settings of a `mux://` listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mux {
+    /// The target for all connections that are neither a carrier nor for a name. The server dials
+    /// it. `None`: such connections are closed.
+    pub default: Option<Target>,
+    /// The silence after which a new connection goes to `default`, for protocols in which the
+    /// server speaks first.
+    pub silence: Span,
+}
+
+impl Http {
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 4] {
+        let Self { listen, domain, route_header, pages } = self;
+        [
+            (*listen != other.listen, Changed::restart("http.listen")),
+            (*domain != other.domain, Changed::live("http.domain")),
+            (*route_header != other.route_header, Changed::live("http.route_header")),
+            (*pages != other.pages, Changed::live("http.pages")),
+        ]
+    }
+
+    /// The settings for people, line by line.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let mut lines: Vec<_> =
+            self.listen.iter().map(|at| format!("visitors of http:// names at {at}")).collect();
+        if let Some(domain) = &self.domain {
+            lines.push(format!("each client may publish a name of its own below {domain}"));
+        }
+        if let Some(field) = &self.route_header {
+            lines.push(format!("the field {field} of a request names the service"));
+        }
+        lines
+    }
+}
+
+impl TlsRoutes {
+    pub(super) fn differs(&self, other: &Self) -> [(bool, Changed); 4] {
+        let Self { listen, certificates, min_version, acme } = self;
+        [
+            (*listen != other.listen, Changed::restart("tls_routes.listen")),
+            (*certificates != other.certificates, Changed::live("tls_routes.certificates")),
+            (*min_version != other.min_version, Changed::live("tls_routes.min_version")),
+            (*acme != other.acme, Changed::live("tls_routes.acme")),
+        ]
+    }
+
+    /// The settings for people, line by line.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let visitors = "visitors of tls:// and https:// names at";
+        let mut lines: Vec<_> = self.listen.iter().map(|at| format!("{visitors} {at}")).collect();
+        for pair in &self.certificates {
+            lines.push(format!("certificate for https:// names {}", pair.cert.display()));
+        }
+        if let Some(acme) = &self.acme {
+            lines.push(format!("certificates for other https:// names from {}", acme.directory));
+        }
+        lines
+    }
+}

@@ -1,0 +1,139 @@
+//! The options of a service by HTTP name, as a field of the service.
+//!
+//! A receiver that ignored an option could let a visitor in whom the option keeps out. So the kinds
+//! below [`IGNORABLE`] are mandatory: an unknown kind of them ends the link.
+
+use bytes::{BufMut, BytesMut};
+
+use super::decode::{ControlError, once};
+use super::message::service;
+use super::{IGNORABLE, TEXT_MAX};
+use crate::wire::{Reader, TLV_HEAD, put_tlv, text};
+use crate::{CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions};
+
+const FLAGS: u8 = 1;
+const CREDENTIAL: u8 = 2;
+const HOST: u8 = 3;
+const PATH: u8 = 4;
+const REQUEST_SET: u8 = 5;
+const REQUEST_REMOVE: u8 = 6;
+const RESPONSE_SET: u8 = 7;
+const RESPONSE_REMOVE: u8 = 8;
+
+const FLAG_PASS_THROUGH: u8 = 1;
+const FLAG_FORWARDED: u8 = 2;
+
+impl HttpOptions {
+    /// Bytes that the options occupy in a message that registers the service.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        if self.is_default() { 0 } else { TLV_HEAD + self.fields_len() }
+    }
+
+    fn flags(&self) -> u8 {
+        let pass_through = if self.pass_through { FLAG_PASS_THROUGH } else { 0 };
+        let forwarded = if self.forwarded { FLAG_FORWARDED } else { 0 };
+        pass_through | forwarded
+    }
+
+    fn fields_len(&self) -> usize {
+        let flags = if self.flags() == 0 { 0 } else { TLV_HEAD + 1 };
+        let edits = [&self.request, &self.response];
+        let set = edits.iter().flat_map(|edits| &edits.set);
+        let set: usize = set.map(|(name, value)| TLV_HEAD + 1 + name.len() + value.len()).sum();
+        let removed = edits.iter().flat_map(|edits| &edits.remove);
+        let texts =
+            self.basic_auth.iter().chain(&self.host_rewrite).chain(&self.path).chain(removed);
+        flags + set + texts.map(|text| TLV_HEAD + text.len()).sum::<usize>()
+    }
+
+    /// Appends the field of the service, if an option differs from its default.
+    pub(super) fn put(&self, out: &mut BytesMut) {
+        if self.is_default() {
+            return;
+        }
+        put_tlv(out, service::HTTP, |out| {
+            let text = |out: &mut BytesMut, kind, text: &str| {
+                put_tlv(out, kind, |out| out.put_slice(text.as_bytes()));
+            };
+            if self.flags() != 0 {
+                put_tlv(out, FLAGS, |out| out.put_u8(self.flags()));
+            }
+            self.basic_auth.iter().for_each(|pair| text(out, CREDENTIAL, pair));
+            self.host_rewrite.iter().for_each(|host| text(out, HOST, host));
+            self.path.iter().for_each(|path| text(out, PATH, path));
+            let lists = [
+                (&self.request, REQUEST_SET, REQUEST_REMOVE),
+                (&self.response, RESPONSE_SET, RESPONSE_REMOVE),
+            ];
+            for (edits, set, remove) in lists {
+                for (name, value) in &edits.set {
+                    put_tlv(out, set, |out| {
+                        // `check` bounds the name.
+                        out.put_u8(u8::try_from(name.len()).unwrap_or(u8::MAX));
+                        out.put_slice(name.as_bytes());
+                        out.put_slice(value.as_bytes());
+                    });
+                }
+                edits.remove.iter().for_each(|name| text(out, remove, name));
+            }
+        });
+    }
+
+    /// Decodes the field of the service.
+    pub(super) fn decode(mut body: Reader<'_>) -> Result<Self, ControlError> {
+        let mut options = Self::default();
+        let mut flags = None;
+        while let Some((kind, mut value)) = body.tlv()? {
+            match kind {
+                FLAGS => {
+                    once(&mut flags, value.u8()?)?;
+                    value.finish()?;
+                }
+                CREDENTIAL => push(&mut options.basic_auth, CREDENTIALS_MAX, owned(value)?)?,
+                HOST => once(&mut options.host_rewrite, owned(value)?)?,
+                PATH => once(&mut options.path, owned(value)?)?,
+                REQUEST_SET => push_set(&mut options.request, value)?,
+                REQUEST_REMOVE => push(&mut options.request.remove, EDITS_MAX, owned(value)?)?,
+                RESPONSE_SET => push_set(&mut options.response, value)?,
+                RESPONSE_REMOVE => push(&mut options.response.remove, EDITS_MAX, owned(value)?)?,
+                kind if kind & IGNORABLE == 0 => {
+                    return Err(ControlError::Malformed("an unknown option of HTTP"));
+                }
+                _ => {}
+            }
+        }
+        let flags = flags.unwrap_or_default();
+        if flags & !(FLAG_PASS_THROUGH | FLAG_FORWARDED) != 0 {
+            return Err(ControlError::Malformed("an unknown flag of HTTP"));
+        }
+        options.pass_through = flags & FLAG_PASS_THROUGH != 0;
+        options.forwarded = flags & FLAG_FORWARDED != 0;
+        options.check()?;
+        Ok(options)
+    }
+}
+
+impl From<HttpOptionError> for ControlError {
+    fn from(_: HttpOptionError) -> Self {
+        Self::Malformed("an option of HTTP has a value that is not permitted")
+    }
+}
+
+fn owned(value: Reader<'_>) -> Result<String, ControlError> {
+    Ok(value.text(TEXT_MAX)?.to_owned())
+}
+
+fn push<T>(list: &mut Vec<T>, most: usize, entry: T) -> Result<(), ControlError> {
+    if list.len() == most {
+        return Err(ControlError::Malformed("too many options of HTTP"));
+    }
+    list.push(entry);
+    Ok(())
+}
+
+fn push_set(edits: &mut FieldEdits, mut value: Reader<'_>) -> Result<(), ControlError> {
+    let length = usize::from(value.u8()?);
+    let name = text(value.take(length)?)?.to_owned();
+    push(&mut edits.set, EDITS_MAX, (name, owned(value)?))
+}
