@@ -16,20 +16,26 @@
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
 //! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
+//! | `look` | the first bytes of a connection, which stay in its socket |
+//! | [`sniff`], [`http`] | what the first bytes of a visitor are; the requests and responses of a connection |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
+//! | `duplex` | a stream without a socket, for a proxy that reads and writes its bytes |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
 //! | `socket` | TCP or Unix, one type for both halves |
+//! | `straight` | a visitor and a target that are connected without a stream |
 //! | [`visitor`], [`target`] | the two ends of a stream, made of the modules above |
 //! | [`watch`] | the events of streams: the state of the target, the access log |
 //! | [`stats`] | plain counters per service and worker |
 
 pub mod admit;
 pub mod dial;
+mod duplex;
 pub mod http;
 pub mod listen;
 mod listen_unix;
+mod look;
 mod pipe;
 mod proxy_header;
 mod room;
@@ -37,6 +43,7 @@ mod settings;
 pub mod sniff;
 mod socket;
 pub mod stats;
+mod straight;
 pub mod target;
 mod throttle;
 pub mod visitor;
@@ -44,13 +51,17 @@ pub mod watch;
 
 pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
+pub use duplex::{Duplex, open_duplex};
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
+pub use look::{LOOK_MAX, look};
+pub use pipe::{Http, Leaving, Onward, Why};
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};
 pub use socket::{Detached, Socket};
 pub use stats::Stats;
+pub use straight::serve_straight;
 pub use target::{Caller, connect_stream, refuse_stream};
-pub use visitor::{bar_socket, refuse_socket, serve_visitor};
+pub use visitor::{bar_socket, refuse_socket, serve_http, serve_visitor};
 pub use watch::{End, Visit, Watcher};

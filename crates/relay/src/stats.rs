@@ -63,7 +63,7 @@ impl Stats {
     }
 
     /// Counts a visitor whose address may not visit.
-    pub(crate) fn count_barred(&self) {
+    pub fn count_barred(&self) {
         add(&self.barred, 1);
     }
 

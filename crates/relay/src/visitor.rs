@@ -5,7 +5,7 @@ use std::rc::Rc;
 use proto::{Open, ResetCode};
 use transport::{Connector, OpenError};
 
-use crate::pipe::{Pipe, Pump};
+use crate::pipe::{Http, Pipe, Pump};
 use crate::stats::open_error_code;
 use crate::{Permit, Settings, Socket};
 
@@ -22,17 +22,46 @@ pub fn serve_visitor(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Result<(), OpenError> {
-    let pipe = Pipe::new(Rc::clone(settings), open.visitor);
+    match serve(socket, connector, open, settings, permit, None) {
+        Ok(()) => Ok(()),
+        Err((socket, error)) => {
+            refuse_socket(socket, settings, open_error_code(error));
+            Err(error)
+        }
+    }
+}
+
+/// As [`serve_visitor`], for a visitor that speaks HTTP. On an error the caller answers the
+/// visitor, who is counted as refused.
+pub fn serve_http(
+    socket: Socket,
+    connector: &dyn Connector,
+    open: Open,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+    http: Http,
+) -> Result<(), (Socket, OpenError)> {
+    serve(socket, connector, open, settings, permit, Some(http)).inspect_err(|(_, error)| {
+        settings.stats.count_refused(open_error_code(*error));
+    })
+}
+
+fn serve(
+    socket: Socket,
+    connector: &dyn Connector,
+    open: Open,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+    http: Option<Http>,
+) -> Result<(), (Socket, OpenError)> {
+    let pipe = Pipe::guarded(Rc::clone(settings), open.visitor, http);
     match connector.open(open, Rc::<Pipe>::clone(&pipe)) {
         Ok(inlet) => {
             pipe.connect(socket);
             tokio::task::spawn_local(Pump::new(pipe, inlet, permit));
             Ok(())
         }
-        Err(error) => {
-            refuse_socket(socket, settings, open_error_code(error));
-            Err(error)
-        }
+        Err(error) => Err((socket, error)),
     }
 }
 

@@ -5,6 +5,7 @@
 //! did not take, and decides how the connection ends. The pipe only notes the link's commands and
 //! the pump carries them out. So the socket is shut down, reset and closed in one place only.
 
+mod guard;
 mod pump;
 mod queue;
 mod reader;
@@ -19,13 +20,16 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use proto::ResetCode;
+use tokio::io::ReadBuf;
 use transport::Outlet;
 
 use crate::{End, Settings, Socket, Visit};
+use guard::Guard;
+pub use guard::{Http, Leaving, Onward, Why};
 pub(crate) use pump::Pump;
 use queue::Queue;
 
-/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 136 bytes and
+/// The half of a stream that the link calls. An idle pipe holds no buffer: it takes 144 bytes and
 /// the socket.
 pub(crate) struct Pipe {
     /// `None` during the dial and after the end. The socket is shared, because the watch for errors
@@ -46,12 +50,24 @@ pub(crate) struct Pipe {
     is_served: Cell<bool>,
     /// The record for the access log, where one is written.
     visit: Option<Box<Visit>>,
+    /// The guard of the stream of an HTTP visitor.
+    guard: Option<Box<Guard>>,
 }
 
 impl Pipe {
     /// Makes a pipe without a socket. Bytes queue until [`Pipe::connect`]. `visitor` is the address
     /// of the visitor, wherever its socket is.
     pub(crate) fn new(settings: Rc<Settings>, visitor: Option<SocketAddr>) -> Rc<Self> {
+        Self::guarded(settings, visitor, None)
+    }
+
+    /// As [`Self::new`], for the stream of an HTTP visitor.
+    pub(crate) fn guarded(
+        settings: Rc<Settings>,
+        visitor: Option<SocketAddr>,
+        http: Option<Http>,
+    ) -> Rc<Self> {
+        let guard = http.map(|http| Box::new(Guard::new(http, visitor)));
         settings.stats.enter();
         let is_logged = settings.watcher.as_ref().is_some_and(|watcher| watcher.wants_visits());
         let visit = is_logged.then(|| Box::new(Visit::new(visitor)));
@@ -67,6 +83,7 @@ impl Pipe {
             active: Cell::new(false),
             is_served: Cell::new(false),
             visit,
+            guard,
         })
     }
 
@@ -101,6 +118,23 @@ impl Pipe {
         }
     }
 
+    /// Looks at bytes of the service of an HTTP visitor. Returns the number of bytes that were
+    /// thrown away.
+    fn look(&self, guard: &Guard, pieces: &mut VecDeque<Bytes>) -> usize {
+        if guard.is_over() {
+            return throw_away(pieces);
+        }
+        let excess = guard.answers(pieces);
+        if guard.is_over() {
+            // The connection ends with the last byte that was asked for.
+            self.finish.set(true);
+            self.wake();
+        } else if guard.may_go_on() {
+            self.wake();
+        }
+        excess
+    }
+
     /// Notes that the far side serves the stream.
     fn note_served(&self) {
         if !self.is_served.replace(true)
@@ -113,6 +147,30 @@ impl Pipe {
     /// Whether the peer has aborted the stream.
     pub(crate) fn is_reset(&self) -> bool {
         self.reset.get().is_some()
+    }
+
+    /// Why the peer has aborted the stream.
+    pub(crate) fn reset_code(&self) -> Option<ResetCode> {
+        self.reset.get()
+    }
+
+    /// Whether the peer takes no more bytes.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.get()
+    }
+
+    /// Whether the peer has ended its direction and all its bytes were taken.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.finish.get() && self.queue.borrow().is_empty()
+    }
+
+    /// Takes queued bytes of a pipe without a socket. Returns their number.
+    pub(crate) fn take_into(&self, buf: &mut ReadBuf<'_>) -> usize {
+        let taken = self.queue.borrow_mut().take_into(buf);
+        if taken > 0 {
+            self.count_out(taken);
+        }
+        taken
     }
 
     /// Sets the task that the pipe wakes.
@@ -179,6 +237,7 @@ impl Outlet for Pipe {
         }
         self.active.set(true);
         self.note_served();
+        let excess = self.guard.as_ref().map_or(0, |guard| self.look(guard, pieces));
         let mut written = 0;
         if self.queue.borrow().is_empty()
             && let Some(socket) = &*self.socket.borrow()
@@ -188,7 +247,7 @@ impl Outlet for Pipe {
                 Err(_) => {
                     self.deaf.set(true);
                     self.wake();
-                    return throw_away(pieces);
+                    return excess + throw_away(pieces);
                 }
             }
             self.count_out(written);
@@ -199,11 +258,14 @@ impl Outlet for Pipe {
             drop(queue);
             self.wake();
         }
-        written
+        written + excess
     }
 
     fn finish(&self) {
         self.note_served();
+        if let Some(guard) = &self.guard {
+            guard.ended();
+        }
         self.finish.set(true);
         self.wake();
     }
@@ -267,7 +329,7 @@ mod tests {
     fn an_idle_stream_is_small() {
         // One idle visitor may cost 1 KiB of RSS in all. The two state structs of the link, the
         // socket's registration in tokio (about 350 bytes) and the task's header take the rest.
-        assert!(size_of::<Pipe>() <= 136, "{}", size_of::<Pipe>());
+        assert!(size_of::<Pipe>() <= 144, "{}", size_of::<Pipe>());
         // The size is 40 in a build without tokio's multi-thread runtime, such as the daemon's.
         assert!(size_of::<Socket>() <= 48, "{}", size_of::<Socket>());
         assert!(size_of::<Pump>() <= 64, "{}", size_of::<Pump>());

@@ -25,6 +25,7 @@ use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture};
 
 use super::Pipe;
+use super::guard::{Step, Why};
 use super::reader::ReadSize;
 use super::watchdog::Watchdog;
 use crate::{End, Permit, Socket};
@@ -74,6 +75,8 @@ enum Pause {
     Budget,
     /// The direction has ended.
     Ended,
+    /// The connection of an HTTP visitor leaves the stream.
+    Leaving,
 }
 
 /// Moves the bytes of one stream until both directions have ended. A pump that is dropped earlier
@@ -85,7 +88,7 @@ pub(crate) struct Pump {
     /// The first stall makes the future, and later stalls use it again.
     watch: Option<LocalFuture<'static, ()>>,
     watchdog: Option<Box<Watchdog>>,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
     reading: Reading,
     writing: Writing,
     size: ReadSize,
@@ -100,7 +103,7 @@ impl Pump {
             inlet,
             watch: None,
             watchdog: None,
-            _permit: permit,
+            permit,
             reading: Reading::Open,
             writing: Writing::Open,
             size: ReadSize::default(),
@@ -159,7 +162,12 @@ impl Pump {
         }
         // Only a read takes a buffer from the pool: an idle or stalled stream holds no buffer.
         let mut buffer = BytesMut::new();
-        let pause = self.read_into(&mut buffer, socket, cx);
+        let is_plain = self.pipe.guard.as_ref().is_none_or(|guard| guard.is_done());
+        let pause = if is_plain {
+            self.read_into(&mut buffer, socket, cx)
+        } else {
+            self.read_guarded(&mut buffer, socket, cx)
+        };
         pool::give(buffer);
         pause
     }
@@ -170,46 +178,150 @@ impl Pump {
         socket: &Socket,
         cx: &mut Context<'_>,
     ) -> Result<Pause, ()> {
-        let (mut moved, mut frames) = (0, 0);
+        let mut turn = Turn::default();
         loop {
-            let room = self.inlet.room();
-            if room == 0 {
-                return Ok(Pause::Stalled);
+            let room = match turn.room(&*self.inlet) {
+                Ok(room) => room,
+                Err(pause) => return Ok(pause),
+            };
+            if let Some(pause) = self.fill(buffer, room, socket, cx)? {
+                return Ok(pause);
             }
-            if moved >= BUDGET || frames >= FRAMES {
-                return Ok(Pause::Budget);
+            if buffer.len() > HEAD_ROOM {
+                turn.send(&*self.inlet, buffer);
             }
-            match socket.poll_read_ready(cx) {
-                Poll::Pending => return Ok(Pause::Empty),
-                Poll::Ready(Err(_)) => return Err(()),
-                Poll::Ready(Ok(())) => {}
-            }
-            let wanted = self.size.wanted(room);
-            if buffer.capacity() < wanted {
-                pool::give(std::mem::replace(buffer, pool::take(wanted)));
-            }
-            buffer.resize(HEAD_ROOM, 0);
-            let limit = room.min(wanted - HEAD_ROOM);
-            match socket.read(buffer, limit) {
-                // The empty read cleared the readiness: the next `poll_read_ready` waits for new
-                // bytes.
-                Ok(None) => buffer.clear(),
-                Ok(Some(0)) => {
+        }
+    }
+
+    /// As [`Self::read_into`], for a visitor of HTTP whose bytes have to be looked at.
+    fn read_guarded(
+        &mut self,
+        buffer: &mut BytesMut,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Result<Pause, ()> {
+        let pipe = Rc::clone(&self.pipe);
+        let Some(guard) = &pipe.guard else { return self.read_into(buffer, socket, cx) };
+        let mut turn = Turn::default();
+        loop {
+            let room = match turn.room(&*self.inlet) {
+                Ok(room) => room,
+                Err(pause) => return Ok(pause),
+            };
+            match guard.step(room, buffer) {
+                Step::Send => {
+                    pipe.count_in(buffer.len() - HEAD_ROOM);
+                    turn.send(&*self.inlet, buffer);
+                    continue;
+                }
+                Step::Read => {}
+                Step::Wait => return Ok(Pause::Stalled),
+                Step::Leave(_) => return Ok(Pause::Leaving),
+                Step::End => {
                     self.reading = Reading::Ended;
                     self.inlet.finish();
                     return Ok(Pause::Ended);
                 }
-                Ok(Some(n)) => {
-                    self.size.adapt(n, wanted - HEAD_ROOM);
-                    self.pipe.active.set(true);
-                    self.pipe.count_in(n);
-                    self.inlet.send(buffer);
-                    moved += n;
-                    frames += 1;
-                }
-                Err(e) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
-                Err(_) => return Err(()),
             }
+            if guard.is_done() {
+                return self.read_into(buffer, socket, cx);
+            }
+            if let Some(pause) = self.fill(buffer, room, socket, cx)? {
+                return Ok(pause);
+            }
+            let read = buffer.len().saturating_sub(HEAD_ROOM);
+            if read > 0 {
+                guard.look(buffer);
+            }
+            if buffer.len() > HEAD_ROOM {
+                turn.send(&*self.inlet, buffer);
+            }
+        }
+    }
+
+    /// Reads once, behind the head room of `buffer`, at most `room` bytes. The buffer stays empty
+    /// when the read has to be repeated.
+    fn fill(
+        &mut self,
+        buffer: &mut BytesMut,
+        room: usize,
+        socket: &Socket,
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Pause>, ()> {
+        match socket.poll_read_ready(cx) {
+            Poll::Pending => return Ok(Some(Pause::Empty)),
+            Poll::Ready(Err(_)) => return Err(()),
+            Poll::Ready(Ok(())) => {}
+        }
+        let wanted = self.size.wanted(room);
+        if buffer.capacity() < wanted {
+            pool::give(std::mem::replace(buffer, pool::take(wanted)));
+        }
+        buffer.resize(HEAD_ROOM, 0);
+        let limit = room.min(wanted - HEAD_ROOM);
+        match socket.read(buffer, limit) {
+            // The empty read cleared the readiness: the next `poll_read_ready` waits for new bytes.
+            Ok(None) => buffer.clear(),
+            Ok(Some(0)) => {
+                self.reading = Reading::Ended;
+                self.inlet.finish();
+                return Ok(Some(Pause::Ended));
+            }
+            Ok(Some(n)) => {
+                self.size.adapt(n, wanted - HEAD_ROOM);
+                self.pipe.active.set(true);
+                self.pipe.count_in(n);
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => buffer.clear(),
+            Err(_) => return Err(()),
+        }
+        Ok(None)
+    }
+
+    /// Gives the connection of an HTTP visitor away. The stream ends cleanly, if the service ends
+    /// it, too, within [`LINGER`].
+    fn leave(&mut self, socket: Rc<Socket>, why: Why) -> Poll<()> {
+        if self.reading == Reading::Open {
+            self.inlet.finish();
+        }
+        self.watch = None;
+        self.permit = None;
+        self.reading = Reading::Stopped;
+        self.writing = Writing::Ended;
+        self.pipe.deaf.set(true);
+        self.pipe.note_end(End::Finished);
+        drop(self.pipe.socket.take());
+        let Ok(socket) = Rc::try_unwrap(socket) else { return Poll::Ready(()) };
+        if let Some(guard) = &self.pipe.guard {
+            guard.leave(socket, why);
+        }
+        Poll::Pending
+    }
+
+    /// Waits for the end of a stream whose connection was given away.
+    fn farewell(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let is_over = self.pipe.finish.get() || self.pipe.is_reset();
+        if self.reading != Reading::Stopped || is_over || self.overdue(cx) {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+
+    /// Why the connection of an HTTP visitor leaves the stream, if it does.
+    fn departure(&self, pause: Pause) -> Option<Why> {
+        let guard = self.pipe.guard.as_ref()?;
+        if pause == Pause::Leaving {
+            return match guard.step(0, &mut BytesMut::new()) {
+                Step::Leave(why) => Some(why),
+                Step::Send | Step::Read | Step::Wait | Step::End => None,
+            };
+        }
+        if !guard.is_unanswered() || self.writing != Writing::Open {
+            return None;
+        }
+        match self.pipe.reset.get() {
+            Some(code) => Some(Why::Down(code)),
+            None => self.pipe.finish.get().then_some(Why::Down(ResetCode::Aborted)),
         }
     }
 
@@ -313,8 +425,12 @@ impl Future for Pump {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        let Some(socket) = this.pipe.socket.borrow().clone() else { return Poll::Ready(()) };
         this.pipe.park(cx.waker());
+        let Some(socket) = this.pipe.socket.borrow().clone() else { return this.farewell(cx) };
+        if let Some(why) = this.departure(Pause::Empty) {
+            let _ = this.leave(socket, why);
+            return this.farewell(cx);
+        }
         if this.aborted_by_peer() {
             drop(socket);
             return this.abort(ResetCode::Aborted);
@@ -325,6 +441,10 @@ impl Future for Pump {
             this.pipe.note_end(End::Socket);
             return this.abort(ResetCode::Aborted);
         };
+        if let Some(why) = this.departure(pause) {
+            let _ = this.leave(socket, why);
+            return this.farewell(cx);
+        }
         if this.lingering() {
             pause = this.discard(&socket, cx);
             if pause == Pause::Ended {
@@ -362,6 +482,31 @@ impl Future for Pump {
             cx.waker().wake_by_ref();
         }
         Poll::Pending
+    }
+}
+
+/// What one poll of the pump has moved.
+#[derive(Default)]
+struct Turn {
+    moved: usize,
+    frames: usize,
+}
+
+impl Turn {
+    /// The payload bytes that the next frame may have.
+    fn room(&self, inlet: &dyn Inlet) -> Result<usize, Pause> {
+        match inlet.room() {
+            0 => Err(Pause::Stalled),
+            _ if self.moved >= BUDGET || self.frames >= FRAMES => Err(Pause::Budget),
+            room => Ok(room),
+        }
+    }
+
+    /// Sends the frame in `buffer`.
+    fn send(&mut self, inlet: &dyn Inlet, buffer: &mut BytesMut) {
+        self.moved += buffer.len() - HEAD_ROOM;
+        self.frames += 1;
+        inlet.send(buffer);
     }
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 
 use bytes::{Buf, Bytes, BytesMut};
 use net::{gather, pool};
+use tokio::io::ReadBuf;
 
 use crate::Socket;
 
@@ -54,6 +55,22 @@ impl Queue {
         let written = socket.write(&slices[..count], total)?;
         self.advance(written.unwrap_or(0));
         Ok(written)
+    }
+
+    /// Moves bytes into `buf` and returns their number.
+    pub(crate) fn take_into(&mut self, buf: &mut ReadBuf<'_>) -> usize {
+        let before = buf.remaining();
+        while buf.remaining() > 0 {
+            let part = match self.chunks.front() {
+                Some(chunk) => &chunk[..],
+                None if self.tail.is_empty() => break,
+                None => &self.tail[..],
+            };
+            let size = part.len().min(buf.remaining());
+            buf.put_slice(&part[..size]);
+            self.advance(size);
+        }
+        before - buf.remaining()
     }
 
     /// Throws all bytes away and returns their number.

@@ -1,0 +1,156 @@
+//! A stream as a byte stream in both directions, for a visitor whose bytes another part of the
+//! daemon reads and writes.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use net::pool;
+use proto::{HEAD_ROOM, Open, ResetCode};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use transport::{Connector, Inlet, OpenError};
+
+use crate::pipe::Pipe;
+use crate::stats::open_error_code;
+use crate::{End, Permit, Settings};
+
+/// The service's end of a stream, which this end reads and writes. Dropping it aborts the stream,
+/// unless both directions have ended. One task at a time may poll it.
+pub struct Duplex {
+    pipe: Rc<Pipe>,
+    inlet: Box<dyn Inlet>,
+    is_finished: bool,
+    _permit: Option<Permit>,
+}
+
+/// Opens a stream.
+///
+/// # Errors
+/// The link takes no more streams. The refusal is counted.
+pub fn open_duplex(
+    connector: &dyn Connector,
+    open: Open,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+) -> Result<Duplex, OpenError> {
+    let pipe = Pipe::new(Rc::clone(settings), open.visitor);
+    let inlet = connector.open(open, Rc::<Pipe>::clone(&pipe)).inspect_err(|error| {
+        settings.stats.count_refused(open_error_code(*error));
+    })?;
+    settings.stats.count_opened();
+    Ok(Duplex { pipe, inlet, is_finished: false, _permit: permit })
+}
+
+impl Duplex {
+    /// Why the far side ended the stream before its end.
+    #[must_use]
+    pub fn reset_code(&self) -> Option<ResetCode> {
+        self.pipe.reset_code()
+    }
+
+    fn broken(&self) -> Option<io::Error> {
+        self.pipe.is_reset().then(|| io::ErrorKind::ConnectionReset.into())
+    }
+}
+
+impl AsyncRead for Duplex {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let read = this.pipe.take_into(buf);
+        if read > 0 {
+            this.inlet.consumed(read);
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = this.broken() {
+            return Poll::Ready(Err(error));
+        }
+        if this.pipe.is_finished() {
+            return Poll::Ready(Ok(()));
+        }
+        this.pipe.park(cx.waker());
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Duplex {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if let Some(error) = this.broken() {
+            return Poll::Ready(Err(error));
+        }
+        if this.is_finished || this.pipe.is_stopped() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
+        if wanted == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let size = wanted.min(this.inlet.room());
+        if size == 0 {
+            this.pipe.park(cx.waker());
+            return Poll::Pending;
+        }
+        let mut frame = pool::take(HEAD_ROOM + size);
+        frame.resize(HEAD_ROOM, 0);
+        let mut left = size;
+        for slice in slices {
+            let part = left.min(slice.len());
+            frame.extend_from_slice(&slice[..part]);
+            left -= part;
+        }
+        this.pipe.count_in(size);
+        this.inlet.send(&mut frame);
+        pool::give(frame);
+        Poll::Ready(Ok(size))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // The link sends frames by itself.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !std::mem::replace(&mut this.is_finished, true) {
+            this.inlet.finish();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for Duplex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Duplex").field("pipe", &self.pipe).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Duplex {
+    fn drop(&mut self) {
+        if self.pipe.is_finished() {
+            self.pipe.note_end(End::Finished);
+        }
+        self.pipe.close(false);
+    }
+}
