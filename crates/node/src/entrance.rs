@@ -12,6 +12,9 @@
 //!
 //! A visitor whose address may not visit (`allow_from`, `deny_from`) is turned away at once.
 //!
+//! A name has an entrance without a listener: a door finds the entrance and lets the visitor in by
+//! [`visit`]. A visitor that speaks HTTP gets a page where another visitor is reset.
+//!
 //! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
 
 use std::cell::Cell;
@@ -22,9 +25,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use ops::socket_file::SocketFile;
 use proto::{ResetCode, Target};
-use relay::{Detached, Handler, Listening, ListeningUnix, Settings, Socket, Timeouts, Watcher};
+use relay::http::Tracker;
+use relay::{
+    Detached, Handler, Http, Leaving, Listening, ListeningUnix, Onward, Settings, Socket, Timeouts,
+    Watcher,
+};
 
 use crate::descriptors;
 use crate::health::Health;
@@ -189,18 +197,106 @@ impl fmt::Debug for Door {
     }
 }
 
+/// A visitor that speaks HTTP, on its way to a service.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpVisitor {
+    /// The door through which it came.
+    pub(crate) door: Arc<dyn HttpDoor>,
+    /// Requests and responses are tracked. Otherwise all bytes go to the service of the first
+    /// request.
+    pub(crate) tracked: bool,
+    /// The name of the field that names the host, instead of `Host`.
+    pub(crate) route_header: Option<Arc<str>>,
+    /// The bytes that were read from the socket already.
+    pub(crate) first: BytesMut,
+}
+
+/// A door of HTTP visitors.
+pub(crate) trait HttpDoor: fmt::Debug + Send + Sync {
+    /// Takes a connection that leaves the stream of its service.
+    fn onward(self: Arc<Self>, worker: &Rc<Worker>, leaving: Leaving);
+
+    /// Answers a visitor in place of a service, and closes its connection.
+    fn answer(&self, socket: Socket, answer: Answer);
+}
+
+/// Why a visitor of a name is answered by the server and not by a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The address of the visitor may not visit.
+    Forbidden,
+    /// The client has as many streams as it may have.
+    Busy,
+    /// The service or its client cannot be reached.
+    Down(ResetCode),
+}
+
+/// Leads the connections of one stream back to their door.
+#[derive(Debug)]
+struct Back {
+    worker: Rc<Worker>,
+    door: Arc<dyn HttpDoor>,
+}
+
+impl Onward for Back {
+    fn onward(&self, leaving: Leaving) {
+        Arc::clone(&self.door).onward(&self.worker, leaving);
+    }
+}
+
+/// Lets a visitor in that a door has led to this entrance.
+pub(crate) fn visit(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    socket: Socket,
+    peer: Option<SocketAddr>,
+    http: Option<HttpVisitor>,
+) {
+    // Without settings the entrance was closed meanwhile.
+    let settings = settings_of(worker, entrance);
+    let Some(settings) = settings else {
+        return turn_away(socket, &Rc::default(), http.as_ref(), Answer::Down(ResetCode::Shutdown));
+    };
+    let Some(socket) = admitted(entrance, &settings, socket, peer, http.as_ref()) else { return };
+    enter(worker, entrance, &settings, socket, peer, http);
+}
+
+/// Refuses a visitor and counts the refusal.
+fn turn_away(socket: Socket, settings: &Rc<Settings>, http: Option<&HttpVisitor>, answer: Answer) {
+    let code = match answer {
+        Answer::Forbidden => ResetCode::Denied,
+        Answer::Busy => ResetCode::Limit,
+        Answer::Down(code) => code,
+    };
+    match http {
+        None if answer == Answer::Forbidden => relay::bar_socket(socket, settings),
+        None => relay::refuse_socket(socket, settings, code),
+        Some(http) => {
+            if answer == Answer::Forbidden {
+                settings.stats.count_barred();
+            } else {
+                settings.stats.count_refused(code);
+            }
+            http.door.answer(socket, answer);
+        }
+    }
+}
+
 impl Handler for Door {
     fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
         let worker = &self.worker;
-        let Some(socket) = admitted(&self.entrance, &self.settings, socket, peer) else { return };
+        let admitted = admitted(&self.entrance, &self.settings, socket, peer, None);
+        let Some(socket) = admitted else { return };
         let to = match socket {
             Socket::Tcp(_) => None,
             Socket::Unix(_) => self.next_worker(),
         };
         match to.filter(|to| *to != worker.index).and_then(|to| worker.peers.get(to)) {
-            None => enter(worker, &self.entrance, &self.settings, socket, peer),
+            None => enter(worker, &self.entrance, &self.settings, socket, peer, None),
             Some(handle) => {
-                let Some(visitor) = Visitor::new(&self.entrance, socket, peer) else { return };
+                let Some(visitor) = Visitor::new(&self.entrance, socket, peer, None) else {
+                    return;
+                };
                 let handle = handle.clone();
                 tokio::task::spawn_local(hand_over(handle, visitor));
             }
@@ -223,13 +319,19 @@ struct Visitor {
     entrance: Arc<Entrance>,
     socket: Detached,
     peer: Option<SocketAddr>,
+    http: Option<HttpVisitor>,
 }
 
 impl Visitor {
     /// Detaches the socket of the visitor from this thread.
-    fn new(entrance: &Arc<Entrance>, socket: Socket, peer: Option<SocketAddr>) -> Option<Self> {
+    fn new(
+        entrance: &Arc<Entrance>,
+        socket: Socket,
+        peer: Option<SocketAddr>,
+        http: Option<HttpVisitor>,
+    ) -> Option<Self> {
         match socket.detach() {
-            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer }),
+            Ok(socket) => Some(Self { entrance: Arc::clone(entrance), socket, peer, http }),
             Err(error) => {
                 tracing::debug!(service = entrance.name(), %error, "visitor lost");
                 None
@@ -243,16 +345,17 @@ impl Visitor {
 /// whose permissions decide.
 fn admitted(
     entrance: &Entrance,
-    settings: &Settings,
+    settings: &Rc<Settings>,
     socket: Socket,
     peer: Option<SocketAddr>,
+    http: Option<&HttpVisitor>,
 ) -> Option<Socket> {
     let aim = entrance.route.aim.load();
     if peer.is_none_or(|peer| aim.visitors.permit(peer.ip())) {
         return Some(socket);
     }
     tracing::debug!(service = aim.name, visitor = ?peer, "the address of the visitor may not visit");
-    relay::bar_socket(socket, settings);
+    turn_away(socket, settings, http, Answer::Forbidden);
     None
 }
 
@@ -267,23 +370,36 @@ fn enter(
     settings: &Rc<Settings>,
     socket: Socket,
     peer: Option<SocketAddr>,
+    http: Option<HttpVisitor>,
 ) {
     let session = entrance.route.session.load();
-    if let Some(link) = worker.state.live_link(&session) {
-        let Some(permit) = entrance.route.gate.load().admit() else {
-            tracing::debug!(service = entrance.name(), "limit of streams reached");
-            return relay::refuse_socket(socket, settings, ResetCode::Limit);
-        };
-        let aim = entrance.route.aim.load();
-        let open =
-            proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
-        if let Err(error) = relay::serve_visitor(socket, &link, open, settings, Some(permit)) {
-            tracing::debug!(service = entrance.name(), %error, "visitor refused");
+    let Some(link) = worker.state.live_link(&session) else {
+        if let Some(visitor) = Visitor::new(entrance, socket, peer, http) {
+            tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
         }
         return;
-    }
-    if let Some(visitor) = Visitor::new(entrance, socket, peer) {
-        tokio::task::spawn_local(elsewhere(Rc::clone(worker), visitor));
+    };
+    let Some(permit) = entrance.route.gate.load().admit() else {
+        tracing::debug!(service = entrance.name(), "limit of streams reached");
+        return turn_away(socket, settings, http.as_ref(), Answer::Busy);
+    };
+    let aim = entrance.route.aim.load();
+    let open = proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
+    let outcome = match http {
+        None => relay::serve_visitor(socket, &link, open, settings, Some(permit)),
+        Some(HttpVisitor { door, tracked, route_header, first }) => {
+            let onward = Rc::new(Back { worker: Rc::clone(worker), door: Arc::clone(&door) });
+            let tracker = tracked.then(|| Tracker::new(route_header.as_deref().map(Rc::from)));
+            let http = Http { tracker, first, onward };
+            let outcome = relay::serve_http(socket, &link, open, settings, Some(permit), http);
+            outcome.map_err(|(socket, error)| {
+                door.answer(socket, Answer::Down(ResetCode::Shutdown));
+                error
+            })
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::debug!(service = entrance.name(), %error, "visitor refused");
     }
 }
 
@@ -349,12 +465,13 @@ fn arrive(worker: &Rc<Worker>, visitor: Visitor) {
         // The entrance was closed meanwhile.
         return refuse(worker, visitor);
     };
-    let Visitor { entrance, socket, peer } = visitor;
+    let Visitor { entrance, socket, peer, http } = visitor;
     match socket.attach() {
         Ok(socket) => {
             // The lists may have changed while the visitor was held.
-            if let Some(socket) = admitted(&entrance, &settings, socket, peer) {
-                enter(worker, &entrance, &settings, socket, peer);
+            let admitted = admitted(&entrance, &settings, socket, peer, http.as_ref());
+            if let Some(socket) = admitted {
+                enter(worker, &entrance, &settings, socket, peer, http);
             }
         }
         Err(error) => tracing::debug!(service = entrance.name(), %error, "visitor lost"),
@@ -365,11 +482,12 @@ fn refuse(worker: &Worker, visitor: Visitor) {
     // The refusal is counted only while the entrance exists. The visitor is refused in any case.
     let settings = settings_of(worker, &visitor.entrance).unwrap_or_default();
     if let Ok(socket) = visitor.socket.attach() {
-        relay::refuse_socket(socket, &settings, ResetCode::Shutdown);
+        let answer = Answer::Down(ResetCode::Shutdown);
+        turn_away(socket, &settings, visitor.http.as_ref(), answer);
     }
 }
 
-fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
+pub(crate) fn settings_of(worker: &Worker, entrance: &Entrance) -> Option<Rc<Settings>> {
     let entrances = worker.state.entrances.borrow();
     entrances.get(&entrance.id).map(|open| Rc::clone(&open.settings))
 }

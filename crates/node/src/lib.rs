@@ -10,6 +10,7 @@
 //! | `workers` | threads with a runtime each |
 //! | `session` | all links between one client process and one server |
 //! | `entrance`, `listeners` | listening addresses whose visitors become streams |
+//! | `names` | hosts that lead visitors of HTTP and TLS to entrances |
 //! | `route` | the client and the service of an entrance, and the admission of its visitors |
 //! | `transports` | from a URL to a listener or a dialer |
 //! | `server`, `client` | the roles |
@@ -24,6 +25,7 @@ mod health;
 pub mod identity;
 mod listeners;
 mod memory;
+mod names;
 mod probes;
 mod route;
 pub mod server;

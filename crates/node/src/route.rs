@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use proto::{Priority, Target, Visitors};
+use proto::{HttpOptions, Priority, Target, Visitors};
 use relay::Gate;
 
 use crate::session::Session;
@@ -44,4 +44,30 @@ pub(crate) struct Aim {
     pub(crate) priority: Priority,
     /// Who may visit.
     pub(crate) visitors: Visitors,
+    /// What the server does with HTTP requests, where visitors come by a name.
+    pub(crate) http: Option<Arc<HttpTerms>>,
 }
+
+/// The options of a service by HTTP name.
+#[derive(Debug)]
+pub(crate) struct HttpTerms {
+    pub(crate) options: HttpOptions,
+    /// The options in the form that the proxy needs.
+    pub(crate) rules: Arc<web::Rules>,
+}
+
+impl HttpTerms {
+    /// # Errors
+    /// An option that no HTTP message can have.
+    pub(crate) fn new(options: &HttpOptions) -> Result<Self, web::InvalidRule> {
+        Ok(Self { options: options.clone(), rules: Arc::new(web::Rules::new(options)?) })
+    }
+}
+
+impl PartialEq for HttpTerms {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options
+    }
+}
+
+impl Eq for HttpTerms {}

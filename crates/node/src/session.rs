@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::Stats;
+use relay::{Listening, Stats};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
@@ -119,6 +119,10 @@ pub(crate) struct State {
     links: RefCell<HashMap<u64, Vec<Member>>>,
     /// Open entrances by their ids.
     pub(crate) entrances: RefCell<HashMap<u64, OpenEntrance>>,
+    /// The listeners of doors. Only a server has doors.
+    pub(crate) doors: RefCell<Vec<Listening>>,
+    /// Notified when this process leaves: connections that its HTTP proxy serves end.
+    pub(crate) leaving: Notify,
     /// The share of this worker in the memory budget.
     pub(crate) budget: Rc<Lease>,
     /// The counters of the services whose targets this worker dials, by name. Only a client has
@@ -153,6 +157,8 @@ impl State {
         Self {
             links: RefCell::default(),
             entrances: RefCell::default(),
+            doors: RefCell::default(),
+            leaving: Notify::new(),
             budget: Rc::new(budget),
             services: RefCell::default(),
             former: RefCell::default(),

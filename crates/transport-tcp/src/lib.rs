@@ -12,7 +12,7 @@ mod socket;
 mod tls;
 
 pub use dialer::{TcpDialer, TlsClient};
-pub use listener::TcpListener;
+pub use listener::{TcpListener, accepted};
 pub use proxy::{ProxyKind, Via};
 pub use tls::Speech;
 

@@ -71,6 +71,18 @@ impl Listener for TcpListener {
     }
 }
 
+/// A connection that was accepted elsewhere, with TLS or without. The handshake reads it from its
+/// first byte. `remote` is a canonical address (no IPv4-mapped IPv6).
+#[must_use]
+pub fn accepted(
+    stream: TcpStream,
+    remote: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    speech: Speech,
+) -> Box<dyn Incoming> {
+    Box::new(Accepted { stream, remote, tls, speech })
+}
+
 #[derive(Debug)]
 struct Accepted {
     stream: TcpStream,

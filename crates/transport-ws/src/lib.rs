@@ -23,7 +23,7 @@ mod receive;
 mod send;
 
 pub use dialer::{BadField, Request, WsDialer};
-pub use listener::{Proxies, Terms, WsListener};
+pub use listener::{Proxies, Terms, WsListener, accepted};
 
 /// `wss://`: WebSocket over TLS.
 pub const WSS: transport::Transport = transport::Transport::new("wss");

@@ -91,6 +91,17 @@ impl Listener for WsListener {
     }
 }
 
+/// A connection that was accepted elsewhere; `inner` carries the WebSocket. The request must be for
+/// `path`; `None` accepts any path.
+#[must_use]
+pub fn accepted(
+    inner: Box<dyn Incoming>,
+    path: Option<Arc<str>>,
+    terms: Arc<Terms>,
+) -> Box<dyn Incoming> {
+    Box::new(Accepted { inner, path, terms })
+}
+
 #[derive(Debug)]
 struct Accepted {
     inner: Box<dyn Incoming>,

@@ -40,3 +40,4 @@ pub use serve::serve;
 pub use service::{
     Found, LocalFuture, OpenFailed, Protocol, Refusal, Service, Services, Settings, Stream, Visitor,
 };
+pub use upgrade::Replayed;

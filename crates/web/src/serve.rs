@@ -4,6 +4,7 @@ use std::{
     cell::RefCell,
     pin::{Pin, pin},
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -65,7 +66,7 @@ const PONG: Duration = Duration::from_secs(20);
 /// Each type of `io` is one more copy of an HTTP server in the binary.
 pub async fn serve<T>(
     io: T,
-    settings: Rc<Settings>,
+    settings: Arc<Settings>,
     visitor: Visitor,
     services: Rc<dyn Services>,
     stop: impl Future<Output = ()>,

@@ -26,13 +26,15 @@ pub(crate) async fn pipe(
 
 /// A stream some of whose bytes were read already.
 #[derive(Debug)]
-pub(crate) struct Replayed<T> {
+pub struct Replayed<T> {
     first: Bytes,
     io: T,
 }
 
 impl<T> Replayed<T> {
-    pub(crate) const fn new(first: Bytes, io: T) -> Self {
+    /// A stream that begins with the bytes `first`.
+    #[must_use]
+    pub const fn new(first: Bytes, io: T) -> Self {
         Self { first, io }
     }
 }

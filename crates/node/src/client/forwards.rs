@@ -159,6 +159,7 @@ fn aim(address: &str, forward: &Forward) -> Aim {
         priority: Priority::Normal,
         // Whoever reaches the listener may visit: the client itself chose its address.
         visitors: Visitors::default(),
+        http: None,
     }
 }
 

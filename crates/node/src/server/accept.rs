@@ -3,7 +3,6 @@
 //! server closes the connection that has waited longest for its log-in. A client with a token logs
 //! in within a moment, and clients without a token could otherwise hold all descriptors.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +17,7 @@ use logging::{AUDIT, RepeatLimit};
 use ops::term;
 use proto::Budget as _;
 use proto::greeting::{Features, Refusal};
-use tokio::task::{AbortHandle, spawn_local, yield_now};
+use tokio::task::{spawn_local, yield_now};
 use transport::{CarrierError, Incoming, Listener};
 
 use super::auth::Auth;
@@ -26,6 +25,7 @@ use super::brake::{Kind, Outcome};
 use super::clients::Denied;
 use super::owner;
 use super::registry::Registry;
+use super::waiting::Waiting;
 use crate::session::{Session, Worker};
 use crate::{descriptors, memory};
 
@@ -54,7 +54,7 @@ static TABLE: Mutex<()> = Mutex::new(());
 pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: Box<dyn Listener>) {
     let worker = Rc::clone(worker);
     spawn_local(async move {
-        let mut strangers = Strangers::default();
+        let mut strangers = Waiting::default();
         let cost = if listener.transport().stays() { QUIC_COST } else { COST };
         let most = memory::strangers(&worker.state.budget, worker.peers.len(), cost).min(STRANGERS);
         let room = descriptors::room_of_strangers();
@@ -63,7 +63,7 @@ pub(super) fn start(worker: &Rc<Worker>, registry: Arc<Registry>, mut listener: 
             let accepted = poll_fn(|cx| {
                 // The mutex guards no data that a panic could have left inconsistent.
                 let _held = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-                if strangers.0.len() > 1 && !room.is_there() && strangers.are_several() {
+                if strangers.len() > 1 && !room.is_there() && strangers.are_several() {
                     return Poll::Ready(None);
                 }
                 listener.poll_accept(cx).map(Some)
@@ -126,48 +126,6 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         self.budget.release(self.bytes);
-    }
-}
-
-/// Connections that have not logged in, oldest first. Connections that have logged in remain in the
-/// list until the next clean-up.
-#[derive(Debug, Default)]
-struct Strangers(VecDeque<AbortHandle>);
-
-impl Strangers {
-    fn add(&mut self, task: AbortHandle) {
-        // The list is cleaned before it grows, so its memory follows the number of waiting
-        // connections.
-        if self.0.len() == self.0.capacity() {
-            self.0.retain(|task| !task.is_finished());
-        }
-        self.0.push_back(task);
-    }
-
-    fn are_more_than(&mut self, most: usize) -> bool {
-        if self.0.len() > most {
-            self.0.retain(|task| !task.is_finished());
-        }
-        self.0.len() > most
-    }
-
-    /// Whether the oldest connection can be closed. The newest connection always stays.
-    fn are_several(&mut self) -> bool {
-        self.0.retain(|task| !task.is_finished());
-        self.0.len() > 1
-    }
-
-    /// Closes the oldest connection that has not logged in. The future is ready when its socket is
-    /// closed. False when there is no such connection.
-    async fn oldest_leaves(&mut self) -> bool {
-        while let Some(oldest) = self.0.pop_front() {
-            if !oldest.is_finished() {
-                oldest.abort();
-                yield_now().await;
-                return true;
-            }
-        }
-        false
     }
 }
 
@@ -388,7 +346,7 @@ mod tests {
 
     #[tokio::test(flavor = "local")]
     async fn whoever_is_alone_among_those_that_have_logged_in_stays() {
-        let mut strangers = Strangers::default();
+        let mut strangers = Waiting::default();
         for _ in 0..3 {
             let done = spawn_local(async {});
             strangers.add(done.abort_handle());

@@ -7,6 +7,8 @@
 //!   clients/       all clients that may log in, and the changes by a reload
 //!   hook/          `auth.http`: an external service that knows further clients
 //!   reload.rs      the reload of the configuration
+//!   doors/         ports that all clients share: HTTP by name, TLS by name, everything at one port
+//!   hosts.rs       the names that clients publish
 //!   enrolments.rs  codes that let new clients in
 //!   brake.rs       delays failed log-ins and logs each kind once
 //!   registry/      sessions and links, entrances of services
@@ -18,8 +20,10 @@ mod accept;
 mod auth;
 mod brake;
 mod clients;
+mod doors;
 mod enrolments;
 mod hook;
+mod hosts;
 mod owner;
 mod registry;
 mod reload;
@@ -27,6 +31,7 @@ mod sightings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
-use config::{Common, ServerConfig};
+use config::{Common, Endpoint, ServerConfig};
 use link::ProcessBudget;
 use logging::AUDIT;
 use net::resolve::{Bounds, Resolver};
@@ -48,19 +53,22 @@ use proto::LinkConfig;
 use proto::greeting::{Features, Name};
 use tls::Identity;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::probes::{self, Turn};
 #[cfg(test)]
 use crate::session::Handle;
 use crate::session::{State, Workers};
 use crate::tcp_info::Ledger;
-use crate::transports::ServerSide;
+use crate::transports::{Bound, ServerSide};
 use crate::{descriptors, memory, survey, transports, workers};
 
 pub(crate) use clients::Clients;
+use doors::{BoundDoor, Doors, certificates};
 pub use enrolments::Enrolled;
 use enrolments::Enrolments;
 use hook::{Hook, HookSettings};
+pub(crate) use hosts::Hosts;
 use registry::Registry;
 pub use reload::Source;
 
@@ -69,6 +77,13 @@ pub struct Server {
     workers: Workers,
     registry: Arc<Registry>,
     listen: Vec<String>,
+    /// The URLs at which visitors of names come.
+    visitors: Vec<String>,
+    doors: Arc<Doors>,
+    /// The state directory.
+    state: Option<PathBuf>,
+    /// Orders certificates until it is dropped.
+    _orders: JoinSet<()>,
     started: Instant,
     /// The configuration in force, without the clients.
     config: ArcSwap<ServerConfig>,
@@ -94,6 +109,8 @@ pub(crate) struct ServerShared {
     /// The settings of new links.
     pub(crate) link: LinkSettings,
     pub(crate) public_bind: std::net::IpAddr,
+    /// The names that clients publish.
+    pub(crate) hosts: Hosts,
     /// The features that clients are told of.
     features: Features,
     /// Looks up the names to which clients forward.
@@ -116,6 +133,14 @@ impl LinkSettings {
     fn lock(&self) -> MutexGuard<'_, LinkConfig> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A port that is bound at the start.
+enum Port {
+    /// Where carriers come.
+    Carriers((usize, Endpoint, Bound)),
+    /// Where visitors of names come.
+    Door(BoundDoor),
 }
 
 /// Starts listeners and workers. `identity` must be present when a listener speaks TLS.
@@ -152,32 +177,60 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let count = config.common.workers.unwrap_or_else(workers::automatic);
         let side = ServerSide::new(&config, identity.as_ref(), state)?;
+        let terminator = certificates::terminator(&config, state)?;
         let shared = Arc::new(ServerShared {
             clients: Clients::new(&config)?,
             enrolments: Enrolments::new(kept, config.public_bind),
             hook: Hook::new(HookSettings::new(&config)?),
             link: LinkSettings::new(link),
             public_bind: config.public_bind,
+            hosts: Hosts::new(config.http.domain.as_deref(), terminator.clone()),
             features,
             names: Resolver::new(Bounds::of_clients(descriptors::kept())),
         });
         // Ports are bound first, so that a port that is taken is reported before anything runs.
-        let groups = config.listen.iter();
-        let groups = groups.map(|listen| {
+        let doors = Doors::new(Arc::clone(&shared), &config)?;
+        let groups = config.listen.iter().enumerate().filter(|(_, listen)| listen.mux.is_none());
+        let groups = groups.map(|(nth, listen)| {
             let bound = side.bind(listen, &config.common, count.get())?;
-            Ok((listen.endpoint.clone(), bound))
+            Ok((nth, listen.endpoint.clone(), bound))
         });
+        let groups = groups.map(|group| group.map(Port::Carriers));
+        let of_doors = BoundDoor::all(&config, &side, count.get());
+        let groups = groups.chain(of_doors.map(|door| door.map(Port::Door)));
         let groups = transports::all_bound(groups)?;
         let budget = ProcessBudget::new(memory::budget(&config.common));
         let workers = Workers::start(count, move |_| State::new(memory::lease(&budget, count)))
             .context("starting workers")?;
         let registry = Arc::new(Registry::new(shared, Arc::clone(workers.handles()), state));
-        let mut listen = Vec::new();
-        for (endpoint, bound) in groups {
+        let (mut listen, mut visitors) = (Vec::new(), Vec::new());
+        let (mut http, mut tls) = (None, None);
+        for port in &groups {
+            let Port::Door(door) = port else { continue };
+            let (admits_http, admits_tls) = door.admits();
+            let port = door.address.port();
+            http = http.or(admits_http.then_some(port));
+            tls = tls.or(admits_tls.then_some(port));
+        }
+        registry.shared().hosts.set_ports(http, tls);
+        for port in groups {
+            let (nth, endpoint, bound) = match port {
+                Port::Carriers(bound) => bound,
+                Port::Door(door) => {
+                    tracing::info!("listening for visitors on {}", door.url());
+                    if let Some(nth) = door.nth {
+                        listen.push((nth, door.url()));
+                    } else {
+                        visitors.push(door.url());
+                    }
+                    door.open(workers.handles(), &doors, &registry).await?;
+                    continue;
+                }
+            };
             let (scheme, path) = (endpoint.scheme.name, endpoint.path.as_deref());
             let url = format!("{scheme}://{}{}", bound.address, path.unwrap_or_default());
             tracing::info!("listening for clients on {url}");
-            listen.push(url);
+            listen.push((nth, url));
             for (handle, open) in workers.handles().iter().zip(bound.by_worker) {
                 let registry = Arc::clone(&registry);
                 handle
@@ -188,13 +241,32 @@ impl Server {
                     .await??;
             }
         }
+        // In the order of the configuration.
+        listen.sort_by_key(|(nth, _)| *nth);
+        let listen = listen.into_iter().map(|(_, url)| url).collect();
+        let orders = certificates::drive(terminator.as_ref());
         if let Some(worker) = workers.handles().first() {
             hook::keep_asking(Arc::clone(&registry), worker).await?;
         }
         let config = ArcSwap::from_pointee(reload::without_clients(config));
         let (started, source) = (Instant::now(), None);
         let (ledger, turn) = (Ledger::default(), Turn::default());
-        Ok(Self { workers, registry, listen, started, config, side, source, ledger, turn })
+        let state = state.map(Path::to_owned);
+        Ok(Self {
+            workers,
+            registry,
+            listen,
+            visitors,
+            doors,
+            state,
+            _orders: orders,
+            started,
+            config,
+            side,
+            source,
+            ledger,
+            turn,
+        })
     }
 
     /// The handles of its workers.
@@ -251,7 +323,8 @@ impl Daemon for Server {
             // A code is no certificate, so it works only where none is asked for.
             let places = self.listen.iter().zip(&config.listen);
             let listen = places.filter(|(_, at)| config.is_exempt(at));
-            let listen = listen.map(|(url, _)| url.clone()).collect();
+            // Clients dial one of the transports of a port for everything.
+            let listen = listen.map(|(url, _)| url.replacen("mux://", "tls://", 1)).collect();
             Ok(Opened { secret, pin, self_signed, listen })
         })
     }
@@ -291,6 +364,7 @@ impl Daemon for Server {
                 uptime_seconds: self.started.elapsed().as_secs(),
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
+                doors: self.visitors.clone(),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,
@@ -357,6 +431,7 @@ impl Role for Server {
 
     fn drain(&self) -> SendFuture<'_, ()> {
         Box::pin(async {
+            doors::close(self.workers.handles()).await;
             self.registry.close_entrances().await;
             survey::drain_links(self.workers.handles()).await;
         })

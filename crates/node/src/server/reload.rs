@@ -80,6 +80,7 @@ impl Server {
         let new = new.reloaded(&running);
         // The steps that can fail come first.
         let renewed = self.renewal(&new)?;
+        let redone = self.doors.renewal(&new, self.state.as_deref())?;
         let asked = HookSettings::new(&new)?;
         let shared = self.registry.shared();
         // The service is replaced before the clients, because answers of the old service must not
@@ -93,6 +94,7 @@ impl Server {
             }
         };
         renewed();
+        redone();
         if differs.iter().any(|changed| changed.change == Change::Reconnect) {
             *self.registry.shared().link.lock() = memory::link_config(&new.common);
         }
@@ -105,7 +107,9 @@ impl Server {
     pub(super) fn renew_certificates(&self) -> anyhow::Result<()> {
         let config = self.config.load();
         let asked = HookSettings::new(&config)?;
+        let redone = self.doors.renewal(&config, self.state.as_deref())?;
         self.renewal(&config)?();
+        redone();
         self.registry.shared().hook.replace(asked);
         Ok(())
     }
@@ -130,6 +134,7 @@ impl Server {
             Trust::System | Trust::Pins(_) => None,
         });
         let pairs = tls.identity.iter().chain(asked.and_then(|path| path.identity.as_ref()));
+        let pairs = pairs.chain(&config.tls_routes.certificates);
         let pairs = pairs.flat_map(|pair| [&pair.cert, &pair.key]);
         pairs.chain(&tls.client_ca).chain(asked_ca).cloned().collect()
     }

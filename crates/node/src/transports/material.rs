@@ -75,7 +75,7 @@ fn both(setup: &Setup<'_>, speech: Speech) -> anyhow::Result<Option<[Arc<ServerC
 }
 
 /// A host as text. An IPv6 address has no brackets.
-pub(super) fn plain(host: &Host) -> String {
+pub(crate) fn plain(host: &Host) -> String {
     match host {
         Host::Ip(ip) => ip.to_string(),
         Host::Name(name) => name.clone(),

@@ -12,10 +12,12 @@
 //! | `tcp` | `tls://`, `tcp://` |
 //! | `ws` | `wss://`, `ws://` |
 //! | `quic` | `quic://` |
+//! | `mux` | the carriers among the connections of `mux://` |
 //! | `side`, `way` | a server's listeners and a client's paths to servers, over all families |
 //! | `material` | certificates, pins and proxies, for every family |
 
 mod material;
+mod mux;
 mod quic;
 mod side;
 mod tcp;
@@ -34,6 +36,8 @@ use config::{Common, Endpoint, Listen, Scheme, ServerConfig};
 use tls::Identity;
 use transport::{Listener, PathDialer};
 
+pub(crate) use material::plain;
+pub(crate) use mux::MuxCarriers;
 pub(crate) use side::ServerSide;
 pub use way::Way;
 pub(crate) use ws::request;
@@ -145,7 +149,7 @@ fn bound_tcp(
 }
 
 /// The address in the URL of a listener. A host name is resolved, and its first address counts.
-fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
+pub(crate) fn listen_address(endpoint: &Endpoint) -> anyhow::Result<SocketAddr> {
     match &endpoint.host {
         config::Host::Ip(ip) => Ok(SocketAddr::new(*ip, endpoint.port)),
         config::Host::Name(name) => {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use config::{Common, Listen, ServerConfig};
 use tls::Identity;
 
+use super::mux::{MuxCarriers, MuxSide};
 use super::{Bound, FAMILIES, Listeners, Setup};
 
 /// The common part of all listeners of a server.
@@ -15,6 +16,8 @@ pub(crate) struct ServerSide {
     has_tls: bool,
     /// The families whose schemes are listened for.
     families: Vec<(&'static [&'static str], Arc<dyn Listeners>)>,
+    /// The carriers of `mux://` listeners, if there are any.
+    mux: Option<MuxSide>,
 }
 
 impl ServerSide {
@@ -32,7 +35,9 @@ impl ServerSide {
         let wanted = FAMILIES.into_iter().filter(|family| is_wanted(family.schemes()));
         let families = wanted.map(|family| Ok((family.schemes(), family.listeners(&setup)?)));
         let families = families.collect::<anyhow::Result<_>>()?;
-        Ok(Self { has_tls: identity.is_some(), families })
+        let has_mux = config.listen.iter().any(|listen| listen.mux.is_some());
+        let mux = has_mux.then(|| MuxSide::new(&setup)).transpose()?;
+        Ok(Self { has_tls: identity.is_some(), families, mux })
     }
 
     /// Whether one of the listeners speaks TLS.
@@ -49,8 +54,14 @@ impl ServerSide {
     ) -> anyhow::Result<impl FnOnce() + use<>> {
         let setup = Setup { config, identity, state: None };
         let renewals = self.families.iter().map(|(_, listeners)| listeners.renew(&setup));
-        let renewals = renewals.collect::<anyhow::Result<Vec<_>>>()?;
+        let mux = self.mux.iter().map(|mux| mux.renew(&setup));
+        let renewals = renewals.chain(mux).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(move || renewals.into_iter().for_each(|renew| renew()))
+    }
+
+    /// The carriers of a `mux://` listener.
+    pub(crate) fn carriers(&self, listen: &Listen) -> Option<MuxCarriers> {
+        self.mux.as_ref().map(|mux| mux.carriers(listen))
     }
 
     /// Binds the port, with one socket for each worker.

@@ -109,7 +109,7 @@ impl Dials for HttpDials {
     }
 }
 
-fn terms(config: &ServerConfig) -> Terms {
+pub(super) fn terms(config: &ServerConfig) -> Terms {
     let trusted = config.trusted_proxies.clone();
     let proxies = Proxies::new(move |ip| trusted.iter().any(|net| net.contains(ip)));
     Terms { proxies, ping_after: ping_after(&config.common) }

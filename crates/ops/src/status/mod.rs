@@ -36,6 +36,10 @@ pub struct Status {
     pub reload_error: Option<String>,
     /// The URLs at which a server listens for clients: `tls://0.0.0.0:7000`.
     pub listen: Vec<String>,
+    /// The URLs at which a server listens for visitors of names: `http://0.0.0.0:80`,
+    /// `tls://0.0.0.0:443`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub doors: Vec<String>,
     /// The URLs of the paths by which a client reaches its server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,

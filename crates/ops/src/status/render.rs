@@ -53,6 +53,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         state,
         reload_error,
         listen,
+        doors,
         servers: _,
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
@@ -71,6 +72,9 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
     }
     for address in listen {
         text.push_str(&format!("listening on {address}\n"));
+    }
+    for address in doors {
+        text.push_str(&format!("listening for visitors of names on {address}\n"));
     }
     let links: usize = sessions.iter().map(|session| session.links.len()).sum();
     let count = |n: usize, word| term::count(u64::try_from(n).unwrap_or(u64::MAX), word);

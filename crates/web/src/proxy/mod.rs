@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc};
+use std::{cell::RefCell, convert::Infallible, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use hyper::{
@@ -29,7 +29,7 @@ use target::Target;
 
 /// A connection of a visitor, as its requests see it.
 pub(crate) struct Connection {
-    pub(crate) settings: Rc<Settings>,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) visitor: Visitor,
     pub(crate) services: Rc<dyn Services>,
     pub(crate) progress: Rc<Progress>,

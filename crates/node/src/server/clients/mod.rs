@@ -161,6 +161,15 @@ impl Clients {
         self.all.load().contains_key(name)
     }
 
+    /// The configured or enrolled client whose own name in a domain has this label.
+    pub(super) fn labelled(&self, label: &str) -> Option<String> {
+        let all = self.all.load();
+        if all.contains_key(label) {
+            return Some(label.to_owned());
+        }
+        all.keys().find(|name| config::own_label(name).as_deref() == Some(label)).cloned()
+    }
+
     /// Whether clients with unknown names may log in.
     pub(super) fn may_be_any(&self) -> bool {
         self.guests().strangers.rights.is_some()

@@ -253,7 +253,9 @@ impl Registry {
     ) -> publish::Registrant<'a> {
         let public_bind = self.shared.public_bind;
         let is_known = self.shared.clients.are_told_of(&session.name);
-        publish::Registrant { session, client, is_known, public_bind, handles: &self.handles }
+        let (hosts, clients) = (&self.shared.hosts, &self.shared.clients);
+        let handles = &self.handles;
+        publish::Registrant { session, client, is_known, public_bind, hosts, clients, handles }
     }
 
     /// Chooses the worker of a greeted carrier. A carrier of an existing link goes to the worker of
@@ -319,7 +321,7 @@ impl Registry {
             // meanwhile, and visitors are held until the new process has links.
             tokio::time::sleep(HANDOVER).await;
         }
-        self.published.withdraw(&last, &self.handles).await;
+        self.published.withdraw(&last, (&self.handles, &self.shared.hosts)).await;
     }
 
     /// Publishes the services that a client registers. `None` when a later registration was applied
@@ -346,7 +348,7 @@ impl Registry {
     /// now on.
     pub(super) async fn close_entrances(&self) {
         self.leaving.store(true, Ordering::SeqCst);
-        self.published.close_all(&self.handles).await;
+        self.published.close_all((&self.handles, &self.shared.hosts)).await;
     }
 }
 

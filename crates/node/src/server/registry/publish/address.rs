@@ -2,40 +2,76 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use config::Over;
 use proto::control::{ServiceError, ServiceErrorCode};
 use rustix::io::Errno;
 
+use crate::names::{Host, Kind, Space};
 use crate::transports::bind_advice;
 
 /// A resource that one client at a time may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Key {
     /// A port of this protocol. A TCP port and the UDP port of the same number are two resources.
     Port(Over, SocketAddr),
+    /// A name in this space.
+    Name(Space, Arc<str>),
 }
 
 impl Key {
-    /// The address at which visitors connect.
-    pub(super) const fn address(self) -> SocketAddr {
-        let Self::Port(_, address) = self;
-        address
+    /// The address at which visitors connect; `None` for a name.
+    pub(super) const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Port(_, address) => Some(*address),
+            Self::Name(..) => None,
+        }
+    }
+}
+
+/// The place of an entrance. Services of one client may share a name by different paths.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) key: Key,
+    /// The kind of the name.
+    pub(super) kind: Option<Kind>,
+    pub(super) path: Option<Arc<str>>,
+}
+
+impl From<Key> for Place {
+    fn from(key: Key) -> Self {
+        Self { key, kind: None, path: None }
     }
 }
 
 /// A public address as a client asks for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Public {
     /// A TCP port; 0 lets the server choose.
     Tcp(SocketAddr),
+    /// A name.
+    Name(Host),
 }
 
 impl Public {
     /// The resource that this address takes.
-    pub(super) const fn key(self) -> Key {
-        let Self::Tcp(address) = self;
-        Key::Port(Over::Tcp, address)
+    pub(super) fn key(&self) -> Key {
+        match self {
+            Self::Tcp(address) => Key::Port(Over::Tcp, *address),
+            Self::Name(host) => Key::Name(host.kind.space(), Arc::clone(&host.name)),
+        }
+    }
+
+    /// The place of an entrance at this address, for a service with this path.
+    pub(super) fn place(&self, path: Option<&str>) -> Place {
+        match self {
+            Self::Tcp(_) => self.key().into(),
+            Self::Name(host) => {
+                let (kind, path) = (Some(host.kind), path.map(Arc::from));
+                Place { key: self.key(), kind, path }
+            }
+        }
     }
 }
 
@@ -46,13 +82,25 @@ pub(super) fn error(code: ServiceErrorCode, text: String) -> ServiceError {
     ServiceError { code, text }
 }
 
-/// Parses `tcp://:port` or `tcp://address:port`. A port without an address is at `public_bind`.
-pub(super) fn parse(text: &str, public_bind: IpAddr) -> Outcome<Public> {
+/// Parses `tcp://:port`, `tcp://address:port`, or a name. A port without an address is at
+/// `public_bind`. A name of one label lies in `domain`.
+pub(super) fn parse(text: &str, public_bind: IpAddr, domain: Option<&str>) -> Outcome<Public> {
     let bad = || {
-        let text = format!("`{text}` is no public address: tcp://:10022 or tcp://127.0.0.1:10022");
+        let text = format!(
+            "`{text}` is no public address: tcp://:10022, tcp://127.0.0.1:10022, \
+             http://app.example.com, https://app.example.com or tls://app.example.com"
+        );
         error(ServiceErrorCode::BadAddress, text)
     };
-    let rest = text.strip_prefix("tcp://").ok_or_else(bad)?;
+    let Some(rest) = text.strip_prefix("tcp://") else {
+        let mut host: Host = text.parse().map_err(|()| bad())?;
+        if let Some(domain) = domain
+            && !host.name.contains(['.', '*'])
+        {
+            host.name = format!("{}.{domain}", host.name).into();
+        }
+        return Ok(Public::Name(host));
+    };
     if let Some(port) = rest.strip_prefix(':') {
         let port = port.parse().map_err(|_| bad())?;
         return Ok(Public::Tcp(SocketAddr::new(public_bind, port)));
@@ -68,13 +116,6 @@ pub(super) fn told(address: SocketAddr) -> String {
     } else {
         format!("tcp://{address}")
     }
-}
-
-/// Parses `http://host` or `tls://host`, optionally with the port of another listener, into scheme
-/// and host.
-pub(super) fn host(text: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = text.split_once("://")?;
-    matches!(scheme, "http" | "tls").then(|| (scheme, rest.split(':').next().unwrap_or(rest)))
 }
 
 /// The error of a failed bind.

@@ -11,6 +11,7 @@
 
 mod address;
 mod of_client;
+mod of_names;
 mod ports;
 mod table;
 #[cfg(test)]
@@ -29,7 +30,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::session::{Handle, Session};
 
-use super::super::clients::Client;
+use super::super::clients::{Client, Clients};
+use super::super::hosts::Hosts;
 use address::Outcome;
 use of_client::OfClient;
 use ports::ChosenPorts;
@@ -56,7 +58,23 @@ pub(super) struct Registrant<'a> {
     /// The client is configured or was enrolled, so `tunnel allow` can give it a right.
     pub(super) is_known: bool,
     pub(super) public_bind: IpAddr,
+    pub(super) hosts: &'a Hosts,
+    /// All clients that may log in.
+    pub(super) clients: &'a Clients,
     pub(super) handles: &'a [Handle],
+}
+
+impl Registrant<'_> {
+    /// The other client whose own name in `domain` this host is. Two clients with the same label
+    /// are equal: the name belongs to the client that publishes it first.
+    fn owner_of(&self, host: &str, domain: &str) -> Option<String> {
+        let label = host.strip_suffix(domain)?.strip_suffix('.')?;
+        let own = config::own_label(&self.session.name);
+        if own.as_deref() == Some(label) {
+            return None;
+        }
+        self.clients.labelled(label)
+    }
 }
 
 /// The turn of one client to change its entrances.
@@ -92,10 +110,10 @@ impl Published {
 
     /// Closes the entrances of an ended session. Entrances that a newer session took over stay
     /// open.
-    pub(super) async fn withdraw(&self, session: &Session, handles: &[Handle]) {
+    pub(super) async fn withdraw(&self, session: &Session, at: (&[Handle], &Hosts)) {
         let mut turn = self.turn(&session.name).await;
         lock(&self.answers).remove(&session.id);
-        turn.mine.close_of(session, handles).await;
+        turn.mine.close_of(session, at).await;
         let is_empty = turn.mine.is_empty();
         drop(turn);
         if is_empty {
@@ -115,10 +133,10 @@ impl Published {
         self.ports.forget(client);
     }
 
-    pub(super) async fn close_all(&self, handles: &[Handle]) {
+    pub(super) async fn close_all(&self, at: (&[Handle], &Hosts)) {
         let all: Vec<_> = lock(&self.clients).values().cloned().collect();
         for one in all {
-            one.lock().await.close_all(handles).await;
+            one.lock().await.close_all(at).await;
         }
     }
 

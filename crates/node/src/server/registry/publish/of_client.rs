@@ -11,48 +11,53 @@ use proto::Target;
 use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
 use relay::{Gate, Timeouts};
 use rustix::io::Errno;
+use termination::Wanted;
 
 use crate::descriptors;
 use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::Listeners;
-use crate::route::{Aim, Route};
+use crate::names::Host;
+use crate::route::{Aim, HttpTerms, Route};
 use crate::session::{Handle, Session};
 
+use super::super::super::hosts::Hosts;
 use super::Registrant;
-use super::address::{Key, Outcome, Public, error, host, no_room, parse, refusal, told};
+use super::address::{Outcome, Place, Public, error, no_room, parse, refusal, told};
 use super::ports::ChosenPorts;
 use super::table::{Claim, Refused, Table};
 
 /// The entrances of one client.
 #[derive(Debug)]
 pub(super) struct OfClient {
-    name: Arc<str>,
-    table: Arc<Table>,
+    pub(super) name: Arc<str>,
+    pub(super) table: Arc<Table>,
     ports: Arc<ChosenPorts>,
-    entrances: HashMap<Key, Entry>,
+    pub(super) entrances: HashMap<Place, Entry>,
 }
 
 #[derive(Debug)]
-struct Entry {
-    entrance: Arc<Entrance>,
-    /// Holds the resource for the client.
-    claim: Claim,
+pub(super) struct Entry {
+    pub(super) entrance: Arc<Entrance>,
+    /// Holds the resource for the client. Services that share a name share the claim.
+    pub(super) claim: Arc<Claim>,
     /// The gate of the client. The gate of the entrance lies within it.
-    gate: Arc<Gate>,
+    pub(super) gate: Arc<Gate>,
+    /// The name that leads to the entrance, and its need of a certificate; `None` for a port.
+    pub(super) host: Option<(Host, Option<Wanted>)>,
     /// The server chose the port, because the client asked for port 0.
-    chosen: bool,
+    pub(super) chosen: bool,
     /// The latest registration includes this entrance.
-    wanted: bool,
+    pub(super) wanted: bool,
 }
 
 /// The state of one registration.
-struct Registration {
+pub(super) struct Registration {
     /// The numbers of further ports and hosts that the client may have.
     ports: u32,
-    hosts: u32,
+    pub(super) hosts: u32,
     /// The entrances on ports that the server chose before, by service.
-    chosen: HashMap<String, Vec<Key>>,
+    chosen: HashMap<String, Vec<Place>>,
     /// The ports from which the server may still choose, by address. Ports that turned out to be
     /// taken are not tried again.
     free: HashMap<IpAddr, Box<dyn Iterator<Item = u16> + Send>>,
@@ -77,17 +82,22 @@ impl OfClient {
     ) -> Vec<Outcome<Vec<String>>> {
         // Ports that are no longer wanted close first, because another address may want the same
         // port.
-        let texts = register.services.iter().flat_map(|spec| &spec.public);
-        let asked: HashSet<_> =
-            texts.filter_map(|text| parse(text, to.public_bind).ok()).map(Public::key).collect();
-        let mut chosen: HashMap<String, Vec<Key>> = HashMap::new();
-        for (key, entry) in &mut self.entrances {
-            entry.wanted = entry.chosen || asked.contains(key);
+        let domain = to.hosts.domain();
+        let domain = domain.as_ref().map(|domain| domain.as_str());
+        let places = register.services.iter().flat_map(|spec| {
+            let path = spec.http.path.as_deref();
+            let parsed = spec.public.iter().map(|text| parse(text, to.public_bind, domain));
+            parsed.flatten().map(move |public| public.place(path))
+        });
+        let asked: HashSet<_> = places.collect();
+        let mut chosen: HashMap<String, Vec<Place>> = HashMap::new();
+        for (place, entry) in &mut self.entrances {
+            entry.wanted = entry.chosen || asked.contains(place);
             if entry.chosen {
-                chosen.entry(entry.entrance.name()).or_default().push(*key);
+                chosen.entry(entry.entrance.name()).or_default().push(place.clone());
             }
         }
-        self.close_unwanted(to.handles).await;
+        self.close_unwanted(to).await;
         self.entrances.values_mut().for_each(|entry| entry.wanted = false);
         let mut state = Registration {
             ports: to.client.ports,
@@ -99,7 +109,7 @@ impl OfClient {
         for spec in &register.services {
             outcomes.push(self.publish(to, spec, &mut state).await);
         }
-        self.close_unwanted(to.handles).await;
+        self.close_unwanted(to).await;
         outcomes
     }
 
@@ -111,23 +121,17 @@ impl OfClient {
         state: &mut Registration,
     ) -> Outcome<Vec<String>> {
         let mut reached = Vec::new();
+        let domain = to.hosts.domain();
         for text in &spec.public {
-            if let Some(place) = host(text) {
-                return Err(state.host(to, text, place));
-            }
-            let public = parse(text, to.public_bind)?;
-            let address = public.key().address();
-            if address.port() != 0 && !to.client.tcp.permits(address.ip(), address.port()) {
-                return Err(self.not_allowed(to, text, address));
-            }
-            let left = state.ports.checked_sub(1);
-            // A client without any right is told that, rather than a number.
-            let Some(left) = left.or_else(|| to.client.tcp.rights.is_empty().then_some(0)) else {
-                return Err(self.too_many(to, text));
-            };
-            let address = self.open(to, spec, (text, public), state).await?;
-            state.ports = left;
-            reached.push(told(address));
+            let public =
+                parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
+            let place = public.place(spec.http.path.as_deref());
+            reached.push(match public {
+                Public::Tcp(address) => {
+                    told(self.open_port(to, spec, (text, address, place), state).await?)
+                }
+                Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await?,
+            });
         }
         Ok(reached)
     }
@@ -163,19 +167,38 @@ impl OfClient {
         error(ServiceErrorCode::Limit, text)
     }
 
-    async fn open(
+    async fn open_port(
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        (text, public): (&str, Public),
+        (text, address, place): (&str, SocketAddr, Place),
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
-        let address = public.key().address();
         let (bind, port) = (address.ip(), address.port());
-        if port == 0 {
-            return self.open_any(to, spec, bind, state).await;
+        if port != 0 && !to.client.tcp.permits(bind, port) {
+            return Err(self.not_allowed(to, text, address));
         }
-        if let Some(entry) = self.entrances.get_mut(&public.key()) {
+        let left = state.ports.checked_sub(1);
+        // A client without any right is told that, rather than a number.
+        let Some(left) = left.or_else(|| to.client.tcp.rights.is_empty().then_some(0)) else {
+            return Err(self.too_many(to, text));
+        };
+        let address = if port == 0 {
+            self.open_any(to, spec, bind, state).await?
+        } else {
+            self.open_at(to, spec, (text, address, place)).await?
+        };
+        state.ports = left;
+        Ok(address)
+    }
+
+    async fn open_at(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        (text, address, place): (&str, SocketAddr, Place),
+    ) -> Outcome<SocketAddr> {
+        if let Some(entry) = self.entrances.get_mut(&place) {
             if entry.wanted {
                 return Err(error(
                     ServiceErrorCode::NameTaken,
@@ -183,10 +206,10 @@ impl OfClient {
                 ));
             }
             entry.wanted = true;
-            entry.lead_to(to, spec);
+            entry.lead_to(to, spec, None);
             return Ok(address);
         }
-        let claim = self.table.claim(public.key(), &self.name, to.handles.len());
+        let claim = self.table.claim(place.key, &self.name, to.handles.len());
         let claim = claim.map_err(|why| match why {
             Refused::NoRoom => no_room(text, spec.name.as_str()),
             Refused::OwnedByOther | Refused::OwnedBySelf => {
@@ -194,7 +217,9 @@ impl OfClient {
                 error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
             }
         })?;
-        self.bind(to, spec, claim, false).await.map_err(|e| refusal(text, spec.name.as_str(), &e))
+        self.bind(to, spec, address, claim, false)
+            .await
+            .map_err(|e| refusal(text, spec.name.as_str(), &e))
     }
 
     /// Opens an entrance on a port that the server chooses: the port that this service had before, or
@@ -207,15 +232,15 @@ impl OfClient {
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
         let service = spec.name.as_str();
-        for key in state.chosen.get(service).into_iter().flatten() {
-            let address = key.address();
+        for place in state.chosen.get(service).into_iter().flatten() {
+            let Some(address) = place.key.address() else { continue };
             let may = address.ip() == bind && to.client.tcp.permits(bind, address.port());
-            let Some(entry) = self.entrances.get_mut(key).filter(|entry| may && !entry.wanted)
+            let Some(entry) = self.entrances.get_mut(place).filter(|entry| may && !entry.wanted)
             else {
                 continue;
             };
             entry.wanted = true;
-            entry.lead_to(to, spec);
+            entry.lead_to(to, spec, None);
             return Ok(address);
         }
         let own = self.ports.of(&self.name, service).into_iter();
@@ -241,7 +266,7 @@ impl OfClient {
                     Err(Refused::OwnedByOther | Refused::OwnedBySelf) => continue,
                     Err(Refused::NoRoom) => return Err(no_room("tcp://:0", service)),
                 };
-            match self.bind(to, spec, claim, true).await {
+            match self.bind(to, spec, address, claim, true).await {
                 Ok(address) => {
                     if to.is_known {
                         self.ports.note(&self.name, service, address);
@@ -264,10 +289,10 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
+        address: SocketAddr,
         mut claim: Claim,
         chosen: bool,
     ) -> io::Result<SocketAddr> {
-        let address = claim.key().address();
         let group = net::listen_group(address, to.handles.len())?;
         let room = descriptors::room();
         if !claim.keep(group.iter().filter(|socket| !room.holds(*socket)).count()) {
@@ -279,7 +304,7 @@ impl OfClient {
             timeouts: Timeouts::default(),
             health: Health::default(),
             route: Route::new(
-                aim(spec),
+                aim(spec, None),
                 to.session,
                 Gate::within(Arc::clone(&to.client.gate), None),
             ),
@@ -290,35 +315,46 @@ impl OfClient {
             return Err(e);
         }
         let gate = Arc::clone(&to.client.gate);
-        self.entrances.insert(claim.key(), Entry { entrance, claim, gate, chosen, wanted: true });
+        let place = claim.key().clone().into();
+        let (claim, host, wanted) = (Arc::new(claim), None, true);
+        self.entrances.insert(place, Entry { entrance, claim, gate, host, chosen, wanted });
         Ok(address)
     }
 
-    async fn close_unwanted(&mut self, handles: &[Handle]) {
-        self.close(|entry| !entry.wanted, handles, true).await;
+    async fn close_unwanted(&mut self, to: Registrant<'_>) {
+        let why = Closed { is_news: true, is_final: true };
+        self.close(|entry| !entry.wanted, (to.handles, to.hosts), why).await;
     }
 
     /// Closes the entrances that lead to this session.
-    pub(super) async fn close_of(&mut self, session: &Session, handles: &[Handle]) {
+    pub(super) async fn close_of(&mut self, session: &Session, at: (&[Handle], &Hosts)) {
         let leads = |entry: &Entry| entry.entrance.route.session.load().id == session.id;
-        self.close(leads, handles, true).await;
+        self.close(leads, at, Closed { is_news: true, is_final: false }).await;
     }
 
     /// Closes all entrances, at the end of the server.
-    pub(super) async fn close_all(&mut self, handles: &[Handle]) {
-        self.close(|_| true, handles, false).await;
+    pub(super) async fn close_all(&mut self, at: (&[Handle], &Hosts)) {
+        self.close(|_| true, at, Closed { is_news: false, is_final: true }).await;
     }
 
-    async fn close(&mut self, gone: impl Fn(&Entry) -> bool, handles: &[Handle], is_news: bool) {
+    async fn close(
+        &mut self,
+        gone: impl Fn(&Entry) -> bool,
+        (handles, hosts): (&[Handle], &Hosts),
+        why: Closed,
+    ) {
         let gone: Vec<_> = self.entrances.extract_if(|_, entry| gone(entry)).collect();
-        for (_, Entry { entrance, claim, .. }) in gone {
-            if is_news {
+        for (_, Entry { entrance, claim, host, .. }) in gone {
+            if why.is_news {
                 let service = entrance.name();
                 let client = &*self.name;
                 tracing::info!(
                     target: AUDIT, client, service,
                     "service {service} of client {client} is published no more"
                 );
+            }
+            if let Some((host, _)) = host {
+                hosts.names.remove(&host, entrance.id, why.is_final);
             }
             entrance::close_everywhere(handles, entrance.id).await;
             // The port is free only now.
@@ -327,16 +363,21 @@ impl OfClient {
     }
 
     #[cfg(test)]
-    pub(super) fn has(&self, key: Key) -> bool {
-        self.entrances.contains_key(&key)
+    pub(super) fn has(&self, key: super::address::Key) -> bool {
+        self.entrances.contains_key(&key.into())
     }
 }
 
 impl Entry {
     /// Leads new visitors to this session and counts them for the client as it is now. Present
     /// visitors stay counted in their old gate.
-    fn lead_to(&mut self, to: Registrant<'_>, spec: &ServiceSpec) {
-        let aim = aim(spec);
+    pub(super) fn lead_to(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        http: Option<Arc<HttpTerms>>,
+    ) {
+        let aim = aim(spec, http);
         if **self.entrance.route.aim.load() != aim {
             self.entrance.route.aim.store(Arc::new(aim));
         }
@@ -349,36 +390,17 @@ impl Entry {
     }
 }
 
-fn aim(spec: &ServiceSpec) -> Aim {
+pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
     let name = spec.name.as_str().to_owned();
     let (priority, visitors) = (spec.priority, spec.visitors.clone());
-    Aim { target: Target::Service(name.clone()), name, priority, visitors }
+    Aim { target: Target::Service(name.clone()), name, priority, visitors, http }
 }
 
-impl Registration {
-    /// Returns the reason why a host is not published: first missing rights, then missing support.
-    fn host(
-        &mut self,
-        to: Registrant<'_>,
-        text: &str,
-        (scheme, host): (&str, &str),
-    ) -> ServiceError {
-        let rights = if scheme == "http" { &to.client.http } else { &to.client.tls };
-        let name = &to.session.name;
-        if !rights.permits(host) {
-            let text = format!(
-                "{text} is not allowed to client `{name}`: add the host to `allow.{scheme}` of this \
-                 client on the server"
-            );
-            return error(ServiceErrorCode::NotAllowed, text);
-        }
-        let Some(left) = self.hosts.checked_sub(1) else {
-            let text =
-                format!("{text}: client `{name}` has as many hosts as `limits.hosts` allows");
-            return error(ServiceErrorCode::Limit, text);
-        };
-        self.hosts = left;
-        let text = format!("{text}: this server publishes ports, and no hosts yet");
-        error(ServiceErrorCode::BadAddress, text)
-    }
+/// How entrances close.
+#[derive(Clone, Copy)]
+struct Closed {
+    /// The log says so.
+    is_news: bool,
+    /// The client does not want them any more. Otherwise the client is away and may come back.
+    is_final: bool,
 }

@@ -64,7 +64,7 @@ impl Table {
     ) -> Result<Claim, Refused> {
         let mut taken = self.lock();
         let used = taken.descriptors + descriptors;
-        match taken.owners.entry(key) {
+        match taken.owners.entry(key.clone()) {
             Entry::Occupied(other) if other.get() == owner => Err(Refused::OwnedBySelf),
             Entry::Occupied(_) => Err(Refused::OwnedByOther),
             Entry::Vacant(_) if used > self.most => Err(Refused::NoRoom),
@@ -79,8 +79,8 @@ impl Table {
 
 impl Claim {
     /// The resource.
-    pub(super) const fn key(&self) -> Key {
-        self.key
+    pub(super) const fn key(&self) -> &Key {
+        &self.key
     }
 
     /// Records that this number of its listeners lies in the part of the table that is kept for

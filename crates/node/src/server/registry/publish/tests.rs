@@ -12,18 +12,26 @@ use super::super::super::clients::Clients;
 use super::address::Key;
 use super::*;
 use crate::memory;
+use crate::names::Space;
 use crate::session::{State, Workers};
 
-/// A client whose entry has these lines.
-fn client(lines: &str) -> Arc<Client> {
-    let text = format!(
-        "listen: tcp://127.0.0.1:0\npublic_bind: 127.0.0.1\nclients:\n  - {{ name: home, token: \
-         q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ, {lines} }}\n"
-    );
+/// Clients whose entries have these names and lines.
+fn clients(entries: &[(&str, &str)]) -> Clients {
+    let mut text = "listen: tcp://127.0.0.1:0\npublic_bind: 127.0.0.1\nclients:\n".to_owned();
+    for (name, lines) in entries {
+        text += &format!(
+            "  - {{ name: {name}, token: q7xJ2vKp0mZrT5wYb8NcLd3fHs9GaEu1oRiVk4XtWjQ, {lines} }}\n"
+        );
+    }
     let sources = Sources { env: &|_| None, read: &|_| Ok(String::new()) };
     let text = Some(Text { name: "server.yaml", text: &text });
     let config = config::load_server(text, &ServerFlags::default(), &sources);
-    Clients::new(&config.unwrap().config).unwrap().find("home").unwrap()
+    Clients::new(&config.unwrap().config).unwrap()
+}
+
+/// A client whose entry has these lines.
+fn client(lines: &str) -> Arc<Client> {
+    clients(&[("home", lines)]).find("home").unwrap()
 }
 
 fn workers() -> Workers {
@@ -53,11 +61,23 @@ fn free_port() -> u16 {
 struct Rig {
     published: Published,
     workers: Workers,
+    hosts: Hosts,
+    clients: Clients,
 }
 
 impl Rig {
     fn new(descriptors: usize) -> Self {
-        Self { published: Published::new(descriptors, descriptors, None), workers: workers() }
+        Self::of(Published::new(descriptors, descriptors, None))
+    }
+
+    fn of(published: Published) -> Self {
+        let hosts = Hosts::new(Some("example.com"), None);
+        hosts.set_ports(Some(80), Some(8443));
+        Self { published, workers: workers(), hosts, clients: clients(&[]) }
+    }
+
+    fn at(&self) -> (&[Handle], &Hosts) {
+        (self.workers.handles(), &self.hosts)
     }
 
     async fn apply(
@@ -71,6 +91,8 @@ impl Rig {
             client,
             is_known: true,
             public_bind: Ipv4Addr::LOCALHOST.into(),
+            hosts: &self.hosts,
+            clients: &self.clients,
             handles: self.workers.handles(),
         };
         let turn = self.published.turn(&session.name).await;
@@ -81,9 +103,8 @@ impl Rig {
 
 #[tokio::test]
 async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
-    let workers = workers();
+    let rig = Rig::new(100);
     let (session, client) = (Session::new("home", 1), client("allow: {}"));
-    let published = Published::new(100, 100, None);
     for (generation, is_known, public, end) in [
         (1, true, "tcp://:22", ", or run there: tunnel allow home --tcp 22"),
         (2, true, "tcp://[::1]:22", ", or run there: tunnel allow home --tcp '[::1]:22'"),
@@ -96,9 +117,11 @@ async fn a_refusal_names_the_command_that_permits_the_port_where_it_can() {
             client: &client,
             is_known,
             public_bind: Ipv4Addr::LOCALHOST.into(),
-            handles: workers.handles(),
+            hosts: &rig.hosts,
+            clients: &rig.clients,
+            handles: rig.workers.handles(),
         };
-        let told = published.turn("home").await.apply(to, register).await.unwrap();
+        let told = rig.published.turn("home").await.apply(to, register).await.unwrap();
         let why = told.results[0].outcome.as_ref().unwrap_err();
         assert!(why.text.ends_with(end), "{}", why.text);
     }
@@ -124,7 +147,7 @@ async fn tcp_and_udp_share_a_port_number_and_tcp_alone_does_not() {
     let told = rig.apply(&other, &client, register(1, &[address.port()])).await;
     assert_eq!(code(&told[0]), Some(ServiceErrorCode::PortTaken));
     assert!(rig.published.turn("home").await.mine.has(tcp));
-    rig.published.withdraw(&session, rig.workers.handles()).await;
+    rig.published.withdraw(&session, rig.at()).await;
     assert!(rig.published.clients.lock().unwrap().keys().eq(["other"]), "home has no port");
     let told = rig.apply(&other, &client, register(2, &[address.port()])).await;
     assert!(told[0].is_ok(), "{told:?}");
@@ -188,7 +211,7 @@ async fn ports_that_the_server_chose_differ_and_stay() {
 #[tokio::test]
 async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let dir = tempfile::tempdir().unwrap();
-    let rig = || Rig { published: Published::new(100, 100, Some(dir.path())), workers: workers() };
+    let rig = || Rig::of(Published::new(100, 100, Some(dir.path())));
     let rights = client("allow: { tcp: 23000-23999 }");
     let named = |generation, services: &[&str]| {
         let mut register = register(generation, &vec![0; services.len()]);
@@ -200,7 +223,7 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let first = rig();
     let home = Session::new("home", 1);
     let told = first.apply(&home, &rights, named(1, &["a", "b", "c"])).await;
-    first.published.withdraw(&home, first.workers.handles()).await;
+    first.published.withdraw(&home, first.at()).await;
     // Another client, and another service of the same client, do not take a port that is kept.
     let other = Session::new("other", 1);
     let others = first.apply(&other, &rights, named(1, &["a"])).await;
@@ -208,7 +231,7 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     let back = first.apply(&home, &rights, named(2, &["d", "c", "a"])).await;
     assert_eq!([&back[1], &back[2]], [&told[2], &told[0]]);
     assert!(!told.contains(&back[0]), "{back:?}");
-    first.published.close_all(first.workers.handles()).await;
+    first.published.close_all(first.at()).await;
     // The file is written on a blocking thread.
     first.published.ports.flush();
 
@@ -219,4 +242,110 @@ async fn a_service_keeps_its_port_while_it_and_the_server_are_away() {
     second.published.forget("home");
     second.published.ports.flush();
     assert!(second.published.ports.of("home", "a").is_empty());
+}
+
+/// A registration of services under these names.
+fn named(generation: u64, names: &[&str]) -> Register {
+    let mut register = register(generation, &vec![0; names.len()]);
+    for (spec, name) in register.services.iter_mut().zip(names) {
+        spec.public = vec![(*name).to_owned()];
+    }
+    register
+}
+
+#[tokio::test]
+async fn a_name_has_one_client_and_leads_to_its_service() {
+    let rig = Rig::new(100);
+    let (home, other) = (Session::new("home", 1), Session::new("other", 1));
+    let rights = client("allow: { http: '*.example.org', tls: vpn.example.org }");
+    let told = rig
+        .apply(&home, &rights, named(1, &["http://App.example.org", "tls://vpn.example.org"]))
+        .await;
+    assert_eq!(
+        told,
+        [
+            Ok(vec!["http://app.example.org".to_owned()]),
+            Ok(vec!["tls://vpn.example.org:8443".to_owned()])
+        ]
+    );
+    let found = rig.hosts.names.find(Space::Http, "app.example.org").unwrap();
+    assert_eq!(found[0].entrance.name(), "s0");
+    let told = rig.apply(&other, &rights, named(1, &["http://app.example.org"])).await;
+    assert_eq!(code(&told[0]), Some(ServiceErrorCode::NameTaken));
+    rig.published.withdraw(&home, rig.at()).await;
+    assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
+    let told = rig.apply(&other, &rights, named(2, &["http://app.example.org"])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_name_needs_a_right_and_a_refusal_names_the_command() {
+    let rig = Rig::new(100);
+    let home = Session::new("home", 1);
+    let rights = client("allow: { http: app.example.org }, limits: { hosts: 1 }");
+    let asked = ["http://b.example.org", "http://*.example.org", "tls://app.example.org"];
+    let told = rig.apply(&home, &rights, named(1, &asked)).await;
+    let ends = ["--http b.example.org", "--http '*.example.org'", "--tls app.example.org"];
+    for (told, end) in told.iter().zip(ends) {
+        let error = told.as_ref().unwrap_err();
+        assert_eq!(error.code, ServiceErrorCode::NotAllowed);
+        assert!(error.text.ends_with(end), "{}", error.text);
+    }
+    let two = ["http://app.example.org", "https://app.example.org"];
+    let told = rig.apply(&home, &rights, named(2, &two)).await;
+    assert!(told[0].is_ok());
+    assert_eq!(code(&told[1]), Some(ServiceErrorCode::Limit));
+}
+
+#[tokio::test]
+async fn services_of_one_client_share_a_name_by_their_paths() {
+    let rig = Rig::new(100);
+    let home = Session::new("home", 1);
+    let rights = client("allow: { http: app.example.org, tls: app.example.org }");
+    let name = "http://app.example.org";
+    let mut register = named(1, &[name, name, name]);
+    register.services[0].http.path = Some("/api".to_owned());
+    let told = rig.apply(&home, &rights, register).await;
+    assert!(told[0].is_ok() && told[1].is_ok(), "{told:?}");
+    assert_eq!(code(&told[2]), Some(ServiceErrorCode::NameTaken));
+    let found = rig.hosts.names.find(Space::Http, "app.example.org").unwrap();
+    let paths: Vec<_> = found.iter().map(|one| one.path.as_deref()).collect();
+    assert_eq!(paths, [Some("/api"), None]);
+    // TLS of a host ends at the server or passes through.
+    let both = named(2, &["tls://app.example.org", "https://app.example.org"]);
+    let told = rig.apply(&home, &rights, both).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    assert_eq!(code(&told[1]), Some(ServiceErrorCode::NameTaken));
+    let changed = named(3, &["https://app.example.org"]);
+    let told = rig.apply(&home, &rights, changed).await;
+    assert!(told[0].is_ok(), "{told:?}");
+    assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
+}
+
+#[tokio::test]
+async fn each_client_has_a_name_of_its_own_in_the_domain() {
+    let rig = Rig { clients: clients(&[("home", ""), ("web-home", "")]), ..Rig::new(100) };
+    let (home, other) = (Session::new("home", 1), Session::new("web-home", 1));
+    let rights = client("allow: {}");
+    let asked = ["http://home", "http://api-home.example.com", "http://web-home", "http://other"];
+    let told = rig.apply(&home, &rights, named(1, &asked)).await;
+    assert_eq!(told[0], Ok(vec!["http://home.example.com".to_owned()]));
+    assert!(told[1].is_ok(), "{told:?}");
+    // It is the own name of another client.
+    assert_eq!(code(&told[2]), Some(ServiceErrorCode::NameTaken));
+    assert_eq!(code(&told[3]), Some(ServiceErrorCode::NotAllowed));
+    let told = rig.apply(&other, &rights, named(1, &["http://web-home"])).await;
+    assert!(told[0].is_ok(), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_server_without_doors_says_what_is_missing() {
+    let rig = Rig { hosts: Hosts::new(None, None), ..Rig::new(100) };
+    let home = Session::new("home", 1);
+    let rights = client("allow: { http: '*', tls: '*' }");
+    let told = rig.apply(&home, &rights, named(1, &["http://a.example", "tls://a.example"])).await;
+    for (told, key) in told.iter().zip(["http: { listen:", "tls_routes: { listen:"]) {
+        let error = told.as_ref().unwrap_err();
+        assert!(error.code == ServiceErrorCode::BadAddress && error.text.contains(key), "{error}");
+    }
 }

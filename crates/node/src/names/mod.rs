@@ -1,0 +1,329 @@
+//! The names that clients publish: a host, for visitors of HTTP or of TLS, leads to an entrance.
+//!
+//! Workers look a name up once per connection (per request where the server proxies HTTP). The
+//! table is made of immutable shards, so a look-up takes no lock, and a change copies one shard:
+//! a server with 50,000 names copies about 200 entries per change.
+//!
+//! A name that is published no more may come back in a moment, because its client logs in again
+//! or because the server has just started. [`Names::wait`] lets a visitor wait for that.
+
+mod host;
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::entrance::Entrance;
+
+pub(crate) use host::{Host, Kind, Space};
+
+/// Number of shards for each space.
+const SHARDS: usize = 256;
+
+/// The time for which a visitor of an absent name waits, counted from the moment at which the name
+/// went or the server started. A client that lost its server tries again at least every 1.5 s.
+const RECONNECT: Duration = Duration::from_secs(10);
+
+/// Visitors that may wait for absent names at one time.
+const WAITING_MAX: u32 = 1024;
+
+/// Names whose end is remembered. Names beyond this number are absent at once.
+const LOST_MAX: usize = 8192;
+
+/// All published names.
+#[derive(Debug)]
+pub(crate) struct Names {
+    hasher: RandomState,
+    /// The shards of the space of HTTP, then those of TLS.
+    shards: Box<[ArcSwap<Shard>]>,
+    /// Held by changes, so that two of them do not copy the same shard.
+    writer: Mutex<Lost>,
+    /// Notified when a name is added.
+    added: Notify,
+    waiting: AtomicU32,
+    born: Instant,
+}
+
+type Shard = HashMap<Arc<str>, Arc<[Published]>>;
+
+/// The time at which each absent name was withdrawn.
+type Lost = HashMap<(Space, Arc<str>), Instant>;
+
+/// An entrance under a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    /// The kind of the name.
+    pub(crate) kind: Kind,
+    /// The entrance takes only requests at this path or below.
+    pub(crate) path: Option<Arc<str>>,
+    /// The entrance.
+    pub(crate) entrance: Arc<Entrance>,
+}
+
+/// The services of a host, the longest path first.
+pub(crate) type Services = Arc<[Published]>;
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            shards: (0..2 * SHARDS).map(|_| ArcSwap::default()).collect(),
+            writer: Mutex::default(),
+            added: Notify::new(),
+            waiting: AtomicU32::new(0),
+            born: Instant::now(),
+        }
+    }
+}
+
+impl Names {
+    fn shard(&self, space: Space, host: &str) -> &ArcSwap<Shard> {
+        // The remainder is below `SHARDS`.
+        let nth = (self.hasher.hash_one(host) % SHARDS as u64) as usize;
+        &self.shards[space as usize * SHARDS + nth]
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Lost> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exactly(&self, space: Space, host: &str) -> Option<Services> {
+        self.shard(space, host).load().get(host).cloned()
+    }
+
+    /// The services of a host: under its own name, else under the longest wildcard that covers it,
+    /// else under `*`. `host` is normalised: lower case, no port, no dot at the end.
+    pub(crate) fn find(&self, space: Space, host: &str) -> Option<Services> {
+        host::candidates(host).find_map(|name| self.exactly(space, &name))
+    }
+
+    /// As [`Self::find`], but a name that is closer to the host and is absent only for a moment is
+    /// waited for. A visitor is not given to the service of a wildcard because the service of the
+    /// name itself is just coming back.
+    pub(crate) async fn wait(&self, space: Space, host: &str) -> Option<Services> {
+        let Some(until) = self.may_come(space, host) else { return self.find(space, host) };
+        let Some(_place) = self.place() else { return self.find(space, host) };
+        loop {
+            let added = self.added.notified();
+            if self.may_come(space, host).is_none() {
+                return self.find(space, host);
+            }
+            tokio::select! {
+                () = added => {}
+                () = tokio::time::sleep_until(until) => return self.find(space, host),
+            }
+        }
+    }
+
+    /// Whether [`Self::wait`] would wait.
+    pub(crate) fn is_awaited(&self, space: Space, host: &str) -> bool {
+        self.may_come(space, host).is_some()
+    }
+
+    /// The time until which a name may come that is closer to the host than all present names.
+    fn may_come(&self, space: Space, host: &str) -> Option<Instant> {
+        let now = Instant::now();
+        let born = self.born + RECONNECT;
+        if now < born {
+            // Nobody knows yet which names the clients have.
+            return self.exactly(space, host).is_none().then_some(born);
+        }
+        let lost = self.writer();
+        if lost.is_empty() {
+            return None;
+        }
+        for name in host::candidates(host) {
+            if self.exactly(space, &name).is_some() {
+                return None;
+            }
+            let until = lost.get(&(space, Arc::from(&*name))).map(|at| *at + RECONNECT);
+            if let Some(until) = until.filter(|until| *until > now) {
+                return Some(until);
+            }
+        }
+        None
+    }
+
+    fn place(&self) -> Option<Waiting<'_>> {
+        let place = Waiting(&self.waiting);
+        (self.waiting.fetch_add(1, Ordering::Relaxed) < WAITING_MAX).then_some(place)
+    }
+
+    /// Adds an entrance under a host.
+    pub(crate) fn add(&self, host: &Host, published: Published) {
+        let mut lost = self.writer();
+        lost.remove(&(host.kind.space(), Arc::clone(&host.name)));
+        self.change(host, |services| services.push(published));
+        drop(lost);
+        self.added.notify_waiters();
+    }
+
+    /// Removes an entrance from a host. The host may come back for a moment, unless `is_final`.
+    pub(crate) fn remove(&self, host: &Host, entrance: u64, is_final: bool) {
+        let mut lost = self.writer();
+        let left = self.change(host, |services| services.retain(|one| one.entrance.id != entrance));
+        if left > 0 || is_final {
+            return;
+        }
+        let now = Instant::now();
+        if lost.len() >= LOST_MAX {
+            lost.retain(|_, at| *at + RECONNECT > now);
+        }
+        if lost.len() < LOST_MAX {
+            lost.insert((host.kind.space(), Arc::clone(&host.name)), now);
+        }
+    }
+
+    /// Changes the services of a host. Returns their number. The caller holds the lock of writers.
+    fn change(&self, host: &Host, change: impl FnOnce(&mut Vec<Published>)) -> usize {
+        let shard = self.shard(host.kind.space(), &host.name);
+        let mut next = Shard::clone(&shard.load());
+        let mut services = next.remove(&host.name).map(|all| all.to_vec()).unwrap_or_default();
+        change(&mut services);
+        let length = |one: &Published| one.path.as_ref().map_or(0, |path| path.len());
+        services.sort_by_key(|one| std::cmp::Reverse(length(one)));
+        let left = services.len();
+        if left > 0 {
+            next.insert(Arc::clone(&host.name), services.into());
+        }
+        shard.store(Arc::new(next));
+        left
+    }
+}
+
+/// A place among the visitors that wait.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use proto::{Priority, Target, Visitors};
+    use relay::{Gate, Timeouts};
+
+    use super::*;
+    use crate::entrance::next_id;
+    use crate::health::Health;
+    use crate::route::{Aim, Route};
+    use crate::session::Session;
+
+    fn published(host: &Host) -> Published {
+        let aim = Aim {
+            name: host.to_string(),
+            target: Target::Service("web".into()),
+            priority: Priority::Normal,
+            visitors: Visitors::default(),
+            http: None,
+        };
+        let session = Session::new("home", NonZeroUsize::MIN.get());
+        let entrance = Arc::new(Entrance {
+            id: next_id(),
+            address: host.to_string(),
+            timeouts: Timeouts::default(),
+            route: Route::new(aim, &session, Gate::new(None)),
+            health: Health::default(),
+        });
+        Published { kind: host.kind, path: None, entrance }
+    }
+
+    fn host(text: &str) -> Host {
+        text.parse().unwrap()
+    }
+
+    /// The name under which a host is found.
+    fn found(services: Option<Services>) -> Option<String> {
+        services.map(|services| services[0].entrance.address.clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_closest_name_wins() {
+        let names = Names::default();
+        tokio::time::advance(RECONNECT).await;
+        let find = |text| found(names.find(Space::Http, text));
+        assert_eq!(find("a.example.com"), None);
+        for text in
+            ["http://*", "http://*.example.com", "http://a.example.com", "tls://b.example.com"]
+        {
+            let host = host(text);
+            names.add(&host, published(&host));
+        }
+        assert_eq!(find("a.example.com").as_deref(), Some("http://a.example.com"));
+        assert_eq!(find("b.example.com").as_deref(), Some("http://*.example.com"));
+        assert_eq!(find("x.b.example.com").as_deref(), Some("http://*.example.com"));
+        assert_eq!(find("example.com").as_deref(), Some("http://*"));
+        assert_eq!(find("[::1]").as_deref(), Some("http://*"));
+        assert_eq!(found(names.find(Space::Tls, "a.example.com")), None);
+        assert_eq!(
+            found(names.find(Space::Tls, "b.example.com")).as_deref(),
+            Some("tls://b.example.com")
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_that_is_just_coming_back_is_waited_for() {
+        let names = Arc::new(Names::default());
+        let (all, own) = (host("http://*"), host("http://a.example.com"));
+        names.add(&all, published(&all));
+        let ask = || {
+            let names = Arc::clone(&names);
+            tokio::spawn(async move { found(names.wait(Space::Http, "a.example.com").await) })
+        };
+        // The server has just started.
+        let waiting = ask();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        let first = published(&own);
+        let id = first.entrance.id;
+        names.add(&own, first);
+        assert_eq!(waiting.await.unwrap().as_deref(), Some("http://a.example.com"));
+
+        tokio::time::advance(RECONNECT).await;
+        names.remove(&own, id, false);
+        let waiting = ask();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(!waiting.is_finished());
+        names.add(&own, published(&own));
+        assert_eq!(waiting.await.unwrap().as_deref(), Some("http://a.example.com"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_absent_name_is_waited_for_no_longer_than_a_client_needs() {
+        let names = Names::default();
+        let own = host("http://a.example.com");
+        let began = Instant::now();
+        assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
+        assert_eq!(began.elapsed(), RECONNECT);
+        // Now the server knows its names.
+        let began = Instant::now();
+        assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        let one = published(&own);
+        let id = one.entrance.id;
+        names.add(&own, one);
+        names.remove(&own, id, true);
+        assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn visitors_that_wait_are_counted() {
+        let names = Names::default();
+        names.waiting.store(WAITING_MAX, Ordering::Relaxed);
+        let began = Instant::now();
+        assert_eq!(found(names.wait(Space::Http, "a.example.com").await), None);
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert_eq!(names.waiting.load(Ordering::Relaxed), WAITING_MAX);
+    }
+}

@@ -1,0 +1,92 @@
+//! The answers that the server itself gives to visitors of HTTP.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::{Bytes, BytesMut};
+use config::ServerConfig;
+use proto::ResetCode;
+use relay::Socket;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+use web::Pages;
+
+use crate::entrance::Answer;
+
+/// The time for an answer, and for the visitor to end its direction after it.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Bytes of the visitor that are read and thrown away meanwhile. Closing with unread bytes would
+/// send a reset, on which the visitor's system may drop the answer (RFC 9112 section 9.6).
+const DISCARD: usize = 256 << 10;
+
+/// The largest file with a page.
+const PAGE_MAX: u64 = 256 << 10;
+
+/// The settings of the HTTP proxy. The files with pages are read here.
+pub(super) fn settings(config: &ServerConfig) -> anyhow::Result<web::Settings> {
+    let pages = &config.http.pages;
+    let read = |path: &Option<std::path::PathBuf>| path.as_deref().map(page).transpose();
+    let pages =
+        Pages { not_found: read(&pages.not_found)?, unavailable: read(&pages.unavailable)? };
+    let route_header = config.http.route_header.as_deref();
+    let route_header = route_header.map(str::parse).transpose().context("http.route_header")?;
+    Ok(web::Settings { route_header, pages })
+}
+
+fn page(path: &Path) -> anyhow::Result<Box<str>> {
+    let shown = path.display();
+    let size = fs::metadata(path).with_context(|| format!("page {shown}"))?.len();
+    anyhow::ensure!(size <= PAGE_MAX, "page {shown} has {size} bytes; at most {PAGE_MAX} are sent");
+    let text = fs::read_to_string(path).with_context(|| format!("page {shown}"))?;
+    Ok(text.into())
+}
+
+impl Answer {
+    /// Status and reason.
+    pub(super) const fn status(self) -> (u16, &'static str) {
+        match self {
+            Self::Forbidden => (403, "This address may not visit the service."),
+            Self::Busy => (503, "The client of this service has as many streams as it may have."),
+            Self::Down(code) => match code {
+                ResetCode::Refused => (502, "The target refused the connection."),
+                ResetCode::Timeout => (504, "The target did not answer in time."),
+                ResetCode::Unreachable => (502, "The target cannot be reached."),
+                ResetCode::Denied => (502, "The client does not serve this visitor."),
+                ResetCode::Limit => (503, "The client has as many streams as it may have."),
+                ResetCode::Shutdown => (502, "The client of this service is not connected."),
+                ResetCode::Aborted => (502, "The target closed the connection without an answer."),
+                ResetCode::Unknown | ResetCode::Internal | ResetCode::Other(_) => {
+                    (502, "The client does not serve this service.")
+                }
+            },
+        }
+    }
+}
+
+/// Sends an answer and closes the connection.
+pub(super) fn send(socket: Socket, answer: Bytes) {
+    let Socket::Tcp(socket) = socket else { return };
+    spawn_local(async move {
+        // A visitor that does not take the answer has lost it.
+        let _ = timeout(FAREWELL, say(socket, &answer)).await;
+    });
+}
+
+async fn say(mut socket: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+    socket.write_all(answer).await?;
+    socket.shutdown().await?;
+    let (mut seen, mut buffer) = (0, BytesMut::with_capacity(4 << 10));
+    while seen < DISCARD {
+        buffer.clear();
+        match socket.read_buf(&mut buffer).await? {
+            0 => break,
+            size => seen += size,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,303 @@
+//! Doors: public ports that all clients share. The first bytes of a visitor name the host, and the
+//! host leads to an entrance.
+//!
+//! ```text
+//!   http door ── head of a request ──┐
+//!   tls door ─── ClientHello ────────┼── Names ──> entrance ──> stream of a client
+//!   mux door ─── either of them ─────┘     │
+//!       │                                  ├─ https: TLS ends here, then `web`
+//!       ├─ carrier of a client             └─ nobody: a page, or an alert
+//!       └─ default target
+//! ```
+//!
+//! A door only looks at the first bytes and leaves them in the socket ([`relay::look`]), so an
+//! undecided connection costs no buffer, and whoever takes the connection reads it from its begin.
+//! Undecided connections are bounded in time ([`PATIENCE`]), in bytes ([`relay::LOOK_MAX`]) and in
+//! number ([`UNDECIDED`] per door and worker, of which the oldest leaves).
+//!
+//! | module | content |
+//! |---|---|
+//! | `http` | HTTP by name: the byte path, and the connections that come back from it |
+//! | `tls` | TLS by name: passed through, or ended here |
+//! | `mux` | one port for carriers, TLS, HTTP and a default target |
+//! | `site` | services by name as `web` sees them |
+//! | `certificates` | the settings of TLS that ends here |
+//! | `answer` | the answers of the server itself |
+
+mod answer;
+pub(super) mod certificates;
+mod http;
+mod mux;
+mod site;
+mod tls;
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use config::{Net, ServerConfig, Target};
+use relay::{Handler, Listening, Socket, TargetAddr};
+use termination::{Prepared, Terminator};
+use tokio::task::spawn_local;
+
+use super::registry::Registry;
+use super::waiting::Waiting;
+use super::{ServerShared, accept};
+use crate::session::{Handle, Worker};
+use crate::transports::{ServerSide, bind_advice, listen_address, plain};
+use crate::{descriptors, names};
+use mux::{Everything, MuxPort};
+
+/// The time until the first bytes of a visitor must say where it goes. nginx allows 60 s, Apache 20
+/// s; a browser sends its head at once.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Undecided connections of one door on one worker.
+const UNDECIDED: usize = 4096;
+
+/// The kernel keeps at most this number of bytes of an undecided connection for a look.
+const UNDECIDED_COST: u64 = 16 << 10;
+
+/// What all doors of a server share.
+#[derive(Debug)]
+pub(crate) struct Doors {
+    shared: Arc<ServerShared>,
+    terms: ArcSwap<Terms>,
+}
+
+/// The settings of doors that a reload replaces.
+#[derive(Debug)]
+struct Terms {
+    /// The settings of the HTTP proxy, with the pages and the field that names the host.
+    web: Arc<web::Settings>,
+    route_header: Option<Arc<str>>,
+    /// Reverse proxies, whose connections may carry requests of many visitors.
+    trusted: Vec<Net>,
+}
+
+impl Doors {
+    pub(super) fn new(
+        shared: Arc<ServerShared>,
+        config: &ServerConfig,
+    ) -> anyhow::Result<Arc<Self>> {
+        let terms = ArcSwap::from_pointee(Terms::read(config)?);
+        Ok(Arc::new(Self { shared, terms }))
+    }
+
+    /// Prepares the settings of a new configuration. Calling the result puts them in force.
+    pub(super) fn renewal(
+        self: &Arc<Self>,
+        config: &ServerConfig,
+        state: Option<&Path>,
+    ) -> anyhow::Result<impl FnOnce() + use<>> {
+        let (doors, terms) = (Arc::clone(self), Terms::read(config)?);
+        let domain = config.http.domain.clone();
+        let settings = certificates::settings(config, state);
+        let terminator = self.terminator().map(|terminator| terminator.reload(&settings));
+        let prepared = terminator.transpose()?;
+        Ok(move || {
+            doors.terms.store(Arc::new(terms));
+            doors.shared.hosts.set_domain(domain.as_deref());
+            prepared.into_iter().for_each(Prepared::apply);
+        })
+    }
+
+    fn names(&self) -> &names::Names {
+        &self.shared.hosts.names
+    }
+
+    /// Ends TLS for `https://` names; `None` without a door for TLS.
+    fn terminator(&self) -> Option<&Arc<Terminator>> {
+        self.shared.hosts.terminator()
+    }
+
+    fn trusts(&self, peer: Option<SocketAddr>) -> bool {
+        peer.is_some_and(|peer| self.terms.load().trust(peer.ip()))
+    }
+}
+
+impl Terms {
+    fn read(config: &ServerConfig) -> anyhow::Result<Self> {
+        let route_header = config.http.route_header.as_deref();
+        Ok(Self {
+            web: Arc::new(answer::settings(config)?),
+            route_header: route_header.map(Arc::from),
+            trusted: config.trusted_proxies.clone(),
+        })
+    }
+
+    fn trust(&self, ip: IpAddr) -> bool {
+        self.trusted.iter().any(|net| net.contains(ip))
+    }
+}
+
+/// A kind of door.
+#[derive(Clone, Debug)]
+pub(super) enum Opens {
+    Http,
+    Tls,
+    Everything(Everything),
+}
+
+/// A bound door, with a socket for each worker.
+pub(super) struct BoundDoor {
+    /// The address, with the port that the system chose.
+    pub(super) address: SocketAddr,
+    /// The place of a `mux://` door in `listen`.
+    pub(super) nth: Option<usize>,
+    kind: Opens,
+    group: Vec<std::net::TcpListener>,
+}
+
+impl BoundDoor {
+    /// Binds the doors of a configuration.
+    pub(super) fn all(
+        config: &ServerConfig,
+        side: &ServerSide,
+        workers: usize,
+    ) -> impl Iterator<Item = anyhow::Result<Self>> {
+        let http = config.http.listen.iter().map(|at| (None, Ok(*at), Opens::Http));
+        let tls = config.tls_routes.listen.iter().map(|at| (None, Ok(*at), Opens::Tls));
+        let muxes = config.listen.iter().enumerate().filter_map(move |(nth, listen)| {
+            let mux = listen.mux.as_ref()?;
+            let everything = Everything {
+                carriers: side.carriers(listen)?,
+                plain: config.is_exempt(listen),
+                default: mux.default.as_ref().map(target),
+                silence: mux.silence.duration(),
+            };
+            Some((Some(nth), listen_address(&listen.endpoint), Opens::Everything(everything)))
+        });
+        http.chain(tls).chain(muxes).map(move |(nth, address, kind)| {
+            let asked = address?;
+            let group = net::listen_group(asked, workers).map_err(|e| {
+                let advice = bind_advice(e.kind());
+                anyhow::anyhow!("cannot listen on {asked}: {e}{advice}")
+            })?;
+            let address = group.first().map_or(Ok(asked), std::net::TcpListener::local_addr)?;
+            Ok(Self { address, nth, kind, group })
+        })
+    }
+
+    /// Whether visitors of HTTP and of TLS come here.
+    pub(super) const fn admits(&self) -> (bool, bool) {
+        match self.kind {
+            Opens::Http => (true, false),
+            Opens::Tls => (false, true),
+            Opens::Everything(_) => (true, true),
+        }
+    }
+
+    /// The URL in status and log.
+    pub(super) fn url(&self) -> String {
+        let (scheme, path) = match &self.kind {
+            Opens::Http => ("http", None),
+            Opens::Tls => ("tls", None),
+            Opens::Everything(everything) => ("mux", everything.carriers.path()),
+        };
+        format!("{scheme}://{}{}", self.address, path.unwrap_or_default())
+    }
+
+    /// Opens the door on all workers.
+    pub(super) async fn open(
+        self,
+        handles: &[Handle],
+        doors: &Arc<Doors>,
+        registry: &Arc<Registry>,
+    ) -> anyhow::Result<()> {
+        let address = self.address;
+        for (handle, socket) in handles.iter().zip(self.group) {
+            let (doors, registry) = (Arc::clone(doors), Arc::clone(registry));
+            let kind = self.kind.clone();
+            let opened = handle.call(move |worker| {
+                let (port, room) = (Port::new(worker, doors), descriptors::room());
+                let handler: Rc<dyn Handler> = match kind {
+                    Opens::Http => Rc::new(http::HttpPort(port)),
+                    Opens::Tls => Rc::new(tls::TlsPort(port)),
+                    Opens::Everything(everything) => {
+                        let (port, carriers) = MuxPort::new(port, everything, address, room);
+                        accept::start(worker, registry, carriers);
+                        Rc::new(port)
+                    }
+                };
+                let listening = relay::listen(socket, handler, room)?;
+                worker.state.doors.borrow_mut().push(listening);
+                io::Result::Ok(())
+            });
+            opened.await??;
+        }
+        Ok(())
+    }
+}
+
+fn target(target: &Target) -> TargetAddr {
+    match target {
+        Target::Tcp { host, port } => TargetAddr::Tcp { host: plain(host), port: *port },
+        Target::Unix(address) => TargetAddr::Unix(address.clone()),
+    }
+}
+
+/// Closes all doors, and asks the connections of the HTTP proxy to end. The ports are free when the
+/// future is ready.
+pub(super) async fn close(handles: &[Handle]) {
+    for handle in handles {
+        // A worker that has stopped has closed its doors.
+        let closed = handle.call(|worker| {
+            drop::<Vec<Listening>>(worker.state.doors.take());
+            worker.state.leaving.notify_waiters();
+        });
+        let _ = closed.await;
+    }
+}
+
+/// A door on one worker.
+struct Port {
+    worker: Rc<Worker>,
+    doors: Arc<Doors>,
+    undecided: RefCell<Waiting>,
+    most: usize,
+}
+
+impl fmt::Debug for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Port on worker {}", self.worker.index)
+    }
+}
+
+impl Port {
+    fn new(worker: &Rc<Worker>, doors: Arc<Doors>) -> Self {
+        let most =
+            crate::memory::strangers(&worker.state.budget, worker.peers.len(), UNDECIDED_COST);
+        let undecided = RefCell::default();
+        Self { worker: Rc::clone(worker), doors, undecided, most: most.min(UNDECIDED) }
+    }
+
+    /// Runs the decision about a connection. When too many are undecided, the oldest is closed.
+    fn decide(&self, decision: impl Future<Output = ()> + 'static) {
+        let task = spawn_local(decision);
+        let mut undecided = self.undecided.borrow_mut();
+        undecided.add(task.abort_handle());
+        if undecided.are_more_than(self.most) {
+            undecided.abort_oldest();
+        }
+    }
+
+    fn visitor(&self, socket: Socket, peer: Option<SocketAddr>) -> Undecided {
+        let (worker, doors) = (Rc::clone(&self.worker), Arc::clone(&self.doors));
+        Undecided { worker, doors, socket, peer }
+    }
+}
+
+/// A connection that is not decided.
+struct Undecided {
+    worker: Rc<Worker>,
+    doors: Arc<Doors>,
+    socket: Socket,
+    peer: Option<SocketAddr>,
+}

@@ -1,0 +1,94 @@
+//! TLS by name. The server name in the ClientHello decides; a `tls://` name passes through, and the
+//! TLS of an `https://` name ends here.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use relay::sniff::Sniff;
+use relay::sniff::tls::{Hello, HelloSniffer};
+use relay::{Handler, Socket};
+use tokio::time::timeout;
+
+use super::{PATIENCE, Port, Undecided, answer, site};
+use crate::entrance;
+use crate::names::{Kind, Space};
+
+/// The alert `unrecognized_name` (RFC 6066 section 3) as a fatal alert in a record of its own.
+const UNKNOWN_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+
+/// The name under which a visitor without a server name is looked for. No host has this name, so
+/// only a service for all hosts is found.
+pub(super) const NAMELESS: &str = "-";
+
+/// A door for TLS on one worker.
+#[derive(Debug)]
+pub(super) struct TlsPort(pub(super) Port);
+
+impl Handler for TlsPort {
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+        self.0.decide(decide(self.0.visitor(socket, peer)));
+    }
+}
+
+async fn decide(visitor: Undecided) {
+    let mut sniffer = HelloSniffer::default();
+    let look = relay::look(&visitor.socket, |bytes| match sniffer.look(bytes) {
+        Sniff::More => None,
+        Sniff::Not => Some(None),
+        Sniff::Found(hello) => Some(Some(hello)),
+    });
+    if let Ok(Ok(Some(Some(hello)))) = timeout(PATIENCE, look).await
+        && let Some(visitor) = admit(visitor, &hello, true).await
+    {
+        refuse(visitor);
+    }
+}
+
+/// Tells a visitor that nobody has its name.
+pub(super) fn refuse(visitor: Undecided) {
+    answer::send(visitor.socket, UNKNOWN_NAME.into());
+}
+
+/// Leads a visitor with this ClientHello. Returns the visitor if no service has its name. With
+/// `waits`, a name that may come back in a moment is waited for.
+pub(super) async fn admit(visitor: Undecided, hello: &Hello, waits: bool) -> Option<Undecided> {
+    let name = hello.server_name.as_deref();
+    if let (Some(name), Some(terminator)) = (name, visitor.doors.terminator())
+        && terminator.is_challenge(name, &hello.alpn)
+    {
+        let Socket::Tcp(socket) = visitor.socket else { return None };
+        let answered = terminator.answer_challenge(socket, name);
+        if let Ok(Err(error)) = timeout(PATIENCE, answered).await {
+            tracing::debug!(name, %error, "a challenge was not answered");
+        }
+        return None;
+    }
+    let (names, name) = (visitor.doors.names(), name.unwrap_or(NAMELESS));
+    let services =
+        if waits { names.wait(Space::Tls, name).await } else { names.find(Space::Tls, name) };
+    let Some(services) = services else { return Some(visitor) };
+    // Services that share a name are of the same kind.
+    let first = services.first()?;
+    match first.kind {
+        Kind::Tls | Kind::Http => {
+            let Undecided { worker, socket, peer, .. } = visitor;
+            entrance::visit(&worker, &first.entrance, socket, peer, None);
+        }
+        Kind::Https => terminate(visitor, name).await,
+    }
+    None
+}
+
+/// Ends the TLS of a visitor and serves the HTTP in it.
+async fn terminate(visitor: Undecided, name: &str) {
+    let Undecided { worker, doors, socket, peer } = visitor;
+    let (Socket::Tcp(socket), Some(terminator)) = (socket, doors.terminator()) else { return };
+    let _ = socket.set_nodelay(true);
+    match timeout(PATIENCE, terminator.accept(socket, name)).await {
+        Ok(Ok(io)) => {
+            site::serve_secure(&worker, Arc::clone(&doors), io, peer, name);
+        }
+        Ok(Err(error)) => tracing::debug!(name, %error, "the TLS handshake of a visitor failed"),
+        Err(_) => tracing::debug!(name, "no TLS handshake in time"),
+    }
+}

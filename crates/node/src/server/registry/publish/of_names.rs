@@ -1,0 +1,136 @@
+//! The names of one client: rights, ownership, and their entrances.
+
+use std::sync::Arc;
+
+use proto::control::{ServiceErrorCode, ServiceSpec};
+use relay::{Gate, Timeouts};
+
+use crate::entrance::{self, Entrance};
+use crate::health::Health;
+use crate::listeners::Listeners;
+use crate::names::{Host, Kind, Published};
+use crate::route::{HttpTerms, Route};
+
+use super::Registrant;
+use super::address::{Outcome, Place, error};
+use super::of_client::{Entry, OfClient, Registration, aim};
+use super::table::{Claim, Refused};
+
+impl OfClient {
+    /// Publishes a service under a name. Returns the URL at which visitors reach it.
+    pub(super) async fn open_name(
+        &mut self,
+        to: Registrant<'_>,
+        spec: &ServiceSpec,
+        (text, host, place): (&str, Host, Place),
+        state: &mut Registration,
+    ) -> Outcome<String> {
+        let url = to.hosts.url(&host)?;
+        self.permit(to, text, &host)?;
+        let Some(left) = state.hosts.checked_sub(1) else {
+            let name = &self.name;
+            let text = format!(
+                "{text}: client `{name}` has as many hosts as `limits.hosts` of this client on the \
+                 server allows"
+            );
+            return Err(error(ServiceErrorCode::Limit, text));
+        };
+        let http = HttpTerms::new(&spec.http).map(Arc::new).map_err(|why| {
+            let name = &spec.name;
+            error(ServiceErrorCode::BadAddress, format!("{text}: service {name}: {why}"))
+        })?;
+        if let Some(entry) = self.entrances.get_mut(&place) {
+            if entry.wanted {
+                let text = format!("{text} is published by another service of this client");
+                return Err(error(ServiceErrorCode::NameTaken, text));
+            }
+            entry.wanted = true;
+            entry.lead_to(to, spec, Some(http));
+            state.hosts = left;
+            return Ok(url);
+        }
+        let claim = self.claim_name(text, &place)?;
+        let wanted_certificate = to.hosts.certify(&host)?;
+        let entrance = Arc::new(Entrance {
+            id: entrance::next_id(),
+            address: match &place.path {
+                Some(path) => format!("{url}{path}"),
+                None => url.clone(),
+            },
+            timeouts: Timeouts::default(),
+            health: Health::default(),
+            route: Route::new(
+                aim(spec, Some(http)),
+                to.session,
+                Gate::within(Arc::clone(&to.client.gate), None),
+            ),
+        });
+        let opened = entrance::open_everywhere(to.handles, &entrance, Listeners::Tcp(Vec::new()));
+        opened.await.map_err(|why| error(ServiceErrorCode::Internal, format!("{text}: {why}")))?;
+        let (kind, path) = (host.kind, place.path.clone());
+        to.hosts.names.add(&host, Published { kind, path, entrance: Arc::clone(&entrance) });
+        let gate = Arc::clone(&to.client.gate);
+        let (host, chosen, wanted) = (Some((host, wanted_certificate)), false, true);
+        self.entrances.insert(place, Entry { entrance, claim, gate, host, chosen, wanted });
+        state.hosts = left;
+        Ok(url)
+    }
+
+    /// Takes the name, or shares it with another service of this client.
+    fn claim_name(&self, text: &str, place: &Place) -> Outcome<Arc<Claim>> {
+        let mine = self.entrances.iter().find(|(other, _)| other.key == place.key);
+        if let Some((other, entry)) = mine {
+            if other.kind == place.kind {
+                return Ok(Arc::clone(&entry.claim));
+            }
+            let text = format!(
+                "{text} excludes {}, which another service of this client publishes: TLS of a \
+                 host ends at the server or passes through",
+                entry.entrance.address
+            );
+            return Err(error(ServiceErrorCode::NameTaken, text));
+        }
+        self.table.claim(place.key.clone(), &self.name, 0).map(Arc::new).map_err(|why| match why {
+            Refused::OwnedByOther | Refused::OwnedBySelf => {
+                let text = format!("{text} is taken: another client publishes this name");
+                error(ServiceErrorCode::NameTaken, text)
+            }
+            // A name needs no descriptor.
+            Refused::NoRoom => error(ServiceErrorCode::Limit, format!("{text}: no room")),
+        })
+    }
+
+    /// Whether the client may publish the name.
+    fn permit(&self, to: Registrant<'_>, text: &str, host: &Host) -> Outcome<()> {
+        let (key, rights) = match host.kind {
+            Kind::Http | Kind::Https => ("http", &to.client.http),
+            Kind::Tls => ("tls", &to.client.tls),
+        };
+        let name = &self.name;
+        let domain = to.hosts.domain();
+        let domain = domain.as_deref().filter(|_| key == "http");
+        let is_own = domain.is_some_and(|domain| config::is_own_name(&host.name, domain, name));
+        if is_own && let Some(other) = domain.and_then(|domain| to.owner_of(&host.name, domain)) {
+            let text = format!(
+                "{text} is the name of client `{other}`: change `id_prefix` of client `{name}`"
+            );
+            return Err(error(ServiceErrorCode::NameTaken, text));
+        }
+        if is_own || rights.permits(&host.name) {
+            return Ok(());
+        }
+        let host = &host.name;
+        let mut text = format!(
+            "{text} is not allowed to client `{name}`: add `{host}` to `allow.{key}` of this client \
+             on the server"
+        );
+        if to.is_known {
+            // A shell would expand the asterisk.
+            let quote = if host.contains('*') { "'" } else { "" };
+            text.push_str(&format!(
+                ", or run there: tunnel allow {name} --{key} {quote}{host}{quote}"
+            ));
+        }
+        Err(error(ServiceErrorCode::NotAllowed, text))
+    }
+}
