@@ -16,6 +16,8 @@ mod fault;
 mod opening;
 mod raw;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -4,6 +4,9 @@
 //! pieces. A key exchange that resists quantum computers makes it 1.5 KiB and more. Memory is
 //! taken for bytes that arrived, never for a length that the visitor only claims.
 
+#[cfg(test)]
+mod tests;
+
 use super::{Sniff, name};
 
 /// The largest ClientHello, with its 4 bytes of head.
