@@ -25,6 +25,8 @@ mod answer;
 mod chunked;
 mod requests;
 mod responses;
+#[cfg(test)]
+mod tests;
 
 use std::rc::Rc;
 

@@ -50,9 +50,10 @@ impl Builder {
 
     /// The handshake message.
     fn message(&self) -> Vec<u8> {
-        let extensions = self.extensions.iter().flat_map(|(kind, data)| {
-            [kind.to_be_bytes().to_vec(), vector16(data)].concat()
-        });
+        let extensions = self
+            .extensions
+            .iter()
+            .flat_map(|(kind, data)| [kind.to_be_bytes().to_vec(), vector16(data)].concat());
         let body = [
             &[3, 3][..],
             &[9; 32],
@@ -106,7 +107,8 @@ fn name_and_protocols_are_read_however_the_hello_is_cut() {
     let large = builder.post_quantum().message();
     assert!(large.len() > 1300);
     let three = large.len().div_ceil(3);
-    for (message, size) in [(&small, RECORD), (&small, 1), (&small, 3), (&large, three), (&large, 7)]
+    for (message, size) in
+        [(&small, RECORD), (&small, 1), (&small, 3), (&large, three), (&large, 7)]
     {
         let outcome = look(&records(message, size));
         let Sniff::Found(hello) = &outcome else { panic!("{outcome:?}") };
