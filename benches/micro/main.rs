@@ -8,6 +8,7 @@
 mod control;
 mod frame;
 mod greeting;
+mod http;
 mod links;
 
 use divan::AllocProfiler;

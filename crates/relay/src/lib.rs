@@ -32,6 +32,8 @@
 pub mod admit;
 pub mod dial;
 mod duplex;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod http;
 pub mod listen;
 mod listen_unix;
