@@ -305,6 +305,8 @@ pub fn conversation(input: &[u8]) {
         Then::Other { .. } => assert_eq!(passed, place),
         Then::Read => assert_eq!(passed, visitor.len()),
         // A last response may come before the body of its request was passed.
-        _ => assert!(passed >= exchanges[wanted.requests - 1].head),
+        Then::Hold | Then::Wait | Then::Refuse(_) | Then::Close => {
+            assert!(passed >= exchanges[wanted.requests - 1].head);
+        }
     }
 }

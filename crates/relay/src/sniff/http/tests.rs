@@ -26,17 +26,15 @@ fn look(bytes: impl AsRef<[u8]>) -> Looked {
 }
 
 fn head(bytes: &str) -> Head {
-    match look(bytes) {
-        Looked::Head(head) => head,
-        other => panic!("{bytes:?}: {other:?}"),
-    }
+    let looked = look(bytes);
+    let Looked::Head(head) = looked else { panic!("{bytes:?}: {looked:?}") };
+    head
 }
 
 fn fault(bytes: impl AsRef<[u8]>) -> Fault {
-    match look(&bytes) {
-        Looked::Bad(fault) => fault,
-        other => panic!("{}: {other:?}", bytes.as_ref().escape_ascii()),
-    }
+    let (looked, bytes) = (look(&bytes), bytes.as_ref().escape_ascii());
+    let Looked::Bad(fault) = looked else { panic!("{bytes}: {looked:?}") };
+    fault
 }
 
 /// A request with these lines between the request line and the empty line.
@@ -295,9 +293,10 @@ fn a_chosen_field_names_the_host() {
         let text = format!("GET / HTTP/1.1\r\nHost: proxy.example\r\n{fields}\r\n");
         look_with(Some("X-Route"), text.as_bytes())
     };
-    let host = |fields: &str| match look(fields) {
-        Looked::Head(head) => head.host.map(String::from),
-        other => panic!("{other:?}"),
+    let host = |fields: &str| {
+        let looked = look(fields);
+        let Looked::Head(head) = looked else { panic!("{fields:?}: {looked:?}") };
+        head.host
     };
     assert_eq!(host("x-route: App.example:80\r\n").as_deref(), Some("app.example"));
     assert_eq!(host("").as_deref(), Some("proxy.example"));

@@ -94,10 +94,9 @@ fn look(bytes: &[u8]) -> Sniff<Hello> {
 }
 
 fn name(builder: &Builder) -> Option<String> {
-    match look(&records(&builder.message(), RECORD)) {
-        Sniff::Found(hello) => hello.server_name.map(String::from),
-        other => panic!("{other:?}"),
-    }
+    let outcome = look(&records(&builder.message(), RECORD));
+    let Sniff::Found(hello) = outcome else { panic!("{outcome:?}") };
+    hello.server_name.map(String::from)
 }
 
 #[test]
