@@ -108,8 +108,9 @@ pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>,
     let failed = |error: rustls::Error| format!("the handshake of the challenge: {error}");
     let provider = tls::provider();
     let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
-    let key = CertifiedKey::from_der(vec![certificate.der().clone()], secret, &provider)
-        .map_err(failed)?;
+    // `CertifiedKey::from_der` would refuse a critical extension that it does not know.
+    let secret = provider.key_provider.load_private_key(secret).map_err(failed)?;
+    let key = CertifiedKey::new(vec![certificate.der().clone()], secret);
     let shown: Arc<dyn ResolvesServerCert> = Arc::new(SingleCertAndKey::from(key));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13, &TLS12])
