@@ -377,6 +377,10 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
              this server neither at port 80 nor at port 443 (hint: {by_file}, or listen there)"
         ));
     }
+    // The name becomes the name of a file.
+    if !matches!(host.parse(), Ok(HostName::Name(name)) if name == host) {
+        return Some(format!("`{}` is no host name", crate::plain(host)));
+    }
     if host.len() > HOST_MAX {
         return Some(format!(
             "a certificate is ordered for names of at most {HOST_MAX} characters"

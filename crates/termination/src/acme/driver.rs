@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use instant_acme::Account;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account;
 use super::failure::{Cause, Failure};
@@ -18,6 +18,10 @@ use crate::{AUDIT, plain, wall};
 
 /// The longest time of an order. The check and the signature have 60 s each.
 const ORDER_MAX: Duration = Duration::from_secs(240);
+
+/// How long further names are gathered after a name came: a client may publish thousands at once,
+/// and each look at the names visits all of them.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// How often an order is made again at once after the authority did not accept its nonces.
 const NONCE_ORDERS: u32 = 4;
@@ -45,7 +49,7 @@ impl Terminator {
                 }
                 (Next::Sleep(until), _) => tokio::select! {
                     () = sleep_until(until) => {}
-                    () = self.names.changed() => {}
+                    () = self.names.changed() => sleep(GATHER).await,
                 },
                 // Without an authority no name needs an order.
                 (Next::Order(_), None) => self.names.changed().await,
@@ -72,7 +76,7 @@ impl Terminator {
         match outcome.and_then(|issued| Ok((accept(authority, host, &issued)?, issued))) {
             Ok((shown, issued)) => self.settle(authority, host, shown, &issued),
             Err(failure) => {
-                let asked = session.asked.take().max(failure.pause);
+                let asked = session.asked.take().or(failure.pause);
                 self.refuse(host, failure, asked);
             }
         }
