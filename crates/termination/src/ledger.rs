@@ -131,11 +131,12 @@ impl Ledger {
     /// Whether so many names wait for their first order that a further name would wait too long.
     /// `need` tells what a name needs.
     pub(crate) fn is_full(&self, host: &str, need: impl Fn(&str) -> Need) -> bool {
-        let is_waiting = |(host, name): &(&Box<str>, &Name)| {
-            name.wants > 0 && !name.tried && need(host) == Need::First
-        };
+        let waiting = self
+            .names
+            .iter()
+            .filter(|(host, name)| name.wants > 0 && !name.tried && need(host) == Need::First);
         self.names.get(host).is_none_or(|name| name.wants == 0)
-            && self.names.iter().filter(is_waiting).take(WAITING_MAX).count() == WAITING_MAX
+            && waiting.take(WAITING_MAX).count() == WAITING_MAX
     }
 
     /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock.
