@@ -363,3 +363,13 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     let error = Terminator::new(&settings).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{}: ", own.display())), "{error}");
 }
+
+/// The slow runtime may move the driver, and workers share the terminator.
+#[test]
+fn the_driver_can_move_between_threads() {
+    fn moves(_: impl Send + Sync + 'static) {}
+    fn runs(_: impl Future<Output = ()> + Send + 'static) {}
+    let terminator = start(Vec::new());
+    moves(Arc::clone(&terminator));
+    runs(terminator.run());
+}
