@@ -357,11 +357,11 @@ fn invalid(text: String) -> io::Error {
 
 /// Why a name in canonical form, which no file covers, cannot be ordered.
 fn refusal(live: &Live, host: &str) -> Option<String> {
-    let by_file = "add a certificate for it to the server";
+    let by_file = "add a certificate for it to `tls_routes.certificates` of the server";
     if live.authority.is_none() {
         return Some(format!(
             "no certificate of this server is for {host}, and the server does not order \
-             certificates (hint: {by_file}, set `acme` on the server, or publish tls://{host} with a \
+             certificates (hint: {by_file}, set `tls_routes.acme`, or publish tls://{host} with a \
              target that ends TLS itself)"
         ));
     }

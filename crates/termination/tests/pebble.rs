@@ -381,7 +381,7 @@ async fn a_directory_that_cannot_be_trusted_is_told_with_its_setting() {
             error.contains("127.0.0.1 cannot be asked: its certificate is of an unknown"),
             "{error}"
         );
-        assert!(error.contains("`acme.ca`"), "{error}");
+        assert!(error.contains("`tls_routes.acme.ca`"), "{error}");
     })
     .await;
     // The failure is the authority's, so the second name was not tried.
