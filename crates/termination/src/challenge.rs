@@ -108,8 +108,9 @@ pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>,
     let failed = |error: rustls::Error| format!("the handshake of the challenge: {error}");
     let provider = tls::provider();
     let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
-    let key = CertifiedKey::from_der(vec![certificate.der().clone()], secret, &provider)
-        .map_err(failed)?;
+    // `CertifiedKey::from_der` would refuse a critical extension that it does not know.
+    let secret = provider.key_provider.load_private_key(secret).map_err(failed)?;
+    let key = CertifiedKey::new(vec![certificate.der().clone()], secret);
     let shown: Arc<dyn ResolvesServerCert> = Arc::new(SingleCertAndKey::from(key));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -120,4 +121,117 @@ pub(crate) fn tls_answer(host: &str, digest: &[u8]) -> Result<Arc<ServerConfig>,
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+    use x509_parser::extensions::{GeneralName, ParsedExtension};
+    use x509_parser::prelude::{FromDer, X509Certificate};
+
+    use super::*;
+
+    /// Accepts any certificate, as the authority does in this check.
+    #[derive(Debug)]
+    struct Any;
+
+    impl rustls::client::danger::ServerCertVerifier for Any {
+        fn verify_server_cert(
+            &self,
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &[rustls::pki_types::CertificateDer<'_>],
+            _: &ServerName<'_>,
+            _: &[u8],
+            _: rustls::pki_types::UnixTime,
+        ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+            Ok(rustls::client::danger::ServerCertVerified::assertion())
+        }
+
+        fn verify_tls12_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            _: &[u8],
+            _: &rustls::pki_types::CertificateDer<'_>,
+            _: &DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+            vec![SignatureScheme::ECDSA_NISTP256_SHA256]
+        }
+    }
+
+    async fn shown(alpn: &[u8]) -> io::Result<Vec<u8>> {
+        let answer = tls_answer("app.example.com", &[7; 32]).unwrap();
+        let mut client = ClientConfig::builder_with_provider(tls::provider())
+            .with_protocol_versions(&[&TLS12, &TLS13])
+            .unwrap()
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Any))
+            .with_no_client_auth();
+        client.alpn_protocols = vec![alpn.to_vec()];
+        let (near, far) = tokio::io::duplex(16 << 10);
+        let name = ServerName::try_from("app.example.com").unwrap();
+        let connector = TlsConnector::from(Arc::new(client));
+        let (visitor, server) =
+            tokio::join!(connector.connect(name, near), TlsAcceptor::from(answer).accept(far));
+        server?;
+        let visitor = visitor?;
+        assert_eq!(visitor.get_ref().1.alpn_protocol(), Some(ALPN));
+        Ok(visitor.get_ref().1.peer_certificates().unwrap()[0].to_vec())
+    }
+
+    #[tokio::test]
+    async fn the_certificate_has_the_name_alone_and_the_digest_in_a_critical_extension() {
+        let der = shown(ALPN).await.unwrap();
+        let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+        let names = certificate.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names, [GeneralName::DNSName("app.example.com")]);
+        // id-pe-acmeIdentifier (RFC 8737 section 6.1): an OCTET STRING of 32 bytes.
+        let is_it = |oid: &str| oid == "1.3.6.1.5.5.7.1.31";
+        let extensions: Vec<_> =
+            certificate.extensions().iter().filter(|it| is_it(&it.oid.to_id_string())).collect();
+        let [extension] = extensions[..] else { panic!("{extensions:?}") };
+        assert!(extension.critical);
+        assert_eq!(extension.value, [&[4, 32][..], &[7; 32]].concat());
+        assert!(matches!(
+            extension.parsed_extension(),
+            ParsedExtension::UnsupportedExtension { .. }
+        ));
+        assert!(shown(b"h2").await.is_err());
+        assert!(tls_answer("app.example.com", &[7; 31]).is_err());
+    }
+
+    #[test]
+    fn an_answer_is_given_for_its_name_and_token_while_it_is_awaited() {
+        let slot = Slot::default();
+        assert_eq!(slot.http("a.example.com", "t"), None);
+        let answer = Answer::Http { token: "t".into(), authorization: "t.thumb".into() };
+        let shown = slot.show(Pending { host: "a.example.com".into(), answer });
+        assert_eq!(slot.http("a.example.com", "t").as_deref(), Some("t.thumb"));
+        assert_eq!(slot.http("a.example.com", ""), None);
+        assert_eq!(slot.http("b.example.com", "t"), None);
+        assert!(slot.tls("a.example.com").is_none());
+        drop(shown);
+        assert_eq!(slot.http("a.example.com", "t"), None);
+        let answer = Answer::Tls(tls_answer("a.example.com", &[0; 32]).unwrap());
+        let shown = slot.show(Pending { host: "a.example.com".into(), answer });
+        assert!(slot.tls("a.example.com").is_some() && slot.tls("b.example.com").is_none());
+        assert_eq!(slot.http("a.example.com", "t"), None);
+        drop(shown);
+        assert!(slot.tls("a.example.com").is_none());
+    }
 }

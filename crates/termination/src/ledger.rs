@@ -113,14 +113,12 @@ impl Ledger {
     }
 
     /// A service no longer publishes the name.
-    pub(crate) fn drop_want(&mut self, host: &str, now: Instant) {
-        if let Some(name) = self.names.get_mut(host) {
-            name.wants = name.wants.saturating_sub(1);
+    pub(crate) fn drop_want(&mut self, host: &str) {
+        let Some(name) = self.names.get_mut(host) else { return };
+        name.wants = name.wants.saturating_sub(1);
+        if name.wants == 0 && name.not_before.is_none() {
+            self.names.remove(host);
         }
-        // A failed name is remembered for the longest pause after its pause has ended.
-        self.names.retain(|_, name| {
-            name.wants > 0 || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
-        });
     }
 
     /// The published names in the order in which they came.
@@ -133,16 +131,21 @@ impl Ledger {
     /// Whether so many names wait for their first order that a further name would wait too long.
     /// `need` tells what a name needs.
     pub(crate) fn is_full(&self, host: &str, need: impl Fn(&str) -> Need) -> bool {
-        let is_waiting = |(host, name): (&Box<str>, &Name)| {
-            name.wants > 0 && !name.tried && need(host) == Need::First
-        };
+        let waiting = self
+            .names
+            .iter()
+            .filter(|(host, name)| name.wants > 0 && !name.tried && need(host) == Need::First);
         self.names.get(host).is_none_or(|name| name.wants == 0)
-            && self.names.iter().filter(|&entry| is_waiting(entry)).count() >= WAITING_MAX
+            && waiting.take(WAITING_MAX).count() == WAITING_MAX
     }
 
     /// What the driver does next at the moment `now`, which is the second `wall` by the wall clock.
     /// The name whose turn came first is ordered first.
-    pub(crate) fn next(&self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
+    pub(crate) fn next(&mut self, now: Instant, wall: u64, need: impl Fn(&str) -> Need) -> Next {
+        // A name that nobody publishes is remembered for the longest pause after its own pause.
+        self.names.retain(|_, name| {
+            name.wants > 0 || name.not_before.is_some_and(|until| until + PAUSE_MAX > now)
+        });
         let mut first: Option<(Instant, u64, &str)> = None;
         for (host, name) in self.names.iter().filter(|(_, name)| name.wants > 0) {
             let begin = match need(host) {
@@ -192,7 +195,8 @@ impl Ledger {
         error: String,
     ) -> Duration {
         let asked = asked.unwrap_or_default().min(ASKED_MAX);
-        let Some(name) = self.names.get_mut(host) else { return asked };
+        // The service may have gone meanwhile. The name is remembered all the same.
+        let name = self.names.entry(host.into()).or_default();
         (name.error, name.tried) = (Some(error), true);
         match scope {
             Scope::Name => {
@@ -285,6 +289,160 @@ pub struct Wanted {
 
 impl Drop for Wanted {
     fn drop(&mut self) {
-        self.names.with(|ledger| ledger.drop_want(&self.host, Instant::now()));
+        self.names.with(|ledger| ledger.drop_want(&self.host));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const HOUR: Duration = Duration::from_secs(3600);
+    /// A second of the wall clock.
+    const WALL: u64 = 1_700_000_000;
+
+    fn first(_: &str) -> Need {
+        Need::First
+    }
+
+    fn order(host: &str) -> Next {
+        Next::Order(host.into())
+    }
+
+    fn fail(ledger: &mut Ledger, host: &str, now: Instant) -> Duration {
+        ledger.failed(host, now, Scope::Name, None, "no".into())
+    }
+
+    /// The sleep until the next order.
+    fn sleep(ledger: &mut Ledger, now: Instant) -> Duration {
+        match ledger.next(now, WALL, first) {
+            Next::Sleep(until) => until - now,
+            Next::Order(host) => panic!("{host}"),
+        }
+    }
+
+    #[test]
+    fn names_have_their_turn_in_the_order_in_which_they_came() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        assert_eq!(ledger.next(now, WALL, first), Next::Sleep(now + SLEEP_MAX));
+        for host in ["b", "a", "c"] {
+            ledger.want(host);
+        }
+        for host in ["b", "a", "c"] {
+            assert_eq!(ledger.next(now, WALL, first), order(host));
+            ledger.succeeded(host, now);
+        }
+        assert_eq!(ledger.wanted(), ["b".into(), "a".into(), "c".into()]);
+    }
+
+    #[test]
+    fn a_pause_doubles_up_to_six_hours_and_a_success_ends_it() {
+        let (mut ledger, mut now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        for minutes in [1, 2, 4, 8, 16, 32, 64, 128, 256, 360, 360] {
+            assert_eq!(ledger.next(now, WALL, first), order("a"));
+            let pause = fail(&mut ledger, "a", now);
+            let longest = MINUTE * minutes;
+            assert!(pause >= longest * 3 / 4 && pause <= longest, "{pause:?} of {longest:?}");
+            assert_eq!(sleep(&mut ledger, now), pause.min(SLEEP_MAX));
+            assert_eq!(ledger.trouble("a", now), Some(("no".into(), pause)));
+            now += pause;
+        }
+        ledger.succeeded("a", now);
+        assert_eq!((ledger.trouble("a", now), ledger.failures("a")), (None, 0));
+        now += SETTLED;
+        assert!(fail(&mut ledger, "a", now) <= MINUTE);
+    }
+
+    #[test]
+    fn the_authority_can_ask_for_a_longer_pause_within_reason() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        let mut asked = |pause| ledger.failed("a", now, Scope::Name, Some(pause), "no".into());
+        assert_eq!(asked(30 * HOUR), 30 * HOUR);
+        assert!(asked(Duration::from_secs(1)) >= MINUTE);
+        assert_eq!(asked(Duration::from_secs(u64::MAX)), ASKED_MAX);
+    }
+
+    #[test]
+    fn an_outage_pauses_all_names_and_blames_none() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        for host in ["a", "b"] {
+            ledger.want(host);
+        }
+        let pause = ledger.failed("a", now, Scope::Authority, None, "down".into());
+        assert_eq!(sleep(&mut ledger, now), pause);
+        assert_eq!((ledger.failures("a"), ledger.trouble("b", now)), (0, None));
+        let mut now = now;
+        for _ in 0..20 {
+            now += ledger.failed("a", now, Scope::Authority, Some(30 * HOUR), "down".into());
+        }
+        assert!(ledger.failed("a", now, Scope::Authority, None, "down".into()) <= OUTAGE_MAX);
+        fail(&mut ledger, "a", now);
+        assert_eq!(ledger.next(now, WALL, first), order("b"), "the authority answered");
+    }
+
+    #[test]
+    fn a_client_cannot_order_at_will_by_publishing_again() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        ledger.drop_want("a");
+        // The service went while the order was in progress.
+        let pause = fail(&mut ledger, "a", now);
+        ledger.want("a");
+        assert_eq!(sleep(&mut ledger, now), pause);
+        ledger.drop_want("a");
+        assert_eq!(sleep(&mut ledger, now + pause), SLEEP_MAX);
+        ledger.want("a");
+        assert_eq!(ledger.failures("a"), 1, "the next pause is longer");
+        ledger.drop_want("a");
+        sleep(&mut ledger, now + pause + PAUSE_MAX);
+        assert!(ledger.names.is_empty(), "nothing is remembered for ever");
+    }
+
+    #[test]
+    fn two_services_want_a_name_until_both_are_gone() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        ledger.want("a");
+        ledger.drop_want("a");
+        assert_eq!(ledger.next(now, WALL, first), order("a"));
+        ledger.drop_want("a");
+        assert!(ledger.names.is_empty());
+        ledger.drop_want("a");
+    }
+
+    #[test]
+    fn a_renewal_waits_for_its_second_and_a_clock_that_jumps_changes_little() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        let at = |seconds: u64| move |_: &str| Need::Renewal(WALL + seconds);
+        assert_eq!(ledger.next(now, WALL, at(90)), Next::Sleep(now + Duration::from_secs(90)));
+        assert_eq!(ledger.next(now, WALL, at(0)), order("a"));
+        // In three months: the clock is looked at every hour.
+        assert_eq!(ledger.next(now, WALL, at(90 * 86_400)), Next::Sleep(now + SLEEP_MAX));
+        // The clock goes back by an hour, or on by an hour: the order comes so much later or earlier.
+        assert_eq!(ledger.next(now, WALL - 3600, at(90)), Next::Sleep(now + SLEEP_MAX));
+        assert_eq!(ledger.next(now, WALL + 3600, at(90)), order("a"));
+        // A clock of 2100 shows each new certificate as expired.
+        ledger.succeeded("a", now);
+        assert_eq!(ledger.next(now, WALL * 3, at(0)), Next::Sleep(now + SETTLED));
+        // Pauses know no wall clock.
+        let pause = fail(&mut ledger, "a", now + SETTLED);
+        let until = now + SETTLED + pause;
+        assert_eq!(ledger.next(now + SETTLED, WALL + 3600, at(90)), Next::Sleep(until));
+        assert_eq!(ledger.next(until, WALL + 3600, at(90)), order("a"));
+    }
+
+    #[test]
+    fn a_name_that_needs_nothing_is_no_order_and_new_settings_end_pauses() {
+        let (mut ledger, now) = (Ledger::default(), Instant::now());
+        ledger.want("a");
+        assert_eq!(ledger.next(now, WALL, |_| Need::Nothing), Next::Sleep(now + SLEEP_MAX));
+        fail(&mut ledger, "a", now);
+        ledger.forget_failures();
+        assert_eq!(ledger.next(now, WALL, first), order("a"));
+        assert_eq!(ledger.trouble("a", now), None);
     }
 }

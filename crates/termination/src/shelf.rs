@@ -127,3 +127,28 @@ pub(crate) fn load(files: &[Files], problems: &mut Vec<MaterialError>) -> ByName
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_begins_with_the_last_third_and_is_late_in_the_last_quarter() {
+        let leaf = tls::fleeting(&["a.example".into()]).unwrap();
+        let shown = Shown { begins: 1_000, ends: 1_000 + 90 * 86_400, ..Shown::of(&leaf).unwrap() };
+        assert_eq!(shown.renewal(), 1_000 + 60 * 86_400);
+        assert!(!shown.is_late(1_000 + 67 * 86_400));
+        assert!(shown.is_late(1_000 + 68 * 86_400));
+        // A certificate that ends before it begins is renewed at once.
+        let wrong = Shown { begins: 2_000, ends: 1_000, ..shown };
+        assert_eq!(wrong.renewal(), 1_000);
+    }
+
+    #[test]
+    fn a_wildcard_stands_for_one_label() {
+        assert_eq!(wildcard_of("a.example.com").as_deref(), Some("*.example.com"));
+        assert_eq!(wildcard_of("a.b.example.com").as_deref(), Some("*.b.example.com"));
+        assert_eq!(wildcard_of("localhost"), None);
+        assert_eq!(canonical("App.Example.COM."), "app.example.com");
+    }
+}

@@ -193,3 +193,94 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 fn problem(path: &Path, problem: impl ToString) -> MaterialError {
     MaterialError::File { path: path.to_path_buf(), problem: problem.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    const URL: &str = "https://ca.example/dir";
+
+    fn pair(host: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let chain = CertificateParams::new([host.to_owned()]).unwrap().self_signed(&key).unwrap();
+        (key.serialize_pem(), chain.pem())
+    }
+
+    #[test]
+    fn a_url_is_a_folder_name_that_leads_nowhere_else() {
+        for (url, name) in [
+            (
+                "https://acme-v02.api.letsencrypt.org/directory",
+                "acme-v02.api.letsencrypt.org_directory",
+            ),
+            ("https://127.0.0.1:14000/dir", "127.0.0.1_14000_dir"),
+            ("https://../../etc/x", "______etc_x"),
+            ("https://a..b/.", "a._b__"),
+        ] {
+            assert_eq!(file_name(url), name, "{url}");
+        }
+        assert_eq!(file_name(&format!("https://a/{}", "x".repeat(999))).len(), FOLDER_MAX);
+    }
+
+    #[test]
+    fn what_is_kept_is_loaded_and_the_authorities_do_not_mix() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path(), URL).unwrap();
+        let (key, chain) = pair("a.example.com");
+        store.keep("a.example.com", Some(Kind::Http), &key, &chain).unwrap();
+        assert_eq!(store.proved_by("a.example.com"), Some(Kind::Http));
+        // A renewal without a check does not forget which check works.
+        store.keep("a.example.com", None, &key, &chain).unwrap();
+        assert_eq!(store.proved_by("a.example.com"), Some(Kind::Http));
+        let again = Store::open(state.path(), URL).unwrap();
+        assert!(again.is_same(&store));
+        assert_eq!(again.load().unwrap().len(), 1);
+        let other = Store::open(state.path(), "https://other.example/dir").unwrap();
+        assert!(!other.is_same(&store) && other.load().unwrap().is_empty());
+        for folder in [state.path().join("acme"), store.folder.clone()] {
+            assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        assert_eq!(fs::read_dir(&store.folder).unwrap().count(), 1, "nothing else is left behind");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_left_alone() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path(), URL).unwrap();
+        let (key, chain) = pair("a.example.com");
+        store.keep("a.example.com", Some(Kind::Tls), &key, &chain).unwrap();
+        let good = store.path("a.example.com");
+        fs::copy(&good, store.path("other.example.com")).unwrap();
+        fs::write(store.path("cut.example.com"), &fs::read(&good).unwrap()[..200]).unwrap();
+        fs::write(store.path("empty.example.com"), "").unwrap();
+        fs::write(store.path("large.example.com"), vec![b'#'; 1 << 20]).unwrap();
+        symlink(&good, store.path("link.example.com")).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!(loaded.keys().map(|host| &**host).collect::<Vec<_>>(), ["a.example.com"]);
+        assert_eq!(fs::read_dir(&store.folder).unwrap().count(), 6);
+        // The next order replaces a link and does not follow it.
+        let (key, chain) = pair("link.example.com");
+        store.keep("link.example.com", None, &key, &chain).unwrap();
+        assert_eq!(store.load().unwrap().len(), 2);
+        assert_eq!(
+            fs::metadata(store.path("link.example.com")).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[test]
+    fn what_the_authority_issued_is_checked() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path(), URL).unwrap();
+        let ((key, chain), (other_key, _)) = (pair("a.example.com"), pair("a.example.com"));
+        assert!(store.check("a.example.com", &key, &chain).is_ok());
+        let said = |host, key, chain| store.check(host, key, chain).unwrap_err().to_string();
+        assert!(said("b.example.com", &key, &chain).contains("for another name"));
+        assert!(said("a.example.com", &other_key, &chain).contains("does not belong"));
+        assert!(said("a.example.com", &key, "").contains("no certificate in it"));
+    }
+}

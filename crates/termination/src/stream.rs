@@ -17,7 +17,8 @@ pub enum Alpn {
     Http1,
 }
 
-/// A connection whose TLS ends here: plaintext in and out.
+/// A connection whose TLS ends here: plaintext in and out. An idle connection costs about 7 KB of
+/// the heap (`tests/memory.rs`), of which 4 KB are the next read.
 ///
 /// A visitor that closes without an alert of TLS (`close_notify`) becomes
 /// [`io::ErrorKind::UnexpectedEof`] at a read, because somebody on the way may have cut the bytes

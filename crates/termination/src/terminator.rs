@@ -357,11 +357,11 @@ fn invalid(text: String) -> io::Error {
 
 /// Why a name in canonical form, which no file covers, cannot be ordered.
 fn refusal(live: &Live, host: &str) -> Option<String> {
-    let by_file = "add a certificate for it to the server";
+    let by_file = "add a certificate for it to `tls_routes.certificates` of the server";
     if live.authority.is_none() {
         return Some(format!(
             "no certificate of this server is for {host}, and the server does not order \
-             certificates (hint: {by_file}, set `acme` on the server, or publish tls://{host} with a \
+             certificates (hint: {by_file}, set `tls_routes.acme`, or publish tls://{host} with a \
              target that ends TLS itself)"
         ));
     }
@@ -376,6 +376,10 @@ fn refusal(live: &Live, host: &str) -> Option<String> {
             "a certificate for {host} cannot be ordered, because a certificate authority reaches \
              this server neither at port 80 nor at port 443 (hint: {by_file}, or listen there)"
         ));
+    }
+    // The name becomes the name of a file.
+    if !matches!(host.parse(), Ok(HostName::Name(name)) if name == host) {
+        return Some(format!("`{}` is no host name", crate::plain(host)));
     }
     if host.len() > HOST_MAX {
         return Some(format!(

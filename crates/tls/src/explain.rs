@@ -244,3 +244,51 @@ const fn refused(alert: Alert, side: Side) -> Option<&'static str> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rustls::{InvalidMessage, OtherError, PeerIncompatible};
+
+    use super::*;
+
+    #[test]
+    fn a_visitor_is_named_and_no_setting_of_a_client_is() {
+        for (error, text) in [
+            (
+                Error::PeerIncompatible(PeerIncompatible::SupportedVersionsExtensionRequired),
+                "the visitor does not speak TLS 1.3 or later",
+            ),
+            (Error::AlertReceived(Alert::UnknownCA), "the visitor does not trust the certificate"),
+            (Error::NoApplicationProtocol, "the visitor wants another protocol inside TLS (ALPN)"),
+            (
+                Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon),
+                "the visitor and we have no cipher suite in common",
+            ),
+            (
+                Error::AlertReceived(Alert::HandshakeFailure),
+                "the visitor and we have no cipher suite or key exchange in common",
+            ),
+            (
+                Error::InvalidMessage(InvalidMessage::InvalidContentType),
+                "the visitor sent bytes that are no record of TLS",
+            ),
+        ] {
+            let said = of_visitor(&error, "TLS 1.3");
+            assert!(said.starts_with(text), "{said}");
+        }
+    }
+
+    #[test]
+    fn the_api_of_an_authority_is_told_with_its_own_setting() {
+        let said = |error| of_authority(&Error::InvalidCertificate(error), "acme.ca");
+        assert!(said(CertificateError::UnknownIssuer).contains("set `acme.ca` to the file"));
+        assert!(said(CertificateError::NotValidForName).contains("the URL of the directory"));
+        let other = OtherError(Arc::new(webpki::Error::CertDistrusted));
+        let text = said(CertificateError::Other(other));
+        assert!(text.starts_with("its certificate is distrusted by this machine"), "{text}");
+        let text = of_authority(&Error::AlertReceived(Alert::AccessDenied), "acme.ca");
+        assert!(text.starts_with("it denies access"), "{text}");
+    }
+}

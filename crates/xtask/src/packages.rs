@@ -37,6 +37,7 @@ const NEEDS: &[Need] = &[
     need("microsocks", "microsocks", "end-to-end: a proxy of SOCKS 5 in front of the client"),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
+    need("pebble", "pebble", "ACME: an authority that issues certificates by name"),
     need("unshare", "util-linux", "chaos: names that change, in a mount namespace"),
     need(
         "python3",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use instant_acme::Account;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::account;
 use super::failure::{Cause, Failure};
@@ -18,6 +18,10 @@ use crate::{AUDIT, plain, wall};
 
 /// The longest time of an order. The check and the signature have 60 s each.
 const ORDER_MAX: Duration = Duration::from_secs(240);
+
+/// How long further names are gathered after a name came: a client may publish thousands at once,
+/// and each look at the names visits all of them.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// How often an order is made again at once after the authority did not accept its nonces.
 const NONCE_ORDERS: u32 = 4;
@@ -45,7 +49,7 @@ impl Terminator {
                 }
                 (Next::Sleep(until), _) => tokio::select! {
                     () = sleep_until(until) => {}
-                    () = self.names.changed() => {}
+                    () = self.names.changed() => sleep(GATHER).await,
                 },
                 // Without an authority no name needs an order.
                 (Next::Order(_), None) => self.names.changed().await,
@@ -72,7 +76,7 @@ impl Terminator {
         match outcome.and_then(|issued| Ok((accept(authority, host, &issued)?, issued))) {
             Ok((shown, issued)) => self.settle(authority, host, shown, &issued),
             Err(failure) => {
-                let asked = session.asked.take().max(failure.pause);
+                let asked = session.asked.take().or(failure.pause);
                 self.refuse(host, failure, asked);
             }
         }
@@ -201,4 +205,60 @@ async fn open(
     let account = account::open(authority, &session.asked, anew).await?;
     session.account = Some((Arc::clone(authority), account.clone()));
     Ok(account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Need;
+    use crate::settings::{Acme, Doors, Settings};
+
+    fn start(doors: Doors) -> (tempfile::TempDir, Arc<Terminator>) {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = testkit::certs::Authority::new("test").unwrap().save(dir.path()).unwrap();
+        let acme =
+            Acme { contacts: Vec::new(), directory: "https://ca.example/dir".into(), ca: Some(ca) };
+        let state_dir = Some(dir.path().to_owned());
+        let settings = Settings { acme: Some(acme), state_dir, doors, ..Settings::default() };
+        (dir, Terminator::new(&settings).unwrap())
+    }
+
+    #[test]
+    fn each_failure_moves_on_to_the_other_check_and_a_proof_is_tried_first() {
+        let (_dir, terminator) = start(Doors { http: true, tls: true });
+        let live = terminator.live.load_full();
+        let authority = live.authority.as_ref().unwrap();
+        let kinds = || terminator.kinds_for(&live, authority, "a.example.com");
+        let fail = || {
+            terminator.refuse("a.example.com", Failure::new(Scope::Name, "no"), None);
+        };
+        assert_eq!(kinds(), [Kind::Tls, Kind::Http]);
+        fail();
+        assert_eq!(kinds(), [Kind::Http, Kind::Tls]);
+        fail();
+        assert_eq!(kinds(), [Kind::Tls, Kind::Http]);
+        let leaf = testkit::certs::Leaf::self_signed("a.example.com", false).unwrap();
+        authority
+            .store
+            .keep("a.example.com", Some(Kind::Http), &leaf.key, &leaf.certificate)
+            .unwrap();
+        assert_eq!(kinds(), [Kind::Http, Kind::Tls]);
+
+        let (_dir, terminator) = start(Doors { http: true, tls: false });
+        let live = terminator.live.load_full();
+        let authority = live.authority.as_ref().unwrap();
+        assert_eq!(terminator.kinds_for(&live, authority, "a.example.com"), [Kind::Http]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_host_name_leads_to_no_file() {
+        let (_dir, terminator) = start(Doors { http: true, tls: true });
+        let live = terminator.live.load_full();
+        for host in
+            ["../../x", "a/b", "A.example.com", "a b", "", ".", "*.example.com", "127.0.0.1"]
+        {
+            assert_eq!(terminator.need(&live, host), Need::Nothing, "{host}");
+        }
+        assert_eq!(terminator.need(&live, "a.example.com"), Need::First);
+    }
 }

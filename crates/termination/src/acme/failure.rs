@@ -49,7 +49,7 @@ impl Failure {
         let scope = if matches!(error, Error::Timeout(_)) { Scope::Name } else { Scope::Authority };
         let why = if let Error::Json(error) = error {
             format!(
-                "the answer is no JSON of ACME ({error}); is `acme.directory` the URL of a directory?"
+                "the answer is no JSON of ACME ({error}); is `tls_routes.acme.directory` the URL of a directory?"
             )
         } else {
             error.to_string()

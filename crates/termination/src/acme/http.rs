@@ -37,7 +37,7 @@ const ADDRESSES_MAX: usize = 4;
 const ANSWER_MAX: usize = 1 << 20;
 
 /// The key of the configuration that holds the authority of the directory's server.
-const CA: &str = "acme.ca";
+const CA: &str = "tls_routes.acme.ca";
 
 /// The client.
 #[derive(Debug)]

@@ -8,6 +8,7 @@
 //! | `origin` | [`Origin`]: services inside the test process, a thread per connection |
 //! | `bytes` | endless bytes whose value depends on their offset |
 //! | `software` | nginx, sshd and other third-party programs |
+//! | `pebble` | [`Pebble`]: an ACME authority, and its DNS server |
 //! | `port` | free ports, and whether a process listens on a port |
 //!
 //! A setup that fails and a check that fails both panic: the panic is the verdict of a test.
@@ -22,6 +23,7 @@ pub mod bytes;
 mod daemon;
 mod fence;
 mod origin;
+mod pebble;
 mod port;
 mod running;
 mod setup;
@@ -37,6 +39,7 @@ pub use config::{Over, Scheme};
 pub use daemon::{Daemon, binary, run, run_within, tunnel};
 pub use fence::Fence;
 pub use origin::Origin;
+pub use pebble::{CheckedPorts, NOWHERE, Pebble, REFUSED};
 pub use port::{free_port, is_listening, wait_listening};
 pub use running::{Running, connect, try_connect};
 pub use setup::Setup;

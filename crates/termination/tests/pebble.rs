@@ -1,0 +1,391 @@
+//! Orders at a real ACME authority: pebble of Debian, which rejects a fifth of all nonces. The doors
+//! of these tests answer checks by the terminator alone, as the doors of the server do.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the verdict")]
+
+use std::fs;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tempfile::TempDir;
+use termination::{Acme, Cover, Doors, NameStatus, Settings, Source, Terminator};
+use testkit::certs::{Authority, Leaf};
+use testkit::stage::{CheckedPorts, NOWHERE, Pebble, REFUSED};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+/// The limit for steps that take a second.
+const SOON: Duration = Duration::from_secs(60);
+
+const HTTP: Doors = Doors { http: true, tls: false };
+const TLS: Doors = Doors { http: false, tls: true };
+
+/// An authority, and the listeners that it checks.
+struct Site {
+    dir: TempDir,
+    ca: PathBuf,
+    leaf: Leaf,
+    http: TcpListener,
+    tls: TcpListener,
+    pebble: Pebble,
+}
+
+impl Site {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new("of pebble's own API").unwrap();
+        let ca = authority.save(dir.path()).unwrap();
+        let leaf = authority.server(&["127.0.0.1"]).unwrap();
+        let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tls = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let pebble =
+            Pebble::start(dir.path(), (&leaf.certificate, &leaf.key), &ca, ports(&http, &tls));
+        Self { dir, ca, leaf, http, tls, pebble }
+    }
+
+    /// Ends pebble and starts another at the same URL, which knows nothing of the first.
+    fn restart_pebble(self) -> Self {
+        let Self { dir, ca, leaf, http, tls, pebble } = self;
+        let port = pebble.port();
+        drop(pebble);
+        let server = (leaf.certificate.as_str(), leaf.key.as_str());
+        let pebble = Pebble::start_on(port, dir.path(), server, &ca, ports(&http, &tls));
+        Self { dir, ca, leaf, http, tls, pebble }
+    }
+
+    fn settings(&self, doors: Doors) -> Settings {
+        Settings {
+            acme: Some(Acme {
+                contacts: vec!["admin@example.com".into()],
+                directory: self.pebble.directory.clone(),
+                ca: Some(self.ca.clone()),
+            }),
+            state_dir: Some(self.dir.path().to_owned()),
+            doors,
+            ..Settings::default()
+        }
+    }
+
+    /// Runs the driver and the doors until `body` has ended.
+    async fn run<T>(&self, terminator: &Arc<Terminator>, body: impl Future<Output = T>) -> T {
+        tokio::select! {
+            () = Arc::clone(terminator).run() => panic!("the driver has ended"),
+            () = http_door(&self.http, terminator) => panic!("the door has ended"),
+            () = tls_door(&self.tls, terminator) => panic!("the door has ended"),
+            done = timeout(SOON, body) => done.unwrap_or_else(|_| {
+                panic!("{:?}\n{}", terminator.status(), self.pebble.log())
+            }),
+        }
+    }
+
+    /// A file in the folder of the authority.
+    fn kept(&self, name: &str) -> PathBuf {
+        let mut folders = fs::read_dir(self.dir.path().join("acme")).unwrap();
+        let folder = folders.next().unwrap().unwrap().path();
+        assert!(folders.next().is_none(), "one authority, one folder");
+        folder.join(name)
+    }
+}
+
+fn ports(http: &TcpListener, tls: &TcpListener) -> CheckedPorts {
+    let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+    CheckedPorts { http: port(http), tls: port(tls) }
+}
+
+/// Answers http-01, and 404 for requests that are a service's.
+async fn http_door(listener: &TcpListener, terminator: &Terminator) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.unwrap() > 0 {}
+        let head = String::from_utf8(head).unwrap();
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let host = head.lines().find_map(|line| line.strip_prefix("Host: ")).unwrap_or_default();
+        let host = host.split(':').next().unwrap_or_default();
+        let token = path.strip_prefix("/.well-known/acme-challenge/").unwrap_or_default();
+        assert_eq!(terminator.challenge_token("other.example.com", token), None);
+        let answer = match terminator.challenge_token(host, token) {
+            Some(body) => {
+                format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+            }
+            None => "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n".into(),
+        };
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+/// Answers tls-alpn-01. Other connections are closed.
+async fn tls_door(listener: &TcpListener, terminator: &Terminator) {
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut acceptor = rustls::server::Acceptor::default();
+        let mut begin = Vec::new();
+        let hello = loop {
+            let before = begin.len();
+            if stream.read_buf(&mut begin).await.unwrap_or(0) == 0 {
+                break None;
+            }
+            acceptor.read_tls(&mut &begin[before..]).unwrap();
+            match acceptor.accept() {
+                Ok(Some(hello)) => break Some(hello),
+                Ok(None) => {}
+                Err(_) => break None,
+            }
+        };
+        let Some(hello) = hello else { continue };
+        let hello = hello.client_hello();
+        let name = hello.server_name().unwrap_or_default();
+        let alpn: Vec<Box<[u8]>> = hello.alpn().into_iter().flatten().map(Into::into).collect();
+        if terminator.is_challenge(name, &alpn) {
+            let (reader, writer) = stream.into_split();
+            let io = tokio::io::join(io::Cursor::new(begin).chain(reader), writer);
+            // Pebble closes without an alert.
+            drop(terminator.answer_challenge(io, name).await);
+        }
+    }
+}
+
+/// Waits for the state of a name.
+async fn state(
+    terminator: &Terminator,
+    host: &str,
+    is_it: impl Fn(&NameStatus) -> bool,
+) -> NameStatus {
+    loop {
+        let found = terminator.status().into_iter().find(|name| name.host == host && is_it(name));
+        if let Some(found) = found {
+            return found;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn issued(terminator: &Terminator, host: &str) -> NameStatus {
+    state(terminator, host, |name| name.source == Source::Acme).await
+}
+
+async fn failed(terminator: &Terminator, host: &str) -> NameStatus {
+    state(terminator, host, |name| name.error.is_some()).await
+}
+
+/// The leaf that a visitor sees who trusts `root` and checks the name.
+async fn visit(terminator: &Terminator, root: &str, host: &str) -> io::Result<Vec<u8>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let name = ServerName::try_from(host.to_owned()).unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let (visitor, server) =
+        tokio::join!(connector.connect(name, near), terminator.accept(far, host));
+    server?;
+    let visitor = visitor?;
+    Ok(visitor.get_ref().1.peer_certificates().unwrap()[0].to_vec())
+}
+
+/// Orders by one kind of check, then starts again without the authority.
+async fn order_and_restart(doors: Doors, by: &str) {
+    let site = Site::new().await;
+    let settings = site.settings(doors);
+    let host = "app.example.com";
+    let terminator = Terminator::new(&settings).unwrap();
+    assert_eq!(terminator.covers(host), Cover::Acme);
+    let error = visit(&terminator, &site.pebble.root(), host).await.unwrap_err().to_string();
+    assert_eq!(error, "app.example.com has no certificate: none was issued yet");
+
+    let wanted = terminator.want("App.Example.com.");
+    let state = site.run(&terminator, issued(&terminator, host)).await;
+    assert_eq!(state.error, None);
+    let root = site.pebble.root();
+    let leaf = visit(&terminator, &root, host).await.unwrap();
+    assert!(site.pebble.orders() >= 1);
+    assert_eq!(terminator.challenge_token(host, ""), None);
+
+    // The files are the daemon's alone, and one file has the chain and its key.
+    let file = site.kept("app.example.com.pem");
+    for file in [&file, &site.kept("account.json")] {
+        assert_eq!(fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.lines().next().unwrap().ends_with(&format!(" by {by}")), "{text}");
+    assert_eq!(text.matches("BEGIN PRIVATE KEY").count(), 1);
+
+    drop((wanted, terminator));
+    let Site { dir, pebble, .. } = site;
+    drop(pebble);
+    let again = Terminator::new(&settings).unwrap();
+    let _wanted = again.want(host);
+    assert_eq!(visit(&again, &root, host).await.unwrap(), leaf);
+    // The driver has nothing to do: it would fail without the authority.
+    let idle = timeout(Duration::from_millis(300), Arc::clone(&again).run()).await;
+    assert!(idle.is_err());
+    let state = &again.status()[0];
+    assert_eq!((state.source, &state.error), (Source::Acme, &None));
+    drop(dir);
+}
+
+#[tokio::test]
+async fn a_name_is_proved_by_tls_alpn_01_and_kept_over_a_restart() {
+    order_and_restart(TLS, "tls-alpn-01").await;
+}
+
+#[tokio::test]
+async fn a_name_is_proved_by_http_01_and_kept_over_a_restart() {
+    order_and_restart(HTTP, "http-01").await;
+}
+
+#[tokio::test]
+async fn a_refused_name_has_a_reason_and_a_pause_and_does_not_stop_others() {
+    let site = Site::new().await;
+    let terminator = Terminator::new(&site.settings(TLS)).unwrap();
+    let nowhere = format!("{NOWHERE}example.com");
+    let _wanted = [REFUSED, &nowhere, "good.example.com"].map(|host| terminator.want(host));
+    site.run(&terminator, async {
+        issued(&terminator, "good.example.com").await;
+        let state = failed(&terminator, REFUSED).await;
+        let (error, pause) = (state.error.unwrap(), state.retry_in.unwrap());
+        assert!(error.starts_with("the order was refused: "), "{error}");
+        assert!(error.ends_with(" (rejectedIdentifier)"), "{error}");
+        assert!(pause > Duration::from_secs(20) && pause <= Duration::from_secs(60), "{pause:?}");
+
+        let error = failed(&terminator, &nowhere).await.error.unwrap();
+        assert!(error.starts_with("the check by tls-alpn-01 failed: "), "{error}");
+        let hint =
+            format!("(hint: TLS connections to port 443 of {nowhere} must reach this server)");
+        assert!(error.ends_with(&hint), "{error}");
+        println!("{error}");
+    })
+    .await;
+    let error = visit(&terminator, &site.pebble.root(), REFUSED).await.unwrap_err().to_string();
+    assert!(error.contains("has no certificate: the order was refused"), "{error}");
+}
+
+#[tokio::test]
+async fn new_doors_end_the_pause_and_the_other_check_succeeds() {
+    let site = Site::new().await;
+    // The check by tls-alpn-01 fails: its port is another program's.
+    let Site { dir, ca, leaf, http, tls, pebble } = site;
+    drop((pebble, tls));
+    let tls = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = (leaf.certificate.as_str(), leaf.key.as_str());
+    let pebble = Pebble::start(dir.path(), server, &ca, ports(&http, &stranger));
+    let site = Site { dir, ca: ca.clone(), leaf: leaf.clone(), http, tls, pebble };
+
+    let terminator = Terminator::new(&site.settings(Doors { http: true, tls: true })).unwrap();
+    let _wanted = terminator.want("app.example.com");
+    let closes = async {
+        loop {
+            let (stream, _): (TcpStream, _) = stranger.accept().await.unwrap();
+            drop(stream);
+        }
+    };
+    site.run(&terminator, async {
+        tokio::select! {
+            () = closes => {}
+            state = failed(&terminator, "app.example.com") => {
+                let error = state.error.unwrap();
+                assert!(error.contains("the check by tls-alpn-01 failed"), "{error}");
+            }
+        }
+        terminator.reload(&site.settings(HTTP)).unwrap().apply();
+        issued(&terminator, "app.example.com").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_certificate_whose_end_is_near_is_renewed_while_it_is_used() {
+    let site = Site::new().await;
+    let settings = site.settings(TLS);
+    // Makes the folder of the authority.
+    drop(Terminator::new(&settings).unwrap());
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::new(["app.example.com".to_owned()]).unwrap();
+    let now = std::time::SystemTime::now();
+    (parameters.not_before, parameters.not_after) =
+        ((now - Duration::from_secs(80)).into(), (now + Duration::from_secs(20)).into());
+    let old = parameters.self_signed(&key).unwrap();
+    let file = site.kept("app.example.com.pem");
+    let write = |directory: &str, file: &Path| {
+        let text = format!(
+            "# tunnel: certificate of {directory} by tls-alpn-01\n{}{}",
+            key.serialize_pem(),
+            old.pem()
+        );
+        fs::write(file, text).unwrap();
+    };
+
+    // A certificate of another authority in the same folder is not used.
+    write("https://other.example/dir", &file);
+    let terminator = Terminator::new(&settings).unwrap();
+    assert!(visit(&terminator, &old.pem(), "app.example.com").await.is_err());
+    drop(terminator);
+
+    write(&site.pebble.directory, &file);
+    let terminator = Terminator::new(&settings).unwrap();
+    assert_eq!(visit(&terminator, &old.pem(), "app.example.com").await.unwrap(), **old.der());
+    assert_eq!(site.pebble.orders(), 0, "nobody wants the name");
+    let wanted = terminator.want("app.example.com");
+    let before = terminator.status()[0].expires;
+    let is_new = |name: &NameStatus| name.expires > before;
+    site.run(&terminator, state(&terminator, "app.example.com", is_new)).await;
+    visit(&terminator, &site.pebble.root(), "app.example.com").await.unwrap();
+    drop(wanted);
+    assert_eq!(terminator.status(), [], "the name is no service's");
+    visit(&terminator, &site.pebble.root(), "app.example.com").await.unwrap();
+}
+
+#[tokio::test]
+async fn an_authority_that_forgot_the_account_gets_a_new_account() {
+    let site = Site::new().await;
+    let terminator = Terminator::new(&site.settings(TLS)).unwrap();
+    let _first = terminator.want("first.example.com");
+    site.run(&terminator, issued(&terminator, "first.example.com")).await;
+    let account = fs::read(site.kept("account.json")).unwrap();
+
+    let site = site.restart_pebble();
+    // After a restart of the daemon the account comes from its file.
+    let terminator = Terminator::new(&site.settings(TLS)).unwrap();
+    let _second = terminator.want("second.example.com");
+    site.run(&terminator, issued(&terminator, "second.example.com")).await;
+    assert_ne!(fs::read(site.kept("account.json")).unwrap(), account);
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_trusted_is_told_with_its_setting() {
+    let site = Site::new().await;
+    let mut settings = site.settings(TLS);
+    let other = Authority::new("another").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    settings.acme.as_mut().unwrap().ca = Some(other.save(folder.path()).unwrap());
+    let terminator = Terminator::new(&settings).unwrap();
+    let _wanted = ["a.example.com", "b.example.com"].map(|host| terminator.want(host));
+    site.run(&terminator, async {
+        let error = failed(&terminator, "a.example.com").await.error.unwrap();
+        assert!(
+            error.contains("127.0.0.1 cannot be asked: its certificate is of an unknown"),
+            "{error}"
+        );
+        assert!(error.contains("`tls_routes.acme.ca`"), "{error}");
+    })
+    .await;
+    // The failure is the authority's, so the second name was not tried.
+    let second = &terminator.status()[1];
+    assert_eq!((second.host.as_str(), &second.error), ("b.example.com", &None));
+    assert!(site.pebble.orders() == 0);
+}
