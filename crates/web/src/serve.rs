@@ -74,7 +74,13 @@ pub async fn serve<T>(
 {
     let progress = Rc::new(Progress::new());
     let mut gate = Gate::new(io, Rc::clone(&progress));
-    let Ok(Ok(h2)) = timeout(HEAD, gate.choose(visitor.protocol)).await else {
+    let mut stop = pin!(stop);
+    let chosen = tokio::select! {
+        biased;
+        chosen = timeout(HEAD, gate.choose(visitor.protocol)) => chosen,
+        () = &mut stop => return,
+    };
+    let Ok(Ok(h2)) = chosen else {
         return;
     };
     let connection = Rc::new(Connection {
@@ -86,7 +92,6 @@ pub async fn serve<T>(
         h2,
         switched: RefCell::new(None),
     });
-    let stop = pin!(stop);
     if h2 {
         serve_h2(gate, &connection, stop).await;
     } else {

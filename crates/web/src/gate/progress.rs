@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     head_since: Cell<Option<Instant>>,
     idle_since: Cell<Instant>,
     timeout: Cell<bool>,
-    refused: RefCell<Option<(u64, Refusal)>>,
+    pub(super) refused: RefCell<Option<(u64, Refusal)>>,
     /// The number of a request that asked for an upgrade and has no answer.
     upgrade: Cell<Option<u64>>,
     broken: Cell<Option<&'static str>>,

@@ -59,16 +59,17 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let answer = Answer(Rc::clone(&self.progress));
+        let bodiless = request.method() == Method::HEAD;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None => self.forward(request).await,
         };
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, answer)),
+            Err(denied) => Ok(self.page(denied, bodiless, answer)),
         };
-        let response =
-            response.unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), answer));
+        let response = response
+            .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -241,15 +242,18 @@ impl Connection {
     }
 
     /// An answer of the server itself.
-    fn page(&self, denied: Denied, answer: Answer) -> Response<AnswerBody> {
+    fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
         let Denied { refusal: Refusal { status, reason }, realm } = denied;
         let pages: &Pages = &self.settings.pages;
-        let body = Bytes::from(page::body(status, &reason, pages));
+        let page = Bytes::from(page::body(status, &reason, pages));
+        let length = HeaderValue::from(page.len());
+        let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, Some(answer)));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let list = response.headers_mut();
         list.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
+        list.insert(header::CONTENT_LENGTH, length);
         list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(realm) = realm {
             let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");

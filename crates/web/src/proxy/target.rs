@@ -40,6 +40,10 @@ impl Target {
             let host = named.and_then(normal_host).ok_or(NO_HOST)?.into_owned();
             return Ok(Self { host, field: field.clone(), uri: uri.clone() });
         };
+        // HTTP/1 has authorities without a scheme for CONNECT alone.
+        if !(matches!(uri.scheme_str(), Some("http" | "https")) || h2 && uri.scheme().is_none()) {
+            return Err(Refusal::new(400, "The address of the request is no address of HTTP."));
+        }
         let host = normal_host(authority.as_str()).ok_or(NO_HOST)?;
         if let Some(named) = named {
             let same = normal_host(named).ok_or(NO_HOST)? == host
