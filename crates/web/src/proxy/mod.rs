@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc};
+use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{
@@ -84,8 +84,8 @@ impl Connection {
         if request.headers().len() > MOST_FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
-        let target = Target::of(&request, self.h2)?;
-        if !self.services.covers(&target.host) {
+        let Target { host, field, uri } = Target::of(&request, self.h2)?;
+        if !self.services.covers(&host) {
             return Err(Refusal::new(
                 421,
                 "The certificate of this connection does not belong to the host of the request.",
@@ -94,7 +94,7 @@ impl Connection {
         }
         let name = match &self.settings.route_header {
             Some(field) => routed(request.headers(), field)?,
-            None => target.host.clone(),
+            None => host,
         };
         let normal = path::normal_path(request.uri().path());
         let service = self.find(&name, &normal).await?;
@@ -102,19 +102,17 @@ impl Connection {
         if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
             return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
         }
-        let (mut parts, incoming) = request.into_parts();
-        match rules.admit(&mut parts.headers) {
-            Admission::Admitted => {}
-            admission => {
-                if admission == Admission::Wrong {
-                    tokio::time::sleep(self.services.wrong_password(&name)).await;
-                }
-                return Err(Denied {
-                    refusal: Refusal::new(401, "The service asks for a user and a password."),
-                    realm: Some(name),
-                });
+        let admission = rules.admit(request.headers());
+        if admission != Admission::Admitted {
+            if admission == Admission::Wrong {
+                tokio::time::sleep(self.services.wrong_password(&name)).await;
             }
+            return Err(Denied {
+                refusal: Refusal::new(401, "The service asks for a user and a password."),
+                realm: Some(name.into_owned()),
+            });
         }
+        let (mut parts, incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts)?;
         let expects = !self.h2
             && parts.version == Version::HTTP_11
@@ -124,6 +122,9 @@ impl Connection {
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let trailers = fields::takes_trailers(&parts.headers);
         let list = &mut parts.headers;
+        if rules.have_password() {
+            list.remove(header::AUTHORIZATION);
+        }
         fields::strip_hop_by_hop(list);
         if !expects {
             list.remove(header::EXPECT);
@@ -143,11 +144,11 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, &target.field);
+            fields::forwarded(list, &self.visitor, &field);
         }
         rules.request.apply(list);
-        list.insert(header::HOST, rules.host().cloned().unwrap_or(target.field));
-        parts.uri = target.uri;
+        list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
+        parts.uri = uri;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         let outgoing = Outgoing { parts, incoming, expects, switches: tunnel.is_some() };
@@ -289,14 +290,14 @@ struct Tunnel {
 }
 
 /// The host that the field of the settings names.
-fn routed(list: &HeaderMap, field: &HeaderName) -> Result<String, Refusal> {
+fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Cow<'r, str>, Refusal> {
     let mut values = list.get_all(field).into_iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         let reason = format!("The request needs the field {field} once.");
         return Err(Refusal { status: 400, reason: reason.into() });
     };
     let host = value.to_str().ok().and_then(crate::normal_host);
-    host.map(std::borrow::Cow::into_owned).ok_or_else(|| {
+    host.ok_or_else(|| {
         let reason = format!("The value of the field {field} is no host.");
         Refusal { status: 400, reason: reason.into() }
     })
