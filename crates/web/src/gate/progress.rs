@@ -13,8 +13,8 @@ use crate::Refusal;
 /// How far a connection is.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    heads: Cell<u64>,
-    calls: Cell<u64>,
+    pub(super) heads: Cell<u64>,
+    pub(super) calls: Cell<u64>,
     answers: Cell<u64>,
     /// An incomplete head arrived at this time.
     head_since: Cell<Option<Instant>>,

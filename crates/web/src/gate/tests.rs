@@ -188,3 +188,135 @@ async fn bytes_after_an_upgrade_wait_for_its_answer() {
     let bytes = [head.as_slice(), b"bytes of x\n\n"].concat();
     check(&bytes, head, None).await;
 }
+
+/// A generator of numbers that every run repeats.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % limit as u64).unwrap()
+    }
+}
+
+const STREAMS: [&str; 4] = [
+    "POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcdeGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "POST /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nabcde\r\n0\r\nX: 1\r\n\r\n\
+     GET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "GET /1 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "HEAD /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n\r\nPUT /2 HTTP/1.1\r\nHost: a\r\n\
+     Expect: 100-continue\r\nContent-Length: 3\r\n\r\nxyzGET /3 HTTP/1.1\r\nHost: a\r\n\r\n",
+];
+
+const PARTS: [&str; 24] = [
+    "\r\n",
+    "\n",
+    "\r",
+    " ",
+    "\t",
+    ":",
+    ",",
+    ";",
+    "0",
+    "1",
+    "5",
+    "f",
+    "\0",
+    "x",
+    "chunked",
+    "HTTP/1.0",
+    "Content-Length: 3\r\n",
+    "Content-Length: 0\r\n",
+    "Transfer-Encoding: chunked\r\n",
+    "Upgrade: x\r\n",
+    "Connection: close\r\n",
+    "GET /s HTTP/1.1\r\nHost: a\r\n\r\n",
+    "\r\n\r\n",
+    "Host: a\r\n",
+];
+
+/// The proxy knows a request of the gate by its number, so both have to see the same requests. The
+/// gate and hyper's parser read changed bytes, in pieces, and have to agree on where requests begin.
+#[test]
+fn the_gate_and_hyper_see_the_same_requests() {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    let local = tokio::task::LocalSet::new();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut refused = 0;
+    for round in 0..4000 {
+        let mut bytes = STREAMS[round % STREAMS.len()].as_bytes().to_vec();
+        for _ in 0..=numbers.below(3) {
+            let at = numbers.below(bytes.len());
+            let to = (at + numbers.below(4)).min(bytes.len());
+            let part = PARTS[numbers.below(PARTS.len())].as_bytes();
+            match numbers.below(3) {
+                0 => drop(bytes.splice(at..at, part.iter().copied())),
+                1 => drop(bytes.splice(at..to, part.iter().copied())),
+                _ => drop(bytes.drain(at..to)),
+            }
+        }
+        let piece = 1 + numbers.below(bytes.len());
+        let shown = bytes.escape_ascii().to_string();
+        let outcome = local.block_on(&runtime, agreement(bytes, piece));
+        let (heads, calls, ended, refusal) = outcome;
+        refused += u32::from(refusal);
+        let agree = calls == heads || (ended && calls < heads);
+        assert!(agree, "the gate saw {heads} requests, hyper {calls} of\n{shown}");
+    }
+    assert!(refused > 1000, "only {refused} streams were refused");
+}
+
+/// How many heads the gate passed, how many requests hyper saw, whether hyper ended the connection
+/// before the next head (by a refusal of its own, `Connection`, or HTTP/1.0), and whether the gate
+/// refused a request.
+async fn agreement(bytes: Vec<u8>, piece: usize) -> (u64, u64, bool, bool) {
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper::{Request, Response, body::Incoming};
+
+    let (visitor, server) = duplex(1 << 16);
+    let (mut reader, mut writer) = tokio::io::split(visitor);
+    let progress = Rc::new(Progress::new());
+    let gate = Gate::new(server, Rc::clone(&progress));
+    let counted = Rc::clone(&progress);
+    let closes = Rc::new(std::cell::Cell::new(false));
+    let closing = Rc::clone(&closes);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (number, _) = counted.called();
+        if request.version() == hyper::Version::HTTP_10
+            || request.headers().contains_key("connection")
+        {
+            closing.set(true);
+        }
+        let counted = Rc::clone(&counted);
+        async move {
+            let _ = request.into_body().collect().await;
+            counted.no_upgrade(number);
+            Ok::<_, std::convert::Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
+        }
+    });
+    let mut server = hyper::server::conn::http1::Builder::new();
+    let served = server
+        .header_read_timeout(None)
+        .serve_connection(hyper_util::rt::TokioIo::new(gate), service);
+    let write = async {
+        for piece in bytes.chunks(piece) {
+            if writer.write_all(piece).await.is_err() {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        // Every answer is given before the visitor ends.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let _ = writer.shutdown().await;
+    };
+    let read = async {
+        let _ = tokio::io::copy(&mut reader, &mut tokio::io::sink()).await;
+    };
+    let (end, (), ()) = tokio::join!(served, write, read);
+    let ended = closes.get() || end.is_err_and(|error| error.is_parse());
+    let refusal = progress.refused.borrow().is_some() || progress.broken().is_some();
+    (progress.heads.get(), progress.calls.get(), ended, refusal)
+}

@@ -220,6 +220,9 @@ impl Connection {
         let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
             return Err((unexpected, answer));
         };
+        if !tunnel.asks_for(&protocol) {
+            return Err((unexpected, answer));
+        }
         let mut upstream = upstream;
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
@@ -287,6 +290,13 @@ struct Tunnel {
     protocol: HeaderValue,
     /// The stream of a visitor of HTTP/2. A visitor of HTTP/1.1 gives its whole connection.
     visitor: Option<hyper::upgrade::OnUpgrade>,
+}
+
+impl Tunnel {
+    fn asks_for(&self, protocol: &HeaderValue) -> bool {
+        let mut asked = self.protocol.as_bytes().split(|&byte| byte == b',');
+        asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol.as_bytes()))
+    }
 }
 
 /// The host that the field of the settings names.

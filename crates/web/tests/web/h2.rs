@@ -495,6 +495,21 @@ fn an_idle_connection_ends_after_5_minutes() {
 }
 
 #[test]
+fn a_visitor_that_answers_no_ping_is_closed() {
+    on_worker(async {
+        let site = Site::new();
+        let mut client = connect(&site);
+        client.io.write_all(PREFACE).await.unwrap();
+        client.io.write_all(SETTINGS).await.unwrap();
+        let begin = Instant::now();
+        let frames = frames(&mut client).await;
+        assert!(frames.iter().any(|(kind, _)| *kind == 6), "a ping in {frames:?}");
+        assert_eq!(begin.elapsed(), Duration::from_secs(80));
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
 fn an_orderly_end_answers_the_current_streams() {
     on_worker(async {
         let site = Site::new();

@@ -95,6 +95,12 @@ fn a_switch_that_nobody_asked_for_is_an_error_of_the_target() {
         target.serve(&format!("{SWITCH}HTTP/1.1 200 OK\r\n\r\n")).await;
         assert_eq!(client.status().await, 502);
         assert_eq!(rest(&mut target.io).await, "");
+        // A switch to another protocol than the visitor asked for.
+        client.send(REQUEST).await;
+        let mut target = a.accept().await;
+        target.serve(&SWITCH.replace("websocket", "h2c")).await;
+        assert_eq!(client.status().await, 502);
+        assert_eq!(rest(&mut target.io).await, "");
     });
 }
 
