@@ -53,6 +53,12 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes of answers that wait per stream.
 const SEND_BUFFER: usize = 128 * 1024;
 const LONGEST_HEADER_LIST: u32 = 32 * 1024;
+/// Streams that a visitor may reset before they are served (CVE-2023-44487), and streams that its
+/// errors may make the server reset. More end the connection with ENHANCE_YOUR_CALM. The values are
+/// the defaults of h2. h2 also bounds the frames of one head (CVE-2024-27316), and answers one ping
+/// at a time.
+const MOST_RESETS: usize = 20;
+const MOST_ERRORS: usize = 1024;
 /// A visitor that answers no ping is gone.
 const PING: Duration = Duration::from_secs(60);
 const PONG: Duration = Duration::from_secs(20);
@@ -178,6 +184,8 @@ async fn serve_h2<T>(
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(LONGEST_HEADER_LIST)
         .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(MOST_ERRORS)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .enable_connect_protocol();

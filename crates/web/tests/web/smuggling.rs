@@ -1,6 +1,10 @@
 //! Requests that two parsers could read differently. The gate has the full list of cases; here the
 //! visitor's side and the target's side are looked at.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::rig::{Site, connect, expect, field, head, ok, on_worker, rest, send, status};
 
 #[test]
@@ -52,6 +56,11 @@ fn a_malformed_chunk_breaks_the_request_and_gets_400() {
         let answer = client.rest().await;
         assert_eq!(status(&answer), 400, "{answer}");
         assert_eq!(a.count.get(), 1);
+        // The server reads on for a moment, so the network does not reset the connection.
+        let begin = Instant::now();
+        client.send("more").await;
+        client.served.await.unwrap();
+        assert_eq!(begin.elapsed(), Duration::from_secs(2));
     });
 }
 

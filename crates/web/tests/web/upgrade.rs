@@ -1,8 +1,10 @@
 //! Visitors and targets that switch to another protocol.
 
-use tokio::io::AsyncWriteExt as _;
+use std::time::Duration;
 
-use crate::rig::{Site, connect, expect, field, head, ok, on_worker, rest, send, status};
+use tokio::{io::AsyncWriteExt as _, time::timeout};
+
+use crate::rig::{BUFFER, Site, connect, expect, field, head, ok, on_worker, rest, send, status};
 
 const REQUEST: &str = "GET /ws HTTP/1.1\r\nHost: a.example\r\nConnection: keep-alive, Upgrade\r\n\
                        Upgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
@@ -34,7 +36,7 @@ fn an_upgraded_connection_is_a_byte_pipe_whose_directions_end_alone() {
         expect(&mut client.io, "first").await;
         expect(&mut target.io, "early\n").await;
         // No request is seen in these bytes, and no time-out ends the pipe.
-        tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
         client.send("GET / HTTP/1.1\nHost : x\r\n\r\n").await;
         expect(&mut target.io, "GET / HTTP/1.1\nHost : x\r\n\r\n").await;
         client.io.shutdown().await.unwrap();
@@ -63,6 +65,29 @@ fn a_refused_upgrade_leaves_an_http_connection() {
         assert_eq!(client.status().await, 404);
         client.send("GET / HTTP/1.1\r\nHost : b.example\r\n\r\n").await;
         assert_eq!(client.status().await, 400);
+    });
+}
+
+#[test]
+fn bytes_before_the_switch_are_bounded_and_kept() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send(REQUEST).await;
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        let mut sent = 0;
+        while let Ok(written) =
+            timeout(Duration::from_secs(1), client.io.write(&[b'x'; 1000])).await
+        {
+            sent += written.unwrap();
+        }
+        assert!((16 * 1024..BUFFER + 64 * 1024).contains(&sent), "{sent} bytes wait");
+        send(&mut target.io, SWITCH).await;
+        assert_eq!(status(&client.head().await), 101);
+        client.io.shutdown().await.unwrap();
+        assert_eq!(rest(&mut target.io).await.len(), sent);
     });
 }
 
