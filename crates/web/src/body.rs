@@ -77,14 +77,7 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let body = &mut *self;
         if let Some(hold) = &mut body.hold {
-            // After its final answer the target does not want the body.
-            if body.wire.answered.get() {
-                return Poll::Pending;
-            }
             ready!(hold.poll(cx));
-            if body.wire.answered.get() {
-                return Poll::Pending;
-            }
             body.hold = None;
         }
         let Some(incoming) = &mut body.incoming else {

@@ -28,9 +28,6 @@ mod service;
 mod upgrade;
 mod upstream;
 
-#[cfg(test)]
-mod tests;
-
 pub use host::normal_host;
 pub use hyper::header::HeaderName;
 pub use page::{Pages, page};

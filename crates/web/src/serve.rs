@@ -18,7 +18,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     task::spawn_local,
     time::{Instant, Sleep, sleep, timeout},
 };
@@ -54,8 +54,14 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes of answers that wait per stream.
 const SEND_BUFFER: usize = 128 * 1024;
 const LONGEST_HEADER_LIST: u32 = 32 * 1024;
+/// Streams that a visitor may reset before they are served (CVE-2023-44487), and streams that its
+/// errors may make the server reset. More end the connection with ENHANCE_YOUR_CALM. The values are
+/// the defaults of h2. h2 also bounds the frames of one head (CVE-2024-27316), and answers one ping
+/// at a time.
+const MOST_RESETS: usize = 20;
+const MOST_ERRORS: usize = 1024;
 /// A visitor that answers no ping is gone.
-const PING: Duration = Duration::from_secs(30);
+const PING: Duration = Duration::from_secs(60);
 const PONG: Duration = Duration::from_secs(20);
 
 /// Serves a visitor until its connection ends.
@@ -75,7 +81,13 @@ pub async fn serve<T>(
 {
     let progress = Rc::new(Progress::new());
     let mut gate = Gate::new(io, Rc::clone(&progress));
-    let Ok(Ok(h2)) = timeout(HEAD, gate.choose(visitor.protocol)).await else {
+    let mut stop = pin!(stop);
+    let chosen = tokio::select! {
+        biased;
+        chosen = timeout(HEAD, gate.choose(visitor.protocol)) => chosen,
+        () = &mut stop => return,
+    };
+    let Ok(Ok(h2)) = chosen else {
         return;
     };
     let connection = Rc::new(Connection {
@@ -87,7 +99,6 @@ pub async fn serve<T>(
         h2,
         switched: RefCell::new(None),
     });
-    let stop = pin!(stop);
     if h2 {
         serve_h2(gate, &connection, stop).await;
     } else {
@@ -119,9 +130,9 @@ async fn serve_h1<T>(
             }
             match watch.poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                // An incomplete head is refused by the gate, which the next turn asks.
-                Poll::Ready(Event::TooLong) if connection.progress.time_out() => {}
-                Poll::Ready(_) => Pin::new(&mut served).graceful_shutdown(),
+                // The gate refuses the head, and the next turn asks the gate.
+                Poll::Ready(Event::SlowHead) => {}
+                Poll::Ready(Event::End) => Pin::new(&mut served).graceful_shutdown(),
             }
         }
     })
@@ -130,9 +141,11 @@ async fn serve_h1<T>(
     let gate = parts.io.into_inner();
     if let Err(error) = end {
         tracing::debug!(%error, "the connection of a visitor broke");
-        // What hyper refuses itself was answered as well.
-        if error.is_parse() {
-            linger(gate.into_parts().0).await;
+        // What hyper or the gate refuses was answered as well.
+        if error.is_parse() || connection.progress.broken().is_some() {
+            let mut io = gate.into_parts().0;
+            let _ = io.shutdown().await;
+            linger(io).await;
         }
         return;
     }
@@ -172,6 +185,8 @@ async fn serve_h2<T>(
         .max_concurrent_streams(MOST_STREAMS)
         .max_header_list_size(LONGEST_HEADER_LIST)
         .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MOST_RESETS)
+        .max_local_error_reset_streams(MOST_ERRORS)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PONG)
         .enable_connect_protocol();
@@ -186,7 +201,9 @@ async fn serve_h2<T>(
             }
             match watch.poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(_) => Pin::new(&mut served).graceful_shutdown(),
+                Poll::Ready(Event::SlowHead | Event::End) => {
+                    Pin::new(&mut served).graceful_shutdown();
+                }
             }
         }
     })
@@ -214,28 +231,29 @@ struct Watch<'c, S> {
     head: Duration,
     idle: Duration,
     timer: Pin<Box<Sleep>>,
-    stop: Option<Pin<&'c mut S>>,
+    stop: Pin<&'c mut S>,
     ended: bool,
 }
 
 enum Event {
-    Stop,
-    /// A head or the next request took too long.
-    TooLong,
+    /// A head is incomplete for too long.
+    SlowHead,
+    /// The connection has to end in order. The event comes once, and no other event after it.
+    End,
 }
 
 impl<'c, S: Future<Output = ()>> Watch<'c, S> {
     fn new(progress: &'c Progress, head: Duration, idle: Duration, stop: Pin<&'c mut S>) -> Self {
-        Self { progress, head, idle, timer: Box::pin(sleep(head)), stop: Some(stop), ended: false }
+        Self { progress, head, idle, timer: Box::pin(sleep(head)), stop, ended: false }
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        if let Some(stop) = &mut self.stop
-            && stop.as_mut().poll(cx).is_ready()
-        {
-            self.stop = None;
+        if self.ended {
+            return Poll::Pending;
+        }
+        if self.stop.as_mut().poll(cx).is_ready() {
             self.ended = true;
-            return Poll::Ready(Event::Stop);
+            return Poll::Ready(Event::End);
         }
         loop {
             let due = self.progress.due(self.head, self.idle);
@@ -251,12 +269,16 @@ impl<'c, S: Future<Output = ()>> Watch<'c, S> {
             }
             let now = Instant::now();
             match due {
-                Due::At(at) if at <= now => {
-                    self.timer.as_mut().reset(now + self.idle);
-                    return Poll::Ready(Event::TooLong);
-                }
-                Due::At(at) => self.timer.as_mut().reset(at),
+                Due::At(at) if at > now => self.timer.as_mut().reset(at),
                 Due::Never => self.timer.as_mut().reset(now + self.idle),
+                Due::At(_) if self.progress.time_out() => {
+                    self.timer.as_mut().reset(now + self.idle);
+                    return Poll::Ready(Event::SlowHead);
+                }
+                Due::At(_) => {
+                    self.ended = true;
+                    return Poll::Ready(Event::End);
+                }
             }
         }
     }

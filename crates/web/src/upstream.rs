@@ -42,8 +42,6 @@ pub(crate) struct Upstream {
 pub(crate) struct WireState {
     /// A byte of an answer arrived since the last request was sent.
     pub(crate) received: Cell<bool>,
-    /// The head of the final answer arrived.
-    pub(crate) answered: Cell<bool>,
     /// The body of the request is not completely sent.
     pub(crate) sending: Cell<bool>,
     failure: RefCell<Option<Cow<'static, str>>>,

@@ -13,14 +13,14 @@ use crate::Refusal;
 /// How far a connection is.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    heads: Cell<u64>,
-    calls: Cell<u64>,
+    pub(super) heads: Cell<u64>,
+    pub(super) calls: Cell<u64>,
     answers: Cell<u64>,
     /// An incomplete head arrived at this time.
     head_since: Cell<Option<Instant>>,
     idle_since: Cell<Instant>,
     timeout: Cell<bool>,
-    refused: RefCell<Option<(u64, Refusal)>>,
+    pub(super) refused: RefCell<Option<(u64, Refusal)>>,
     /// The number of a request that asked for an upgrade and has no answer.
     upgrade: Cell<Option<u64>>,
     broken: Cell<Option<&'static str>>,

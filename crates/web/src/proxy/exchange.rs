@@ -48,7 +48,6 @@ pub(super) async fn exchange(
             None => Upstream::open(service).await.map_err(not_open)?,
         };
         upstream.wire.received.set(false);
-        upstream.wire.answered.set(false);
         let copy = (reused && repeatable).then(|| parts.clone());
         let (wants, hold) = expects.then(Hold::new).unzip();
         let wire = Rc::clone(&upstream.wire);
@@ -61,10 +60,7 @@ pub(super) async fn exchange(
             });
         }
         let mut failed = match upstream.sender.try_send_request(request).await {
-            Ok(response) => {
-                upstream.wire.answered.set(true);
-                return Ok((response, upstream));
-            }
+            Ok(response) => return Ok((response, upstream)),
             Err(failed) => failed,
         };
         match (failed.take_message(), copy) {

@@ -3,7 +3,7 @@
 mod exchange;
 mod target;
 
-use std::{cell::RefCell, convert::Infallible, rc::Rc, sync::Arc};
+use std::{borrow::Cow, cell::RefCell, convert::Infallible, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use hyper::{
@@ -59,16 +59,17 @@ impl Connection {
     ) -> Result<Response<AnswerBody>, Infallible> {
         let (number, refused) = self.progress.called();
         let answer = Answer(Rc::clone(&self.progress));
+        let bodiless = request.method() == Method::HEAD;
         let outcome = match refused {
             Some(refusal) => Err(refusal.into()),
             None => self.forward(request).await,
         };
         let response = match outcome {
             Ok((response, exchange)) => self.answer(response, exchange, answer).await,
-            Err(denied) => Ok(self.page(denied, answer)),
+            Err(denied) => Ok(self.page(denied, bodiless, answer)),
         };
-        let response =
-            response.unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), answer));
+        let response = response
+            .unwrap_or_else(|(refusal, answer)| self.page(refusal.into(), bodiless, answer));
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             self.progress.no_upgrade(number);
         }
@@ -83,8 +84,8 @@ impl Connection {
         if request.headers().len() > MOST_FIELDS {
             return Err(Refusal::new(431, "The request has more than 100 fields.").into());
         }
-        let target = Target::of(&request, self.h2)?;
-        if !self.services.covers(&target.host) {
+        let Target { host, field, uri } = Target::of(&request, self.h2)?;
+        if !self.services.covers(&host) {
             return Err(Refusal::new(
                 421,
                 "The certificate of this connection does not belong to the host of the request.",
@@ -93,7 +94,7 @@ impl Connection {
         }
         let name = match &self.settings.route_header {
             Some(field) => routed(request.headers(), field)?,
-            None => target.host.clone(),
+            None => host,
         };
         let normal = path::normal_path(request.uri().path());
         let service = self.find(&name, &normal).await?;
@@ -101,19 +102,17 @@ impl Connection {
         if rules.path().is_some() && path::is_ambiguous(request.uri().path()) {
             return Err(Refusal::new(400, "The path of the request is ambiguous.").into());
         }
-        let (mut parts, incoming) = request.into_parts();
-        match rules.admit(&mut parts.headers) {
-            Admission::Admitted => {}
-            admission => {
-                if admission == Admission::Wrong {
-                    tokio::time::sleep(self.services.wrong_password(&name)).await;
-                }
-                return Err(Denied {
-                    refusal: Refusal::new(401, "The service asks for a user and a password."),
-                    realm: Some(name),
-                });
+        let admission = rules.admit(request.headers());
+        if admission != Admission::Admitted {
+            if admission == Admission::Wrong {
+                tokio::time::sleep(self.services.wrong_password(&name)).await;
             }
+            return Err(Denied {
+                refusal: Refusal::new(401, "The service asks for a user and a password."),
+                realm: Some(name.into_owned()),
+            });
         }
+        let (mut parts, incoming) = request.into_parts();
         let tunnel = self.switch(&mut parts)?;
         let expects = !self.h2
             && parts.version == Version::HTTP_11
@@ -123,6 +122,9 @@ impl Connection {
                 .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
         let trailers = fields::takes_trailers(&parts.headers);
         let list = &mut parts.headers;
+        if rules.have_password() {
+            list.remove(header::AUTHORIZATION);
+        }
         fields::strip_hop_by_hop(list);
         if !expects {
             list.remove(header::EXPECT);
@@ -142,11 +144,11 @@ impl Connection {
             None => {}
         }
         if rules.forwarded {
-            fields::forwarded(list, &self.visitor, &target.field);
+            fields::forwarded(list, &self.visitor, &field);
         }
         rules.request.apply(list);
-        list.insert(header::HOST, rules.host().cloned().unwrap_or(target.field));
-        parts.uri = target.uri;
+        list.insert(header::HOST, rules.host().cloned().unwrap_or(field));
+        parts.uri = uri;
         parts.version = Version::HTTP_11;
         parts.extensions.clear();
         let outgoing = Outgoing { parts, incoming, expects, switches: tunnel.is_some() };
@@ -218,6 +220,9 @@ impl Connection {
         let (Some(tunnel), Some(protocol)) = (tunnel, protocol) else {
             return Err((unexpected, answer));
         };
+        if !tunnel.asks_for(&protocol) {
+            return Err((unexpected, answer));
+        }
         let mut upstream = upstream;
         let Ok(switched) = (&mut upstream.switched).await else {
             return Err((unexpected, answer));
@@ -241,15 +246,18 @@ impl Connection {
     }
 
     /// An answer of the server itself.
-    fn page(&self, denied: Denied, answer: Answer) -> Response<AnswerBody> {
+    fn page(&self, denied: Denied, bodiless: bool, answer: Answer) -> Response<AnswerBody> {
         let Denied { refusal: Refusal { status, reason }, realm } = denied;
         let pages: &Pages = &self.settings.pages;
-        let body = Bytes::from(page::body(status, &reason, pages));
+        let page = Bytes::from(page::body(status, &reason, pages));
+        let length = HeaderValue::from(page.len());
+        let body = if bodiless { Bytes::new() } else { page };
         let mut response = Response::new(AnswerBody::page(body, Some(answer)));
         *response.status_mut() =
             StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let list = response.headers_mut();
         list.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
+        list.insert(header::CONTENT_LENGTH, length);
         list.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(realm) = realm {
             let value = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
@@ -284,15 +292,22 @@ struct Tunnel {
     visitor: Option<hyper::upgrade::OnUpgrade>,
 }
 
+impl Tunnel {
+    fn asks_for(&self, protocol: &HeaderValue) -> bool {
+        let mut asked = self.protocol.as_bytes().split(|&byte| byte == b',');
+        asked.any(|asked| asked.trim_ascii().eq_ignore_ascii_case(protocol.as_bytes()))
+    }
+}
+
 /// The host that the field of the settings names.
-fn routed(list: &HeaderMap, field: &HeaderName) -> Result<String, Refusal> {
+fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Cow<'r, str>, Refusal> {
     let mut values = list.get_all(field).into_iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         let reason = format!("The request needs the field {field} once.");
         return Err(Refusal { status: 400, reason: reason.into() });
     };
     let host = value.to_str().ok().and_then(crate::normal_host);
-    host.map(std::borrow::Cow::into_owned).ok_or_else(|| {
+    host.ok_or_else(|| {
         let reason = format!("The value of the field {field} is no host.");
         Refusal { status: 400, reason: reason.into() }
     })

@@ -1,5 +1,7 @@
 //! The host that a request is for, and the form of its address for a target.
 
+use std::borrow::Cow;
+
 use hyper::{
     Request, Uri, Version,
     body::Incoming,
@@ -10,19 +12,19 @@ use hyper::{
 use crate::{Refusal, normal_host};
 
 /// Where a request goes.
-pub(super) struct Target {
+pub(super) struct Target<'r> {
     /// The host in normal form.
-    pub(super) host: String,
+    pub(super) host: Cow<'r, str>,
     /// The host as the visitor wrote it.
     pub(super) field: HeaderValue,
     /// The address in origin-form (RFC 9112 section 3.2.1).
     pub(super) uri: Uri,
 }
 
-impl Target {
+impl<'r> Target<'r> {
     /// An authority in the address of the request names the host, and `Host` may not contradict it
     /// (RFC 9112 section 3.2.2, RFC 9113 section 8.3.1).
-    pub(super) fn of(request: &Request<Incoming>, h2: bool) -> Result<Self, Refusal> {
+    pub(super) fn of(request: &'r Request<Incoming>, h2: bool) -> Result<Self, Refusal> {
         const NONE: Refusal = Refusal::new(400, "The request names no host.");
         const NO_HOST: Refusal = Refusal::new(400, "The host of the request is malformed.");
         let uri = request.uri();
@@ -37,9 +39,13 @@ impl Target {
         let named = field.map(|field| field.to_str()).transpose().map_err(|_| NO_HOST)?;
         let Some(authority) = uri.authority() else {
             let field = field.ok_or(NONE)?;
-            let host = named.and_then(normal_host).ok_or(NO_HOST)?.into_owned();
+            let host = named.and_then(normal_host).ok_or(NO_HOST)?;
             return Ok(Self { host, field: field.clone(), uri: uri.clone() });
         };
+        // HTTP/1 has authorities without a scheme for CONNECT alone.
+        if !(matches!(uri.scheme_str(), Some("http" | "https")) || h2 && uri.scheme().is_none()) {
+            return Err(Refusal::new(400, "The address of the request is no address of HTTP."));
+        }
         let host = normal_host(authority.as_str()).ok_or(NO_HOST)?;
         if let Some(named) = named {
             let same = normal_host(named).ok_or(NO_HOST)? == host
@@ -51,7 +57,7 @@ impl Target {
                 ));
             }
         }
-        Ok(Self { host: host.into_owned(), field: value(authority)?, uri: origin(uri) })
+        Ok(Self { host, field: value(authority)?, uri: origin(uri) })
     }
 }
 

@@ -1,0 +1,384 @@
+//! Visitors of HTTP: each request reaches the service of its host or nobody, and responses stay in
+//! order.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
+use std::thread;
+
+use bytes::BytesMut;
+use proto::{Open, Priority, ResetCode, Target};
+use relay::http::Tracker;
+use relay::sniff::http::{HeadSniffer, Looked};
+use relay::{Handler, Http, Leaving, Listening, Onward, Room, Settings, Socket, Why, listen, serve_http};
+use testkit::origins::{Origin, Pattern};
+use tokio::io::AsyncWriteExt;
+
+use crate::link::Opener;
+use crate::rig::{Rig, receive, run, send, until, visit};
+
+/// A door that leads each visitor to the rig of its host.
+#[derive(Debug, Default)]
+struct Door {
+    rigs: RefCell<HashMap<String, (Opener, Rc<Settings>)>>,
+    /// Why connections left their stream.
+    left: RefCell<Vec<Why>>,
+}
+
+/// A door that is shared by its streams.
+#[derive(Clone, Debug, Default)]
+struct Shared(Rc<Door>);
+
+impl Shared {
+    fn lead(&self, host: &str, rig: &Rig) {
+        let place = (Opener(Rc::clone(&rig.link)), Rc::clone(&rig.visitors));
+        self.0.rigs.borrow_mut().insert(host.to_owned(), place);
+    }
+
+    fn listen(&self) -> Listening {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listen(listener, Rc::new(self.clone()), Room::default()).unwrap()
+    }
+
+    fn enter(&self, socket: Socket, peer: Option<SocketAddr>, host: &str, first: BytesMut) {
+        let rigs = self.0.rigs.borrow();
+        let Some((opener, settings)) = rigs.get(host) else {
+            return say(socket, "404 Not Found");
+        };
+        let open = Open {
+            target: Target::Service(host.into()),
+            visitor: peer,
+            priority: Priority::default(),
+        };
+        let http = Http { tracker: Some(Tracker::new(None)), first, onward: Rc::new(self.clone()) };
+        serve_http(socket, opener, open, settings, None, http).unwrap();
+    }
+}
+
+impl Handler for Shared {
+    fn handle(&self, socket: Socket, peer: Option<SocketAddr>) {
+        let door = self.clone();
+        tokio::task::spawn_local(async move {
+            let mut sniffer = HeadSniffer::new(None);
+            let looked = relay::look(&socket, |bytes| match sniffer.look(bytes) {
+                Looked::More => None,
+                looked => Some(looked),
+            });
+            match looked.await.unwrap() {
+                Some(Looked::Head(head)) => {
+                    door.enter(socket, peer, &head.host.unwrap_or_default(), BytesMut::new());
+                }
+                _ => say(socket, "400 Bad Request"),
+            }
+        });
+    }
+}
+
+impl Onward for Shared {
+    fn onward(&self, leaving: Leaving) {
+        self.0.left.borrow_mut().push(leaving.why.clone());
+        let Leaving { socket, visitor, rest, why } = leaving;
+        match why {
+            Why::Other(host) => self.enter(socket, visitor, &host.unwrap_or_default(), rest),
+            Why::Bad(_) => say(socket, "400 Bad Request"),
+            Why::Down(_) => say(socket, "502 Bad Gateway"),
+        }
+    }
+}
+
+fn say(socket: Socket, status: &str) {
+    let Socket::Tcp(mut socket) = socket else { return };
+    let text = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    tokio::task::spawn_local(async move {
+        let _ = socket.write_all(text.as_bytes()).await;
+        let _ = socket.shutdown().await;
+    });
+}
+
+/// A web server that answers each request with its own name and the request line. `after` is sent
+/// behind each response.
+fn server(name: &'static str, after: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            thread::spawn(move || answer_all(socket, name, after));
+        }
+    });
+    address
+}
+
+fn answer_all(socket: TcpStream, name: &str, after: &str) -> std::io::Result<()> {
+    let mut reader = BufReader::new(socket.try_clone()?);
+    loop {
+        let (mut line, mut length) = (String::new(), 0);
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        loop {
+            let mut field = String::new();
+            reader.read_line(&mut field)?;
+            if let Some(value) = field.strip_prefix("Content-Length: ") {
+                length = value.trim().parse().unwrap();
+            }
+            if field == "\r\n" {
+                break;
+            }
+        }
+        std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink())?;
+        let body = format!("{name}: {}\n", line.trim_end());
+        let length = body.len();
+        write!(&socket, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}{after}")?;
+    }
+}
+
+fn get(host: &str, path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+}
+
+/// The body of the next response, or its status if that is not 200.
+fn response(reader: &mut impl BufRead) -> String {
+    let (mut status, mut length) = (String::new(), 0);
+    reader.read_line(&mut status).unwrap();
+    loop {
+        let mut field = String::new();
+        reader.read_line(&mut field).unwrap();
+        if let Some(value) = field.strip_prefix("Content-Length: ") {
+            length = value.trim().parse().unwrap();
+        }
+        if field.trim().is_empty() {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let status = status.trim_end();
+    if status.ends_with(" 200 OK") {
+        String::from_utf8(body).unwrap().trim_end().to_owned()
+    } else {
+        status.to_owned()
+    }
+}
+
+/// A door to the servers `a` and `b`, each at a rig of its own.
+fn two(after: &'static str) -> (Shared, [Rig; 2]) {
+    let rigs = [Rig::new(server("a", after)), Rig::new(server("b", after))];
+    let door = Shared::default();
+    door.lead("a.example", &rigs[0]);
+    door.lead("b.example", &rigs[1]);
+    (door, rigs)
+}
+
+#[test]
+fn a_kept_connection_reaches_the_service_of_each_request() {
+    run(async {
+        let (door, rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            for (host, path) in [("a", "/1"), ("a", "/2"), ("b", "/3"), ("A", "/4"), ("b", "/5")] {
+                write!(&socket, "{}", get(&format!("{host}.example"), path)).unwrap();
+                let name = host.to_lowercase();
+                assert_eq!(response(&mut reader), format!("{name}: GET {path} HTTP/1.1"));
+            }
+        })
+        .await;
+        assert_eq!(door.0.left.borrow().len(), 3);
+        for rig in &rigs {
+            rig.settled().await;
+        }
+        assert_eq!(rigs.each_ref().map(|rig| rig.visitors.stats.opened()), [2, 2]);
+    });
+}
+
+#[test]
+fn pipelined_requests_for_two_hosts_are_answered_in_their_order() {
+    run(async {
+        let (door, _rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            let hosts = ["a", "a", "b", "b", "a", "c", "a"];
+            let requests: String = hosts.iter().map(|host| get(&format!("{host}.example"), "/")).collect();
+            (&socket).write_all(requests.as_bytes()).unwrap();
+            let mut reader = BufReader::new(socket);
+            for host in &hosts[..5] {
+                assert_eq!(response(&mut reader), format!("{host}: GET / HTTP/1.1"));
+            }
+            // Nobody has the name, and the connection ends.
+            assert_eq!(response(&mut reader), "HTTP/1.1 404 Not Found");
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+        })
+        .await;
+    });
+}
+
+#[test]
+fn requests_arrive_one_byte_at_a_time() {
+    run(async {
+        let (door, _rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            socket.set_nodelay(true).unwrap();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            let post = "POST /p HTTP/1.1\r\nHost: b.example\r\nContent-Length: 5\r\n\r\nhello";
+            for (name, request) in [("a", get("a.example", "/x")), ("b", post.to_owned())] {
+                for byte in request.as_bytes() {
+                    (&socket).write_all(&[*byte]).unwrap();
+                }
+                assert!(response(&mut reader).starts_with(name));
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_malformed_request_is_answered_after_the_responses_before_it() {
+    run(async {
+        let (door, rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            let bad = "GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n";
+            write!(&socket, "{}{bad}", get("a.example", "/")).unwrap();
+            let mut reader = BufReader::new(socket);
+            assert_eq!(response(&mut reader), "a: GET / HTTP/1.1");
+            assert_eq!(response(&mut reader), "HTTP/1.1 400 Bad Request");
+            assert_eq!(reader.read(&mut [0]).unwrap(), 0);
+        })
+        .await;
+        rigs[0].settled().await;
+        assert_eq!(rigs[1].visitors.stats.opened(), 0);
+    });
+}
+
+#[test]
+fn bytes_for_which_nobody_asked_reach_no_visitor() {
+    run(async {
+        let poison = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison";
+        let (door, rigs) = two(poison);
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            write!(&socket, "{}", get("a.example", "/")).unwrap();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            assert_eq!(response(&mut reader), "a: GET / HTTP/1.1");
+            let mut rest = Vec::new();
+            // The connection ends. A request that is under way meanwhile makes that a reset.
+            let _ = write!(&socket, "{}", get("b.example", "/"));
+            let _ = reader.read_to_end(&mut rest);
+            assert_eq!(String::from_utf8_lossy(&rest), "");
+        })
+        .await;
+        rigs[0].settled().await;
+        assert_eq!(rigs[1].visitors.stats.opened(), 0);
+    });
+}
+
+#[test]
+fn a_service_that_is_down_is_a_page_and_other_services_are_not_delayed() {
+    run(async {
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let rigs = [Rig::new(closed), Rig::new(silent.local_addr().unwrap()), Rig::new(server("b", ""))];
+        let door = Shared::default();
+        for (host, rig) in ["closed", "silent", "b"].iter().zip(&rigs) {
+            door.lead(host, rig);
+        }
+        let listening = door.listen();
+        visit(listening.local_addr(), move |socket| {
+            write!(&socket, "{}", get("b", "/")).unwrap();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            assert_eq!(response(&mut reader), "b: GET / HTTP/1.1");
+            write!(&socket, "{}", get("closed", "/")).unwrap();
+            assert_eq!(response(&mut reader), "HTTP/1.1 502 Bad Gateway");
+            // A target that takes the request and closes without a byte.
+            let address = socket.peer_addr().unwrap();
+            let socket = TcpStream::connect(address).unwrap();
+            write!(&socket, "{}", get("silent", "/")).unwrap();
+            drop(silent.accept().unwrap());
+            assert_eq!(response(&mut BufReader::new(socket)), "HTTP/1.1 502 Bad Gateway");
+        })
+        .await;
+        let left = door.0.left.borrow();
+        assert!(left.contains(&Why::Down(ResetCode::Refused)), "{left:?}");
+    });
+}
+
+#[test]
+fn an_upgraded_connection_carries_bytes_both_ways() {
+    run(async {
+        let origin = Origin::start(|mut socket| async move {
+            use tokio::io::AsyncReadExt;
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(socket.read_u8().await.unwrap());
+            }
+            let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            let mut all = Vec::new();
+            socket.read_to_end(&mut all).await.unwrap();
+            socket.write_all(&all).await.unwrap();
+            socket.shutdown().await.unwrap();
+            testkit::origins::Ended { received: Default::default(), clean: true }
+        })
+        .unwrap();
+        let rig = Rig::new(origin.address());
+        let door = Shared::default();
+        door.lead("a.example", &rig);
+        let listening = door.listen();
+        let got = visit(listening.local_addr(), |socket| {
+            let head = "GET / HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+            (&socket).write_all(head.as_bytes()).unwrap();
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            assert_eq!(response(&mut reader), "HTTP/1.1 101 Switching Protocols");
+            // These bytes would be a request for another host.
+            (&socket).write_all(get("b.example", "/").as_bytes()).unwrap();
+            send(&socket, 1_000_000).unwrap();
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut first = vec![0; get("b.example", "/").len()];
+            reader.read_exact(&mut first).unwrap();
+            receive(reader).unwrap()
+        })
+        .await;
+        assert_eq!(got, Pattern.digest(1_000_000));
+        rig.settled().await;
+    });
+}
+
+#[test]
+fn a_large_body_passes_and_the_next_request_is_found_behind_it() {
+    run(async {
+        let (door, _rigs) = two("");
+        let listening = door.listen();
+        visit(listening.local_addr(), |socket| {
+            let mut reader = BufReader::new(socket.try_clone().unwrap());
+            let length = 10_000_000;
+            write!(&socket, "PUT /big HTTP/1.1\r\nHost: a.example\r\nContent-Length: {length}\r\n\r\n")
+                .unwrap();
+            send(&socket, length).unwrap();
+            write!(&socket, "{}", get("b.example", "/next")).unwrap();
+            assert_eq!(response(&mut reader), "a: PUT /big HTTP/1.1");
+            assert_eq!(response(&mut reader), "b: GET /next HTTP/1.1");
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_visitor_that_leaves_in_a_request_leaves_nothing_behind() {
+    run(async {
+        let (door, rigs) = two("");
+        let listening = door.listen();
+        for part in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 9\r\n\r\nhal"] {
+            visit(listening.local_addr(), move |socket| {
+                write!(&socket, "{}{part}", get("a.example", "/")).unwrap();
+                let mut reader = BufReader::new(socket);
+                assert_eq!(response(&mut reader), "a: GET / HTTP/1.1");
+            })
+            .await;
+        }
+        until(|| rigs[0].visitors.stats.live() == 0).await;
+        rigs[0].settled().await;
+    });
+}

@@ -1,0 +1,146 @@
+//! The options of a service.
+
+use std::time::Duration;
+
+use proto::{FieldEdits, HttpOptions};
+use tokio::time::Instant;
+use web::{Settings, Visitor};
+
+use crate::rig::{Site, connect, connect_as, field, ok, on_worker, status, visitor};
+
+/// `anna:one`, `bert:two`.
+const ANNA: &str = "Basic YW5uYTpvbmU=";
+const WRONG: &str = "Basic YW5uYTp0d28=";
+
+fn with_password() -> HttpOptions {
+    let basic_auth = vec!["bert:two".into(), "anna:one".into()];
+    HttpOptions { basic_auth, ..HttpOptions::default() }
+}
+
+#[test]
+fn a_password_is_asked_for_checked_and_kept_from_the_target() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.add("a.example", &with_password());
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: A.example:80\r\n\r\n").await;
+        let (head, _) = client.answer().await;
+        assert_eq!(status(&head), 401);
+        let challenge = "Basic realm=\"a.example\", charset=\"UTF-8\"";
+        assert_eq!(field(&head, "www-authenticate"), Some(challenge));
+        assert_eq!(site.wrong_passwords.get(), 0);
+        let get = |password| {
+            format!("GET / HTTP/1.1\r\nHost: a.example\r\nAuthorization: {password}\r\n\r\n")
+        };
+        client.send(&get(ANNA)).await;
+        let seen = a.accept().await.serve(&ok("")).await;
+        assert_eq!(seen, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        assert_eq!(client.status().await, 200);
+        // A wrong password is counted and slowed down.
+        let begin = Instant::now();
+        client.send(&get(WRONG)).await;
+        assert_eq!(client.status().await, 401);
+        assert_eq!(site.wrong_passwords.get(), 1);
+        assert_eq!(begin.elapsed(), Duration::from_millis(500));
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn a_service_without_password_passes_the_visitors_password_on() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client
+            .send(&format!("GET / HTTP/1.1\r\nHost: a.example\r\nAuthorization: {ANNA}\r\n\r\n"))
+            .await;
+        let seen = a.accept().await.serve(&ok("")).await;
+        assert_eq!(field(&seen, "authorization"), Some(ANNA));
+    });
+}
+
+#[test]
+fn a_refused_upload_is_answered_and_never_opened() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.add("a.example", &with_password());
+        let mut client = connect(&site);
+        client
+            .send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 100000\r\n\r\nabc")
+            .await;
+        assert_eq!(client.status().await, 401);
+        assert_eq!(client.rest().await, "");
+        assert_eq!(a.count.get(), 0);
+    });
+}
+
+#[test]
+fn host_and_fields_are_rewritten() {
+    on_worker(async {
+        let site = Site::new();
+        let edits = |name: &str, value: &str, removed: &str| FieldEdits {
+            set: vec![(name.into(), value.into())],
+            remove: vec![removed.into()],
+        };
+        let a = site.add(
+            "a.example",
+            &HttpOptions {
+                host_rewrite: Some("localhost:3000".into()),
+                request: edits("X-Set", "new", "Cookie"),
+                response: edits("Strict-Transport-Security", "max-age=9", "Server"),
+                ..HttpOptions::default()
+            },
+        );
+        let mut client = connect(&site);
+        client
+            .send(
+                "GET / HTTP/1.1\r\nHost: a.example\r\nX-Set: old\r\nX-Set: older\r\n\
+                 Cookie: a=1\r\nX-Forwarded-For: 10.0.0.1\r\n\r\n",
+            )
+            .await;
+        let answer = "HTTP/1.1 200 OK\r\nDate: x\r\nServer: y\r\nContent-Length: 0\r\n\r\n";
+        let seen = a.accept().await.serve(answer).await;
+        assert_eq!(field(&seen, "host"), Some("localhost:3000"));
+        assert_eq!(seen.to_ascii_lowercase().matches("x-set: ").count(), 1, "{seen}");
+        assert_eq!(field(&seen, "x-set"), Some("new"));
+        assert_eq!(field(&seen, "cookie"), None);
+        // Without `forwarded` the visitor's own fields pass.
+        assert_eq!(field(&seen, "x-forwarded-for"), Some("10.0.0.1"));
+        let (head, _) = client.answer().await;
+        assert_eq!(field(&head, "strict-transport-security"), Some("max-age=9"));
+        assert_eq!(field(&head, "server"), None);
+    });
+}
+
+#[test]
+fn the_target_learns_the_visitor_and_only_a_trusted_proxy_may_speak_for_another() {
+    on_worker(async {
+        let site = Site::new();
+        let options = HttpOptions {
+            forwarded: true,
+            host_rewrite: Some("localhost".into()),
+            ..HttpOptions::default()
+        };
+        let a = site.add("a.example", &options);
+        for (visitor, list, proto, host) in [
+            (visitor(), "192.0.2.7", "http", "a.example"),
+            (Visitor { secure: true, ..visitor() }, "192.0.2.7", "https", "a.example"),
+            (Visitor { trusted: true, ..visitor() }, "10.0.0.1, 192.0.2.7", "wss", "b.example"),
+        ] {
+            let mut client = connect_as(&site, visitor, Settings::default());
+            client
+                .send(
+                    "GET / HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-For: 10.0.0.1\r\n\
+                     X-Forwarded-Proto: wss\r\nX-Forwarded-Host: b.example\r\n\r\n",
+                )
+                .await;
+            let seen = a.accept().await.serve(&ok("")).await;
+            assert_eq!(field(&seen, "host"), Some("localhost"));
+            assert_eq!(field(&seen, "x-forwarded-for"), Some(list));
+            assert_eq!(field(&seen, "x-forwarded-proto"), Some(proto));
+            assert_eq!(field(&seen, "x-forwarded-host"), Some(host));
+            assert_eq!(client.status().await, 200);
+        }
+    });
+}

@@ -1,0 +1,170 @@
+//! Connections to targets: kept, counted, repeated on, and reported when they fail.
+
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt as _;
+use web::OpenFailed;
+
+use crate::rig::{Site, connect, head, ok, on_worker, rest, status};
+
+#[test]
+fn a_request_that_died_on_a_kept_connection_is_repeated_once() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target.serve(&ok("1")).await;
+        client.answer().await;
+        client.send("GET /2 HTTP/1.1\r\nHost: a.example\r\nX-Own: 1\r\n\r\n").await;
+        let first = head(&mut target.io).await;
+        drop(target);
+        let mut target = a.accept().await;
+        assert_eq!(target.serve(&ok("2")).await, first);
+        assert_eq!(client.answer().await.1, "2");
+        // The repetition itself, on a new connection, is not repeated.
+        client.send("GET /3 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        head(&mut target.io).await;
+        drop(target);
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        drop(target);
+        assert_eq!(client.status().await, 502);
+        assert_eq!(a.count.get(), 3);
+    });
+}
+
+#[test]
+fn a_kept_connection_that_closed_is_not_used() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target.serve(&ok("1")).await;
+        client.answer().await;
+        drop(target);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabc").await;
+        a.accept().await.serve(&ok("2")).await;
+        assert_eq!(client.answer().await.1, "2");
+    });
+}
+
+#[test]
+fn a_request_with_a_body_or_an_effect_is_never_sent_twice() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        for request in [
+            "PUT /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabc",
+            "POST /2 HTTP/1.1\r\nHost: a.example\r\nContent-Length: 0\r\n\r\n",
+            "GET /2 HTTP/1.1\r\nHost: a.example\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n",
+        ] {
+            let before = a.count.get();
+            let mut client = connect(&site);
+            client.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            let mut target = a.accept().await;
+            target.serve(&ok("1")).await;
+            client.answer().await;
+            client.send(request).await;
+            head(&mut target.io).await;
+            drop(target);
+            let (head, body) = client.answer().await;
+            assert_eq!(status(&head), 502);
+            assert!(body.contains("The target closed the connection without an answer."), "{body}");
+            assert_eq!(a.count.get(), before + 1, "{request}");
+        }
+    });
+}
+
+#[test]
+fn a_request_whose_answer_began_is_not_repeated() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET /1 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target.serve(&ok("1")).await;
+        client.answer().await;
+        client.send("GET /2 HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        target.serve("HTTP/1.1 20").await;
+        drop(target);
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 502);
+        assert!(body.contains("within the head of its answer"), "{body}");
+        assert_eq!(a.count.get(), 1);
+    });
+}
+
+#[test]
+fn a_failure_of_the_target_has_its_reason_on_the_page() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        *a.refusal.borrow_mut() =
+            Some(OpenFailed { status: 504, reason: "the target does not answer".into() });
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 504);
+        assert!(body.contains("<p>The target does not answer.</p>"), "{body}");
+
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        a.accept().await.fail("the target refused the connection");
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 502);
+        assert!(body.contains("<p>The target refused the connection.</p>"), "{body}");
+
+        client.send("POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 3\r\n\r\nabc").await;
+        a.accept().await.fail("the target refused the connection");
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 502);
+        assert!(body.contains("<p>The target refused the connection.</p>"), "{body}");
+
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        a.accept().await.serve("SSH-2.0-OpenSSH\r\n\r\n").await;
+        let (head, body) = client.answer().await;
+        assert_eq!(status(&head), 502);
+        assert!(body.contains("not valid HTTP"), "{body}");
+    });
+}
+
+#[test]
+fn connections_to_targets_end_in_order_with_the_visitors_connection() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target.serve(&ok("1")).await;
+        client.answer().await;
+        let open = tokio::time::timeout(Duration::from_secs(5), target.io.read_u8()).await;
+        assert!(open.is_err(), "the connection is kept");
+        drop(client.io);
+        assert_eq!(rest(&mut target.io).await, "");
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
+fn an_answer_that_closes_the_connection_is_followed_by_a_new_connection() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        for count in 1..=3 {
+            client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            let answer = "HTTP/1.1 200 OK\r\nDate: x\r\nConnection: close, X-Own\r\nX-Own: 1\r\n\
+                          Keep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n";
+            a.accept().await.serve(answer).await;
+            let head = client.head().await;
+            assert_eq!(head, "HTTP/1.1 200 OK\r\nDate: x\r\nContent-Length: 0\r\n\r\n");
+            assert_eq!(a.count.get(), count);
+        }
+    });
+}

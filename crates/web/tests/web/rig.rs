@@ -1,0 +1,333 @@
+//! A site of services whose targets are the tests themselves.
+
+use std::{
+    borrow::Cow,
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use proto::HttpOptions;
+use tokio::{
+    io::{
+        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
+    },
+    sync::Notify,
+    task::{JoinHandle, LocalSet, spawn_local},
+};
+use web::{
+    Found, LocalFuture, OpenFailed, Protocol, Rules, Service, Services, Settings, Stream, Visitor,
+};
+
+/// What a socket may hold.
+pub(crate) const BUFFER: usize = 64 * 1024;
+
+/// Runs a test on a worker.
+pub(crate) fn on_worker(test: impl Future<Output = ()>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().unwrap();
+    LocalSet::new().block_on(&runtime, async {
+        // Longer than every time-out of the proxy.
+        tokio::time::timeout(Duration::from_secs(3600), test).await.expect("the test hangs");
+    });
+}
+
+/// The services of a test.
+#[derive(Default)]
+pub(crate) struct Site {
+    services: RefCell<Vec<(String, Rc<Target>)>>,
+    pub(crate) uncovered: RefCell<Option<String>>,
+    pub(crate) wrong_passwords: Cell<u32>,
+    /// The number of lookups that find an unknown name later.
+    pub(crate) late: Cell<u32>,
+    pub(crate) refused: RefCell<Option<web::Refusal>>,
+}
+
+impl Site {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    pub(crate) fn add(&self, host: &str, options: &HttpOptions) -> Rc<Target> {
+        let mut services = self.services.borrow_mut();
+        let target = Rc::new(Target {
+            identity: services.len() as u64,
+            rules: Rules::new(options).unwrap(),
+            opened: RefCell::default(),
+            arrival: Notify::new(),
+            refusal: RefCell::default(),
+            count: Cell::new(0),
+        });
+        services.push((host.to_owned(), Rc::clone(&target)));
+        target
+    }
+
+    /// A service without options.
+    pub(crate) fn plain(&self, host: &str) -> Rc<Target> {
+        self.add(host, &HttpOptions::default())
+    }
+}
+
+impl Services for Site {
+    fn find(&self, host: &str, path: &str) -> Found {
+        if let Some(refusal) = &*self.refused.borrow() {
+            return Found::Refused(refusal.clone());
+        }
+        let services = self.services.borrow();
+        let of_host = services.iter().filter(|(name, _)| name == host);
+        let entries = of_host.map(|(_, target)| (target.rules.path(), target));
+        if let Some(target) = web::longest(entries, path) {
+            return Found::Service(Rc::clone(target) as Rc<dyn Service>);
+        }
+        if self.late.get() > 0 {
+            self.late.set(self.late.get() - 1);
+            let found = services.first().map(|(_, target)| Rc::clone(target) as Rc<dyn Service>);
+            return Found::Later(Box::pin(async move {
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                found.map_or(Found::Unknown, Found::Service)
+            }));
+        }
+        Found::Unknown
+    }
+
+    fn covers(&self, host: &str) -> bool {
+        self.uncovered.borrow().as_deref() != Some(host)
+    }
+
+    fn wrong_password(&self, _host: &str) -> Duration {
+        self.wrong_passwords.set(self.wrong_passwords.get() + 1);
+        Duration::from_millis(500)
+    }
+}
+
+/// A service, and its target as the test sees it.
+pub(crate) struct Target {
+    identity: u64,
+    rules: Rules,
+    opened: RefCell<VecDeque<Remote>>,
+    arrival: Notify,
+    /// The next stream is not opened.
+    pub(crate) refusal: RefCell<Option<OpenFailed>>,
+    /// Streams that were opened.
+    pub(crate) count: Cell<u32>,
+}
+
+impl Target {
+    /// The next stream that was opened.
+    pub(crate) async fn accept(&self) -> Remote {
+        loop {
+            let arrived = self.opened.borrow_mut().pop_front();
+            match arrived {
+                Some(remote) => return remote,
+                None => self.arrival.notified().await,
+            }
+        }
+    }
+}
+
+impl Service for Target {
+    fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    fn open(&self) -> LocalFuture<Result<Box<dyn Stream>, OpenFailed>> {
+        if let Some(refusal) = self.refusal.take() {
+            return Box::pin(async { Err(refusal) });
+        }
+        let (near, far) = duplex(BUFFER);
+        let failure = Rc::new(RefCell::new(None));
+        self.opened.borrow_mut().push_back(Remote { io: far, failure: Rc::clone(&failure) });
+        self.count.set(self.count.get() + 1);
+        self.arrival.notify_one();
+        Box::pin(async move { Ok(Box::new(Near { io: near, failure }) as Box<dyn Stream>) })
+    }
+}
+
+/// The far end of a stream.
+pub(crate) struct Remote {
+    pub(crate) io: DuplexStream,
+    failure: Rc<RefCell<Option<&'static str>>>,
+}
+
+impl Remote {
+    /// Breaks the stream with a reason.
+    pub(crate) fn fail(self, reason: &'static str) {
+        *self.failure.borrow_mut() = Some(reason);
+    }
+
+    /// Reads a head and answers it.
+    pub(crate) async fn serve(&mut self, answer: &str) -> String {
+        let head = head(&mut self.io).await;
+        send(&mut self.io, answer).await;
+        head
+    }
+}
+
+struct Near {
+    io: DuplexStream,
+    failure: Rc<RefCell<Option<&'static str>>>,
+}
+
+impl Stream for Near {
+    fn failure(&self) -> Option<Cow<'static, str>> {
+        self.failure.borrow().map(Cow::Borrowed)
+    }
+}
+
+impl AsyncRead for Near {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Near {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// A connection of a visitor.
+pub(crate) struct Client {
+    pub(crate) io: DuplexStream,
+    pub(crate) served: JoinHandle<()>,
+    stop: Rc<Notify>,
+}
+
+impl Client {
+    /// Asks the server to end the connection in order.
+    pub(crate) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    pub(crate) async fn send(&mut self, text: &str) {
+        send(&mut self.io, text).await;
+    }
+
+    pub(crate) async fn head(&mut self) -> String {
+        head(&mut self.io).await
+    }
+
+    /// An answer with `Content-Length`: head and body.
+    pub(crate) async fn answer(&mut self) -> (String, String) {
+        let head = self.head().await;
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "))
+            .expect(&head)
+            .parse()
+            .unwrap();
+        let mut body = vec![0; length];
+        self.io.read_exact(&mut body).await.unwrap();
+        (head, String::from_utf8(body).unwrap())
+    }
+
+    /// The status code of the next answer, whose body is read.
+    pub(crate) async fn status(&mut self) -> u16 {
+        status(&self.answer().await.0)
+    }
+
+    /// Everything until the server ends the connection.
+    pub(crate) async fn rest(&mut self) -> String {
+        rest(&mut self.io).await
+    }
+}
+
+pub(crate) fn visitor() -> Visitor {
+    Visitor {
+        address: Some("192.0.2.7:50000".parse().unwrap()),
+        secure: false,
+        trusted: false,
+        protocol: Protocol::Either,
+    }
+}
+
+pub(crate) fn connect(site: &Rc<Site>) -> Client {
+    connect_as(site, visitor(), Settings::default())
+}
+
+pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) -> Client {
+    let (io, server) = duplex(BUFFER);
+    let stop = Rc::new(Notify::new());
+    let stopped = Rc::clone(&stop);
+    let services = Rc::clone(site) as Rc<dyn Services>;
+    let served = spawn_local(async move {
+        web::serve(server, Rc::new(settings), visitor, services, stopped.notified()).await;
+    });
+    Client { io, served, stop }
+}
+
+pub(crate) fn status(head: &str) -> u16 {
+    head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5)).expect(head).parse().unwrap()
+}
+
+/// A field of a head, in any case.
+pub(crate) fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (field, value) = line.split_once(": ")?;
+        field.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+/// Reads byte by byte until the end of a head.
+pub(crate) async fn head(io: &mut DuplexStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match io.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(error) => panic!("{error} after {}", head.escape_ascii()),
+        }
+    }
+    String::from_utf8(head).unwrap()
+}
+
+pub(crate) async fn send(io: &mut DuplexStream, text: &str) {
+    io.write_all(text.as_bytes()).await.unwrap();
+}
+
+/// Reads exactly this text.
+pub(crate) async fn expect(io: &mut DuplexStream, text: &str) {
+    let mut seen = vec![0; text.len()];
+    io.read_exact(&mut seen).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&seen), text);
+}
+
+pub(crate) async fn rest(io: &mut DuplexStream) -> String {
+    let mut rest = Vec::new();
+    io.read_to_end(&mut rest).await.unwrap();
+    String::from_utf8(rest).unwrap()
+}
+
+/// Whether the other side is silent for a while.
+pub(crate) async fn silent(io: &mut DuplexStream, time: Duration) -> bool {
+    tokio::time::timeout(time, io.read_u8()).await.is_err()
+}
+
+/// An answer of a target.
+pub(crate) fn ok(body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 200 OK\r\nDate: today\r\nContent-Length: {length}\r\n\r\n{body}")
+}

@@ -1,0 +1,97 @@
+//! Requests that two parsers could read differently. The gate has the full list of cases; here the
+//! visitor's side and the target's side are looked at.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::rig::{Site, connect, expect, field, head, ok, on_worker, rest, send, status};
+
+#[test]
+fn a_smuggled_request_gets_400_and_the_connection_closes() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        for request in [
+            "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
+            "POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked, x\r\n\r\n0\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\nX : 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\nX: 1\r\n 2\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\nX: 1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a.example\r\nHost: b.example\r\n\r\n",
+        ] {
+            let mut client = connect(&site);
+            // The good request before gets its answer first, from the target.
+            client.send("GET /good HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            client.send(request).await;
+            client.send("GET /after HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+            let mut target = a.accept().await;
+            target.serve(&ok("good")).await;
+            assert_eq!(client.answer().await.1, "good");
+            let (head, body) = client.answer().await;
+            assert_eq!((status(&head), field(&head, "connection")), (400, Some("close")));
+            assert!(body.contains("<h1>400 Bad Request</h1>"), "{body}");
+            assert_eq!(client.rest().await, "", "{request}");
+            assert_eq!(rest(&mut target.io).await, "", "{request}");
+        }
+    });
+}
+
+#[test]
+fn a_malformed_chunk_breaks_the_request_and_gets_400() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client
+            .send("POST / HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
+            .await;
+        let mut target = a.accept().await;
+        head(&mut target.io).await;
+        expect(&mut target.io, "3\r\nabc\r\n").await;
+        client.send("3\nabc\r\n0\r\n\r\nGET /after HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        // The target does not see an end of the body.
+        assert_eq!(rest(&mut target.io).await, "");
+        let answer = client.rest().await;
+        assert_eq!(status(&answer), 400, "{answer}");
+        assert_eq!(a.count.get(), 1);
+        // The server reads on for a moment, so the network does not reset the connection.
+        let begin = Instant::now();
+        client.send("more").await;
+        client.served.await.unwrap();
+        assert_eq!(begin.elapsed(), Duration::from_secs(2));
+    });
+}
+
+#[test]
+fn an_ambiguous_answer_reaches_the_visitor_with_one_meaning() {
+    on_worker(async {
+        let site = Site::new();
+        let a = site.plain("a.example");
+        let mut client = connect(&site);
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = a.accept().await;
+        target
+            .serve("HTTP/1.1 200 OK\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
+            .await;
+        let answer = client.head().await;
+        assert_eq!(field(&answer, "content-length"), None, "{answer}");
+        assert_eq!(field(&answer, "transfer-encoding"), Some("chunked"), "{answer}");
+        expect(&mut client.io, "3\r\nabc\r\n0\r\n\r\n").await;
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let mut target = match a.count.get() {
+            1 => target,
+            _ => a.accept().await,
+        };
+        head(&mut target.io).await;
+        send(
+            &mut target.io,
+            "HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\nContent-Length: 3\r\n\r\nabc",
+        )
+        .await;
+        let answer = client.head().await;
+        assert_eq!(answer.matches("Content-Length: 3\r\n").count(), 1, "{answer}");
+        expect(&mut client.io, "abc").await;
+    });
+}
