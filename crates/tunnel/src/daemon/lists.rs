@@ -35,7 +35,7 @@ impl RunningDaemon {
             // An entry of the file that an earlier command has left out can leave the file.
             known.extend(hidden.iter().cloned());
         }
-        let mut order = Order::new(&change, &known, prefix)?;
+        let mut order = Order::new(&change, (&running, &known), prefix)?;
         if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
             ensure!(self.kept.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden };
@@ -125,7 +125,7 @@ struct Order {
 impl Order {
     fn new(
         change: &ListChange,
-        known: &[String],
+        (running, known): (&Lists, &[String]),
         prefix: Option<&str>,
     ) -> Result<Self, WrongConfig> {
         let load = |sources: &config::Sources<'_>| {
@@ -137,6 +137,7 @@ impl Order {
             let mut meant = vec![what.clone()];
             meant.push(with(prefix, what));
             meant.extend(listen_address(what));
+            meant.extend(running.service_at(what).map(str::to_owned));
             meant.push(with(prefix, &format!("tcp-{what}")));
             match meant.into_iter().find(|what| known.contains(what)) {
                 Some(what) => gone.push(what),
