@@ -194,3 +194,35 @@ fn names(lists: &Lists) -> Vec<String> {
     let services = lists.services.iter().map(|service| service.name.clone());
     services.chain(lists.forwards.iter().map(|forward| forward.listen.to_string())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_withdrawn_by_its_name_its_port_or_its_host() {
+        let load = |sources: &config::Sources<'_>| {
+            let texts = ["http://app.example.com=3000", "80=8080", "tls://v.example=1"];
+            config::load_lists(&texts.map(str::to_owned), &[], Some("a"), sources)
+        };
+        let running = with_sources(Path::new(""), load).unwrap();
+        let known = names(&running);
+        let gone = |what: &str| {
+            let without = vec![what.to_owned()];
+            let change = ListChange { without, ..ListChange::default() };
+            Order::new(&change, (&running, &known), Some("a")).map(|order| order.gone)
+        };
+        for (what, name) in [
+            ("http://App.example.com", "a-http-app.example.com"),
+            ("http-app.example.com", "a-http-app.example.com"),
+            ("tls://v.example.", "a-tls-v.example"),
+            ("80", "a-tcp-80"),
+        ] {
+            assert_eq!(gone(what).unwrap(), [name], "{what}");
+        }
+        for not in ["https://app.example.com", "app.example.com", "http://v.example"] {
+            let why = gone(not).unwrap_err().to_string();
+            assert!(why.contains(&format!("no service or forward `{not}` here")), "{why}");
+        }
+    }
+}
