@@ -9,12 +9,16 @@ use crate::yaml::{At, Entry, Kind, Node};
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ServerFlags {
     pub listen: Vec<String>,
-    /// Adds one client to `clients`, together with the next four fields.
+    /// Adds one client to `clients`, together with the next six fields.
     pub name: Option<String>,
     pub token: Option<crate::Secret>,
     pub token_file: Option<String>,
     /// `allow.tcp` of that client.
     pub allow_tcp: Vec<String>,
+    /// `allow.http` of that client.
+    pub allow_http: Vec<String>,
+    /// `allow.tls` of that client.
+    pub allow_tls: Vec<String>,
     /// `allow.forward` of that client.
     pub allow_forward: Vec<String>,
     pub cert: Option<String>,
@@ -65,6 +69,8 @@ impl ServerFlags {
         client.one("token_file", "--token-file", self.token_file.as_deref());
         let mut allow = Tree::default();
         allow.list("tcp", "--allow-tcp", &self.allow_tcp);
+        allow.list("http", "--allow-http", &self.allow_http);
+        allow.list("tls", "--allow-tls", &self.allow_tls);
         allow.list("forward", "--allow-forward", &self.allow_forward);
         client.map("allow", "--allow-tcp", allow);
         if self.name.is_some() || !client.0.is_empty() {

@@ -80,6 +80,17 @@ impl HostRight {
         }
     }
 
+    /// Whether this right certainly permits everything that `other` permits.
+    #[must_use]
+    pub fn contains(&self, other: &Self) -> bool {
+        match &other.0 {
+            _ if self == other => true,
+            Form::Exact(name) => self.permits(name),
+            Form::Under(end) => self.permits_all(end),
+            Form::Every | Form::Pattern { .. } => matches!(self.0, Form::Every),
+        }
+    }
+
     /// Whether the right permits every name with the suffix `end`, which begins with a dot. No
     /// expression does, because nobody can tell from an expression that it matches all of them.
     fn permits_all(&self, end: &str) -> bool {

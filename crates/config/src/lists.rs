@@ -80,17 +80,21 @@ impl Lists {
         self.forwards.extend(later.forwards);
     }
 
-    /// Removes the service of this name or of this host name alone (`http://app.example.com`), or the
-    /// forward that listens at this address. Returns whether there was one.
+    /// The name of the service at this host name (`http://app.example.com`), if it has no other public
+    /// address.
+    #[must_use]
+    pub fn service_at(&self, what: &str) -> Option<&str> {
+        let (kind, host) = public_name(what)?.ok()?;
+        let name = [Public::Name { kind, host }];
+        let found = self.services.iter().find(|service| service.public == name)?;
+        Some(&found.name)
+    }
+
+    /// Removes the service of this name, or the forward that listens at this address. Returns
+    /// whether there was one.
     pub fn remove(&mut self, what: &str) -> bool {
         let before = self.services.len() + self.forwards.len();
-        let name = public_name(what).and_then(Result::ok);
-        let name = name.map(|(kind, host)| Public::Name { kind, host });
-        let is_it = |service: &Service| {
-            service.name == what
-                || name.as_ref().is_some_and(|name| service.public == [name.clone()])
-        };
-        self.services.retain(|service| !is_it(service));
+        self.services.retain(|service| service.name != what);
         self.forwards.retain(|forward| forward.listen.to_string() != what);
         self.services.len() + self.forwards.len() < before
     }
@@ -304,6 +308,37 @@ mod tests {
         let mut now = lists(file);
         now.add(lists("{ name: ssh, public: 22, target: 24, deny_from: 10.1.0.0/16 }"));
         assert_eq!(now.services[0].visitors.allow_from, None, "it has lists of its own");
+    }
+
+    #[test]
+    fn a_later_entry_takes_the_place_of_the_one_with_its_host_and_path() {
+        let lists = |text: &str| kept(&format!("services: {text}\n")).lists;
+        let mut now = lists(
+            "[{ name: app, public: 'http://a.example', target: 1, basic_auth: 'u:p' }, \
+              { name: api, public: 'http://a.example', target: 2, path: /api }, \
+              { name: vpn, public: 'tls://v.example', target: 3 }, \
+              { name: two, public: ['http://b.example', 'https://b.example'], target: 4 }]",
+        );
+        now.add(lists("['http://A.example=8080', 'https://v.example=http://10.0.0.1']"));
+        assert_eq!(
+            shown(&now),
+            "api http://a.example tcp://127.0.0.1:2\n\
+             two http://b.example https://b.example tcp://127.0.0.1:4\n\
+             http-a.example http://a.example tcp://127.0.0.1:8080\n\
+             https-v.example https://v.example tcp://10.0.0.1:80"
+        );
+        assert_eq!(now.services[2].http.basic_auth, ["u:p"], "the password does not get lost");
+        assert_eq!(now.service_at("https://V.example"), Some("https-v.example"));
+        for not in ["http://v.example", "http://b.example", "a.example", "http://a.example:80"] {
+            assert_eq!(now.service_at(not), None, "{not}");
+        }
+        // The options of HTTP are of no use at a port, and `pass_through` is not with `https`.
+        let mut now = lists("[{ name: a, public: 'http://a.example', target: 1, path: /x }]");
+        now.add(lists("[{ name: a, public: 80, target: 1 }]"));
+        assert!(now.services[0].http.is_default());
+        let mut now = lists("[{ name: a, public: 'http://a.b', target: 1, pass_through: true }]");
+        now.add(lists("[{ name: a, public: ['http://a.b', 'https://a.b'], target: 1 }]"));
+        assert!(!now.services[0].http.pass_through);
     }
 
     #[test]

@@ -130,11 +130,10 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
         name: load::client_name(args).to_owned(),
         token,
         pin: identity.as_ref().map(|identity| identity.pin().to_string()),
-        rights: ops::enrol::Order::new("", &args.allow_tcp, &args.allow_forward).rights(),
+        rights: ordered("", args).rights(),
     });
     let order = args.enroll.as_ref();
-    let order =
-        order.map(|name| ops::enrol::Order::new(name, &args.allow_tcp, &args.allow_forward));
+    let order = order.map(|name| ordered(name, args));
     let (args, made) = (args.clone(), token_file);
     let enrolled = Arc::new(kept.clone());
     let load = Box::new(move |instead| {
@@ -160,6 +159,12 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
     // The lock of the state directory is held until here.
     drop(state);
     outcome
+}
+
+/// A new client with the rights of the flags.
+fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
+    ops::enrol::Order::new(name, &args.allow_tcp, &args.allow_forward)
+        .with_hosts(&args.allow_http, &args.allow_tls)
 }
 
 fn run_client(args: &ClientArgs) -> anyhow::Result<()> {

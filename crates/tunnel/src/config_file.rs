@@ -86,7 +86,13 @@ impl ConfigFile {
 pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<String> {
     let edited = match change {
         Change::Allow(order) => {
-            edit::allow(name, text, &order.name, &order.allow_tcp, &order.allow_forward)
+            let new = edit::NewRights {
+                tcp: &order.allow_tcp,
+                http: &order.allow_http,
+                tls: &order.allow_tls,
+                forward: &order.allow_forward,
+            };
+            edit::allow(name, text, &order.name, new)
         }
         Change::Limit(order) => edit::limit(name, text, &order.name, &order.limits()),
     };

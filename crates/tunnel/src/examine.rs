@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use config::{ClientConfig, Common, KeyPair, ServerConfig};
+use config::{ClientConfig, Common, KeyPair, Pages, ServerConfig};
 use node::transports::{self, Unfit};
 use tls::{Identity, MaterialError, Trust, client_config};
 
@@ -33,6 +33,22 @@ pub(crate) fn server(config: &ServerConfig) -> Vec<Fault> {
     }
     if let Some(auth) = &config.auth {
         way(&auth.path, &["auth.http.".to_owned()], &["auth.http.tls".to_owned()], &mut faults);
+    }
+    let Pages { not_found, unavailable } = &config.http.pages;
+    for (key, page) in [("not_found", not_found), ("unavailable", unavailable)] {
+        if let Some(page) = page
+            && let Err(error) = File::open(page)
+        {
+            let problem = format!("{}: {error}", page.display());
+            faults.push(Fault { keys: vec![format!("http.pages.{key}")], problem, fatal: true });
+        }
+    }
+    for (n, pair) in config.tls_routes.certificates.iter().enumerate() {
+        key_pair(pair, &[format!("tls_routes.certificates[{n}]")], &mut faults);
+    }
+    if let Some(ca) = config.tls_routes.acme.as_ref().and_then(|acme| acme.ca.clone()) {
+        let sections = ["tls_routes.acme".to_owned()];
+        authorities(Trust::Authority(ca), &sections, "ca", &mut faults);
     }
     collector(&config.common, &mut faults);
     faults

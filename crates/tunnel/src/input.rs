@@ -98,12 +98,15 @@ impl Input {
         &self,
         found: &[Problem],
         tokens: &[&Token],
+        passwords: &[&str],
         keys: &[&Path],
     ) -> Vec<String> {
         let mut warnings: Vec<String> = found.iter().map(ToString::to_string).collect();
         let files = tokens.iter().filter_map(|t| t.file.as_ref()).map(|f| self.folder.join(f));
-        // A token from the environment or from a flag is not in the text of the file.
-        let holds_one = |text: &str| tokens.iter().any(|t| text.contains(t.secret.reveal()));
+        // A secret from the environment or from a flag is not in the text of the file.
+        let secrets =
+            || tokens.iter().map(|token| token.secret.reveal()).chain(passwords.iter().copied());
+        let holds_one = |text: &str| secrets().any(|secret| text.contains(secret));
         let own = self.file.iter().filter(|(_, text)| holds_one(text));
         let own = own.map(|(name, _)| PathBuf::from(name));
         warnings.extend(files.chain(own).filter_map(|file| exposure(&file)));

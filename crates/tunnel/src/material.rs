@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use config::{AccessLog, ClientConfig, Common, KeyPair, ServerConfig, Trust};
+use config::{AccessLog, ClientConfig, Common, KeyPair, Pages, ServerConfig, Trust};
 
 /// Most bytes that are read of a token file. A token is one line, so the rest of a larger file does
 /// not matter.
@@ -52,7 +52,8 @@ pub(crate) fn is_exposed(path: &Path, credentials: Option<&Path>) -> bool {
 /// The private keys that a server's configuration names.
 pub(crate) fn server_keys(config: &ServerConfig) -> Vec<&Path> {
     let hook = config.auth.iter().filter_map(|auth| auth.path.identity.as_ref());
-    config.tls.identity.iter().chain(hook).map(|pair| pair.key.as_path()).collect()
+    let pairs = config.tls.identity.iter().chain(hook).chain(&config.tls_routes.certificates);
+    pairs.map(|pair| pair.key.as_path()).collect()
 }
 
 /// The private keys that a client's configuration names.
@@ -72,6 +73,12 @@ pub(crate) fn anchor_server(config: &mut ServerConfig, folder: &Path) {
         anchor(ca, folder);
     }
     config.auth.iter_mut().for_each(|auth| anchor_way(&mut auth.path, folder));
+    config.tls_routes.certificates.iter_mut().for_each(|pair| anchor_pair(pair, folder));
+    let ca = config.tls_routes.acme.as_mut().and_then(|acme| acme.ca.as_mut());
+    let Pages { not_found, unavailable } = &mut config.http.pages;
+    for path in [ca, not_found.as_mut(), unavailable.as_mut()].into_iter().flatten() {
+        anchor(path, folder);
+    }
 }
 
 /// Makes the paths absolute, as [`anchor_server`] does.

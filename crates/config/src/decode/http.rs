@@ -129,13 +129,13 @@ fn name(text: &str) -> Result<String, BadValue> {
 
 fn wrong_name(name: &str, why: HttpOptionError) -> BadValue {
     let bad = BadValue::new(why.to_string());
-    match why {
-        HttpOptionError::FixedField if name.eq_ignore_ascii_case("host") => {
-            bad.hint("`host_rewrite` sets Host")
-        }
-        HttpOptionError::FixedField => bad.hint("remove it: the server sets it as needed"),
-        _ => bad,
+    if why != HttpOptionError::FixedField {
+        return bad;
     }
+    if name.eq_ignore_ascii_case("host") {
+        return bad.hint("`host_rewrite` sets Host");
+    }
+    bad.hint("remove it: the server sets it as needed")
 }
 
 /// Decodes a map of names to values. The values may be secrets.

@@ -3,31 +3,42 @@
 
 use super::value::Value;
 use super::{Action, EditError, Operation, edit, read};
-use crate::{BadValue, ForwardRight, PortRight};
+use crate::{BadValue, ForwardRight, HostRight, PortRight};
 
-/// Adds rights to the entry of the client `name`, and keeps everything else of the text. `tcp` and
-/// `forward` have the form of `allow.tcp` and `allow.forward`. A right that the entry has already
-/// is not added again; for ports, a range that contains them suffices. `file` is the file's name in
-/// problems.
+/// Rights to add, in the form of the keys under `allow`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewRights<'a> {
+    /// `allow.tcp`
+    pub tcp: &'a [String],
+    /// `allow.http`
+    pub http: &'a [String],
+    /// `allow.tls`
+    pub tls: &'a [String],
+    /// `allow.forward`
+    pub forward: &'a [String],
+}
+
+/// Adds rights to the entry of the client `name`, and keeps everything else of the text. A right that
+/// the entry has already is not added again; a range that contains a port and a wildcard that covers
+/// a host suffice. `file` is the file's name in problems.
 ///
 /// # Errors
-/// A text is no right (the problem names the flag `--tcp` or `--forward`), the file has no entry of
-/// this name, or the entry cannot be edited. Nothing is edited then.
-pub fn allow(
-    file: &str,
-    text: &str,
-    name: &str,
-    tcp: &[String],
-    forward: &[String],
-) -> Result<String, EditError> {
-    let ports = rights::<PortRight>("--tcp", tcp)?;
-    let targets = rights::<ForwardRight>("--forward", forward)?;
+/// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
+/// name, or the entry cannot be edited. Nothing is edited then.
+pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
+    let ports = rights::<PortRight>("--tcp", new.tcp)?;
+    let http = rights::<HostRight>("--http", new.http)?;
+    let tls = rights::<HostRight>("--tls", new.tls)?;
+    let targets = rights::<ForwardRight>("--forward", new.forward)?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
     let tcp = missing(ports, there("tcp"), PortRight::contains);
+    let http = missing(http, there("http"), HostRight::contains);
+    let tls = missing(tls, there("tls"), HostRight::contains);
     let forward = missing(targets, there("forward"), PartialEq::eq);
-    let new = [("tcp", tcp), ("forward", forward)].into_iter().filter(|(_, new)| !new.is_empty());
+    let all = [("tcp", tcp), ("http", http), ("tls", tls), ("forward", forward)];
+    let new = all.into_iter().filter(|(_, new)| !new.is_empty());
     let operations = match key_of(entry, "allow") {
         None | Some(Value::Null) => {
             let lists: Vec<_> = new.map(|(key, new)| (key.to_owned(), Value::List(new))).collect();
@@ -157,7 +168,8 @@ mod tests {
     fn allowed(text: &str, tcp: &[&str], forward: &[&str]) -> Result<String, String> {
         let [tcp, forward] = [tcp, forward].map(|l| l.iter().map(ToString::to_string).collect());
         let [tcp, forward]: [Vec<_>; 2] = [tcp, forward];
-        allow("f.yaml", text, "home", &tcp, &forward).map_err(|why| why.to_string())
+        let new = NewRights { tcp: &tcp, forward: &forward, ..NewRights::default() };
+        allow("f.yaml", text, "home", new).map_err(|why| why.to_string())
     }
 
     #[track_caller]
@@ -182,6 +194,30 @@ mod tests {
                    forward: [] }\n";
         let more = own.replace("10999\"]", "10999\", 22]").replace("[]", "[\"unix:/a\"]");
         becomes(own, &["22", "22", "10022"], &["unix:/a"], &more);
+    }
+
+    #[test]
+    fn rights_to_hosts_are_added_unless_a_wildcard_covers_them() {
+        let allowed = |text: &str, http: &[&str], tls: &[&str]| {
+            let [http, tls]: [Vec<_>; 2] =
+                [http, tls].map(|list| list.iter().map(ToString::to_string).collect());
+            let new = NewRights { http: &http, tls: &tls, ..NewRights::default() };
+            allow("f.yaml", text, "home", new).map_err(|why| why.to_string())
+        };
+        let file = "name: home\nallow: { tcp: [22], http: \"*.example.com\" }\n";
+        for covered in ["app.example.com", "*.home.example.com", "*.example.com"] {
+            assert_eq!(allowed(file, &[covered], &[]).as_deref(), Ok(file), "{covered}");
+        }
+        let now = allowed(file, &["example.com", "/a[0-9]/"], &["*"]).unwrap();
+        assert_eq!(
+            now,
+            "name: home\nallow: { tcp: [22], http: [\"*.example.com\", example.com, \
+             \"/a[0-9]/\"], tls: [\"*\"] }\n"
+        );
+        assert_eq!(allowed(&now, &["/a[0-9]/"], &["vpn.example", "*.a.example"]), Ok(now.clone()));
+        let said = allowed(file, &["10.0.0.1"], &[]).unwrap_err();
+        assert!(said.starts_with("--http: `10.0.0.1` is not a host name"), "{said}");
+        assert!(allowed(file, &[], &["a b"]).unwrap_err().starts_with("--tls: "));
     }
 
     #[test]

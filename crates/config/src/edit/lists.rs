@@ -329,6 +329,27 @@ mod tests {
     }
 
     #[test]
+    fn a_service_by_name_is_written_as_it_was_said() {
+        let file = "id_prefix: a\nservices:\n  - name: app\n    public: http://a.example # mine\n    \
+                    target: tcp://b:1\n    path: /api\n";
+        let now = published(file, &["http://{name}.example.com=3000"], &[]).unwrap();
+        assert_eq!(
+            now,
+            format!(
+                "{file}  - name: http-name.example.com\n    public: \"http://{{name}}.example.com\"\n    \
+                 target: \"tcp://127.0.0.1:3000\"\n"
+            )
+        );
+        assert_eq!(published(&now, &["http://{name}.example.com=3000"], &[]), Ok(now.clone()));
+        // Another path is another service.
+        assert!(published(file, &["http://a.example=2"], &[]).unwrap().starts_with(file));
+        let whole = file.replace("    path: /api\n", "");
+        let turned = published(&whole, &["http://a.example=2"], &[]).unwrap();
+        assert!(turned.contains("target: \"tcp://127.0.0.1:2\"") && !turned.contains("tcp://b:1"));
+        assert!(unpublish("f", &now, "a-http-name.example.com").unwrap().is_some());
+    }
+
+    #[test]
     fn a_part_of_a_range_is_not_edited_but_told() {
         let file = "services: [{ name: r, public: 1-3, target: 1-3 }, '7=8', 9]\n";
         let why = published(file, &["2=5"], &[]).unwrap_err();

@@ -45,7 +45,7 @@ use cut::Cut;
 use pointer::Place;
 use spans::{Node, Shape};
 
-pub use allow::allow;
+pub use allow::{NewRights, allow};
 pub use client::{LIMITS, limit, set_tokens};
 pub use lists::{list_text, publish, unpublish};
 pub use redact::{SECRET, show};

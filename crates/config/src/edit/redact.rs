@@ -10,8 +10,8 @@ use crate::yaml::{Entry, Kind, Node, parse};
 /// The replacement of a hidden value. The editor refuses it as a value.
 pub const SECRET: &str = "(secret)";
 
-/// A text as JSON. [`SECRET`] replaces tokens, values of header fields, user and password of a
-/// proxy, and values under unknown keys.
+/// A text as JSON. [`SECRET`] replaces tokens, passwords, values of header fields, user and
+/// password of a proxy, and values under unknown keys.
 ///
 /// # Errors
 /// The text is not YAML, or exceeds the limits.
@@ -29,15 +29,8 @@ fn node(node: &Node) -> Value {
 
 fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
     let shown = match key.as_str() {
-        "token" | "read_token" => hidden(value),
-        // A valid file has a map of names to values here.
-        "headers" => match &value.kind {
-            Kind::Map(fields) => {
-                let field = |f: &Entry| (secrecy::key(&f.key), hidden(&f.value));
-                Value::Map(fields.iter().map(field).collect())
-            }
-            Kind::Scalar { .. } | Kind::List(_) => hidden(value),
-        },
+        "token" | "read_token" | "basic_auth" => hidden(value),
+        "headers" | "response_headers" => fields(value),
         "token_file" | "read_token_file" => each(value, &|text| !secrecy::may_be_secret(text)),
         // `http://user:password@host`
         "proxy" => each(value, &|text| !text.contains('@')),
@@ -45,6 +38,21 @@ fn entry(Entry { key, value, .. }: &Entry) -> (String, Value) {
         _ => hidden(value),
     };
     (secrecy::key(key), shown)
+}
+
+/// Shows the names of a map of header fields, and hides the values. The map of a service has the names
+/// below `set` and in the list `remove`.
+fn fields(value: &Node) -> Value {
+    let Kind::Map(entries) = &value.kind else { return hidden(value) };
+    let field = |entry: &Entry| {
+        let shown = match (entry.key.as_str(), &entry.value.kind) {
+            ("set", Kind::Map(_)) => fields(&entry.value),
+            ("remove", Kind::List(_)) => each(&entry.value, &|name| secrecy::key(name) == name),
+            _ => hidden(&entry.value),
+        };
+        (secrecy::key(&entry.key), shown)
+    };
+    Value::Map(entries.iter().map(field).collect())
 }
 
 /// Hides all values, and keeps the structure.
@@ -88,6 +96,16 @@ mod tests {
             (
                 "servers: [{ url: \"a:1\", headers: [v] }]\n",
                 "{ servers: [{ url: \"a:1\", headers: [\"(secret)\"] }] }",
+            ),
+            (
+                "services: [{ headers: { set: { X-A: v }, remove: [Cookie, q7Xb2LmZ0aKc9RtYv4WnPs] } }]\n",
+                "{ services: [{ headers: { set: { X-A: \"(secret)\" }, \
+                 remove: [Cookie, \"(secret)\"] } }] }",
+            ),
+            (
+                "services: [{ response_headers: { set: v, remove: w }, basic_auth: [\"a:b\"] }]\n",
+                "{ services: [{ response_headers: { set: \"(secret)\", remove: \"(secret)\" }, \
+                 basic_auth: [\"(secret)\"] }] }",
             ),
             ("proxy: http://me:pw@h:1\n", "{ proxy: \"(secret)\" }"),
             ("proxy: http://h:1\n", "{ proxy: \"http://h:1\" }"),

@@ -122,7 +122,7 @@ impl Enrolments {
     ) -> anyhow::Result<String> {
         let kept = self.kept.as_ref().context("this server has no state directory")?;
         let name = kept.check(&order, self.public_bind)?;
-        if order.renew && !(order.allow_tcp.is_empty() && order.allow_forward.is_empty()) {
+        if order.renew && !order.is_without_rights() {
             return Err(WrongConfig::one(Order::RENEWAL_WITH_RIGHTS.to_owned()).into());
         }
         let has = kept.has(&name);

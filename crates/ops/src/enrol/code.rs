@@ -36,8 +36,8 @@ pub struct Code {
     /// The code gives a new token to a client that is enrolled already. An older client, which does
     /// not know of this, writes a new file as for any other code.
     pub renew: bool,
-    /// The rights as text, if the code has them: ports that the client may publish (`may`), and
-    /// targets on the server's side that it may reach (`reach`). The server alone decides.
+    /// The rights as text, if the code has them: ports and names that the client may publish (`may`),
+    /// and targets on the server's side that it may reach (`reach`). The server alone decides.
     pub may: Option<String>,
     pub reach: Option<String>,
     /// URLs of the server, the preferred URL first.

@@ -28,12 +28,17 @@ pub const PORTS: &str = "10000-10999";
 pub struct Order {
     /// The client's name.
     pub name: String,
-    /// The rights, in the form of `allow.tcp` (`allow_tcp`) and `allow.forward` (`allow_forward`)
-    /// in the configuration.
+    /// The rights, in the form of `allow.tcp` (`allow_tcp`), `allow.forward` (`allow_forward`),
+    /// `allow.http` (`allow_http`) and `allow.tls` (`allow_tls`) in the configuration.
     #[serde(default)]
     pub allow_tcp: Vec<String>,
     #[serde(default)]
     pub allow_forward: Vec<String>,
+    /// A daemon of an earlier version, which has no rights to hosts, refuses an order with this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_http: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_tls: Vec<String>,
     /// The code gives a client that is enrolled already a new token, and no rights.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub renew: bool,
@@ -52,8 +57,14 @@ impl Order {
             name: name.to_owned(),
             allow_tcp,
             allow_forward: allow_forward.to_vec(),
-            renew: false,
+            ..Self::default()
         }
+    }
+
+    /// Adds rights to hosts: for `http://` and `https://` names (`http`), and for `tls://` names.
+    #[must_use]
+    pub fn with_hosts(self, http: &[String], tls: &[String]) -> Self {
+        Self { allow_http: http.to_vec(), allow_tls: tls.to_vec(), ..self }
     }
 
     /// Makes an order for a new token of a client that is enrolled already.
@@ -63,41 +74,94 @@ impl Order {
 
     /// The rights as command-line flags, each with a space in front; empty for the default rights.
     pub fn flags(&self) -> String {
-        let both = [("--allow-tcp", &self.allow_tcp), ("--allow-forward", &self.allow_forward)];
+        let all = [
+            ("--allow-tcp", &self.allow_tcp),
+            ("--allow-http", &self.allow_http),
+            ("--allow-tls", &self.allow_tls),
+            ("--allow-forward", &self.allow_forward),
+        ];
         let each = |(flag, list): (&str, &Vec<String>)| -> String {
             list.iter().map(|right| format!(" {flag} '{right}'")).collect()
         };
-        if self.is_default() { String::new() } else { both.map(each).concat() }
+        if self.is_default() { String::new() } else { all.map(each).concat() }
     }
 
     /// The rights that the order names.
     pub fn rights(&self) -> Allowed {
-        Allowed { tcp: self.allow_tcp.clone(), forward: self.allow_forward.clone() }
+        Allowed {
+            tcp: self.allow_tcp.clone(),
+            http: self.allow_http.clone(),
+            tls: self.allow_tls.clone(),
+            forward: self.allow_forward.clone(),
+        }
     }
 
     /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
-        self.allow_forward.is_empty() && self.allow_tcp == [PORTS]
+        let others = [&self.allow_forward, &self.allow_http, &self.allow_tls];
+        self.allow_tcp == [PORTS] && others.iter().all(|rights| rights.is_empty())
+    }
+
+    /// Whether the order names no right.
+    pub fn is_without_rights(&self) -> bool {
+        self.rights() == Allowed::default()
     }
 }
 
-/// All rights of a client to ports (`tcp`) and to targets on the server's side (`forward`), after
-/// rights were added.
+/// All rights of a client to ports (`tcp`), to hosts (`http`, `tls`) and to targets on the server's
+/// side (`forward`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
+    #[serde(default)]
+    pub http: Vec<String>,
+    #[serde(default)]
+    pub tls: Vec<String>,
     pub forward: Vec<String>,
+}
+
+impl Allowed {
+    /// The hosts as names that a service may have.
+    pub fn hosts(&self) -> Vec<String> {
+        let http = self.http.iter().map(|host| format!("http://{host}"));
+        http.chain(self.tls.iter().map(|host| format!("tls://{host}"))).collect()
+    }
+
+    /// Everything that may be published, as one text.
+    fn public(&self) -> String {
+        [self.tcp.clone(), self.hosts()].concat().join(", ")
+    }
+
+    /// The rights in the texts of a [`Code`].
+    pub fn of_code(code: &Code) -> Self {
+        let texts = |text: &Option<String>| -> Vec<String> {
+            text.iter().flat_map(|text| text.split(", ")).map(str::to_owned).collect()
+        };
+        let mut all = Self { forward: texts(&code.reach), ..Self::default() };
+        for text in texts(&code.may) {
+            match text.split_once("://") {
+                Some(("http", host)) => all.http.push(host.to_owned()),
+                Some(("tls", host)) => all.tls.push(host.to_owned()),
+                Some(_) | None => all.tcp.push(text),
+            }
+        }
+        all
+    }
 }
 
 impl fmt::Display for Allowed {
     /// Shows the rights as the end of a sentence about a client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.tcp.as_slice() {
-            [] => f.write_str("may publish nothing")?,
-            [port] if port.bytes().all(|b| b.is_ascii_digit()) => {
-                write!(f, "may publish port {port}")?;
-            }
-            ports => write!(f, "may publish ports {}", ports.join(", "))?,
+        let ports = match self.tcp.as_slice() {
+            [] => None,
+            [port] if port.bytes().all(|b| b.is_ascii_digit()) => Some(format!("port {port}")),
+            ports => Some(format!("ports {}", ports.join(", "))),
+        };
+        let public: Vec<_> = ports.into_iter().chain(self.hosts()).collect();
+        if public.is_empty() {
+            f.write_str("may publish nothing")?;
+        } else {
+            write!(f, "may publish {}", public.join(", "))?;
         }
         if self.forward.is_empty() {
             return Ok(());
@@ -139,12 +203,13 @@ impl Opened {
                 code.text()
             );
         }
+        let publish = publish(&rights);
         format!(
             "On the other machine, once and within {minutes} minutes:\n\n  \
              tunnel client --enroll {}\n\n\
              Client `{name}` {rights}.\n\
              For more rights, now or later, on this machine: tunnel allow {name} --tcp PORTS\n\
-             Add what to publish, like --publish 3000 or --publish 10022=22\n\
+             {publish}\n\
              It will dial {reached}; if that is not how it reaches this machine, say\n\
              --server {example} here or there.",
             code.text()
@@ -160,16 +225,60 @@ impl Opened {
             servers.iter().map(|server| at(server, &self.listen)).collect()
         };
         let Self { secret, pin, self_signed, .. } = self;
-        let text = |rights: &[String]| (!rights.is_empty()).then(|| rights.join(", "));
-        let (may, reach) = (text(&order.allow_tcp), text(&order.allow_forward));
+        let text = |rights: String| (!rights.is_empty()).then_some(rights);
+        let (may, reach) = (text(order.rights().public()), text(order.allow_forward.join(", ")));
         let (name, renew) = (order.name.clone(), order.renew);
         Code { name, secret, pin, self_signed, renew, may, reach, urls }
+    }
+}
+
+/// The line about what a client adds to its command. A host that the client may publish is the
+/// example, if there is one.
+fn publish(rights: &Allowed) -> String {
+    let is_whole = |host: &&String| !host.starts_with('/') && !host.contains('*');
+    match rights.http.iter().find(is_whole) {
+        Some(host) => {
+            format!("Add what to publish, like --publish http://{host}=3000 or --publish 10022=22")
+        }
+        None => "Add what to publish, like --publish 3000 or --publish 10022=22".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rights_to_hosts_are_told_and_come_through_a_code() {
+        let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let order = Order::new("home", &[], &[])
+            .with_hosts(&list(&["*.home.example.com", "app.example.com"]), &list(&["vpn.example"]));
+        assert_eq!(
+            order.flags(),
+            " --allow-tcp '10000-10999' --allow-http '*.home.example.com' --allow-http \
+             'app.example.com' --allow-tls 'vpn.example'"
+        );
+        let said = "may publish ports 10000-10999, http://*.home.example.com, \
+                    http://app.example.com, tls://vpn.example";
+        assert_eq!(order.rights().to_string(), said);
+        let opened = Opened {
+            secret: "q7Xb2LmZ0aKc9RtYv4WnPs".into(),
+            pin: None,
+            self_signed: false,
+            listen: vec!["mux://192.0.2.5:443/t".into()],
+        };
+        let text = opened.clone().text(&order, &[]);
+        assert!(text.contains(said) && text.contains("--publish http://app.example.com=3000"));
+        assert!(text.ends_with("--server tls://NAME:443 here or there."), "{text}");
+        let code = opened.code(&order, &[]);
+        assert_eq!(Allowed::of_code(&Code::read(&code.text()).unwrap()), order.rights());
+        assert_eq!(code.urls, ["tls://192.0.2.5:443"]);
+        let hosts = Allowed { http: list(&["a.example"]), ..Allowed::default() };
+        assert_eq!(hosts.to_string(), "may publish http://a.example");
+        // An order without rights to hosts is one that an earlier daemon takes.
+        let json = serde_json::to_string(&Order::new("home", &[], &[])).unwrap();
+        assert!(!json.contains("http") && !json.contains("tls"), "{json}");
+    }
 
     #[test]
     fn rights_are_shown_as_flags_unless_nothing_was_said() {

@@ -11,7 +11,16 @@ pub const PLACEHOLDER: &str = "SERVER_ADDRESS";
 /// the host is a guess. Listeners without TLS are named only where no listener has TLS.
 pub fn urls(listen: &[String]) -> Vec<String> {
     let own = own_address();
-    encrypted(listen.iter().map(|url| reachable(url, own)).collect())
+    encrypted(listen.iter().map(|url| reachable(&dialled(url), own)).collect())
+}
+
+/// The URL by which a client reaches a listener. A listener for several transports is reached over
+/// TLS alone, which needs no path.
+fn dialled(url: &str) -> String {
+    let mux = url.strip_prefix(Scheme::MUX.name).and_then(|rest| rest.strip_prefix("://"));
+    let Some(rest) = mux else { return url.to_owned() };
+    let address = rest.split('/').next().unwrap_or(rest);
+    format!("{}://{address}", Scheme::TLS.name)
 }
 
 /// The URLs with TLS, or all URLs where none has TLS. A client tries its servers in the order of
@@ -46,7 +55,7 @@ pub(super) fn at(server: &str, listen: &[String]) -> String {
         return server.to_owned();
     }
     let has_port = server.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-    let first = encrypted(listen.to_vec()).into_iter().next();
+    let first = encrypted(listen.iter().map(|url| dialled(url)).collect()).into_iter().next();
     match first {
         Some(url) if !has_port => named(&url).replacen("NAME", server, 1),
         Some(_) | None => format!("tls://{server}"),
@@ -101,5 +110,8 @@ mod tests {
         assert_eq!(left(&["x"]), ["x"]);
         let listen = ["tcp://127.0.0.1:1", "quic://127.0.0.1:2"].map(str::to_owned);
         assert_eq!(urls(&listen), ["quic://127.0.0.1:2"]);
+        let mux = ["mux://127.0.0.1:443/tunnel", "ws://127.0.0.1:80"].map(str::to_owned);
+        assert_eq!(urls(&mux), ["tls://127.0.0.1:443"]);
+        assert_eq!(at("a.example", &mux), "tls://a.example:443");
     }
 }

@@ -27,6 +27,13 @@ pub(crate) struct EnrollArgs {
     /// Ports that it may publish; may be repeated [default: 10000-10999]
     #[arg(long, value_name = "PORTS")]
     pub(crate) allow_tcp: Vec<String>,
+    /// Hosts of http:// and https:// names that it may publish, such as app.example.com or
+    /// '*.home.example.com'; may be repeated [default: none]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_http: Vec<String>,
+    /// Hosts of tls:// names that it may publish; may be repeated [default: none]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow_tls: Vec<String>,
     /// Targets on the server's side that it may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS")]
     pub(crate) allow_forward: Vec<String>,
@@ -40,7 +47,8 @@ pub(crate) struct EnrollArgs {
     pub(crate) renew: Option<String>,
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_forward", "server", "renew"])]
+    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_http", "allow_tls", "allow_forward"])]
+    #[arg(conflicts_with_all = ["server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -52,8 +60,16 @@ pub(crate) struct AllowArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     pub(crate) name: String,
     /// Ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
-    #[arg(long, value_name = "PORTS", num_args = 1.., required_unless_present = "forward")]
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    #[arg(required_unless_present_any = ["http", "tls", "forward"])]
     pub(crate) tcp: Vec<String>,
+    /// Hosts of http:// and https:// names that it may publish as well: app.example.com,
+    /// '*.home.example.com'
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) http: Vec<String>,
+    /// Hosts of tls:// names that it may publish as well
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub(crate) tls: Vec<String>,
     /// Targets on the server's side that it may reach as well: 10.0.0.0/8:*
     #[arg(long, value_name = "HOST:PORTS", num_args = 1..)]
     pub(crate) forward: Vec<String>,
@@ -64,8 +80,9 @@ pub(crate) struct AllowArgs {
 /// `tunnel publish`.
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {
-    /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, tcp://:10022=unix:///run/app.sock. A
-    /// service takes the place of the service with its name or its port
+    /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
+    /// tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
+    /// port or its host
     #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
     /// Write the services into the configuration file; without services, all that commands have
@@ -79,7 +96,8 @@ pub(crate) struct PublishArgs {
 /// `tunnel unpublish`.
 #[derive(Debug, Args)]
 pub(crate) struct UnpublishArgs {
-    /// Names of services, or addresses of forwards: ssh, tcp-3000, 5203
+    /// Names or hosts of services, or addresses of forwards: ssh, tcp-3000, http://app.example.com,
+    /// 5203
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     /// Remove the entries from the configuration file

@@ -248,6 +248,14 @@ mod tests {
         parse("tunnel speedtest --seconds 60").unwrap();
         assert!(wrong("tunnel allow home").contains("--tcp"));
         assert!(wrong("tunnel allow --tcp 22").contains("NAME"));
+        let line = "tunnel allow home --http a.example *.b.example --tls c.example";
+        let Command::Allow(args) = parse(line).unwrap().command else { panic!("no rights") };
+        assert_eq!((args.http.len(), args.tls.len(), args.tcp.len()), (2, 1, 0));
+        let line = "tunnel enroll a --allow-http a.example --allow-http b.example";
+        let Command::Enroll(args) = parse(line).unwrap().command else { panic!("no enrolment") };
+        assert_eq!(args.allow_http, ["a.example", "b.example"]);
+        assert!(wrong("tunnel enroll --revoke a --allow-tls b").contains("cannot be used with"));
+        assert!(wrong("tunnel server --config c --allow-http a").contains("cannot be used with"));
         assert!(wrong("tunnel clients limit home").contains("--streams"));
         assert!(wrong("tunnel clients limit --ports 1").contains("NAME"));
         assert!(wrong("tunnel clients allow home").contains("--tcp"));

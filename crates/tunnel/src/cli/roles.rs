@@ -10,7 +10,8 @@ use super::values::pair;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
-    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; may be repeated
+    /// Where clients connect: tls://0.0.0.0:7000, quic://…, wss://…; mux://… takes visitors of HTTP and
+    /// TLS names as well; may be repeated
     #[arg(long, value_name = "URL")]
     pub(crate) listen: Vec<String>,
     /// Admit a new client of this name by a one-time code, which is shown on a terminal; `tunnel
@@ -30,6 +31,13 @@ pub(crate) struct ServerArgs {
     /// Ports that the client may publish; may be repeated [default: 10000-10999]
     #[arg(long, value_name = "PORTS", conflicts_with = "config")]
     pub(crate) allow_tcp: Vec<String>,
+    /// Hosts of http:// and https:// names that the client may publish, such as app.example.com or
+    /// '*.home.example.com'; may be repeated [default: none]
+    #[arg(long, value_name = "HOST", conflicts_with = "config")]
+    pub(crate) allow_http: Vec<String>,
+    /// Hosts of tls:// names that the client may publish; may be repeated [default: none]
+    #[arg(long, value_name = "HOST", conflicts_with = "config")]
+    pub(crate) allow_tls: Vec<String>,
     /// Targets on this side that the client may reach, such as 10.0.0.0/8:* [default: none]
     #[arg(long, value_name = "HOST:PORTS", conflicts_with = "config")]
     pub(crate) allow_forward: Vec<String>,
@@ -80,7 +88,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
     /// Service to publish: 3000 (a port here, at a port of the server's choice), 10080=3000,
-    /// 10022=192.168.1.5:22, tcp://:10022=unix:///run/app.sock; adds to the services of the file
+    /// 10022=192.168.1.5:22, http://app.example.com=3000, tcp://:10022=unix:///run/app.sock; adds to
+    /// the services of the file
     #[arg(long, value_name = "[PUBLIC=]TARGET")]
     pub(crate) publish: Vec<String>,
     /// Local listener for a target on the server's side: 5203=5201, 127.0.0.2:80=10.0.0.5:80; adds

@@ -35,7 +35,7 @@ impl RunningDaemon {
             // An entry of the file that an earlier command has left out can leave the file.
             known.extend(hidden.iter().cloned());
         }
-        let mut order = Order::new(&change, &known, prefix)?;
+        let mut order = Order::new(&change, (&running, &known), prefix)?;
         if change.save && change == (ListChange { save: true, ..ListChange::default() }) {
             ensure!(self.kept.is_some(), NO_STATE);
             order = Order { added: kept.lists, gone: hidden };
@@ -125,7 +125,7 @@ struct Order {
 impl Order {
     fn new(
         change: &ListChange,
-        known: &[String],
+        (running, known): (&Lists, &[String]),
         prefix: Option<&str>,
     ) -> Result<Self, WrongConfig> {
         let load = |sources: &config::Sources<'_>| {
@@ -137,6 +137,7 @@ impl Order {
             let mut meant = vec![what.clone()];
             meant.push(with(prefix, what));
             meant.extend(listen_address(what));
+            meant.extend(running.service_at(what).map(str::to_owned));
             meant.push(with(prefix, &format!("tcp-{what}")));
             match meant.into_iter().find(|what| known.contains(what)) {
                 Some(what) => gone.push(what),
@@ -192,4 +193,36 @@ fn bare(name: &str, prefix: Option<&str>) -> String {
 fn names(lists: &Lists) -> Vec<String> {
     let services = lists.services.iter().map(|service| service.name.clone());
     services.chain(lists.forwards.iter().map(|forward| forward.listen.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_withdrawn_by_its_name_its_port_or_its_host() {
+        let load = |sources: &config::Sources<'_>| {
+            let texts = ["http://app.example.com=3000", "80=8080", "tls://v.example=1"];
+            config::load_lists(&texts.map(str::to_owned), &[], Some("a"), sources)
+        };
+        let running = with_sources(Path::new(""), load).unwrap();
+        let known = names(&running);
+        let gone = |what: &str| {
+            let without = vec![what.to_owned()];
+            let change = ListChange { without, ..ListChange::default() };
+            Order::new(&change, (&running, &known), Some("a")).map(|order| order.gone)
+        };
+        for (what, name) in [
+            ("http://App.example.com", "a-http-app.example.com"),
+            ("http-app.example.com", "a-http-app.example.com"),
+            ("tls://v.example.", "a-tls-v.example"),
+            ("80", "a-tcp-80"),
+        ] {
+            assert_eq!(gone(what).unwrap(), [name], "{what}");
+        }
+        for not in ["https://app.example.com", "app.example.com", "http://v.example"] {
+            let why = gone(not).unwrap_err().to_string();
+            assert!(why.contains(&format!("no service or forward `{not}` here")), "{why}");
+        }
+    }
 }

@@ -134,9 +134,11 @@ impl Enrolled for Kept {
         let text = entry(order, &nothing.text());
         let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
         let said = problems.iter().map(|problem| {
-            let forward = problem.key_path.starts_with("allow.forward");
-            let flag = if forward { "--allow-forward" } else { "--allow-tcp" };
-            Problem { file: flag.into(), line: 0, key_path: String::new(), ..problem.clone() }
+            let key = ["forward", "http", "tls"]
+                .into_iter()
+                .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
+            let flag = format!("--allow-{}", key.unwrap_or("tcp"));
+            Problem { file: flag, line: 0, key_path: String::new(), ..problem.clone() }
         });
         Err(said.collect::<Vec<_>>().into())
     }
@@ -209,13 +211,19 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_forward, renew: _ } = order;
+    let Order { name, allow_tcp, allow_forward, allow_http, allow_tls, renew: _ } = order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+    let mut hosts = String::new();
+    for (key, items) in [("http", allow_http), ("tls", allow_tls)] {
+        if !items.is_empty() {
+            hosts.push_str(&format!(" {key}: [{}],", list(items)));
+        }
+    }
     Zeroizing::new(format!(
         "# Made by `tunnel enroll`. After a change: tunnel reload. To put the client out: remove the \
          file, and\n# reload; or: tunnel enroll --revoke NAME\n\
-         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}], forward: [{}] }}\n",
+         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}],{hosts} forward: [{}] }}\n",
         quoted(name),
         list(allow_tcp),
         list(allow_forward)
@@ -261,6 +269,32 @@ mod tests {
     use ops::clients::LimitOrder;
 
     use super::*;
+
+    #[test]
+    fn rights_to_hosts_are_in_the_file_of_a_client() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::in_state(dir.path());
+        let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+        let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
+        let order = |http: &str, tls: &[String]| {
+            Order::new("home", &[], &[]).with_hosts(&[http.to_owned()], tls)
+        };
+        let grant = kept.write(&order("*.home.example.com", &[]), &credential, bind).unwrap();
+        assert!(grant.rights.http.permits("a.home.example.com"));
+        let file = kept.0.join("home.yaml");
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("], http: [\"*.home.example.com\"], forward: [] }"), "{text}");
+        // A wildcard covers the host, and the new key has no list yet.
+        let more = Change::Allow(order("b.home.example.com", &["vpn.example".to_owned()]));
+        let grant = kept.change(&more, bind).unwrap();
+        assert!(grant.rights.tls.permits("vpn.example") && !grant.rights.tls.permits("b.example"));
+        let now = text.replace("forward: [] }", "forward: [], tls: [vpn.example] }");
+        assert_eq!(fs::read_to_string(&file).unwrap(), now);
+        let why = kept.check(&order("10.0.0.1", &[]), bind).unwrap_err().to_string();
+        assert!(why.starts_with("--allow-http: `10.0.0.1` is not a host name"), "{why}");
+        let why = kept.check(&order("a.example", &["a b".to_owned()]), bind).unwrap_err();
+        assert!(why.to_string().starts_with("--allow-tls: "), "{why}");
+    }
 
     #[test]
     fn rights_are_added_to_the_file_of_a_client_and_wrong_ones_change_nothing() {

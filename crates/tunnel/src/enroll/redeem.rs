@@ -75,8 +75,7 @@ pub(crate) fn redeem(args: &ClientArgs, code: &str) -> anyhow::Result<ClientArgs
 
 /// The rights that the code tells. The server may have changed them since.
 fn rights(code: &Code) -> Option<Allowed> {
-    let list = |text: &Option<String>| text.clone().into_iter().collect();
-    let rights = Allowed { tcp: list(&code.may), forward: list(&code.reach) };
+    let rights = Allowed::of_code(code);
     (rights != Allowed::default()).then_some(rights)
 }
 

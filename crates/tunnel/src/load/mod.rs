@@ -40,12 +40,15 @@ pub(crate) fn server(
     } else {
         Default::default()
     };
+    let hosts = |given: &[String]| if has_one || !alone { given.to_vec() } else { Vec::new() };
     let flags = ServerFlags {
         listen: or(&args.listen, first_start::listen()),
         name: has_one.then(|| client_name(args).to_owned()),
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
         allow_tcp,
+        allow_http: hosts(&args.allow_http),
+        allow_tls: hosts(&args.allow_tls),
         allow_forward,
         cert: flag_path(args.cert.as_deref())?,
         key: flag_path(args.key.as_deref())?,
@@ -254,7 +257,7 @@ fn server_file(
     let tokens = config.clients.iter().flat_map(|client| &client.tokens);
     let tokens: Vec<&Token> = tokens.chain(admin_tokens(&config.common)).collect();
     let keys = material::server_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &keys);
+    let warnings = input.warnings(&loaded.warnings, &tokens, &[], &keys);
     Ok((Loaded { config, warnings }, input))
 }
 
@@ -270,7 +273,9 @@ fn client_file(
     material::anchor_client(&mut config, &input.folder);
     let tokens: Vec<&Token> = config.token.iter().chain(admin_tokens(&config.common)).collect();
     let keys = material::client_keys(&config);
-    let warnings = input.warnings(&loaded.warnings, &tokens, &keys);
+    let pairs = config.services.iter().flat_map(|service| &service.http.basic_auth);
+    let passwords: Vec<_> = pairs.map(String::as_str).collect();
+    let warnings = input.warnings(&loaded.warnings, &tokens, &passwords, &keys);
     Ok((Loaded { config, warnings }, input))
 }
 

@@ -242,6 +242,16 @@ fn what_a_file_names_is_opened_and_told_with_its_place() {
     assert!(ca.contains("tls.client_ca: ") && ca.contains("no.pem: No such file"), "{ca}");
     fs::write(&path, server("{ cert: one/cert.pem, key: one/key.pem }")).unwrap();
     file_and_what_it_names(&path).unwrap();
+    let doors = "listen: mux://[::]\nhttp: { pages: { not_found: no.html } }\n\
+                 tls_routes:\n  certificates: [{ cert: one/cert.pem, key: one/key.pem }, \
+                 { cert: one/cert.pem, key: two/key.pem }]\n  \
+                 acme: { accept_terms: true, ca: empty.pem }\n";
+    let problems = said(doors);
+    let [page, key, ca] = &problems[..] else { panic!("{problems:?}") };
+    assert!(page.contains("it.yaml:2:29: http.pages.not_found: "), "{page}");
+    assert!(page.contains("/no.html: No such file"), "{page}");
+    assert!(key.contains("tls_routes.certificates[1].key: "), "{key}");
+    assert!(ca.contains("tls_routes.acme.ca: ") && ca.contains("no certificate in it"), "{ca}");
 }
 
 #[test]

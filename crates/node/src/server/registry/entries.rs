@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use config::ClientGrant;
+use config::{ClientGrant, HostRights};
 use logging::AUDIT;
 use ops::clients::{Applied, Change};
 use ops::enrol::Allowed;
@@ -89,8 +89,11 @@ impl Registry {
         certificates: bool,
     ) -> anyhow::Result<Applied> {
         let changes = self.shared.clients.put(grant, certificates)?;
+        let hosts = |rights: &HostRights| rights.0.iter().map(ToString::to_string).collect();
         let allowed = Allowed {
             tcp: grant.rights.tcp.rights.iter().map(ToString::to_string).collect(),
+            http: hosts(&grant.rights.http),
+            tls: hosts(&grant.rights.tls),
             forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),
         };
         let client = self.shared.clients.find(&grant.name);

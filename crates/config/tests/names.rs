@@ -1,0 +1,213 @@
+//! Services by host name in files, flags and kept lists, and the doors of a server.
+
+use config::{
+    Change, ClientConfig, ClientFlags, NameKind, Problem, Public, ServerConfig, ServerFlags,
+    Sources, Text, TlsVersion, load_client, load_kept, load_server,
+};
+
+const TOKEN: &str = "q7Xb2LmZ0aKc9RtYv4WnPs";
+
+fn with_sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
+    let env = |name: &str| (name == "PASSWORD").then(|| "Very:Secret/Text".to_owned());
+    f(&Sources { env: &env, read: &|_| Err("no such file".to_owned()) })
+}
+
+fn client(text: &str, publish: &[&str]) -> Result<ClientConfig, Vec<Problem>> {
+    let text = format!("servers: tls://a\ntoken: {TOKEN}\n{text}");
+    let file = Some(Text { name: "client.yaml", text: &text });
+    let publish = publish.iter().map(ToString::to_string).collect();
+    let flags = ClientFlags { publish, ..ClientFlags::default() };
+    with_sources(|s| load_client(file, &flags, s)).map(|l| l.config)
+}
+
+fn server(text: &str) -> Result<ServerConfig, Vec<Problem>> {
+    let file = Some(Text { name: "server.yaml", text });
+    with_sources(|s| load_server(file, &ServerFlags::default(), s)).map(|l| l.config)
+}
+
+#[test]
+fn services_by_name_have_short_forms_in_files_and_flags() {
+    let text = "name: home\nservices:\n\
+                - http://App.example.com.=http://127.0.0.1:3000\n\
+                - https://app.example.com=3000\n\
+                - tls://*.vpn.example.com=192.168.1.5:443\n\
+                - { name: all, public: 'http://*', target: 'http://[::1]' }\n\
+                - { public: ['http://a.example', 'tcp://:0'], target: 1 }\n\
+                - { public: ['http://b.example', 'tls://c.example'], target: unix:///run/b }\n";
+    let config = client(text, &["http://d.example=3000", "http://app.example.com=9"]).unwrap();
+    assert_eq!(
+        config.summary()[1..],
+        [
+            "service https-app.example.com: https://app.example.com -> tcp://127.0.0.1:3000",
+            "service tls-any.vpn.example.com: tls://*.vpn.example.com -> tcp://192.168.1.5:443",
+            "service all: http://* -> tcp://[::1]:80",
+            "service tcp-1: http://a.example, tcp://:0 -> tcp://127.0.0.1:1",
+            "service http-b.example: http://b.example, tls://c.example -> unix:///run/b",
+            "service http-d.example: http://d.example -> tcp://127.0.0.1:3000",
+            "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:9",
+        ]
+    );
+    let name = Public::Name { kind: NameKind::Tls, host: "*.vpn.example.com".into() };
+    assert_eq!(config.services[1].public, [name]);
+}
+
+#[test]
+fn a_client_has_its_own_label_in_the_place_of_the_name() {
+    let text = "services: ['http://{name}.example.com=1', 'tls://{name}=2']\n";
+    let shown = |text: &str| client(text, &[]).unwrap().summary().split_off(1);
+    assert_eq!(
+        shown(&format!("name: My_Home.1\n{text}")),
+        [
+            "service http-name.example.com: http://my-home-1.example.com -> tcp://127.0.0.1:1",
+            "service tls-name: tls://my-home-1 -> tcp://127.0.0.1:2",
+        ]
+    );
+    let config = client(&format!("name: home\nid_prefix: web\n{text}"), &[]).unwrap();
+    assert_eq!(
+        config.summary()[1],
+        "service web-http-name.example.com: http://web-home.example.com -> tcp://127.0.0.1:1"
+    );
+    // A service of a command is expanded as well, and takes the place of the same name.
+    let kept = |text| {
+        let kept = Text { name: "kept", text };
+        with_sources(|s| load_kept(kept, Some("web"), s)).unwrap().config
+    };
+    let mut with = config.clone();
+    with.keep(&kept("services: ['http://{name}.example.com=9', 'https://{name}.a.example=8']"))
+        .unwrap();
+    assert_eq!(
+        with.summary()[1..],
+        [
+            "service web-tls-name: tls://web-home -> tcp://127.0.0.1:2",
+            "service web-http-name.example.com: http://web-home.example.com -> tcp://127.0.0.1:9 \
+             (added at run time)",
+            "service web-https-name.a.example: https://web-home.a.example -> tcp://127.0.0.1:8 \
+             (added at run time)",
+        ]
+    );
+    let mut twice = config.clone();
+    let kept = kept("services: ['http://{name}.b.example=9', 'http://web-home.b.example=8']");
+    let why = twice.keep(&kept).unwrap_err().to_string();
+    assert!(why.contains("http://web-home.b.example is published twice"), "{why}");
+    assert_eq!(twice, config, "nothing has changed");
+}
+
+#[test]
+fn the_options_of_a_service_by_name_are_decoded_and_no_secret_is_shown() {
+    let text = "name: home\nservices:\n\
+                - public: http://app.example.com\n  target: 1\n  path: /api/\n  forwarded: true\n\
+                \x20 basic_auth: ['ann:${PASSWORD}', 'bob:']\n  host_rewrite: localhost:3000\n\
+                \x20 headers: { set: { X-Key: '${PASSWORD}', X-Empty: '' }, remove: Cookie }\n\
+                \x20 response_headers: { remove: [Server, X-Powered-By] }\n\
+                - { public: 'http://b.example', target: 1, pass_through: true, path: null }\n\
+                - { public: 'http://app.example.com', target: 1, name: rest, path: / }\n";
+    let config = client(text, &[]).unwrap();
+    let http = &config.services[0].http;
+    assert_eq!(http.basic_auth, ["ann:Very:Secret/Text", "bob:"]);
+    assert_eq!((http.path.as_deref(), http.forwarded), (Some("/api"), true));
+    assert_eq!(http.host_rewrite.as_deref(), Some("localhost:3000"));
+    let set = [("X-Key", "Very:Secret/Text"), ("X-Empty", "")];
+    assert_eq!(http.request.set, set.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(http.request.remove, ["Cookie"]);
+    assert_eq!(http.response.remove, ["Server", "X-Powered-By"]);
+    assert!(config.services[1].http.pass_through);
+    let shown = format!("{:?}{}", config.services, config.summary().join("\n"));
+    assert!(!shown.contains("Secret"), "{shown}");
+    assert_eq!(
+        config.summary()[1],
+        "service http-app.example.com: http://app.example.com -> tcp://127.0.0.1:1, path /api, \
+         Host localhost:3000, basic_auth, headers, response_headers, forwarded"
+    );
+    assert!(config.summary()[2].ends_with(", pass_through"));
+    for bad in [
+        "basic_auth: \"${PASSWORD}\\n\"",
+        "basic_auth: ['x', 'Secret']",
+        "headers: { set: { X-A: \"${PASSWORD}\\n\" } }",
+    ] {
+        let text = format!("name: a\nservices: [{{ public: 'http://a.b', target: 1, {bad} }}]\n");
+        let problems = client(&text, &[]);
+        let said =
+            problems.map_or_else(|p| p.iter().map(ToString::to_string).collect(), |_| vec![]);
+        assert!(!said.is_empty(), "{bad}");
+        assert!(said.iter().all(|line| !line.contains("Secret")), "{said:?}");
+    }
+}
+
+#[test]
+fn names_and_options_of_all_services_are_bounded() {
+    let text = |services: usize| {
+        let value = "x".repeat(1000);
+        let service = |n| {
+            format!(
+                "- {{ public: 'http://h{n}.example', target: 1, headers: {{ set: {{ A: {value} }} }} }}\n"
+            )
+        };
+        format!("name: a\nservices:\n{}", (0..services).map(service).collect::<String>())
+    };
+    assert!(client(&text(200), &[]).is_ok());
+    let problems = client(&text(300), &[]).unwrap_err();
+    assert!(problems[0].to_string().contains("host names and options of HTTP"), "{problems:?}");
+}
+
+const DOORS: &str = "listen:\n\
+    - mux://0.0.0.0:443/tunnel\n\
+    - { url: 'mux://[::1]:8443', default: 22, silence: 1s }\n\
+    http: { listen: ['0.0.0.0:80', '[::1]:80'], domain: Example.com., route_header: X-Route }\n\
+    tls_routes:\n  listen: 0.0.0.0:8444\n  certificates: { cert: a.crt, key: a.key }\n  \
+    min_version: 1.3\n  acme: { accept_terms: true, email: [a@b.example], ca: ca.crt }\n";
+
+#[test]
+fn a_server_has_doors_for_visitors_of_names() {
+    let config = server(DOORS).unwrap();
+    let [one, two] = &config.listen[..] else { panic!("{config:?}") };
+    let mux = one.mux.as_ref().unwrap();
+    assert_eq!((mux.default.as_ref(), mux.silence.to_string().as_str()), (None, "300ms"));
+    assert_eq!((one.endpoint.port, one.endpoint.path.as_deref()), (443, Some("/tunnel")));
+    assert_eq!(two.mux.as_ref().unwrap().silence.to_string(), "1s");
+    assert_eq!(config.http.domain.as_deref(), Some("example.com"));
+    assert_eq!(config.tls_routes.min_version, TlsVersion::V13);
+    assert_eq!(
+        config.summary()[..9],
+        [
+            "listen mux://0.0.0.0:443/tunnel",
+            "listen mux://[::1]:8443 (everything else goes to tcp://127.0.0.1:22)",
+            "visitors of http:// names at 0.0.0.0:80",
+            "visitors of http:// names at [::1]:80",
+            "each client may publish a name of its own below example.com",
+            "the field X-Route of a request names the service",
+            "visitors of tls:// and https:// names at 0.0.0.0:8444",
+            "certificate for https:// names a.crt",
+            "certificates for other https:// names from \
+             https://acme-v02.api.letsencrypt.org/directory",
+        ]
+    );
+    let plain = server("listen: [tls://0.0.0.0, quic://0.0.0.0]\n").unwrap();
+    assert!(plain.http.listen.is_empty() && plain.listen.iter().all(|at| at.mux.is_none()));
+}
+
+#[test]
+fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
+    let old = server(DOORS).unwrap();
+    let new = DOORS
+        .replace("'0.0.0.0:80'", "'0.0.0.0:81'")
+        .replace("8444", "8445")
+        .replace("X-Route", "X-Way")
+        .replace("1.3", "1.2")
+        .replace("silence: 1s", "silence: 2s");
+    let new = server(&new).unwrap();
+    let changed: Vec<_> = old.differs(&new).into_iter().map(|c| (c.key, c.change)).collect();
+    assert_eq!(
+        changed,
+        [
+            ("listen", Change::Restart),
+            ("http.listen", Change::Restart),
+            ("http.route_header", Change::Live),
+            ("tls_routes.listen", Change::Restart),
+            ("tls_routes.min_version", Change::Live),
+        ]
+    );
+    let in_force = new.reloaded(&old);
+    assert_eq!(in_force.http.listen, old.http.listen);
+    assert_eq!(in_force.tls_routes.listen, old.tls_routes.listen);
+    assert_eq!(in_force.http.route_header.as_deref(), Some("X-Way"));
+}
