@@ -144,8 +144,22 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32
     let tcp = PortRights { default_bind: Some(bind), rights };
     let ports = ports.unwrap_or_else(|| tcp.count().min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    let speedtest = allow.and_then(|a| a.value("speedtest", values::switch)).unwrap_or(true);
-    Rights { tcp, http, tls, forward, speedtest, streams, new_per_second, ports, hosts }
+    let switch = |key, default| {
+        allow.as_ref().and_then(|a| a.value(key, values::switch)).unwrap_or(default)
+    };
+    let (speedtest, pass_through) = (switch("speedtest", true), switch("pass_through", false));
+    Rights {
+        tcp,
+        http,
+        tls,
+        forward,
+        speedtest,
+        pass_through,
+        streams,
+        new_per_second,
+        ports,
+        hosts,
+    }
 }
 
 fn port_limit(text: &str) -> Result<u32, BadValue> {

@@ -106,6 +106,9 @@ pub struct Rights {
     pub forward: ForwardRights,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
+    /// Whether the client may publish `http://` names of which only the first request of a
+    /// connection is looked at.
+    pub pass_through: bool,
     /// Most simultaneous streams; `None` is no limit.
     pub streams: Option<NonZeroU32>,
     /// Most new streams per second; `None` is no limit.
@@ -227,6 +230,7 @@ impl Rights {
             tls: HostRights(Vec::new()),
             forward: ForwardRights(Vec::new()),
             speedtest: true,
+            pass_through: false,
             streams: None,
             new_per_second: None,
             ports: 0,
@@ -247,6 +251,7 @@ impl fmt::Display for Rights {
         let public = join(ports.chain(web).chain(tls).collect());
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}; may reach {forward}{speedtest}")
+        let pass_through = if self.pass_through { "; pass_through" } else { "" };
+        write!(f, "may publish {public}; may reach {forward}{speedtest}{pass_through}")
     }
 }

@@ -29,6 +29,8 @@ pub struct Setup {
     pub(super) forwards: Vec<(u16, u16)>,
     /// Ports that the server allows in addition to the services' ports.
     pub allow: Vec<u16>,
+    /// Further rights of the client: keys of `allow` as they stand in a flow map.
+    pub more_rights: Vec<String>,
     /// URLs of additional listeners for clients, or flow maps in the form `{ url: …, … }`.
     pub more_listen: Vec<String>,
     /// Additional top-level lines of the files.
@@ -94,6 +96,7 @@ impl Setup {
             services: Vec::new(),
             forwards: Vec::new(),
             allow: Vec::new(),
+            more_rights: Vec::new(),
             more_listen: Vec::new(),
             server_lines: String::new(),
             client_lines: String::new(),
@@ -209,7 +212,7 @@ impl Setup {
              clients:\n\
              \x20 - name: home\n\
              \x20   token: \"{token}\"\n\
-             \x20   allow: {{ tcp: [{ports}], forward: [{targets}] }}\n\
+             \x20   allow: {{ tcp: [{ports}], forward: [{targets}]{rights} }}\n\
              {more}",
             scheme = self.scheme.name,
             host = self.host,
@@ -220,6 +223,7 @@ impl Setup {
             token = self.token,
             ports = ports.join(", "),
             targets = targets.join(", "),
+            rights = self.more_rights.iter().map(|right| format!(", {right}")).collect::<String>(),
             more = self.server_lines,
         )
     }

@@ -275,7 +275,7 @@ pub(crate) fn connect_as(site: &Rc<Site>, visitor: Visitor, settings: Settings) 
     let stopped = Rc::clone(&stop);
     let services = Rc::clone(site) as Rc<dyn Services>;
     let served = spawn_local(async move {
-        web::serve(server, Rc::new(settings), visitor, services, stopped.notified()).await;
+        web::serve(server, Arc::new(settings), visitor, services, stopped.notified()).await;
     });
     Client { io, served, stop }
 }

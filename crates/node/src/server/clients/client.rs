@@ -31,6 +31,8 @@ pub(crate) struct Client {
     pub(crate) forward: ForwardRights,
     /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
+    /// Whether the client may publish names with `pass_through`.
+    pub(crate) pass_through: bool,
     /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
     /// The limits of the gate: live streams, and new ones per second.
@@ -81,6 +83,7 @@ impl Client {
             tls: rights.tls.clone(),
             forward: rights.forward.clone(),
             speedtest: rights.speedtest,
+            pass_through: rights.pass_through,
             gate: Gate::limited(limits.0, limits.1),
             limits,
             ports: rights.ports,
@@ -107,6 +110,7 @@ impl Client {
         let limit = self.limits != before.limits;
         let entrances = limit
             || (&self.tcp, &self.http, &self.tls) != (&before.tcp, &before.http, &before.tls)
+            || self.pass_through != before.pass_through
             || (self.ports, self.hosts) != (before.ports, before.hosts);
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
