@@ -71,4 +71,42 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Replayed<T> {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    /// Without it, hyper copies the body of each answer behind its head.
+    #[tokio::test]
+    async fn slices_are_written_in_one_call() {
+        let (near, mut far) = duplex(64);
+        let mut replayed = Replayed::new(Bytes::from_static(b"first "), near);
+        assert!(replayed.is_write_vectored());
+        let slices = [io::IoSlice::new(b"head "), io::IoSlice::new(b"body")];
+        assert_eq!(replayed.write_vectored(&slices).await.unwrap(), 9);
+        far.write_all(b"then").await.unwrap();
+        far.shutdown().await.unwrap();
+        let mut read = String::new();
+        replayed.read_to_string(&mut read).await.unwrap();
+        assert_eq!(read, "first then");
+        drop(replayed);
+        let mut written = String::new();
+        far.read_to_string(&mut written).await.unwrap();
+        assert_eq!(written, "head body");
+    }
 }
