@@ -72,23 +72,24 @@ impl<T: AsyncRead + Unpin> Gate<T> {
 
     /// Finds out the protocol of the visitor. Returns whether it is HTTP/2.
     pub(crate) async fn choose(&mut self, protocol: Protocol) -> io::Result<bool> {
-        let h2 = match protocol {
-            Protocol::H1 => false,
-            Protocol::H2 => true,
-            Protocol::Either => loop {
-                let known = self.held.len().min(PREFACE.len());
-                if self.held[..known] != PREFACE[..known] {
-                    break false;
-                }
-                if known == PREFACE.len() {
-                    break true;
-                }
+        let mut h2 = false;
+        // The preface is waited for where ALPN has chosen HTTP/2, too: before it hyper has no
+        // time-out, and sends no ping.
+        while protocol != Protocol::H1 && !h2 {
+            let known = self.held.len().min(PREFACE.len());
+            if self.held[..known] != PREFACE[..known] {
+                break;
+            }
+            h2 = known == PREFACE.len();
+            if !h2 {
                 self.held.reserve(PIECE);
                 if self.io.read_buf(&mut self.held).await? == 0 {
-                    break false;
+                    break;
                 }
-            },
-        };
+            }
+        }
+        // hyper refuses another preface.
+        h2 |= protocol == Protocol::H2;
         self.unseen = true;
         if h2 {
             self.mode = Mode::Open;

@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use tokio::{io::AsyncReadExt as _, time::Instant};
 
-use crate::rig::{Site, connect, field, head, ok, on_worker, send, silent, status};
+use web::{Protocol, Settings, Visitor};
+
+use crate::rig::{
+    Site, connect, connect_as, field, head, ok, on_worker, send, silent, status, visitor,
+};
 
 #[test]
 fn a_slow_head_gets_408_after_10_seconds() {
@@ -38,12 +42,19 @@ fn a_slow_head_gets_408_after_10_seconds() {
 fn a_visitor_that_says_nothing_is_closed_after_10_seconds() {
     on_worker(async {
         let site = Site::new();
-        for begun in ["", "PRI * HTTP"] {
-            let mut client = connect(&site);
-            client.send(begun).await;
-            let begin = Instant::now();
-            assert_eq!(client.rest().await, "");
-            assert_eq!(begin.elapsed(), Duration::from_secs(10), "{begun}");
+        for protocol in [Protocol::Either, Protocol::H2, Protocol::H1] {
+            for begun in ["", "PRI * HTTP"] {
+                let visitor = Visitor { protocol, ..visitor() };
+                let mut client = connect_as(&site, visitor, Settings::default());
+                client.send(begun).await;
+                let begin = Instant::now();
+                let rest = client.rest().await;
+                // For HTTP/1.1 the bytes are an incomplete request, which has an answer.
+                let answered = protocol == Protocol::H1 && !begun.is_empty();
+                assert_eq!(rest.starts_with("HTTP/1.1 408 "), answered, "{rest}");
+                assert_eq!(rest.is_empty(), !answered, "{rest}");
+                assert_eq!(begin.elapsed(), Duration::from_secs(10), "{protocol:?} {begun}");
+            }
         }
     });
 }
