@@ -144,8 +144,21 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32
     let tcp = PortRights { default_bind: Some(bind), rights };
     let ports = ports.unwrap_or_else(|| tcp.count().min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    let speedtest = allow.and_then(|a| a.value("speedtest", values::switch)).unwrap_or(true);
-    Rights { tcp, http, tls, forward, speedtest, streams, new_per_second, ports, hosts }
+    let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
+    let speedtest = switch("speedtest").unwrap_or(true);
+    let pass_through = switch("pass_through").unwrap_or(false);
+    Rights {
+        tcp,
+        http,
+        tls,
+        pass_through,
+        forward,
+        speedtest,
+        streams,
+        new_per_second,
+        ports,
+        hosts,
+    }
 }
 
 fn port_limit(text: &str) -> Result<u32, BadValue> {

@@ -102,6 +102,8 @@ pub struct Rights {
     pub http: HostRights,
     /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
     pub tls: HostRights,
+    /// Whether services of the client may have `pass_through`.
+    pub pass_through: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Whether the client may measure the throughput of its tunnel.
@@ -225,6 +227,7 @@ impl Rights {
             tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
             http: HostRights(Vec::new()),
             tls: HostRights(Vec::new()),
+            pass_through: false,
             forward: ForwardRights(Vec::new()),
             speedtest: true,
             streams: None,
@@ -246,7 +249,8 @@ impl fmt::Display for Rights {
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
         let public = join(ports.chain(web).chain(tls).collect());
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
+        let pass_through = if self.pass_through { " (also with pass_through)" } else { "" };
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        write!(f, "may publish {public}; may reach {forward}{speedtest}")
+        write!(f, "may publish {public}{pass_through}; may reach {forward}{speedtest}")
     }
 }

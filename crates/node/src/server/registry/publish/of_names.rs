@@ -27,6 +27,14 @@ impl OfClient {
     ) -> Outcome<String> {
         let url = to.hosts.url(&host)?;
         self.permit(to, text, &host)?;
+        if spec.http.pass_through && !to.client.pass_through {
+            let name = &self.name;
+            let text = format!(
+                "{text}: pass_through is not allowed to client `{name}`: add `pass_through: true` to \
+                 `allow` of this client on the server, or remove the key from the service"
+            );
+            return Err(error(ServiceErrorCode::NotAllowed, text));
+        }
         let Some(left) = state.hosts.checked_sub(1) else {
             let name = &self.name;
             let text = format!(
