@@ -215,6 +215,11 @@ fn a_client_tests_its_speed_unless_that_is_forbidden() {
         ("{}", true, "client a: may publish nothing; may reach nothing"),
         ("{speedtest: true}", true, "client a: may publish nothing; may reach nothing"),
         (
+            "{http: a.b, pass_through: true}",
+            true,
+            "client a: may publish http://a.b (also with pass_through); may reach nothing",
+        ),
+        (
             "{speedtest: false}",
             false,
             "client a: may publish nothing; may reach nothing; no speed tests",

@@ -100,6 +100,8 @@ pub struct Rights {
     pub http: Vec<String>,
     /// Hosts whose TLS visitors the client may serve.
     pub tls: Vec<String>,
+    /// Whether services of the client may have `pass_through`.
+    pub pass_through: bool,
     /// Targets on the server's side that the client may reach.
     pub forward: Vec<String>,
     /// Whether the client may run a speed test.
@@ -284,13 +286,15 @@ pub fn render_details(details: &Details) -> String {
     let list =
         |all: Vec<String>| if all.is_empty() { "nothing".to_owned() } else { all.join(", ") };
     let row = |key: &str, value: String| vec![key.to_owned(), value];
+    let allowed = |is: bool| if is { "allowed" } else { "denied" }.to_owned();
     let mut rows = vec![
         row("from", client.from.to_string()),
         row("last address", client.address.clone().unwrap_or_else(|| "-".to_owned())),
         row("last refusal", client.refusal()),
         row("may publish", list(client.rights.public())),
+        row("pass_through", allowed(client.rights.pass_through)),
         row("may reach", list(client.rights.forward.clone())),
-        row("speed tests", if client.rights.speedtest { "allowed" } else { "denied" }.to_owned()),
+        row("speed tests", allowed(client.rights.speedtest)),
         row("limits", limits.to_string()),
     ];
     if client.renewal {
@@ -356,6 +360,7 @@ mod tests {
         let text = render_details(&details);
         for word in [
             "may publish   1, 2, 3, 4, 5\n",
+            "pass_through  denied\n",
             "limits        streams 5, new_per_second unlimited, ports 1, hosts unlimited\n",
             "token         renewed, and not used yet",
             &session.services[0].name,

@@ -37,23 +37,22 @@ pub(super) fn options(s: &Section<'_>) -> HttpOptions {
     options
 }
 
-/// Checks that the options fit the public addresses of the service.
+/// Checks that the options fit the public addresses of the service. At a port or a `tls://` name,
+/// visitors would bypass them.
 pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, public: &[Public]) {
-    let is_of = |wanted: fn(NameKind) -> bool| {
-        public.iter().any(|public| match public {
-            Public::Name { kind, .. } => wanted(*kind),
-            Public::Tcp { .. } => false,
-        })
-    };
-    if !options.is_default() && !is_of(NameKind::is_http) {
+    let other = public.iter().find(|public| !public.is_http());
+    if let Some(other) = other.filter(|_| !options.is_default()) {
         let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
         let set = keys.filter(|key| s.key(key).is_some());
         for key in set {
-            let bad = BadValue::new(format!("`{key}` is for services by HTTP name"));
-            s.bad(key, bad.hint("remove the key, or publish http://app.example.com"));
+            let bad = BadValue::new(format!("`{key}` has no effect at {other}"));
+            let hint = "it is for http:// and https:// names: remove the key, or publish the names \
+                        as another service";
+            s.bad(key, bad.hint(hint));
         }
     }
-    if options.pass_through && is_of(|kind| kind == NameKind::Https) {
+    let is_https = |public: &Public| matches!(public, Public::Name { kind: NameKind::Https, .. });
+    if options.pass_through && public.iter().any(is_https) {
         let bad = BadValue::new("pass_through with an https:// name, whose TLS the server ends");
         let hint = "remove pass_through; tls:// in the place of https:// passes TLS through";
         s.bad(PASS_THROUGH, bad.hint(hint));

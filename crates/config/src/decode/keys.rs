@@ -45,7 +45,7 @@ mod tables {
     pub(crate) const AUTH: Table = table("server:auth", &["http"], &[]);
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key"], &[]);
-    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "http", "tls", "forward", "speedtest", "pass_through"], &["udp"]);
+    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "http", "tls", "pass_through", "forward", "speedtest"], &["udp"]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts"], &["up", "down"]);
     pub(crate) const ANY_ALLOW: Table = Table { path: "server:allow_any_client.allow", ..ALLOW };

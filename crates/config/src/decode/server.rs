@@ -144,17 +144,16 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32
     let tcp = PortRights { default_bind: Some(bind), rights };
     let ports = ports.unwrap_or_else(|| tcp.count().min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
-    let switch = |key, default| {
-        allow.as_ref().and_then(|a| a.value(key, values::switch)).unwrap_or(default)
-    };
-    let (speedtest, pass_through) = (switch("speedtest", true), switch("pass_through", false));
+    let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
+    let speedtest = switch("speedtest").unwrap_or(true);
+    let pass_through = switch("pass_through").unwrap_or(false);
     Rights {
         tcp,
         http,
         tls,
+        pass_through,
         forward,
         speedtest,
-        pass_through,
         streams,
         new_per_second,
         ports,

@@ -131,7 +131,7 @@ impl Service {
         let Self { name, target, public, kept, .. } = self;
         let (name, target, public) = (mem::take(name), target.clone(), mem::take(public));
         *self = Self { name, target, public, kept: *kept, ..from.clone() };
-        if !self.has_http() {
+        if !self.public.iter().all(Public::is_http) {
             // The options were for the names of the other service.
             self.http = HttpOptions::default();
         }
@@ -140,15 +140,6 @@ impl Service {
         if self.public.iter().any(is_https) {
             self.http.pass_through = false;
         }
-    }
-
-    /// Whether the server reads HTTP requests for a public address of the service.
-    #[must_use]
-    pub fn has_http(&self) -> bool {
-        self.public.iter().any(|public| match public {
-            Public::Name { kind, .. } => kind.is_http(),
-            Public::Tcp { .. } => false,
-        })
     }
 
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
@@ -237,6 +228,17 @@ pub enum Public {
         /// label of the client there.
         host: String,
     },
+}
+
+impl Public {
+    /// Whether the server reads HTTP requests at this address.
+    #[must_use]
+    pub const fn is_http(&self) -> bool {
+        match self {
+            Self::Name { kind, .. } => kind.is_http(),
+            Self::Tcp { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Public {

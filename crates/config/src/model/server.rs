@@ -102,13 +102,12 @@ pub struct Rights {
     pub http: HostRights,
     /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
     pub tls: HostRights,
+    /// Whether services of the client may have `pass_through`.
+    pub pass_through: bool,
     /// Targets that the client's forwards may reach.
     pub forward: ForwardRights,
     /// Whether the client may measure the throughput of its tunnel.
     pub speedtest: bool,
-    /// Whether the client may publish `http://` names of which only the first request of a
-    /// connection is looked at.
-    pub pass_through: bool,
     /// Most simultaneous streams; `None` is no limit.
     pub streams: Option<NonZeroU32>,
     /// Most new streams per second; `None` is no limit.
@@ -228,9 +227,9 @@ impl Rights {
             tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
             http: HostRights(Vec::new()),
             tls: HostRights(Vec::new()),
+            pass_through: false,
             forward: ForwardRights(Vec::new()),
             speedtest: true,
-            pass_through: false,
             streams: None,
             new_per_second: None,
             ports: 0,
@@ -250,8 +249,8 @@ impl fmt::Display for Rights {
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
         let public = join(ports.chain(web).chain(tls).collect());
         let forward = join(self.forward.0.iter().map(ToString::to_string).collect());
+        let pass_through = if self.pass_through { " (also with pass_through)" } else { "" };
         let speedtest = if self.speedtest { "" } else { "; no speed tests" };
-        let pass_through = if self.pass_through { "; pass_through" } else { "" };
-        write!(f, "may publish {public}; may reach {forward}{speedtest}{pass_through}")
+        write!(f, "may publish {public}{pass_through}; may reach {forward}{speedtest}")
     }
 }

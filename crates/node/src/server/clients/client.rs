@@ -27,12 +27,12 @@ pub(crate) struct Client {
     /// The hosts that the client may publish for HTTP (`http`) and for TLS (`tls`).
     pub(crate) http: HostRights,
     pub(crate) tls: HostRights,
+    /// Whether services of the client may have `pass_through`.
+    pub(crate) pass_through: bool,
     /// The targets on the server's side that the client may reach.
     pub(crate) forward: ForwardRights,
     /// Whether the client may run a speed test.
     pub(crate) speedtest: bool,
-    /// Whether the client may publish names with `pass_through`.
-    pub(crate) pass_through: bool,
     /// Limits the streams of the client over all links.
     pub(crate) gate: Arc<Gate>,
     /// The limits of the gate: live streams, and new ones per second.
@@ -81,9 +81,9 @@ impl Client {
             tcp: rights.tcp.clone(),
             http: rights.http.clone(),
             tls: rights.tls.clone(),
+            pass_through: rights.pass_through,
             forward: rights.forward.clone(),
             speedtest: rights.speedtest,
-            pass_through: rights.pass_through,
             gate: Gate::limited(limits.0, limits.1),
             limits,
             ports: rights.ports,
@@ -110,8 +110,8 @@ impl Client {
         let limit = self.limits != before.limits;
         let entrances = limit
             || (&self.tcp, &self.http, &self.tls) != (&before.tcp, &before.http, &before.tls)
-            || self.pass_through != before.pass_through
-            || (self.ports, self.hosts) != (before.ports, before.hosts);
+            || (self.ports, self.hosts) != (before.ports, before.hosts)
+            || self.pass_through != before.pass_through;
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;
         let others = has_more
             || waits

@@ -83,6 +83,7 @@ fn rights(client: &Client) -> Rights {
         tcp: list(&client.tcp.rights),
         http: list(&client.http.0),
         tls: list(&client.tls.0),
+        pass_through: client.pass_through,
         forward: list(&client.forward.0),
         speedtest: client.speedtest,
     }

@@ -30,9 +30,8 @@ impl OfClient {
         if spec.http.pass_through && !to.client.pass_through {
             let name = &self.name;
             let text = format!(
-                "{text}: `pass_through` is not allowed to client `{name}`: add \
-                 `pass_through: true` to `allow` of this client on the server, or remove the key \
-                 from the service"
+                "{text}: pass_through is not allowed to client `{name}`: add `pass_through: true` to \
+                 `allow` of this client on the server, or remove the key from the service"
             );
             return Err(error(ServiceErrorCode::NotAllowed, text));
         }

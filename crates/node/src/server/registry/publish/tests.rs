@@ -298,6 +298,26 @@ async fn a_name_needs_a_right_and_a_refusal_names_the_command() {
 }
 
 #[tokio::test]
+async fn pass_through_needs_a_right() {
+    let rig = Rig::new(100);
+    let home = Session::new("home", 1);
+    let asked = |generation| {
+        let mut asked = named(generation, &["http://app.example.org"]);
+        asked.services[0].http.pass_through = true;
+        asked
+    };
+    let without = client("allow: { http: app.example.org }");
+    let told = rig.apply(&home, &without, asked(1)).await;
+    let error = told[0].as_ref().unwrap_err();
+    assert_eq!(error.code, ServiceErrorCode::NotAllowed);
+    assert!(error.text.contains("add `pass_through: true` to `allow`"), "{}", error.text);
+    assert!(rig.hosts.names.find(Space::Http, "app.example.org").is_none());
+    let with = client("allow: { http: app.example.org, pass_through: true }");
+    let told = rig.apply(&home, &with, asked(2)).await;
+    assert!(told[0].is_ok(), "{told:?}");
+}
+
+#[tokio::test]
 async fn services_of_one_client_share_a_name_by_their_paths() {
     let rig = Rig::new(100);
     let home = Session::new("home", 1);
