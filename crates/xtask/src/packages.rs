@@ -35,6 +35,11 @@ const NEEDS: &[Need] = &[
     need("caddy", "caddy", "end-to-end: its example in front of the server"),
     need("tinyproxy", "tinyproxy-bin", "end-to-end: a proxy of HTTP in front of the client"),
     need("microsocks", "microsocks", "end-to-end: a proxy of SOCKS 5 in front of the client"),
+    need(
+        "chromium-headless-shell",
+        "chromium-headless-shell",
+        "end-to-end: a browser loads a page with a WebSocket by name",
+    ),
     need("faketime", "faketime", "end-to-end: the daemons' wall clocks jump"),
     need("openssl", "openssl", "end-to-end: a second opinion on generated certificates"),
     need("pebble", "pebble", "ACME: an authority that issues certificates by name"),

@@ -20,6 +20,7 @@ mod clients;
 mod clocks;
 mod config_api;
 mod counters;
+mod doors;
 mod enrol;
 mod errors;
 mod exempt;
