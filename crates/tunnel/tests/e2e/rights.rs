@@ -204,13 +204,14 @@ fn whoever_looks_for_a_stream_finds_its_way_through_both_logs() {
 }
 
 #[test]
-fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none() {
+fn a_host_is_published_by_a_client_that_may_have_it_and_by_no_other() {
     let token = String::from_utf8(run(&mut tunnel(&["generate", "token"])).stdout).unwrap();
     let token = token.trim().to_owned();
     let mut setup = Setup::new(Scheme::TLS);
     setup.server_lines = format!(
         "  - {{ name: web, token: \"{token}\", limits: {{ hosts: 1 }}, \
-         allow: {{ http: [\"*.home.example.com\"], tls: ['/t[0-9]\\.example\\.com/'] }} }}\n"
+         allow: {{ http: [\"*.home.example.com\"], tls: ['/t[0-9]\\.example\\.com/'] }} }}\n\
+         http: {{ listen: '127.0.0.1:0' }}\ntls_routes: {{ listen: '127.0.0.1:0' }}\n"
     );
     let running = setup.start_server();
     let asked = [
@@ -235,12 +236,10 @@ fn a_host_is_refused_by_who_may_not_have_it_and_else_by_a_server_that_has_none()
         peer.tell(&register).await;
         peer.expect(1).await;
     });
-    for (name, why) in [
-        ("first", "no hosts yet"),
-        ("second", "limits.hosts"),
-        ("else", "allow.http"),
-        ("sealed", "allow.tls"),
-    ] {
+    let at = ["service first of client web is published at http://x.home.example.com"];
+    running.server.wait_line(&at, SOON);
+    for (name, why) in [("second", "limits.hosts"), ("else", "allow.http"), ("sealed", "allow.tls")]
+    {
         running.server.wait_line(&["not published", name, why], SOON);
     }
 }
