@@ -30,6 +30,11 @@ const SHARDS: usize = 256;
 /// went or the server started. A client that lost its server tries again at least every 1.5 s.
 const RECONNECT: Duration = Duration::from_secs(10);
 
+/// The part of this time after a start in which a visitor is not given to a service of a wildcard,
+/// because its own name may be about to come back. Visitors of wildcards cannot wait for longer
+/// after each start.
+const SETTLED: Duration = Duration::from_secs(3);
+
 /// Visitors that may wait for absent names at one time.
 const WAITING_MAX: u32 = 1024;
 
@@ -107,16 +112,16 @@ impl Names {
     /// waited for. A visitor is not given to the service of a wildcard because the service of the
     /// name itself is just coming back.
     pub(crate) async fn wait(&self, space: Space, host: &str) -> Option<Services> {
-        let Some(until) = self.may_come(space, host) else { return self.find(space, host) };
+        if self.may_come(space, host).is_none() {
+            return self.find(space, host);
+        }
         let Some(_place) = self.place() else { return self.find(space, host) };
         loop {
             let added = self.added.notified();
-            if self.may_come(space, host).is_none() {
-                return self.find(space, host);
-            }
+            let Some(until) = self.may_come(space, host) else { return self.find(space, host) };
             tokio::select! {
                 () = added => {}
-                () = tokio::time::sleep_until(until) => return self.find(space, host),
+                () = tokio::time::sleep_until(until) => {}
             }
         }
     }
@@ -129,12 +134,13 @@ impl Names {
     /// The time until which a name may come that is closer to the host than all present names.
     fn may_come(&self, space: Space, host: &str) -> Option<Instant> {
         let now = Instant::now();
-        let born = self.born + RECONNECT;
-        if now < born {
-            // Nobody knows yet which names the clients have.
-            return self.exactly(space, host).is_none().then_some(born);
-        }
         let lost = self.writer();
+        // Just after the start nobody knows which names the clients have.
+        let is_covered = now < self.born + RECONNECT && self.find(space, host).is_some();
+        let known = self.born + if is_covered { SETTLED } else { RECONNECT };
+        if now < known {
+            return self.exactly(space, host).is_none().then_some(known);
+        }
         if lost.is_empty() {
             return None;
         }
@@ -296,6 +302,16 @@ mod tests {
         assert!(!waiting.is_finished());
         names.add(&own, published(&own));
         assert_eq!(waiting.await.unwrap().as_deref(), Some("http://a.example.com"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_visitor_of_a_wildcard_waits_only_for_a_moment_after_the_start() {
+        let names = Names::default();
+        let all = host("http://*");
+        names.add(&all, published(&all));
+        let began = Instant::now();
+        let service = found(names.wait(Space::Http, "a.example.com").await);
+        assert_eq!((service.as_deref(), began.elapsed()), (Some("http://*"), SETTLED));
     }
 
     #[tokio::test(start_paused = true)]

@@ -80,7 +80,7 @@ fn every_kind_of_connection_finds_its_way_at_one_port() {
 #[test]
 fn without_a_default_target_strangers_are_closed_and_garbage_is_bounded() {
     let (doors, mux) = with_mux("");
-    let dir = doors.setup.dir().to_owned();
+    let (tls, dir) = (doors.tls, doors.setup.dir().to_owned());
     let web = Web::start(&dir, "web");
     let _running = doors.start(&[("http://a.example.com", web.port, "")]);
     assert_eq!(talk(mux, b"\x01\x02\x03"), "");
@@ -103,6 +103,9 @@ fn without_a_default_target_strangers_are_closed_and_garbage_is_bounded() {
         ],
     );
     assert_eq!(page.stdout, b"404", "{page:?}");
+    let refused = curl(tls, &["--insecure", "https://nobody.example.org/"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(text.contains("unrecognized name"), "{text}");
     let long =
         format!("GET / HTTP/1.1\r\nHost: a.example.com\r\nX: {}\r\n\r\n", "y".repeat(40 << 10));
     assert_eq!(status(&talk(mux, long.as_bytes())), "431");

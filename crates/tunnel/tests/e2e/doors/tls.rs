@@ -44,9 +44,6 @@ fn tls_passes_through_end_to_end_over_every_transport() {
         assert_eq!(big.len(), 10_000_000);
         // The server has seen neither the certificate nor a byte of the page.
         assert!(!running.server.log().contains("/who"));
-        let refused = curl(tls, &["--insecure", "https://nobody.example.org/"]);
-        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(text.contains("unrecognized name"), "{text}");
     });
 }
 
