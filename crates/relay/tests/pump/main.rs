@@ -8,6 +8,7 @@
 
 mod ends;
 mod flow;
+mod http;
 mod life;
 mod link;
 mod rig;
