@@ -80,7 +80,7 @@ mod tests {
 
     use super::*;
 
-    async fn pair() -> (StdStream, Socket) {
+    fn pair() -> (StdStream, Socket) {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         let visitor = StdStream::connect(listener.local_addr().unwrap()).unwrap();
         visitor.set_nodelay(true).unwrap();
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_are_seen_as_they_come_and_stay_in_the_socket() {
-        let (mut visitor, socket) = pair().await;
+        let (mut visitor, socket) = pair();
         let (seen_is, seen) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
             // Each byte is sent when the one before it was seen.
@@ -115,7 +115,7 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_found_before_and_after_bytes() {
         for bytes in [&b""[..], b"part"] {
-            let (mut visitor, socket) = pair().await;
+            let (mut visitor, socket) = pair();
             visitor.write_all(bytes).unwrap();
             visitor.shutdown(Shutdown::Write).unwrap();
             let found = look(&socket, |_| None::<()>).await.unwrap();
@@ -125,7 +125,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_than_the_limit_is_looked_at() {
-        let (mut visitor, socket) = pair().await;
+        let (mut visitor, socket) = pair();
         let writer = std::thread::spawn(move || {
             let _ = visitor.write_all(&vec![b'x'; 2 * LOOK_MAX]);
             visitor

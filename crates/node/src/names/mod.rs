@@ -218,6 +218,7 @@ mod tests {
 
     use proto::{Priority, Target, Visitors};
     use relay::{Gate, Timeouts};
+    use tokio::task::JoinSet;
 
     use super::*;
     use crate::entrance::next_id;
@@ -282,26 +283,29 @@ mod tests {
         let names = Arc::new(Names::default());
         let (all, own) = (host("http://*"), host("http://a.example.com"));
         names.add(&all, published(&all));
-        let ask = || {
+        let mut asked = JoinSet::new();
+        let ask = |asked: &mut JoinSet<_>| {
             let names = Arc::clone(&names);
-            tokio::spawn(async move { found(names.wait(Space::Http, "a.example.com").await) })
+            asked.spawn(async move { found(names.wait(Space::Http, "a.example.com").await) });
         };
         // The server has just started.
-        let waiting = ask();
+        ask(&mut asked);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!waiting.is_finished());
+        assert!(asked.try_join_next().is_none());
         let first = published(&own);
         let id = first.entrance.id;
         names.add(&own, first);
-        assert_eq!(waiting.await.unwrap().as_deref(), Some("http://a.example.com"));
+        let answer = asked.join_next().await.unwrap().unwrap();
+        assert_eq!(answer.as_deref(), Some("http://a.example.com"));
 
         tokio::time::advance(RECONNECT).await;
         names.remove(&own, id, false);
-        let waiting = ask();
+        ask(&mut asked);
         tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(!waiting.is_finished());
+        assert!(asked.try_join_next().is_none());
         names.add(&own, published(&own));
-        assert_eq!(waiting.await.unwrap().as_deref(), Some("http://a.example.com"));
+        let answer = asked.join_next().await.unwrap().unwrap();
+        assert_eq!(answer.as_deref(), Some("http://a.example.com"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -209,8 +209,8 @@ impl Server {
             let Port::Door(door) = port else { continue };
             let (admits_http, admits_tls) = door.admits();
             let port = door.address.port();
-            http = http.or(admits_http.then_some(port));
-            tls = tls.or(admits_tls.then_some(port));
+            http = http.or_else(|| admits_http.then_some(port));
+            tls = tls.or_else(|| admits_tls.then_some(port));
         }
         registry.shared().hosts.set_ports(http, tls);
         for port in groups {

@@ -72,7 +72,9 @@ impl Handler for Shared {
                 Some(Looked::Head(head)) => {
                     door.enter(socket, peer, &head.host.unwrap_or_default(), BytesMut::new());
                 }
-                _ => say(socket, "400 Bad Request"),
+                Some(Looked::More | Looked::Http2 | Looked::Bad(_) | Looked::Not) | None => {
+                    say(socket, "400 Bad Request");
+                }
             }
         });
     }

@@ -12,7 +12,7 @@ use testkit::stage::Running;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::harness::{
-    LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, program, run, wait,
+    LONG, Nginx, Origin, SOON, Scheme, Setup, bytes, connect, free_port, program, run, wait,
 };
 use crate::peer::dialer;
 
@@ -177,6 +177,50 @@ fn an_honest_login_is_quick_behind_1000_silent_peers_on_every_port() {
         running.wait_echo(public);
         drop((carriers, visitors));
     }
+}
+
+#[test]
+fn a_login_and_a_visitor_are_quick_behind_1000_silent_peers_at_each_door() {
+    let origin = Origin::start(|mut socket| {
+        let _ = socket.read(&mut [0; 1000]);
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    });
+    let mut setup = Setup::alone(Scheme::TLS);
+    let ports: [u16; 3] = std::array::from_fn(|_| free_port());
+    let [http, tls, mux] = ports;
+    setup.more_rights.push("http: \"*\"".to_owned());
+    setup.more_listen.push(format!("mux://127.0.0.1:{mux}/tunnel"));
+    setup.server_lines = format!(
+        "http: {{ listen: \"127.0.0.1:{http}\" }}\n\
+         tls_routes: {{ listen: \"127.0.0.1:{tls}\" }}\n"
+    );
+    let (port, at) = (origin.port(), "http://a.example.com");
+    setup.client_lines = format!("services: [\"{at}={port}\"]\n");
+    setup.server_url = Some(format!("tls://127.0.0.1:{mux}"));
+    let mut running = setup.start_server();
+    let before = running.server.resident();
+    let crowd: Vec<_> = ports.iter().flat_map(|port| (0..1000).map(|_| connect(*port))).collect();
+    let start = Instant::now();
+    running.start_client();
+    running.server.wait_line(&["is published at"], SOON);
+    let ask = |port: u16| {
+        let mut socket = connect(port);
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket.write_all(b"GET / HTTP/1.1\r\nHost: a.example.com\r\n\r\n").unwrap();
+        let mut answer = [0; "HTTP/1.1 200".len()];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200");
+    };
+    ask(http);
+    ask(mux);
+    let took = start.elapsed();
+    let each = running.server.resident().saturating_sub(before) / 3000;
+    println!(
+        "doors: {each} bytes for each silent peer; process start, login, 2 visitors: {took:?}"
+    );
+    assert!(each < 8 << 10, "{each} bytes");
+    assert!(took < Duration::from_secs(3), "took {took:?}");
+    drop(crowd);
 }
 
 /// Who is there and says no more.
