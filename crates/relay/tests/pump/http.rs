@@ -64,9 +64,8 @@ impl Handler for Shared {
         let door = self.clone();
         tokio::task::spawn_local(async move {
             let mut sniffer = HeadSniffer::new(None);
-            let looked = relay::look(&socket, |bytes| match sniffer.look(bytes) {
-                Looked::More => None,
-                looked => Some(looked),
+            let looked = relay::look(&socket, |bytes| {
+                Some(sniffer.look(bytes)).filter(|looked| *looked != Looked::More)
             });
             match looked.await.unwrap() {
                 Some(Looked::Head(head)) => {
