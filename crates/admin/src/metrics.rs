@@ -9,10 +9,13 @@
 use std::collections::BTreeMap;
 
 use Kind::{Counter, Gauge};
-use ops::status::{Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
+use ops::status::{Certificate, Link, Sent, Service, Session, Status, TARGET_DOWN, UP};
 
 /// Most services with their own series; clients may register any number of services.
 const SERVICES_MAX: usize = 2000;
+
+/// Most hosts whose certificates have their own series.
+const CERTIFICATES_MAX: usize = 2000;
 
 /// How a figure may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,7 @@ pub(crate) fn list(status: &Status) -> Vec<Metric<'_>> {
     let sessions = by_peer(&status.sessions);
     links(&mut list, &sessions);
     services(&mut list, &status.role, &sessions);
+    certificates(&mut list, &status.certificates);
     list.0
 }
 
@@ -335,6 +339,26 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
     }
 }
 
+fn certificates<'a>(list: &mut List<'a>, all: &'a [Certificate]) {
+    let shown = &all[..all.len().min(CERTIFICATES_MAX)];
+    let help = "Certificates that are not in these metrics, as there are too many.";
+    let omitted = (all.len() - shown.len()) as u64;
+    list.single("tunnel_certificates_omitted", Gauge, help, omitted);
+    let name = "tunnel_certificate_expiry_seconds";
+    list.metric(name, Gauge, "When the certificate expires, in seconds since 1970.");
+    for Certificate { host, source, expires_at, .. } in shown {
+        if let Some(at) = expires_at {
+            list.value(name, &[("host", host), ("source", source)], *at);
+        }
+    }
+    let name = "tunnel_certificate_error";
+    list.metric(name, Gauge, "1 if the host has no certificate, or the last order failed.");
+    for Certificate { host, source, error, .. } in shown {
+        let is_bad = error.is_some() || source == "none";
+        list.value(name, &[("host", host)], u64::from(is_bad));
+    }
+}
+
 /// The resident memory of this process, in bytes.
 fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -391,6 +415,18 @@ mod tests {
         status.sessions[0].services[0].refused = [("limit".to_owned(), 3)].into();
         status.sessions[0].forwards = vec![Service { bytes_in: 7, ..Service::default() }];
         status.sessions[0].add([1 << 40, 5, 2]);
+        let certificate = |host: &str, source: &str, expires_at, error: Option<&str>| Certificate {
+            host: host.to_owned(),
+            source: source.to_owned(),
+            expires_at,
+            error: error.map(str::to_owned),
+            ..Certificate::default()
+        };
+        status.certificates = vec![
+            certificate("*.example.com", "file", Some(1_800_000_000), None),
+            certificate("a.example.com", "acme", Some(1_790_000_000), Some("refused")),
+            certificate("b.example.com", "none", None, None),
+        ];
         client.role = "client".into();
         client.reload_error = Some("no".into());
         client.descriptors.limit = None;

@@ -206,6 +206,23 @@ fn ports_of_doors_need_a_restart_and_the_rest_does_not() {
             ("tls_routes.min_version", Change::Live),
         ]
     );
+    let others = DOORS
+        .replace("Example.com.", "example.org")
+        .replace("cert: a.crt", "cert: b.crt")
+        .replace("a@b.example", "c@b.example")
+        .replace("route_header: X-Route", "pages: { not_found: lost.html }");
+    let changed = old.differs(&server(&others).unwrap());
+    let changed: Vec<_> = changed.into_iter().map(|c| (c.key, c.change)).collect();
+    assert_eq!(
+        changed,
+        [
+            ("http.domain", Change::Live),
+            ("http.route_header", Change::Live),
+            ("http.pages", Change::Live),
+            ("tls_routes.certificates", Change::Live),
+            ("tls_routes.acme", Change::Live),
+        ]
+    );
     let in_force = new.reloaded(&old);
     assert_eq!(in_force.http.listen, old.http.listen);
     assert_eq!(in_force.tls_routes.listen, old.tls_routes.listen);

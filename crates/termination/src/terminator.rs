@@ -70,6 +70,9 @@ pub enum Cover {
     Configured,
     /// A certificate was or will be ordered.
     Acme,
+    /// A certificate can be ordered, but too many orders wait. A later attempt may succeed. The
+    /// sentence has the reason and a hint.
+    Full(String),
     /// Neither. The sentence has the reason and a hint.
     None(String),
 }
@@ -106,9 +109,10 @@ pub struct NameStatus {
     pub source: Source,
     /// The last second in which the certificate is valid, since 1970.
     pub expires: Option<u64>,
-    /// Why the last order failed, without control characters.
+    /// Why the last order failed, or why the name has no certificate and will not get one. Without
+    /// control characters.
     pub error: Option<String>,
-    /// The time until the next attempt after a failure.
+    /// The time until the next order after a failure; `None` when no order follows.
     pub retry_in: Option<Duration>,
 }
 
@@ -135,14 +139,17 @@ struct Parts {
 
 impl Prepared {
     /// Applies the settings to later connections and orders. Established connections keep their
-    /// certificate.
+    /// certificate. A published name that loses its certificate stays published; one line of the
+    /// log tells of all such names.
     pub fn apply(self) {
         let Self { terminator, parts } = self;
         let before = terminator.live.load_full();
         let acme = |live: &Live| live.authority.as_ref().map(|authority| authority.acme.clone());
         let is_other = acme(&before) != acme(&parts.live) || before.doors != parts.live.doors;
         // The lock keeps the driver from adding a certificate of the old authority.
-        terminator.names.with(|ledger| {
+        let lost = terminator.names.with(|ledger| {
+            let mut lost = ledger.wanted();
+            lost.retain(|host| terminator.uncovered(&before, host).is_none());
             terminator.shelf.files.store(Arc::new(parts.files));
             if let Some(issued) = parts.issued {
                 terminator.shelf.issued.store(Arc::new(issued));
@@ -151,8 +158,10 @@ impl Prepared {
             if is_other {
                 ledger.forget_failures();
             }
+            lost
         });
         terminator.names.wake();
+        terminator.tell_lost(&lost);
     }
 }
 
@@ -213,9 +222,9 @@ impl Terminator {
         let live = self.live.load_full();
         match refusal(&live, &host) {
             Some(reason) => Cover::None(reason),
-            None if self.is_full(&live, &host) => Cover::None(format!(
+            None if self.is_full(&live, &host) => Cover::Full(format!(
                 "{WAITING_MAX} names of this server wait for their first certificate, and {host} \
-                 would wait behind them (hint: publish it again later)"
+                 would wait behind them (hint: the client asks again by itself)"
             )),
             None => Cover::Acme,
         }
@@ -293,6 +302,7 @@ impl Terminator {
     pub fn status(&self) -> Vec<NameStatus> {
         let files = self.shelf.files.load_full();
         let issued = self.shelf.issued.load_full();
+        let live = self.live.load_full();
         let now = Instant::now();
         let mut hosts: BTreeMap<Box<str>, Option<(String, Duration)>> =
             files.keys().map(|host| (host.clone(), None)).collect();
@@ -310,8 +320,13 @@ impl Terminator {
                 (None, Some(shown)) => (Source::Acme, Some(shown.clone())),
                 (None, None) => (Source::None, None),
             };
-            let trouble = trouble.filter(|_| source != Source::File);
-            let (error, retry_in) = trouble.unzip();
+            let refusal = self.uncovered(&live, &host);
+            let (error, retry_in) = match (source, refusal) {
+                (Source::File, _) => (None, None),
+                // No order follows, so an earlier failure does not matter any more.
+                (Source::Acme | Source::None, Some(refusal)) => (Some(refusal), None),
+                (Source::Acme | Source::None, None) => trouble.unzip(),
+            };
             let expires = shown.map(|shown| shown.ends);
             all.push(NameStatus { host: host.into(), source, expires, error, retry_in });
         }
@@ -325,6 +340,27 @@ impl Terminator {
         }
         let issued = self.shelf.issued.load();
         issued.get(host).map_or(Need::First, |shown| Need::Renewal(shown.renewal()))
+    }
+
+    /// Why a name has no configured certificate and cannot have an ordered one; `None`: it can.
+    fn uncovered(&self, live: &Live, host: &str) -> Option<String> {
+        if self.shelf.configured(host).is_some() { None } else { refusal(live, host) }
+    }
+
+    /// Logs which of the published names `before`, all of them covered before, lost their cover.
+    fn tell_lost(&self, before: &[Box<str>]) {
+        let live = self.live.load_full();
+        let mut lost = before.iter().filter_map(|host| Some((host, self.uncovered(&live, host)?)));
+        let Some((host, why)) = lost.next() else { return };
+        match lost.count() {
+            0 => tracing::warn!("https://{host} stays published without a certificate: {why}"),
+            1 => tracing::warn!(
+                "https://{host} and 1 more published name have no certificate any more: {why}"
+            ),
+            more => tracing::warn!(
+                "https://{host} and {more} more published names have no certificate any more: {why}"
+            ),
+        }
     }
 
     fn is_full(&self, live: &Live, host: &str) -> bool {

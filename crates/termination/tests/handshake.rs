@@ -5,7 +5,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject as _;
@@ -337,7 +337,7 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     let terminator = Terminator::new(&settings).unwrap();
     let none = |host: &str| match terminator.covers(host) {
         Cover::None(reason) => reason,
-        cover @ (Cover::Configured | Cover::Acme) => panic!("{cover:?}"),
+        cover @ (Cover::Configured | Cover::Acme | Cover::Full(_)) => panic!("{cover:?}"),
     };
     assert!(none("a.example.com").contains("neither at port 80 nor at port 443"));
     settings.doors = Doors { http: true, tls: false };
@@ -349,7 +349,8 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
 
     let wanted: Vec<_> = (0..100).map(|n| terminator.want(&format!("n{n}.example.com"))).collect();
     assert_eq!(terminator.covers("n7.example.com"), Cover::Acme, "it waits already");
-    let reason = none("late.example.com");
+    let full = terminator.covers("late.example.com");
+    let Cover::Full(reason) = full else { panic!("{full:?}") };
     assert!(reason.starts_with("100 names of this server wait"), "{reason}");
     drop(wanted);
     assert_eq!(terminator.covers("late.example.com"), Cover::Acme);
@@ -362,6 +363,62 @@ fn what_cannot_be_ordered_is_told_and_the_queue_has_an_end() {
     std::os::unix::fs::symlink(site.dir.path().join("elsewhere"), &own).unwrap();
     let error = Terminator::new(&settings).unwrap_err().to_string();
     assert!(error.starts_with(&format!("{}: ", own.display())), "{error}");
+}
+
+#[derive(Clone)]
+struct Log(mpsc::Sender<Vec<u8>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.send(bytes.to_vec()).unwrap();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log lines of a reload with these settings.
+fn lines_of_reload(terminator: &Arc<Terminator>, settings: &Settings) -> Vec<String> {
+    let (to, log) = mpsc::channel();
+    let to = Log(to);
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).without_time();
+    let subscriber = subscriber.with_writer(move || to.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || terminator.reload(settings).unwrap().apply());
+    let text = String::from_utf8(log.try_iter().flatten().collect()).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_published_name_that_loses_its_certificate_has_an_error_and_the_log_one_line() {
+    let site = Site::new();
+    let files = site.files("a", &["a.example.com", "b.example.com"]);
+    let terminator = start(vec![files.clone()]);
+    let _wanted = terminator.want("a.example.com");
+    let without = Settings::default();
+    let lines = lines_of_reload(&terminator, &without);
+    let [line] = &*lines else { panic!("{lines:?}") };
+    let shown = "WARN termination::terminator: https://a.example.com stays published without a \
+                 certificate: no certificate of this server is for a.example.com, ";
+    assert!(line.trim_start().starts_with(shown), "{line}");
+    let status = terminator.status();
+    let [name] = &*status else { panic!("{status:?}") };
+    assert_eq!((&*name.host, name.source, name.expires), ("a.example.com", Source::None, None));
+    let error = name.error.as_deref().unwrap();
+    assert!(error.starts_with("no certificate of this server is for a.example.com"), "{error}");
+    assert_eq!(name.retry_in, None, "no order follows");
+    // The names have been told of.
+    assert_eq!(lines_of_reload(&terminator, &without), [""; 0]);
+
+    let with = Settings { certificates: vec![files], ..Settings::default() };
+    assert_eq!(lines_of_reload(&terminator, &with), [""; 0]);
+    assert_eq!(terminator.status()[0].error, None);
+    let _more = ["b.example.com", "c.example.com"].map(|host| terminator.want(host));
+    let lines = lines_of_reload(&terminator, &without);
+    let [line] = &*lines else { panic!("{lines:?}") };
+    let shown = "https://a.example.com and 1 more published name have";
+    assert!(line.contains(shown), "c.example.com had no certificate before: {line}");
 }
 
 /// The slow runtime may move the driver, and workers share the terminator.

@@ -13,7 +13,8 @@ pub type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 /// The settings that all visitors of a listening address share.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The field of a request that names the host instead of `Host`. The field stays in place.
+    /// The field of a request that names the host instead of `Host`. The field stays in place. A
+    /// request without the field is for the host of `Host`.
     pub route_header: Option<HeaderName>,
     /// The pages that replace those of the server.
     pub pages: Pages,

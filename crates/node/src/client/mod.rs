@@ -40,6 +40,8 @@ use destination::Places;
 use forwards::Forwards;
 use links::{Links, Plan};
 use published::Published;
+#[cfg(test)]
+pub(crate) use published::may_pass;
 pub use reload::Source;
 
 /// A running client.

@@ -175,7 +175,7 @@ fn reachable(address: &str, server: &str) -> String {
 }
 
 /// Whether the reason of a refusal may pass without a change of either configuration.
-const fn may_pass(code: ServiceErrorCode) -> bool {
+pub(crate) const fn may_pass(code: ServiceErrorCode) -> bool {
     match code {
         ServiceErrorCode::PortTaken | ServiceErrorCode::Limit | ServiceErrorCode::Internal => true,
         ServiceErrorCode::NotAllowed

@@ -2,10 +2,12 @@
 //! come, and the domain in which each client has a name of its own.
 
 use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwapOption;
+use ops::status::Certificate;
 use proto::control::{ServiceError, ServiceErrorCode};
-use termination::{Cover, Terminator, Wanted};
+use termination::{Cover, NameStatus, Terminator, Wanted};
 
 use crate::names::{Host, Kind, Names};
 
@@ -71,22 +73,86 @@ impl Hosts {
         Ok(if port == host.kind.port() { host.to_string() } else { format!("{host}:{port}") })
     }
 
+    /// The state of the certificates for the status.
+    pub(super) fn certificates(&self) -> Vec<Certificate> {
+        let Some(terminator) = &self.terminator else { return Vec::new() };
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = since.map_or(0, |since| since.as_secs());
+        let shown = |name: NameStatus| {
+            let mut certificate = Certificate {
+                host: name.host,
+                source: name.source.word().to_owned(),
+                error: name.error,
+                retry_seconds: name.retry_in.map(|pause| pause.as_secs()),
+                ..Certificate::default()
+            };
+            certificate.expires(name.expires, now);
+            certificate
+        };
+        terminator.status().into_iter().map(shown).collect()
+    }
+
     /// Takes care that an `https://` name has a certificate as long as the returned value lives;
     /// `None` for another name.
     ///
     /// # Errors
-    /// The name has no certificate and will not get one.
+    /// The name has no certificate and will not get one ([`ServiceErrorCode::BadAddress`]), or not
+    /// soon; the client asks again after [`ServiceErrorCode::Limit`].
     pub(crate) fn certify(&self, host: &Host) -> Result<Option<Wanted>, ServiceError> {
         if host.kind != Kind::Https {
             return Ok(None);
         }
         let Some(terminator) = &self.terminator else { return Ok(None) };
-        match terminator.covers(&host.name) {
-            Cover::Configured | Cover::Acme => Ok(Some(terminator.want(&host.name))),
-            Cover::None(why) => {
-                let text = format!("{host}: {why}");
-                Err(ServiceError { code: ServiceErrorCode::BadAddress, text })
+        let (code, why) = match terminator.covers(&host.name) {
+            Cover::Configured | Cover::Acme => return Ok(Some(terminator.want(&host.name))),
+            Cover::Full(why) => (ServiceErrorCode::Limit, why),
+            Cover::None(why) => (ServiceErrorCode::BadAddress, why),
+        };
+        Err(ServiceError { code, text: format!("{host}: {why}") })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use termination::{Acme, Doors, Settings};
+    use testkit::certs::Authority;
+
+    use super::*;
+
+    fn code(outcome: Result<Option<Wanted>, ServiceError>) -> Option<ServiceErrorCode> {
+        outcome.err().map(|error| error.code)
+    }
+
+    #[test]
+    fn a_full_queue_of_orders_is_a_refusal_after_which_the_client_asks_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let acme = Acme {
+            contacts: Vec::new(),
+            directory: "https://ca.example/dir".to_owned(),
+            ca: Some(Authority::new("test").unwrap().save(dir.path()).unwrap()),
+        };
+        let settings = Settings {
+            acme: Some(acme),
+            state_dir: Some(dir.path().to_owned()),
+            doors: Doors { http: true, tls: true },
+            ..Settings::default()
+        };
+        let terminator = Terminator::new(&settings).unwrap();
+        let hosts = Hosts::new(None, Some(Arc::clone(&terminator)));
+        let host = |name: &str| Host { kind: Kind::Https, name: name.into() };
+        let mut waiting = Vec::new();
+        let refused = loop {
+            match hosts.certify(&host(&format!("n{}.example.com", waiting.len()))) {
+                Ok(wanted) => waiting.extend(wanted),
+                Err(error) => break error,
             }
-        }
+        };
+        assert_eq!((waiting.len(), refused.code), (100, ServiceErrorCode::Limit), "{refused}");
+        assert!(crate::client::may_pass(refused.code));
+        assert_eq!(code(hosts.certify(&host("n5.example.com"))), None, "it waits already");
+        waiting.pop();
+        assert_eq!(code(hosts.certify(&host("late.example.com"))), None, "there is room again");
+        let wildcard = hosts.certify(&host("*.example.com"));
+        assert_eq!(code(wildcard), Some(ServiceErrorCode::BadAddress), "it stays so");
     }
 }

@@ -365,6 +365,7 @@ impl Daemon for Server {
                 state: "running".to_owned(),
                 listen: self.listen.clone(),
                 doors: self.visitors.clone(),
+                certificates: self.shared().hosts.certificates(),
                 logins: self.registry.brake().outcomes(),
                 tasks: survey::tasks(self.workers.handles()).await,
                 memory: survey::memory(self.workers.handles()).await,

@@ -40,6 +40,10 @@ pub struct Status {
     /// `tls://0.0.0.0:443`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub doors: Vec<String>,
+    /// The certificates of a server for `https://` names: of the published names, and of the names
+    /// in configured certificates. In the order of the hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub certificates: Vec<Certificate>,
     /// The URLs of the paths by which a client reaches its server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
@@ -66,6 +70,36 @@ pub struct Status {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// The certificate of one host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Certificate {
+    /// The host, or a wildcard of a configured certificate.
+    pub host: String,
+    /// `file`, `acme`, or `none`: visitors of the host are refused.
+    pub source: String,
+    /// The last second in which the certificate is valid, since 1970; absent without a certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<u64>,
+    /// The seconds until then; negative when the certificate has expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_seconds: Option<i64>,
+    /// Why the last order failed, or why the host has no certificate and will not get one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The seconds until the next order after a failure; absent when no order follows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_seconds: Option<u64>,
+}
+
+impl Certificate {
+    /// Sets when the certificate expires, at the second `now` since 1970.
+    pub fn expires(&mut self, at: Option<u64>, now: u64) {
+        let left = |at: u64| i64::try_from(at).unwrap_or(i64::MAX).saturating_sub_unsigned(now);
+        (self.expires_at, self.expires_seconds) = (at, at.map(left));
+    }
 }
 
 /// All links between one client process and one server.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    DENIED, Link, SUPERSEDED, Service, Session, Status, Streams, TARGET_DOWN, Tcp, UP, WAITING,
+    Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, Streams, TARGET_DOWN, Tcp, UP,
+    WAITING,
 };
 use crate::term;
 
@@ -54,6 +55,7 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         reload_error,
         listen,
         doors,
+        certificates,
         servers: _,
         tasks: _,
         // The log-ins are for monitoring programs as well; a person reads them in the log.
@@ -92,11 +94,40 @@ pub fn render(status: &Status, rates: Option<&Rates>) -> String {
         let lines = term::count(*log_lines_left_out, "log line");
         text.push_str(&format!("{lines} left out: a client caused too many\n"));
     }
+    text.push_str(&certificates_table(certificates));
     for session in sessions {
         text.push_str(&format!("\n{}: {}\n", session.peer, session.state));
         text.push_str(&tables(session, rates));
     }
     text
+}
+
+/// The certificates, with the reasons of failures below the table: a long cell would widen it.
+fn certificates_table(certificates: &[Certificate]) -> String {
+    let mut rows = vec![titles(&["certificate", "source", "expires"])];
+    for Certificate { host, source, expires_seconds, .. } in certificates {
+        let expires = expires_seconds.map_or_else(|| "-".to_owned(), expiry);
+        rows.push(vec![host.clone(), source.clone(), expires]);
+    }
+    let mut text = indent(&table(&rows));
+    for Certificate { host, source, error, retry_seconds, .. } in certificates {
+        let Some(error) = error else { continue };
+        let what = if source == "none" { "has no certificate" } else { "is not renewed" };
+        let next = retry_seconds
+            .map_or_else(String::new, |left| format!(" (next attempt in {})", duration(left)));
+        text.push_str(&format!("  {host} {what}: {error}{next}\n"));
+    }
+    if text.is_empty() { text } else { format!("\n{text}") }
+}
+
+/// When a certificate expires, with a unit of days where a day is left or has passed.
+fn expiry(seconds: i64) -> String {
+    const DAY: u64 = 86_400;
+    let span = match seconds.unsigned_abs() {
+        less @ 0..DAY => duration(less),
+        more => term::count(more / DAY, "day"),
+    };
+    if seconds < 0 { format!("{span} ago") } else { format!("in {span}") }
 }
 
 /// The links, services and forwards of a session.
@@ -348,6 +379,42 @@ home: up
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";
         assert_eq!(render(&sample(), None), expected);
+    }
+
+    #[test]
+    fn certificates_have_a_table_and_their_failures_a_line_each() {
+        let certificate = |host: &str, source: &str, at: Option<u64>| {
+            let (host, source) = (host.to_owned(), source.to_owned());
+            let mut certificate = Certificate { host, source, ..Certificate::default() };
+            certificate.expires(at, 1_000_000);
+            certificate
+        };
+        let failed = Certificate {
+            error: Some("the authority is down".to_owned()),
+            retry_seconds: Some(200),
+            ..certificate("b.example.com", "acme", Some(1_000_000 - 86_400))
+        };
+        let lost = Certificate {
+            error: Some("no certificate is for it".to_owned()),
+            ..certificate("c.example.com", "none", None)
+        };
+        let hour = certificate("a.example.com", "acme", Some(1_000_000 + 3_600));
+        let wild = certificate("*.example.com", "file", Some(1_000_000 + 7 * 86_400));
+        let certificates = vec![wild, hour, failed, lost];
+        let text = render(&Status { certificates, ..sample() }, None);
+        let expected = "
+
+  certificate    source  expires
+  *.example.com  file    in 7 days
+  a.example.com  acme    in 1h0m
+  b.example.com  acme    1 day ago
+  c.example.com  none    -
+  b.example.com is not renewed: the authority is down (next attempt in 3m20s)
+  c.example.com has no certificate: no certificate is for it
+
+home: up
+";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

@@ -128,7 +128,7 @@ pub enum ServiceErrorCode {
     NotAllowed,
     /// The address makes no sense, or its kind is not served here.
     BadAddress,
-    /// A limit of services, ports or descriptors is reached.
+    /// A limit of services, ports, hosts, descriptors or waiting certificates is reached.
     Limit,
     /// Another client publishes under this name or host, and the two do not share.
     NameTaken,

@@ -93,7 +93,7 @@ impl Connection {
             .into());
         }
         let name = match &self.settings.route_header {
-            Some(field) => routed(request.headers(), field)?,
+            Some(field) => routed(request.headers(), field)?.unwrap_or(host),
             None => host,
         };
         let normal = path::normal_path(request.uri().path());
@@ -300,17 +300,16 @@ impl Tunnel {
 }
 
 /// The host that the field of the settings names.
-fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Cow<'r, str>, Refusal> {
+fn routed<'r>(list: &'r HeaderMap, field: &HeaderName) -> Result<Option<Cow<'r, str>>, Refusal> {
     let mut values = list.get_all(field).into_iter();
-    let (Some(value), None) = (values.next(), values.next()) else {
-        let reason = format!("The request needs the field {field} once.");
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        let reason = format!("The request has the field {field} twice.");
         return Err(Refusal { status: 400, reason: reason.into() });
-    };
+    }
     let host = value.to_str().ok().and_then(crate::normal_host);
-    host.ok_or_else(|| {
-        let reason = format!("The value of the field {field} is no host.");
-        Refusal { status: 400, reason: reason.into() }
-    })
+    let reason = || format!("The value of the field {field} is no host.");
+    host.map(Some).ok_or_else(|| Refusal { status: 400, reason: reason().into() })
 }
 
 /// `Content-Length` as one number: hyper accepts equal repetitions from a target.

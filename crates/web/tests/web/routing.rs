@@ -209,7 +209,17 @@ fn a_chosen_field_names_the_host_and_stays() {
         let seen = a.accept().await.serve(&ok("")).await;
         assert_eq!(seen, "GET / HTTP/1.1\r\nHost: 10.0.0.1\r\nX-Target: A.example\r\n\r\n");
         assert_eq!(client.status().await, 200);
-        for fields in ["", "X-Target: a.example\r\nX-Target: a.example\r\n", "X-Target: /\r\n"] {
+        // A request without the field is for the host of `Host`.
+        client.send("GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").await;
+        let seen = a.accept().await.serve(&ok("by Host")).await;
+        assert_eq!(seen, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n");
+        assert_eq!(client.answer().await.1, "by Host");
+        for fields in [
+            "X-Target: a.example\r\nX-Target: a.example\r\n",
+            "X-Target: a.example\r\nx-target: b.example\r\n",
+            "X-Target: /\r\n",
+            "X-Target:\r\n",
+        ] {
             let mut client = connect_as(&site, visitor(), settings.clone());
             client.send(&format!("GET / HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n")).await;
             assert_eq!(client.status().await, 400, "{fields}");

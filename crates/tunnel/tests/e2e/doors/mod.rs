@@ -7,6 +7,7 @@ mod http;
 mod load;
 mod mux;
 mod origin;
+mod status;
 mod tls;
 
 use std::fmt::Write as _;
