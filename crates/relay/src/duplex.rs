@@ -148,9 +148,9 @@ impl fmt::Debug for Duplex {
 
 impl Drop for Duplex {
     fn drop(&mut self) {
-        if self.pipe.is_finished() {
-            self.pipe.note_end(End::Finished);
-        }
+        // A stream that the far side reset has this end noted already. Whoever drops the stream has
+        // no more use for it.
+        self.pipe.note_end(End::Finished);
         self.pipe.close(false);
     }
 }
