@@ -24,6 +24,9 @@ pub(crate) struct Case {
 pub(crate) enum Load {
     /// wrk with this number of lasting connections.
     Http(u32),
+    /// wrk with this number of lasting connections, each with one answer of [`DOWNLOAD`] bytes after
+    /// another.
+    Downloads(u32),
     /// iperf3 with `streams` streams; `down` is from the origin to the visitor.
     Bulk { streams: u32, down: bool },
     /// Visitors in sequence: connect, one echo, close.
@@ -35,6 +38,12 @@ pub(crate) enum Load {
     /// This number of clients that lose their server at the same moment and log in again.
     Storm(u32),
 }
+
+/// The most connections of [`Load::Http`] for systems that take only HTTP.
+const FEW: u32 = 100;
+
+/// The size of an answer of [`Load::Downloads`].
+pub(super) const DOWNLOAD: usize = 16 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
@@ -62,6 +71,13 @@ pub(super) static CASES: &[Case] = &[
     // wrk counts the time of connecting, so a case with more connections needs more seconds.
     http("http-1000", "HTTP, 1,000 keep-alive connections", 1_000, 1.0),
     http("http-10000", "HTTP, 10,000 keep-alive connections", 10_000, 4.0),
+    Case {
+        name: "http-download",
+        what: "HTTP, answers of 16 MiB over 4 keep-alive connections",
+        load: Load::Downloads(4),
+        group: Group::Http,
+        stretch: 1.0,
+    },
     bulk("bulk-up", "one stream from visitor to origin", 1, false),
     bulk("bulk-down", "one stream from origin to visitor", 1, true),
     bulk("bulk-4-up", "4 streams from visitor to origin", 4, false),
@@ -120,7 +136,7 @@ impl Case {
     pub(crate) const fn unit(&self) -> &'static str {
         match self.load {
             Load::Http(_) => "requests/s",
-            Load::Bulk { .. } => "Gbit/s",
+            Load::Downloads(_) | Load::Bulk { .. } => "Gbit/s",
             Load::Connections => "connections/s",
             Load::EchoBesideBulk => "echoes/s",
             Load::Idle(_) => "visitors",
@@ -134,7 +150,9 @@ impl Case {
             Load::Http(_) => {
                 &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerRequest, Figure::PeakRss]
             }
-            Load::Bulk { .. } => &[Figure::Rate, Figure::CpuPerGb, Figure::PeakRss],
+            Load::Downloads(_) | Load::Bulk { .. } => {
+                &[Figure::Rate, Figure::CpuPerGb, Figure::PeakRss]
+            }
             Load::Connections => {
                 &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerConnection, Figure::PeakRss]
             }
@@ -153,8 +171,15 @@ impl Case {
 
     /// Whether the case can run on this system. `direct` has no daemon between visitor and origin
     /// that could be idle or lost, and clients of other systems do not speak tunnel's protocol.
+    /// Systems that take only HTTP are for loads of HTTP. To keep a full run short, they get few
+    /// connections, and downloads are for them and for the systems that they are compared with.
     pub(super) fn is_for(&self, system: &System) -> bool {
         match self.load {
+            Load::Http(connections) if system.is_for_http() => connections <= FEW,
+            Load::Downloads(_) => {
+                system.is_for_http() || [DIRECT, "tunnel-tcp"].contains(&system.name)
+            }
+            _ if system.is_for_http() => false,
             Load::Bulk { .. } => true,
             Load::Http(_) | Load::Connections | Load::EchoBesideBulk => !system.is_bridge(),
             Load::Idle(_) => system.name != DIRECT && !system.is_bridge(),
@@ -168,6 +193,7 @@ impl Case {
         match self.load {
             Load::Storm(clients) => clients,
             Load::Http(_)
+            | Load::Downloads(_)
             | Load::Bulk { .. }
             | Load::Connections
             | Load::EchoBesideBulk
@@ -179,7 +205,7 @@ impl Case {
     pub(super) const fn cpu_figure(&self) -> Option<Figure> {
         match self.load {
             Load::Http(_) => Some(Figure::CpuPerRequest),
-            Load::Bulk { .. } => Some(Figure::CpuPerGb),
+            Load::Downloads(_) | Load::Bulk { .. } => Some(Figure::CpuPerGb),
             Load::Connections => Some(Figure::CpuPerConnection),
             Load::Storm(_) => Some(Figure::CpuPerLogin),
             Load::EchoBesideBulk | Load::Idle(_) => None,
@@ -189,7 +215,7 @@ impl Case {
     /// The programs that the case needs in addition to the daemons under test.
     pub(crate) const fn software(&self) -> &'static [&'static str] {
         match self.load {
-            Load::Http(_) => &["nginx", "wrk"],
+            Load::Http(_) | Load::Downloads(_) => &["nginx", "wrk", "curl"],
             Load::Bulk { .. } => &["iperf3"],
             Load::Connections | Load::EchoBesideBulk | Load::Idle(_) | Load::Storm(_) => &[],
         }
@@ -209,5 +235,20 @@ mod tests {
             assert_eq!(Case::named(case.name).map(|case| case.name), Some(case.name));
         }
         assert!(Case::named("http-99").is_none());
+    }
+
+    #[test]
+    fn names_take_http_alone() {
+        let cases = |name: &str| {
+            let system = crate::systems::all().iter().find(|system| system.name == name).unwrap();
+            let fit = CASES.iter().filter(|case| case.is_for(system));
+            fit.map(|case| case.name).collect::<Vec<_>>()
+        };
+        let http = ["http-1", "http-100", "http-download"];
+        for name in ["tunnel-http-name", "tunnel-http-pass", "tunnel-https-name", "nginx-tls"] {
+            assert_eq!(cases(name), http, "{name}");
+        }
+        assert_eq!(cases("tunnel-tcp").len(), CASES.len());
+        assert!(!cases("tunnel-tls").contains(&"http-download"));
     }
 }

@@ -1,13 +1,14 @@
 //! The origins of a run: programs that serve the load, at the far end of every system.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
 use testkit::stage::{Daemon, Iperf3, Nginx, SOON, free_port, wait_listening};
 
-use super::case::{Case, Load};
-use crate::systems::Origin;
+use super::case::{Case, DOWNLOAD, Load};
+use crate::systems::{Origin, WEB};
 
 /// One nginx, one iperf3 and a `load origin` of each kind, as far as the cases need them.
 #[derive(Debug)]
@@ -22,10 +23,15 @@ pub(crate) struct Origins {
 impl Origins {
     /// Starts the origins that these cases need. Logs and files go to `dir`.
     pub(crate) fn start(dir: &Path, load: &Path, cases: &[&Case]) -> Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let wanted = |of: fn(Load) -> bool| cases.iter().any(|case| of(case.load));
-        let web = wanted(|load| matches!(load, Load::Http(_)))
-            .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; }"));
+        let web = wanted(|load| matches!(load, Load::Http(_) | Load::Downloads(_)))
+            .then(|| Nginx::start(dir, "location = / { return 200 \"ok\\n\"; } sendfile on;"));
+        if web.is_some() && wanted(|load| matches!(load, Load::Downloads(_))) {
+            let file = dir.join("www/download");
+            let answer = vec![0; DOWNLOAD];
+            fs::write(&file, answer).with_context(|| format!("writing {}", file.display()))?;
+        }
         let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| Iperf3::start(dir));
         let bulk = wanted(|load| load == Load::EchoBesideBulk);
         let echo = bulk
@@ -45,7 +51,7 @@ impl Origins {
 
     /// The origins as the systems take them.
     pub(crate) fn list(&self) -> Vec<Origin> {
-        let web = self.web.as_ref().map(|nginx| ("web", nginx.port));
+        let web = self.web.as_ref().map(|nginx| (WEB, nginx.port));
         let iperf = self.iperf.as_ref().map(|iperf| ("iperf", iperf.port));
         let ours = self.ours.iter().map(|(name, port, _)| (*name, *port));
         let all = web.into_iter().chain(iperf).chain(ours);

@@ -51,7 +51,39 @@ pub(crate) struct System {
     /// The program and its transport: `rathole-tls`.
     pub(crate) name: &'static str,
     needs: &'static [Need],
-    start: fn(&mut Scene<'_>) -> Result<()>,
+    visitors: Visitors,
+    start: Start,
+}
+
+/// The bytes that a system takes from visitors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visitors {
+    /// Any bytes.
+    Any,
+    /// HTTP for the host [`HOST`].
+    Http,
+    /// HTTP for the host [`HOST`] over TLS.
+    Https,
+}
+
+/// The host of systems that take only HTTP.
+pub(crate) const HOST: &str = "bench.example.com";
+
+/// The origin of HTTP, the only origin behind a system that takes only HTTP.
+pub(crate) const WEB: &str = "web";
+
+type Start = fn(&mut Scene<'_>) -> Result<()>;
+
+const fn bytes(name: &'static str, needs: &'static [Need], start: Start) -> System {
+    System { name, needs, visitors: Visitors::Any, start }
+}
+
+const fn http(name: &'static str, needs: &'static [Need], start: Start) -> System {
+    System { name, needs, visitors: Visitors::Http, start }
+}
+
+const fn https(name: &'static str, needs: &'static [Need], start: Start) -> System {
+    System { name, needs, visitors: Visitors::Https, start }
 }
 
 /// A target of visitors.
@@ -82,38 +114,30 @@ enum Need {
 pub(crate) const fn all() -> &'static [System] {
     use Need::{Former, Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
-        System { name: "direct", needs: &[], start: direct },
-        System { name: "tunnel-tcp", needs: &[Tunnel], start: ours::tcp },
-        System { name: "tunnel-tls", needs: &[Tunnel], start: ours::tls },
-        System { name: "tunnel-ws", needs: &[Tunnel], start: ours::ws },
-        System { name: "tunnel-wss", needs: &[Tunnel], start: ours::wss },
-        System { name: "tunnel-quic", needs: &[Tunnel], start: ours::quic },
-        System {
-            name: "tunnel-nginx",
-            needs: &[Tunnel, Program("nginx")],
-            start: ours::behind_nginx,
-        },
-        System { name: "former-tcp", needs: &[Tunnel, Former], start: ours::former_tcp },
-        System { name: "former-tls", needs: &[Tunnel, Former], start: ours::former_tls },
-        System { name: "former-quic", needs: &[Tunnel, Former], start: ours::former_quic },
-        System { name: NGINX, needs: &[Tunnel, Load, Program("nginx")], start: nginx::alone },
-        System { name: "haproxy-2hop", needs: &[Peer("haproxy")], start: haproxy::start },
-        System { name: "rathole-tcp", needs: &[Peer("rathole")], start: rathole::tcp },
-        System {
-            name: "rathole-tls",
-            needs: &[Peer("rathole"), Tunnel, Program("openssl")],
-            start: rathole::tls,
-        },
-        System { name: "bore-tcp", needs: &[Peer("bore")], start: bore::start },
-        System { name: "chisel-ws", needs: &[Peer("chisel")], start: chisel::start },
-        System { name: "qmux-quic", needs: &[Peer("qmux")], start: qmux::start },
-        System { name: "evproxy-tcp", needs: &[Peer("evproxy")], start: evproxy::start },
-        System {
-            name: "hysteria-quic",
-            needs: &[Peer("hysteria"), Tunnel],
-            start: hysteria::start,
-        },
-        System { name: "kcptun-kcp", needs: &[Peer("kcptun")], start: kcptun::start },
+        bytes("direct", &[], direct),
+        bytes("tunnel-tcp", &[Tunnel], ours::tcp),
+        bytes("tunnel-tls", &[Tunnel], ours::tls),
+        bytes("tunnel-ws", &[Tunnel], ours::ws),
+        bytes("tunnel-wss", &[Tunnel], ours::wss),
+        bytes("tunnel-quic", &[Tunnel], ours::quic),
+        bytes("tunnel-nginx", &[Tunnel, Program("nginx")], ours::behind_nginx),
+        http("tunnel-http-name", &[Tunnel], ours::http_name),
+        http("tunnel-http-pass", &[Tunnel], ours::http_pass),
+        https("tunnel-https-name", &[Tunnel], ours::https_name),
+        bytes("former-tcp", &[Tunnel, Former], ours::former_tcp),
+        bytes("former-tls", &[Tunnel, Former], ours::former_tls),
+        bytes("former-quic", &[Tunnel, Former], ours::former_quic),
+        bytes(NGINX, &[Tunnel, Load, Program("nginx")], nginx::alone),
+        https("nginx-tls", &[Tunnel, Program("nginx")], ours::nginx_tls),
+        bytes("haproxy-2hop", &[Peer("haproxy")], haproxy::start),
+        bytes("rathole-tcp", &[Peer("rathole")], rathole::tcp),
+        bytes("rathole-tls", &[Peer("rathole"), Tunnel, Program("openssl")], rathole::tls),
+        bytes("bore-tcp", &[Peer("bore")], bore::start),
+        bytes("chisel-ws", &[Peer("chisel")], chisel::start),
+        bytes("qmux-quic", &[Peer("qmux")], qmux::start),
+        bytes("evproxy-tcp", &[Peer("evproxy")], evproxy::start),
+        bytes("hysteria-quic", &[Peer("hysteria"), Tunnel], hysteria::start),
+        bytes("kcptun-kcp", &[Peer("kcptun")], kcptun::start),
     ];
     ALL
 }
@@ -143,10 +167,14 @@ impl System {
         self.name == NGINX
     }
 
+    /// Whether the system takes only HTTP. Of the origins it reaches [`WEB`] alone.
+    pub(crate) fn is_for_http(&self) -> bool {
+        self.visitors != Visitors::Any
+    }
+
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
     /// Files and logs go to `dir`, which exists and belongs to this run alone. A server of `tunnel`
     /// knows `clients` additional clients, named c0, c1, and so on.
-    /// more clients, by the names c0, c1, and so on.
     ///
     /// # Errors
     /// The daemon that did not start or the way that no visitor passed, with the last lines of the
@@ -160,7 +188,10 @@ impl System {
     ) -> Result<Running> {
         // The daemons work in this folder, and their configuration refers to files in it.
         let dir = &dir.canonicalize().with_context(|| format!("{}", dir.display()))?;
-        let mut scene = Scene::new(site, dir, origins, clients);
+        let mut scene = Scene::new(site, dir, origins, clients, self.visitors);
+        if self.is_for_http() {
+            scene.ways.retain(|way| way.name == WEB);
+        }
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))
             .map_err(|error| scene.daemons.with_logs(error))

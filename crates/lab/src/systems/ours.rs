@@ -10,9 +10,9 @@ use std::process::Output;
 use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{Scheme, run, tunnel};
 
-use super::nginx;
 use super::running::Login;
 use super::scene::{Scene, Way, free};
+use super::{HOST, nginx};
 
 pub(super) fn tcp(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "tcp")
@@ -32,6 +32,46 @@ pub(super) fn wss(scene: &mut Scene<'_>) -> Result<()> {
 
 pub(super) fn quic(scene: &mut Scene<'_>) -> Result<()> {
     start(scene, "quic")
+}
+
+/// A visitor of an `http://` name. The server follows the boundaries of requests and responses.
+pub(super) fn http_name(scene: &mut Scene<'_>) -> Result<()> {
+    by_name(scene, Public::Http { pass_through: false })
+}
+
+/// As [`http_name`], without a look at later requests.
+pub(super) fn http_pass(scene: &mut Scene<'_>) -> Result<()> {
+    by_name(scene, Public::Http { pass_through: true })
+}
+
+/// A visitor of an `https://` name. TLS 1.3 ends at the server.
+pub(super) fn https_name(scene: &mut Scene<'_>) -> Result<()> {
+    certificates(scene)?;
+    by_name(scene, Public::Https)
+}
+
+fn by_name(scene: &mut Scene<'_>, public: Public) -> Result<()> {
+    let address = free();
+    let url = format!("tcp://{address}");
+    launch(scene, &scene.site.tunnel.clone(), address, (&url, &url), public)
+}
+
+/// nginx ends TLS 1.3 in front of the service of [`tcp`], the way to HTTPS without `https://` names.
+/// nginx is one process, as the server of [`https_name`] has one worker, and has the same
+/// certificate.
+pub(super) fn nginx_tls(scene: &mut Scene<'_>) -> Result<()> {
+    certificates(scene)?;
+    let fronts = scene.ways.clone();
+    for way in &mut scene.ways {
+        way.entrance = free();
+    }
+    tcp(scene)?;
+    let services = scene.ways.clone();
+    scene.ways = fronts;
+    for (front, service) in scene.ways.clone().iter().zip(services) {
+        nginx::start_tls(scene, front.entrance, service.entrance)?;
+    }
+    Ok(())
 }
 
 /// As [`tcp`], with the binary that `TUNNEL_FORMER` names.
@@ -58,7 +98,7 @@ pub(super) fn behind_nginx(scene: &mut Scene<'_>) -> Result<()> {
     certificates(scene)?;
     let front = nginx::start(scene, &[("tunnel", address)])?;
     let (listen, dial) = (format!("ws://{address}/tunnel"), format!("wss://{front}/tunnel"));
-    launch(scene, &scene.site.tunnel.clone(), address, &listen, &dial)
+    launch(scene, &scene.site.tunnel.clone(), address, (&listen, &dial), Public::Port)
 }
 
 fn start(scene: &mut Scene<'_>, scheme: &str) -> Result<()> {
@@ -71,7 +111,7 @@ fn start_with(scene: &mut Scene<'_>, binary: &Path, scheme: &str) -> Result<()> 
     if has_tls(&url) {
         certificates(scene)?;
     }
-    launch(scene, binary, address, &url, &url)
+    launch(scene, binary, address, (&url, &url), Public::Port)
 }
 
 /// Starts a server that listens at `address` with the URL `listen`, and a client that dials the URL
@@ -80,8 +120,8 @@ fn launch(
     scene: &mut Scene<'_>,
     binary: &Path,
     address: SocketAddr,
-    listen: &str,
-    dial: &str,
+    (listen, dial): (&str, &str),
+    public: Public,
 ) -> Result<()> {
     let token = said(&run(&mut tunnel(binary, &["generate", "token"])))?;
     scene.login = Some(Login {
@@ -89,7 +129,7 @@ fn launch(
         token_file: scene.write("token", &token)?,
         authority: has_tls(dial).then(|| scene.dir.join("ca.crt")),
     });
-    let end = End { listen, dial, token: &token, dir: scene.dir };
+    let end = End { listen, dial, token: &token, dir: scene.dir, public };
     let server = end.server(&scene.ways) + &end.others(scene.clients);
     let server = scene.write("server.yaml", &server)?;
     let client = scene.write("client.yaml", &end.client(&scene.ways))?;
@@ -112,7 +152,7 @@ fn has_tls(url: &str) -> bool {
 /// Makes an authority and a certificate for a server on this machine: `ca.crt`, `server.crt`,
 /// `server.key`.
 pub(super) fn certificates(scene: &Scene<'_>) -> Result<()> {
-    let args = ["generate", "certs", "--server", "localhost", "127.0.0.1", "--output"];
+    let args = ["generate", "certs", "--server", "localhost", "127.0.0.1", HOST, "--output"];
     said(&run(tunnel(&scene.site.tunnel, &args).arg(scene.dir))).map(drop)
 }
 
@@ -120,6 +160,17 @@ pub(super) fn certificates(scene: &Scene<'_>) -> Result<()> {
 pub(super) fn said(output: &Output) -> Result<String> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Where the services are published.
+#[derive(Clone, Copy, Debug)]
+enum Public {
+    /// At a port each.
+    Port,
+    /// At the host [`HOST`], behind the door of HTTP.
+    Http { pass_through: bool },
+    /// At the host [`HOST`], behind the door of TLS.
+    Https,
 }
 
 /// The values that both files share.
@@ -131,24 +182,43 @@ struct End<'a> {
     dial: &'a str,
     token: &'a str,
     dir: &'a Path,
+    public: Public,
 }
 
 impl End<'_> {
     fn server(&self, ways: &[Way]) -> String {
-        let Self { listen, token, dir, .. } = self;
+        let Self { listen, token, dir, public, .. } = self;
         let tls = if has_tls(listen) { "tls: { cert: server.crt, key: server.key }\n" } else { "" };
-        let ports: Vec<_> = ways.iter().map(|w| format!("\"{}\"", w.entrance.port())).collect();
+        let doors: Vec<_> = ways.iter().map(|way| format!("\"{}\"", way.entrance)).collect();
+        let doors = doors.join(", ");
+        let (doors, allow) = match public {
+            Public::Port => {
+                let ports = ways.iter().map(|way| format!("\"{}\"", way.entrance.port()));
+                (String::new(), format!("tcp: [{}]", ports.collect::<Vec<_>>().join(", ")))
+            }
+            Public::Http { pass_through } => (
+                format!("http: {{ listen: [{doors}] }}\n"),
+                format!("http: {HOST}, pass_through: {pass_through}"),
+            ),
+            Public::Https => (
+                format!(
+                    "tls_routes:\n  listen: [{doors}]\n  min_version: \"1.3\"\n  \
+                     certificates: [{{ cert: server.crt, key: server.key }}]\n"
+                ),
+                format!("http: {HOST}"),
+            ),
+        };
         format!(
             "listen: [\"{listen}\"]\n\
              {tls}\
+             {doors}\
              public_bind: 127.0.0.1\n\
              state_dir: \"{dir}/state\"\n\
              control: \"{dir}/server.sock\"\n\
              workers: 1\n\
              log: {{ level: warn }}\n\
-             clients:\n  - {{ name: bench, token: \"{token}\", allow: {{ tcp: [{ports}] }} }}\n",
+             clients:\n  - {{ name: bench, token: \"{token}\", allow: {{ {allow} }} }}\n",
             dir = dir.display(),
-            ports = ports.join(", "),
         )
     }
 
@@ -175,11 +245,18 @@ impl End<'_> {
             dir = dir.display(),
         );
         for Way { name, entrance, target } in ways {
-            let port = entrance.port();
+            let public = match self.public {
+                Public::Port => format!("\"tcp://:{}\"", entrance.port()),
+                Public::Http { pass_through: false } => format!("\"http://{HOST}\""),
+                Public::Http { pass_through: true } => {
+                    format!("\"http://{HOST}\", pass_through: true")
+                }
+                Public::Https => format!("\"https://{HOST}\""),
+            };
             // Writing into a string cannot fail.
             let _ = writeln!(
                 text,
-                "  - {{ name: {name}, target: \"tcp://{target}\", public: \"tcp://:{port}\" }}"
+                "  - {{ name: {name}, target: \"tcp://{target}\", public: {public} }}"
             );
         }
         text
@@ -198,6 +275,7 @@ mod tests {
             dial: "wss://127.0.0.1:7443/t",
             token: "secret",
             dir: Path::new("/d"),
+            public: Public::Port,
         };
         let ways = [way("web", 1, 2), way("bulk", 3, 4)];
         let (server, client) = (end.server(&ways) + &end.others(2), end.client(&ways));
@@ -215,5 +293,32 @@ mod tests {
             ),
             "{client}"
         );
+    }
+
+    #[test]
+    fn a_name_has_a_door_a_right_and_a_service() {
+        let files = |public| {
+            let url = "tcp://127.0.0.1:7000";
+            let end = End { listen: url, dial: url, token: "t", dir: Path::new("/d"), public };
+            let ways = [way("web", 1, 2)];
+            (end.server(&ways), end.client(&ways))
+        };
+        let (server, client) = files(Public::Http { pass_through: true });
+        assert!(server.contains("\nhttp: { listen: [\"127.0.0.1:1\"] }\n"), "{server}");
+        assert!(
+            server.contains("allow: { http: bench.example.com, pass_through: true }"),
+            "{server}"
+        );
+        assert!(
+            client.ends_with("\"http://bench.example.com\", pass_through: true }\n"),
+            "{client}"
+        );
+        let (server, client) = files(Public::Http { pass_through: false });
+        assert!(server.contains("pass_through: false }"), "{server}");
+        assert!(client.ends_with("public: \"http://bench.example.com\" }\n"), "{client}");
+        let (server, client) = files(Public::Https);
+        assert!(server.contains("\ntls_routes:\n  listen: [\"127.0.0.1:1\"]\n"), "{server}");
+        assert!(server.contains("cert: server.crt") && !server.contains("\ntls:"), "{server}");
+        assert!(client.ends_with("public: \"https://bench.example.com\" }\n"), "{client}");
     }
 }

@@ -1,17 +1,21 @@
 //! Checks that a visitor gets through to an origin. Most systems accept visitors before the other
 //! side is there, and no byte may be sent to an origin whose protocol is unknown here. So the proof
-//! is a new connection of the origin, read from `/proc`.
+//! is a new connection of the origin, read from `/proc`. Systems that take only HTTP answer a
+//! request of curl.
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::running::url;
 use super::scene::{Scene, Way};
+use super::{HOST, Visitors};
 
 /// The time until visitors get through to all origins: 5 times the time of the slowest system on a
 /// busy machine.
@@ -35,7 +39,7 @@ type Ends = BTreeSet<String>;
 pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
     let start = Instant::now();
     for way in scene.ways.clone() {
-        while !visit(&way) {
+        while !gets_through(&way, scene.visitors) {
             scene.daemons.check()?;
             ensure!(
                 start.elapsed() < READY,
@@ -51,7 +55,28 @@ pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
     scene.daemons.check()
 }
 
-/// Whether one visitor gets through.
+/// Whether a visitor gets through.
+fn gets_through(way: &Way, visitors: Visitors) -> bool {
+    match visitors {
+        Visitors::Any => visit(way),
+        Visitors::Http | Visitors::Https => request(way, visitors),
+    }
+}
+
+/// Whether a request is answered by the origin. The certificate is not of interest.
+fn request(way: &Way, visitors: Visitors) -> bool {
+    let mut command = Command::new("curl");
+    command.args(["--http1.1", "--fail", "--silent", "--insecure", "--output", "/dev/null"]);
+    command.args(["--max-time", &PATIENCE.as_secs().to_string()]);
+    // No proxy of the environment, and no other address of the host.
+    command.args(["--noproxy", "*", "--resolve"]);
+    command.arg(format!("{HOST}:{}:{}", way.entrance.port(), way.entrance.ip()));
+    command.arg(url(visitors, way.entrance, "/"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Whether a connection of one visitor gets through.
 fn visit(way: &Way) -> bool {
     let before = connected(way.target.port());
     let Ok(mut visitor) = TcpStream::connect_timeout(&way.entrance, PATIENCE) else { return false };

@@ -8,6 +8,8 @@ use std::process::Command;
 use anyhow::{Context as _, Error, Result, bail};
 use testkit::stage::Daemon;
 
+use super::{HOST, Visitors};
+
 /// The number of last lines of a log in an error.
 const LAST_LINES: usize = 8;
 
@@ -16,6 +18,7 @@ const LAST_LINES: usize = 8;
 pub(crate) struct Running {
     /// Origin names, and the addresses where their visitors connect.
     addresses: Vec<(&'static str, SocketAddr)>,
+    visitors: Visitors,
     login: Option<Login>,
     pids: Vec<u32>,
     daemons: Daemons,
@@ -34,11 +37,12 @@ pub(crate) struct Login {
 impl Running {
     pub(super) fn new(
         addresses: Vec<(&'static str, SocketAddr)>,
+        visitors: Visitors,
         login: Option<Login>,
         daemons: Daemons,
     ) -> Self {
         let pids = daemons.0.iter().map(Daemon::id).collect();
-        Self { addresses, login, pids, daemons }
+        Self { addresses, visitors, login, pids, daemons }
     }
 
     /// The address where visitors of this origin connect.
@@ -48,6 +52,14 @@ impl Running {
     pub(crate) fn address(&self, origin: &str) -> SocketAddr {
         let found = self.addresses.iter().find(|(name, _)| *name == origin);
         found.unwrap_or_else(|| panic!("no origin was called {origin}")).1
+    }
+
+    /// The URL of a path of this origin, which speaks HTTP.
+    ///
+    /// # Panics
+    /// As [`Self::address`].
+    pub(crate) fn url(&self, origin: &str, path: &str) -> String {
+        url(self.visitors, self.address(origin), path)
     }
 
     /// The values for more clients of a `tunnel` server.
@@ -66,6 +78,16 @@ impl Running {
     /// The name of the ended daemon, and the last lines of the logs.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.daemons.check().map_err(|error| self.daemons.with_logs(error))
+    }
+}
+
+/// The URL of a path for the visitors of a system.
+pub(super) fn url(visitors: Visitors, address: SocketAddr, path: &str) -> String {
+    let port = address.port();
+    match visitors {
+        Visitors::Any => format!("http://{address}{path}"),
+        Visitors::Http => format!("http://{HOST}:{port}{path}"),
+        Visitors::Https => format!("https://{HOST}:{port}{path}"),
     }
 }
 
@@ -107,6 +129,18 @@ impl Daemons {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn visitors_of_names_use_the_host() {
+        let address = ([127, 0, 0, 1], 81).into();
+        for (visitors, wanted) in [
+            (Visitors::Any, "http://127.0.0.1:81/x"),
+            (Visitors::Http, "http://bench.example.com:81/x"),
+            (Visitors::Https, "https://bench.example.com:81/x"),
+        ] {
+            assert_eq!(url(visitors, address, "/x"), wanted);
+        }
+    }
 
     #[test]
     fn a_daemon_that_ends_is_named_and_its_last_lines_are_shown() {

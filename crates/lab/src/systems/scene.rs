@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{free_port, is_listening};
 
-use super::Origin;
 use super::running::{Daemons, Login, Running};
+use super::{Origin, Visitors};
 use xtask::site::Site;
 
 /// The time limit for a daemon to listen: 5 times the need of the slowest on a busy machine.
@@ -43,6 +43,8 @@ pub(super) struct Scene<'a> {
     pub(super) site: &'a Site,
     pub(super) dir: &'a Path,
     pub(super) ways: Vec<Way>,
+    /// The bytes that visitors send.
+    pub(super) visitors: Visitors,
     /// The number of additional clients that a `tunnel` server must know.
     pub(super) clients: u32,
     /// The values for their login.
@@ -51,11 +53,17 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    pub(super) fn new(site: &'a Site, dir: &'a Path, origins: &[Origin], clients: u32) -> Self {
+    pub(super) fn new(
+        site: &'a Site,
+        dir: &'a Path,
+        origins: &[Origin],
+        clients: u32,
+        visitors: Visitors,
+    ) -> Self {
         let way =
             |origin: &Origin| Way { name: origin.name, entrance: free(), target: origin.address };
         let ways = origins.iter().map(way).collect();
-        Self { site, dir, ways, clients, login: None, daemons: Daemons::default() }
+        Self { site, dir, ways, visitors, clients, login: None, daemons: Daemons::default() }
     }
 
     /// For systems without a tunnel: the hops of the proxy where visitors connect, and of a second
@@ -107,7 +115,7 @@ impl<'a> Scene<'a> {
 
     pub(super) fn into_running(self) -> Running {
         let addresses = self.ways.iter().map(|way| (way.name, way.entrance)).collect();
-        Running::new(addresses, self.login, self.daemons)
+        Running::new(addresses, self.visitors, self.login, self.daemons)
     }
 }
 

@@ -5,13 +5,13 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::process::ExitCode;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{slice, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use testkit::stage::Origin as Echo;
+use testkit::stage::{Nginx, Origin as Echo};
 
-use super::{Origin, System, all};
+use super::{Origin, System, WEB, all};
 use xtask::options;
 use xtask::site::Site;
 
@@ -45,14 +45,14 @@ fn try_all(site: &Site, systems: &[&System]) -> Result<()> {
     let mut failures = 0;
     for system in systems {
         if let Some(reason) = system.lacking(site) {
-            println!("{:14} left out: {reason}", system.name);
+            println!("{:17} left out: {reason}", system.name);
             continue;
         }
         match try_one(site, system, &origins) {
-            Ok(line) => println!("{:14} {line}", system.name),
+            Ok(line) => println!("{:17} {line}", system.name),
             Err(error) => {
                 failures += 1;
-                println!("{:14} FAILED: {error:#}", system.name);
+                println!("{:17} FAILED: {error:#}", system.name);
             }
         }
     }
@@ -65,9 +65,23 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
     // Remove the files of an earlier run.
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).with_context(|| format!("making {}", dir.display()))?;
+    let nginx = system.is_for_http().then(|| Nginx::start(&dir, "location = / { return 200; }"));
+    let web = nginx
+        .as_ref()
+        .map(|nginx| Origin { name: WEB, address: ([127, 0, 0, 1], nginx.port).into() });
     let start = Instant::now();
-    let mut running = system.start(site, &dir, origins, 0)?;
+    let mut running = system.start(site, &dir, web.as_ref().map_or(origins, slice::from_ref), 0)?;
     let ready = start.elapsed();
+    if web.is_some() {
+        // The start has seen an answer of the origin.
+        running.check()?;
+        return Ok(format!(
+            "{:16} ready after {} ms, a request was answered, processes {:?}",
+            system.version(site).unwrap_or_default(),
+            ready.as_millis(),
+            running.pids()
+        ));
+    }
     for origin in origins {
         echo(running.address(origin.name))?;
     }

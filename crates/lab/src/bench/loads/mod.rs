@@ -21,7 +21,7 @@ use anyhow::{Context as _, Result, bail};
 use super::case::{Case, Load};
 use super::daemons;
 use super::figure::{Figure, Sample};
-use crate::systems::Running;
+use crate::systems::{Running, WEB};
 
 /// Time for a load in addition to its seconds, until all visitors have connected: five times the
 /// slowest peer's time for 10,000 connections.
@@ -67,8 +67,12 @@ pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) ->
     let at = |origin| system.address(origin);
     match case.load {
         Load::Http(connections) => {
-            let mut command = wrk::command(at("web"), connections, seconds);
+            let mut command = wrk::command(&system.url(WEB, "/"), connections, seconds);
             wrk::parse(&program::run(&mut command, deadline)?)
+        }
+        Load::Downloads(connections) => {
+            let mut command = wrk::command(&system.url(WEB, "/download"), connections, seconds);
+            wrk::parse_bytes(&program::run(&mut command, deadline)?)
         }
         Load::Bulk { streams, down } => {
             let mut command = iperf::command(at("iperf"), streams, down, seconds);

@@ -11,13 +11,17 @@ use crate::bench::figure::{Figure, Sample};
 /// connections on two cores.
 const PATIENCE: &str = "10s";
 
-pub(super) fn command(target: std::net::SocketAddr, connections: u32, seconds: f64) -> Command {
+/// Leads the host of systems by name to loopback. Without functions for requests or responses, wrk
+/// runs no script while it measures.
+const RESOLVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bench/loads/resolve.lua");
+
+pub(super) fn command(url: &str, connections: u32, seconds: f64) -> Command {
     let mut command = Command::new("wrk");
     command.args(["-t1", "--latency", "--timeout", PATIENCE]);
     command.arg(format!("-c{connections}"));
     // wrk takes whole seconds only.
     command.arg(format!("-d{}s", seconds.ceil().max(1.0)));
-    command.arg(format!("http://{target}/"));
+    command.args(["-s", RESOLVE, url]);
     command
 }
 
@@ -42,6 +46,34 @@ pub(super) fn parse(report: &str) -> Result<Done> {
         (Figure::P99, milliseconds(after("99%")?)?),
     ]);
     Ok(Done { sample, units: count as f64 })
+}
+
+/// Reads the report of a download: the bytes count, complete answers or not.
+pub(super) fn parse_bytes(report: &str) -> Result<Done> {
+    parse(report)?;
+    let line = report.lines().find_map(|line| line.trim().strip_suffix(" read"));
+    let (before, size) = line.and_then(|line| line.split_once(", ")).context("wrk: no bytes")?;
+    let (_, time) = before.split_once(" in ").context("wrk: no time")?;
+    let (gigabytes, seconds) = (bytes(size)? / 1e9, milliseconds(time)? / 1e3);
+    ensure!(seconds > 0.0 && gigabytes > 0.0, "wrk: nothing arrived");
+    let sample = Sample::from([(Figure::Rate, gigabytes * 8.0 / seconds)]);
+    Ok(Done { sample, units: gigabytes })
+}
+
+/// `4.19MB`. The units are powers of 1,024.
+fn bytes(text: &str) -> Result<f64> {
+    let (digits, unit) =
+        text.split_at(text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len()));
+    let power = match unit {
+        "B" => 0,
+        "KB" => 1,
+        "MB" => 2,
+        "GB" => 3,
+        "TB" => 4,
+        _ => bail!("wrk: {text} is no size"),
+    };
+    let digits: f64 = digits.parse().ok().with_context(|| format!("wrk: {text} is no size"))?;
+    Ok(digits * 1024_f64.powi(power))
 }
 
 /// `1.19ms`, `141.00us`, `2.01s`.
@@ -85,6 +117,17 @@ Transfer/sec:      4.07MB
         assert_eq!(done.units, 29_296.0);
         let wanted = [(Figure::Rate, 28_479.08), (Figure::P50, 0.19), (Figure::P99, 1_510.0)];
         assert_eq!(done.sample, Sample::from(wanted));
+    }
+
+    #[test]
+    fn the_bytes_of_a_download_are_read() {
+        let done = parse_bytes(GOOD).unwrap();
+        let gigabytes = 4.19 * 1_048_576.0 / 1e9;
+        assert!((done.units - gigabytes).abs() < 1e-9, "{done:?}");
+        let rate = done.sample[&Figure::Rate];
+        assert!((rate - gigabytes * 8.0 / 1.03).abs() < 1e-9, "{rate}");
+        assert!(parse_bytes(&GOOD.replace(" read", "")).is_err());
+        assert!(parse_bytes(&GOOD.replace("4.19MB", "4.19XB")).is_err());
     }
 
     #[test]
