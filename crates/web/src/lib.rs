@@ -1,6 +1,6 @@
 //! The HTTP proxy for services by name.
 //!
-//! [`serve`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
+//! [`serve()`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
 //! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
 //! The crate knows no socket, link or registry: a visitor is any pair of byte streams, and services
 //! are reached through the traits [`Services`] and [`Service`]. Everything runs on one worker, so

@@ -80,6 +80,7 @@ pub(crate) struct AllowArgs {
 /// `tunnel publish`.
 #[derive(Debug, Args)]
 pub(crate) struct PublishArgs {
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
     /// tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
     /// port or its host
@@ -96,6 +97,7 @@ pub(crate) struct PublishArgs {
 /// `tunnel unpublish`.
 #[derive(Debug, Args)]
 pub(crate) struct UnpublishArgs {
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Names or hosts of services, or addresses of forwards: ssh, tcp-3000, http://app.example.com,
     /// 5203
     #[arg(value_name = "NAME", required = true)]

@@ -87,6 +87,7 @@ pub(crate) struct ClientArgs {
     /// Private key of that certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub(crate) key: Option<PathBuf>,
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Service to publish: 3000 (a port here, at a port of the server's choice), 10080=3000,
     /// 10022=192.168.1.5:22, http://app.example.com=3000, tcp://:10022=unix:///run/app.sock; adds to
     /// the services of the file
