@@ -97,7 +97,7 @@ impl OfClient {
                 chosen.entry(entry.entrance.name()).or_default().push(place.clone());
             }
         }
-        self.close_unwanted(to).await;
+        self.close_unwanted(to, register).await;
         self.entrances.values_mut().for_each(|entry| entry.wanted = false);
         let mut state = Registration {
             ports: to.client.ports,
@@ -109,7 +109,7 @@ impl OfClient {
         for spec in &register.services {
             outcomes.push(self.publish(to, spec, &mut state).await);
         }
-        self.close_unwanted(to).await;
+        self.close_unwanted(to, register).await;
         outcomes
     }
 
@@ -321,8 +321,10 @@ impl OfClient {
         Ok(address)
     }
 
-    async fn close_unwanted(&mut self, to: Registrant<'_>) {
-        let why = Closed { is_news: true, is_final: true };
+    async fn close_unwanted(&mut self, to: Registrant<'_>, register: &Register) {
+        // A client that stops wants nothing any more, and may be started again in a moment.
+        let is_final = !register.services.is_empty();
+        let why = Closed { is_news: true, is_final };
         self.close(|entry| !entry.wanted, (to.handles, to.hosts), why).await;
     }
 

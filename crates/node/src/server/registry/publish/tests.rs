@@ -369,3 +369,19 @@ async fn a_server_without_doors_says_what_is_missing() {
         assert!(error.code == ServiceErrorCode::BadAddress && error.text.contains(key), "{error}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_name_may_come_back_unless_its_client_has_dropped_it_alone() {
+    let rig = Rig::new(100);
+    let home = Session::new("home", 1);
+    let rights = client("allow: { http: '*' }");
+    // The time after the start of the server is over.
+    tokio::time::advance(std::time::Duration::from_secs(60)).await;
+    let [a, b] = ["http://a.example", "http://b.example"];
+    let is_awaited = |host| rig.hosts.names.is_awaited(Space::Http, host);
+    rig.apply(&home, &rights, named(1, &[a, b])).await;
+    rig.apply(&home, &rights, named(2, &[a])).await;
+    assert!(!is_awaited("b.example") && !is_awaited("a.example"));
+    rig.apply(&home, &rights, named(3, &[])).await;
+    assert!(is_awaited("a.example") && !is_awaited("b.example"));
+}
