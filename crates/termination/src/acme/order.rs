@@ -125,13 +125,10 @@ async fn prove(
         Ok(OrderStatus::Pending | OrderStatus::Invalid) => {
             Err(why_refused(order, host, kind, None).await)
         }
-        Err(instant_acme::Error::Api(problem)) => Err(why_refused(
-            order,
-            host,
-            kind,
-            Some(Failure::of("the check failed", &problem.into())),
-        )
-        .await),
+        // The error of the order itself, rather than of a question about it.
+        Err(instant_acme::Error::Api(problem)) if order.state().error.is_some() => {
+            Err(why_refused(order, host, kind, Some(&problem)).await)
+        }
         Err(error) => Err(Failure::of("waiting for the check of the name", &error)),
     }
 }
@@ -141,7 +138,7 @@ async fn why_refused(
     order: &mut Order,
     host: &str,
     kind: Kind,
-    of_order: Option<Failure>,
+    of_order: Option<&instant_acme::Problem>,
 ) -> Failure {
     let mut reason = None;
     if let Some(Ok(mut authorization)) = order.authorizations().next().await
@@ -150,21 +147,17 @@ async fn why_refused(
         let problem = state.challenges.iter().find_map(|challenge| challenge.error.as_ref());
         reason = problem.map(in_words);
     }
-    match (reason, of_order) {
-        (None, Some(failure)) => failure,
-        (reason, _) => {
-            let reason = reason.unwrap_or_else(|| "the authority names no reason".into());
-            let way = match kind {
-                Kind::Http => "HTTP requests to port 80",
-                Kind::Tls => "TLS connections to port 443",
-            };
-            let text = format!(
-                "the check by {} failed: {reason} (hint: {way} of {host} must reach this server)",
-                kind.name()
-            );
-            Failure::new(Scope::Name, text)
-        }
-    }
+    let reason = reason.or_else(|| of_order.map(in_words));
+    let reason = reason.unwrap_or_else(|| "the authority names no reason".into());
+    let way = match kind {
+        Kind::Http => "HTTP requests to port 80",
+        Kind::Tls => "TLS connections to port 443",
+    };
+    let text = format!(
+        "the check by {} failed: {reason} (hint: {way} of {host} must reach this server)",
+        kind.name()
+    );
+    Failure::new(Scope::Name, text)
 }
 
 const fn of_kind(kind: Kind) -> ChallengeType {
