@@ -270,7 +270,8 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         fs::copy(file, &copy)?;
         let mut check = Command::new(tunnel);
         check.args(["check", "--config"]).arg(copy);
-        run(check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies))?;
+        check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies);
+        run(check.env("APP_PASSWORD", "a password of visitors"))?;
     }
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }
