@@ -46,6 +46,10 @@ pub fn head(data: &[u8]) {
     assert_eq!(outcome, whole);
 
     let first = FirstSniffer::default().look(bytes);
+    // A port for several protocols takes a method that begins like a greeting for the greeting.
+    if first == Some(First::TunnelGreeting) {
+        return assert_ne!(whole, Looked::Http2);
+    }
     match whole {
         Looked::More => {}
         Looked::Http2 => assert_eq!(first, Some(First::Http2)),
