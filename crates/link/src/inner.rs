@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use proto::control::{ControlDecoder, ControlMessage};
 use proto::greeting::Features;
-use proto::{Budget, CarrierNumber, Open, StreamId, StreamKey};
-use transport::{Inlet, Outlet};
+use proto::{Budget, CarrierNumber, Open, ResetCode, StreamId, StreamKey};
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
 use crate::notices::Notices;
@@ -22,6 +22,17 @@ use crate::wakers::Wakers;
 pub trait Owner: fmt::Debug {
     /// The peer opened a stream.
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet>;
+    /// The peer opened a flow. `None`: the owner has no use for it, and has closed the inlet with
+    /// the reason.
+    fn accept_flow(
+        &self,
+        _link: &Link,
+        _open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        inlet.close(ResetCode::Unknown);
+        None
+    }
     /// A message arrived on the control stream.
     fn message(&self, link: &Link, message: ControlMessage);
     /// The link changed its state.

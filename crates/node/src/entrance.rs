@@ -95,7 +95,7 @@ impl OpenEntrance {
     pub(crate) fn label(&self) -> String {
         let aim = self.entrance.route.aim.load();
         match aim.target {
-            Target::Forward(_) => self.entrance.address.clone(),
+            Target::Forward(_) | Target::Reported(_) => self.entrance.address.clone(),
             Target::Service(_) | Target::Measure(_) => aim.name.clone(),
         }
     }

@@ -78,7 +78,9 @@ fn part(worker: &Rc<Worker>) -> Part {
         let aim = entrance.route.aim.load();
         let (list, target) = match &aim.target {
             Target::Service(_) | Target::Measure(_) => (&mut entry.services, String::new()),
-            Target::Forward(target) => (&mut entry.forwards, target.clone()),
+            Target::Forward(target) | Target::Reported(target) => {
+                (&mut entry.forwards, target.clone())
+            }
         };
         list.push(status::Service {
             name: aim.name.clone(),

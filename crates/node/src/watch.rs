@@ -54,7 +54,7 @@ impl EntranceWatch {
                 service: Some(service.clone()),
                 ..no_name
             }),
-            Target::Forward(to) => {
+            Target::Forward(to) | Target::Reported(to) => {
                 Some(Names { forward: Some(address.clone()), target: to.clone(), ..no_name })
             }
             Target::Measure(_) => None,
@@ -110,7 +110,9 @@ impl Watcher for EntranceWatch {
         let (aim, session) = (route.aim.load(), route.session.load());
         let (service, client, target) = match &aim.target {
             Target::Service(service) => (service, Some(session.name.as_str()), None),
-            Target::Forward(target) => (address, None, Some(target.as_str())),
+            Target::Forward(target) | Target::Reported(target) => {
+                (address, None, Some(target.as_str()))
+            }
             Target::Measure(_) => return,
         };
         access(Access {

@@ -85,6 +85,61 @@ impl fmt::Display for StreamId {
     }
 }
 
+/// Id of a flow in a link, in a space of its own. Flows of the client have odd ids, flows of the
+/// server even ids. Ids only grow and are never reused. No flow has id 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(u32);
+
+impl FlowId {
+    /// A link opens no further flow past this id and retires by GOAWAY.
+    pub const LAST: Self = Self(1 << 30);
+
+    /// The id with this number on the wire.
+    #[must_use]
+    pub const fn new(raw: u32) -> Self {
+        Self(raw)
+    }
+
+    /// The first id that `side` opens.
+    #[must_use]
+    pub const fn first(side: Side) -> Self {
+        Self(StreamId::first(side).raw())
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// The side that opens flows with this id. `None` for 0.
+    #[must_use]
+    pub const fn opener(self) -> Option<Side> {
+        StreamId::new(self.0).opener()
+    }
+
+    /// The next id of the same opener; `None` once [`FlowId::LAST`] is passed.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        match StreamId::new(self.0).next() {
+            Some(next) => Some(Self(next.raw())),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl fmt::Display for FlowId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
 /// Number of a carrier within its link, chosen by the client, growing by one per greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CarrierNumber(pub u32);

@@ -28,7 +28,7 @@ pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use http::{
     CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,
 };
-pub use id::{CarrierNumber, InstanceId, LinkId, Side, StreamId};
+pub use id::{CarrierNumber, FlowId, InstanceId, LinkId, Side, StreamId};
 pub use link::{
     Attach, Event, LaneInput, Link, LinkConfig, Outgoing, Preview, Stall, StreamCounts, StreamKey,
 };

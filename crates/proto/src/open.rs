@@ -21,9 +21,13 @@ pub enum Priority {
 pub enum Target {
     /// A service that the far end published; its name.
     Service(String),
-    /// A target that the far end dials: `tcp://host:port`, or `unix:///path`
+    /// A target that the far end dials: `tcp://host:port`, `udp://host:port` (a flow), or `unix:///path`
     /// (`unix://@name`) as [`crate::UnixAddr`] reads it.
     Forward(String),
+    /// As [`Target::Forward`], and the far end tells when it has connected the target: its first
+    /// byte is a 0 that the target did not send. A far end without
+    /// [`Features::FLOWS`](crate::greeting::Features::FLOWS) refuses it.
+    Reported(String),
     /// A measurement: the far end itself is the target.
     Measure(Measure),
 }

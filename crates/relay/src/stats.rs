@@ -111,6 +111,8 @@ impl Stats {
 pub(crate) const fn open_error_code(error: OpenError) -> ResetCode {
     match error {
         OpenError::Closed => ResetCode::Shutdown,
+        OpenError::TooOld => ResetCode::Unknown,
+        OpenError::Limit => ResetCode::Limit,
     }
 }
 

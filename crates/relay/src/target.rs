@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use proto::ResetCode;
+use bytes::{Bytes, BytesMut};
+use proto::{HEAD_ROOM, ResetCode};
 use transport::{Inlet, LocalFuture, Outlet};
 
 use crate::dial::{self, Allow, DialError, Dialled, TargetAddr};
@@ -27,6 +27,9 @@ pub struct Caller {
     /// The bytes that the target gets before all bytes of the stream. No counter and no credit
     /// includes them.
     pub header: Option<Bytes>,
+    /// The far side waits for the connection to the target: its first byte is a 0
+    /// ([`proto::Target::Reported`]).
+    pub reports: bool,
 }
 
 /// Dials `target` and pumps bytes between the target and the stream. The outlet is returned at once
@@ -39,7 +42,7 @@ pub fn connect_stream(
     settings: &Rc<Settings>,
     permit: Option<Permit>,
 ) -> Rc<dyn Outlet> {
-    let Caller { allow, visitor, header } = caller;
+    let Caller { allow, visitor, header, reports } = caller;
     let pipe = Pipe::new(Rc::clone(settings), visitor);
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
@@ -56,7 +59,7 @@ pub fn connect_stream(
         Ok(dialled)
     });
     let outlet = Rc::<Pipe>::clone(&pipe);
-    tokio::task::spawn_local(Dialling { pipe, dial, rest: Some((inlet, permit)) });
+    tokio::task::spawn_local(Dialling { pipe, dial, reports, rest: Some((inlet, permit)) });
     outlet
 }
 
@@ -78,6 +81,7 @@ pub fn refuse_stream(
 struct Dialling {
     pipe: Rc<Pipe>,
     dial: LocalFuture<'static, Result<Dialled, DialError>>,
+    reports: bool,
     rest: Option<(Box<dyn Inlet>, Option<Permit>)>,
 }
 
@@ -101,6 +105,11 @@ impl Future for Dialling {
             Ok(socket) => {
                 if let Some(watcher) = &this.pipe.settings().watcher {
                     watcher.dialled(Ok(()));
+                }
+                if this.reports {
+                    // A new stream has room for more than this byte.
+                    let mut frame = BytesMut::zeroed(HEAD_ROOM + 1);
+                    inlet.send(&mut frame);
                 }
                 this.pipe.connect(socket.keep());
                 tokio::task::spawn_local(Pump::new(Rc::clone(&this.pipe), inlet, permit));

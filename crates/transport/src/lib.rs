@@ -8,6 +8,7 @@
 mod carrier;
 mod early;
 mod error;
+mod flow;
 mod lane;
 mod lanes;
 pub mod memory;
@@ -22,6 +23,7 @@ pub use carrier::{
 };
 pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
+pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
 pub use lane::{Death, Lane};
 pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};
 pub use stream::{Connector, Inlet, OpenError, Outlet};

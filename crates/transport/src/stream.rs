@@ -103,4 +103,10 @@ pub enum OpenError {
     /// The link has ended or is going away.
     #[error("the link is closed")]
     Closed,
+    /// The far end is too old to carry flows.
+    #[error("the other side is too old for UDP; update it")]
+    TooOld,
+    /// A limit of flows or memory is reached.
+    #[error("the link has as many flows as it may have")]
+    Limit,
 }

@@ -84,6 +84,7 @@ fn a_registration_and_its_answer_cross_on_the_control_stream() {
                 resume: true,
                 visitors: Visitors::default(),
                 http: proto::HttpOptions::default(),
+                flows: proto::control::FlowTimes::default(),
             })
             .collect();
         let register = ControlMessage::Register(Register { generation: 3, services });

@@ -262,14 +262,16 @@ impl Owner for ClientOwner {
             Target::Service(name) => name,
             Target::Measure(Measure::Echo) => return probes::serve_echo(inlet),
             // A server dials for clients and serves their speed tests; a client does neither.
-            Target::Forward(_) | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
+            Target::Forward(_)
+            | Target::Reported(_)
+            | Target::Measure(Measure::Sink | Measure::Source { .. }) => {
                 return refuse_stream(&*inlet, None, ResetCode::Denied);
             }
         };
         match self.service(name) {
             Some(local) => {
                 let header = local.header.as_ref().map(|how| self.header(link, how, name, &open));
-                let caller = Caller { allow: None, visitor: open.visitor, header };
+                let caller = Caller { visitor: open.visitor, header, ..Caller::default() };
                 connect_stream(local.target.clone(), caller, inlet, &local.settings, None)
             }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
@@ -288,8 +290,10 @@ impl Owner for ClientOwner {
             }
             // Only servers take registrations.
             ControlMessage::Register(_) => {}
-            // The link handles this message itself and does not pass it on.
-            ControlMessage::Strained(_) => {}
+            // The link handles these messages itself and does not pass them on.
+            ControlMessage::Strained(_)
+            | ControlMessage::FlowOpen(_)
+            | ControlMessage::FlowClose(_) => {}
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::ClientConfig;
 use link::Link;
-use proto::control::{ControlMessage, Register, ServiceSpec};
+use proto::control::{ControlMessage, FlowTimes, Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 
 use super::ClientShared;
@@ -72,6 +72,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
         resume: true,
         visitors: config.visitors_of(service),
         http: service.http.clone(),
+        flows: FlowTimes::default(),
     })
 }
 

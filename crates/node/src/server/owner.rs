@@ -64,7 +64,7 @@ impl ServerOwner {
 
     /// Dials a target on this side for a client. The rights are checked for the name, and again for
     /// every address to which the name resolves.
-    fn forward(&self, text: &str, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
+    fn forward(&self, text: &str, inlet: Box<dyn Inlet>, reports: bool) -> Rc<dyn Outlet> {
         let refuse =
             |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
         let Ok(target) = text.parse::<TargetAddr>() else {
@@ -108,7 +108,7 @@ impl ServerOwner {
             }
             permitted
         });
-        let caller = Caller { allow: Some(allow), ..Caller::default() };
+        let caller = Caller { allow: Some(allow), reports, ..Caller::default() };
         connect_stream(target, caller, inlet, &self.settings, Some(permit))
     }
 
@@ -160,7 +160,8 @@ fn command(client: &str, target: &TargetAddr) -> Option<String> {
 impl Owner for ServerOwner {
     fn accept(&self, _link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         match open.target {
-            Target::Forward(text) => self.forward(&text, inlet),
+            Target::Forward(text) => self.forward(&text, inlet, false),
+            Target::Reported(text) => self.forward(&text, inlet, true),
             Target::Measure(measure) => self.measure(measure, inlet),
             // Only clients have services.
             Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
@@ -172,6 +173,8 @@ impl Owner for ServerOwner {
             ControlMessage::Register(register) => self.register(link, register),
             // Not requested, and without effect.
             ControlMessage::Registered(_) | ControlMessage::Strained(_) => {}
+            // The link handles these messages itself and does not pass them on.
+            ControlMessage::FlowOpen(_) | ControlMessage::FlowClose(_) => {}
         }
     }
 

@@ -8,12 +8,13 @@ use bytes::{Buf, Bytes, BytesMut};
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, IGNORABLE, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
 use super::{
-    ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
-    ServiceSpec, Strained,
+    ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
+use crate::frame::decode_request;
 use crate::greeting::Name;
 use crate::wire::{Reader, TLV_HEAD, WireError, head};
-use crate::{HttpOptions, NETWORKS_MAX, Network, Priority, Visitors};
+use crate::{FlowId, HttpOptions, NETWORKS_MAX, Network, Priority, ResetCode, Visitors};
 
 /// A violation on the control stream. It ends the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +109,11 @@ impl ControlDecoder {
             return Err(ControlError::TooLong(length));
         }
         match kind {
-            message::REGISTER | message::REGISTERED | message::STRAINED => {}
+            message::REGISTER
+            | message::REGISTERED
+            | message::STRAINED
+            | message::FLOW_OPEN
+            | message::FLOW_CLOSE => {}
             kind if kind & IGNORABLE == 0 => return Err(ControlError::UnknownKind(kind)),
             _ => {
                 self.skip = length;
@@ -137,6 +142,8 @@ fn decode_message(kind: u8, body: &[u8]) -> Result<ControlMessage, ControlError>
             Ok(ControlMessage::Registered(Registered { generation, results }))
         }
         message::STRAINED => decode_strained(body).map(ControlMessage::Strained),
+        message::FLOW_OPEN => decode_flow_open(body).map(ControlMessage::FlowOpen),
+        message::FLOW_CLOSE => decode_flow_close(body).map(ControlMessage::FlowClose),
         kind => Err(ControlError::UnknownKind(kind)),
     }
 }
@@ -151,6 +158,19 @@ fn decode_strained(body: &[u8]) -> Result<Strained, ControlError> {
         }
     }
     Ok(Strained { rate: rate.ok_or(ControlError::Malformed("no rate"))? })
+}
+
+fn decode_flow_open(mut body: &[u8]) -> Result<FlowOpen, ControlError> {
+    let flow = FlowId::new(body.try_get_u32().map_err(|_| WireError::Truncated)?);
+    let open = decode_request(body).ok_or(ControlError::Malformed("no request of a flow"))?;
+    Ok(FlowOpen { flow, open })
+}
+
+fn decode_flow_close(body: &[u8]) -> Result<FlowClose, ControlError> {
+    let mut body = Reader::new(body);
+    let flow = FlowId::new(body.u32()?);
+    // Bytes behind the code are of a newer version.
+    Ok(FlowClose { flow, code: ResetCode::from_raw(body.u16()?) })
 }
 
 fn decode_set<T>(
@@ -180,6 +200,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
     let (mut name, mut public) = (None, Vec::new());
     let (mut priority, mut flags) = (None, None);
     let (mut allow_from, mut deny_from, mut http) = (None, None, None);
+    let mut flows = None;
     while let Some((kind, mut value)) = body.tlv()? {
         match kind {
             service::NAME => once(&mut name, decode_name(value)?)?,
@@ -195,6 +216,10 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
             service::ALLOW_FROM => once(&mut allow_from, decode_networks(value)?)?,
             service::DENY_FROM => once(&mut deny_from, decode_networks(value)?)?,
             service::HTTP => once(&mut http, HttpOptions::decode(value)?)?,
+            service::FLOWS => {
+                let (unanswered, answered) = (value.u32()?, value.u32()?);
+                once(&mut flows, FlowTimes { unanswered, answered })?;
+            }
             _ => {}
         }
     }
@@ -207,6 +232,7 @@ fn decode_spec(mut body: Reader<'_>) -> Result<ServiceSpec, ControlError> {
         resume: flags & service::FLAG_RESUME != 0,
         visitors: Visitors { allow_from, deny_from: deny_from.unwrap_or_default() },
         http: http.unwrap_or_default(),
+        flows: flows.unwrap_or_default(),
     })
 }
 

@@ -7,7 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::message::{self, field, service};
 use super::{ADDRESSES_MAX, ControlMessage, MESSAGE_MAX, SERVICES_MAX, TEXT_MAX};
-use super::{ServiceError, ServiceResult, ServiceSpec};
+use super::{FlowOpen, FlowTimes, ServiceError, ServiceResult, ServiceSpec};
+use crate::frame::put_request;
 use crate::greeting::Name;
 use crate::text::{escaped, is_forbidden};
 use crate::wire::{TLV_HEAD, put_tlv};
@@ -46,6 +47,9 @@ pub enum EncodeError {
         /// Which.
         why: HttpOptionError,
     },
+    /// The target of a flow that no peer would take.
+    #[error("the target of the flow is too long, or has a control character")]
+    Target,
     /// Within all other limits, and too long all the same.
     #[error("{0} bytes of services are more than {MESSAGE_MAX}")]
     Long(usize),
@@ -73,6 +77,14 @@ impl ControlMessage {
             Self::Strained(strained) => put_tlv(&mut out, message::STRAINED, |out| {
                 put_tlv(out, field::RATE, |out| out.put_u64(strained.rate));
             }),
+            Self::FlowOpen(open) => return encode_flow_open(open),
+            Self::FlowClose(close) => {
+                put_tlv(&mut out, message::FLOW_CLOSE, |out| {
+                    out.put_u32(close.flow.raw());
+                    out.put_u16(close.code.raw());
+                });
+                return Ok(out.freeze());
+            }
         }
         debug_assert_eq!(out.len() - TLV_HEAD, self.body_length());
         Ok(out.freeze())
@@ -83,7 +95,7 @@ impl ControlMessage {
         let count = match self {
             Self::Register(register) => register.services.len(),
             Self::Registered(registered) => registered.results.len(),
-            Self::Strained(_) => 0,
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
         };
         if count > SERVICES_MAX {
             return Err(EncodeError::Services(count));
@@ -117,7 +129,7 @@ impl ControlMessage {
     fn specs(&self) -> &[ServiceSpec] {
         match self {
             Self::Register(register) => &register.services,
-            Self::Registered(_) | Self::Strained(_) => &[],
+            Self::Registered(_) | Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => &[],
         }
     }
 
@@ -131,7 +143,7 @@ impl ControlMessage {
                 .iter()
                 .map(|r| (&r.name, r.outcome.as_ref().map_or(&[][..], Vec::as_slice)))
                 .collect(),
-            Self::Strained(_) => Vec::new(),
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => Vec::new(),
         }
     }
 
@@ -151,7 +163,9 @@ impl ControlMessage {
                 let lists: usize =
                     lists.map(|(_, list)| tlv(list.iter().map(network_length).sum())).sum();
                 let http: usize = register.services.iter().map(|s| s.http.encoded_len()).sum();
-                register.services.len() * 2 * tlv(1) + lists + http
+                let times = register.services.iter().filter(|s| s.flows != FlowTimes::default());
+                let flows = times.count() * tlv(8);
+                register.services.len() * 2 * tlv(1) + lists + http + flows
             }
             Self::Registered(registered) => registered
                 .results
@@ -159,7 +173,7 @@ impl ControlMessage {
                 .filter_map(|result| result.outcome.as_ref().err())
                 .map(|error| tlv(2 + explanation(error).len()))
                 .sum(),
-            Self::Strained(_) => 0,
+            Self::Strained(_) | Self::FlowOpen(_) | Self::FlowClose(_) => 0,
         };
         tlv(8) + common + own
     }
@@ -178,6 +192,22 @@ fn put_spec(spec: &ServiceSpec, out: &mut BytesMut) {
         put_tlv(out, kind, |out| list.iter().for_each(|network| put_network(network, out)));
     }
     spec.http.put(out);
+    if spec.flows != FlowTimes::default() {
+        put_tlv(out, service::FLOWS, |out| {
+            out.put_u32(spec.flows.unanswered);
+            out.put_u32(spec.flows.answered);
+        });
+    }
+}
+
+fn encode_flow_open(open: &FlowOpen) -> Result<Bytes, EncodeError> {
+    let mut out = BytesMut::new();
+    let mut is_fit = None;
+    put_tlv(&mut out, message::FLOW_OPEN, |out| {
+        out.put_u32(open.flow.raw());
+        is_fit = put_request(out, &open.open);
+    });
+    is_fit.map(|()| out.freeze()).ok_or(EncodeError::Target)
 }
 
 /// The lists that are sent, with the kinds of their fields. An absent `allow_from` lets everybody

@@ -5,10 +5,13 @@ use std::net::IpAddr;
 
 use super::IGNORABLE;
 use crate::greeting::Name;
-use crate::{HttpOptions, Priority, Visitors};
+use crate::{FlowId, HttpOptions, Open, Priority, ResetCode, Visitors};
 
 pub(super) const REGISTER: u8 = 1;
 pub(super) const REGISTERED: u8 = 2;
+/// Only where the feature Flows is in use.
+pub(super) const FLOW_OPEN: u8 = 3;
+pub(super) const FLOW_CLOSE: u8 = 4;
 pub(super) const STRAINED: u8 = IGNORABLE | 1;
 
 /// TLV kinds of a message body.
@@ -28,6 +31,7 @@ pub(super) mod service {
     pub(in crate::control) const ALLOW_FROM: u8 = 6;
     pub(in crate::control) const DENY_FROM: u8 = 7;
     pub(in crate::control) const HTTP: u8 = 8;
+    pub(in crate::control) const FLOWS: u8 = 9;
 
     pub(in crate::control) const FLAG_SHARED: u8 = 1;
     pub(in crate::control) const FLAG_RESUME: u8 = 2;
@@ -42,6 +46,44 @@ pub enum ControlMessage {
     Registered(Registered),
     /// Server to client.
     Strained(Strained),
+    /// From either side: a flow begins.
+    FlowOpen(FlowOpen),
+    /// From either side: a flow has ended.
+    FlowClose(FlowClose),
+}
+
+/// The begin of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowOpen {
+    /// The id, which the sender chooses.
+    pub flow: FlowId,
+    /// Its target, visitor and priority.
+    pub open: Open,
+}
+
+/// The end of a flow, for both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowClose {
+    /// Which.
+    pub flow: FlowId,
+    /// Why. [`ResetCode::Timeout`]: the flow was idle.
+    pub code: ResetCode,
+}
+
+/// The times after which an idle flow of a service ends (RFC 4787 section 4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowTimes {
+    /// Until the target has answered, seconds.
+    pub unanswered: u32,
+    /// From the first answer on, seconds.
+    pub answered: u32,
+}
+
+impl Default for FlowTimes {
+    /// 30 s and 120 s.
+    fn default() -> Self {
+        Self { unanswered: 30, answered: 120 }
+    }
 }
 
 /// The carrier has a low rate although the server has more bytes to send. Another path may be
@@ -81,6 +123,8 @@ pub struct ServiceSpec {
     pub visitors: Visitors,
     /// What the server does with HTTP requests, for a service by HTTP name.
     pub http: HttpOptions,
+    /// When its idle flows end.
+    pub flows: FlowTimes,
 }
 
 /// What became of a [`Register`].

@@ -18,8 +18,8 @@ pub use encode::EncodeError;
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use message::{
-    ControlMessage, Register, Registered, ServiceError, ServiceErrorCode, ServiceResult,
-    ServiceSpec, Strained,
+    ControlMessage, FlowClose, FlowOpen, FlowTimes, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
 
 /// Body of a message in bytes, at most: 4096 services of 256 bytes each.

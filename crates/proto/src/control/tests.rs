@@ -27,6 +27,7 @@ fn spec(text: &str) -> ServiceSpec {
         resume: true,
         visitors: Visitors::default(),
         http: HttpOptions::default(),
+        flows: FlowTimes::default(),
     }
 }
 

@@ -118,18 +118,30 @@ pub(crate) fn encode_resume_head(
 /// An OPEN frame; `limit` is the opener's first grant to the acceptor. `None` when the target is
 /// too long to be sent, or has a control character.
 pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Option<BytesMut> {
+    let mut out = BytesMut::with_capacity(HEAD + 80);
+    out.put_bytes(0, HEAD);
+    out.put_u64(limit.raw());
+    put_request(&mut out, open)?;
+    let head = Head::new(Kind::Open, 0, out.len() - HEAD, stream).encode();
+    for (to, from) in out.iter_mut().zip(head) {
+        *to = from;
+    }
+    debug_assert!(out.len() <= HEAD + MAX_OPEN, "an OPEN is bounded by its target");
+    Some(out)
+}
+
+/// The request of an OPEN: priority, target, visitor. `None` as for [`encode_open`].
+pub(crate) fn put_request(out: &mut BytesMut, open: &Open) -> Option<()> {
     let (kind, text) = match &open.target {
         Target::Service(name) => (0u8, Cow::from(name)),
         Target::Forward(target) => (1u8, Cow::from(target)),
         Target::Measure(measure) => (2u8, Cow::from(measure.to_string())),
+        Target::Reported(target) => (3u8, Cow::from(target)),
     };
     if text.contains(crate::text::is_forbidden) {
         return None;
     }
     let text_length = u16::try_from(text.len()).ok().filter(|n| usize::from(*n) <= MAX_TARGET)?;
-    let mut out = BytesMut::with_capacity(HEAD + 40 + text.len());
-    out.put_bytes(0, HEAD);
-    out.put_u64(limit.raw());
     out.put_u8(match open.priority {
         Priority::Interactive => 0,
         Priority::Normal => 1,
@@ -154,18 +166,17 @@ pub(crate) fn encode_open(stream: StreamId, open: &Open, limit: Offset) -> Optio
             out.put_u16(address.port());
         }
     }
-    let head = Head::new(Kind::Open, 0, out.len() - HEAD, stream).encode();
-    for (to, from) in out.iter_mut().zip(head) {
-        *to = from;
-    }
-    debug_assert!(out.len() <= HEAD + MAX_OPEN, "an OPEN is bounded by its target");
-    Some(out)
+    Some(())
 }
 
-/// The body of an OPEN: the request and the first grant. Bytes behind it are of a newer version
-/// and skipped.
+/// The body of an OPEN: the request and the first grant.
 pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
     let limit = Offset::new(body.try_get_u64().ok()?);
+    Some((decode_request(body)?, limit))
+}
+
+/// The request of an OPEN. Bytes behind it are of a newer version and skipped.
+pub(crate) fn decode_request(mut body: &[u8]) -> Option<Open> {
     let priority = match body.try_get_u8().ok()? {
         0 => Priority::Interactive,
         2 => Priority::Bulk,
@@ -179,6 +190,7 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
         0 => Target::Service(text.to_owned()),
         1 => Target::Forward(text.to_owned()),
         2 => Target::Measure(text.parse().ok()?),
+        3 => Target::Reported(text.to_owned()),
         _ => return None,
     };
     let ip = match rest.try_get_u8().ok()? {
@@ -191,7 +203,7 @@ pub(crate) fn decode_open(mut body: &[u8]) -> Option<(Open, Offset)> {
         Some(ip) => Some(SocketAddr::new(ip, rest.try_get_u16().ok()?)),
         None => None,
     };
-    Some((Open { target, visitor, priority }, limit))
+    Some(Open { target, visitor, priority })
 }
 
 /// A code of RESET or STOP.

@@ -5,7 +5,8 @@ mod head;
 
 pub(crate) use body::{
     CREDIT_LENGTH, Credit, END_LENGTH, Entry, PING_LENGTH, RESUME_ENTRY, RESUME_FIXED, decode_open,
-    encode_code, encode_credit, encode_fin, encode_open, encode_ping, encode_resume_head,
+    decode_request, encode_code, encode_credit, encode_fin, encode_open, encode_ping,
+    encode_resume_head, put_request,
 };
 pub(crate) use head::{
     FLAG_ACK_END, FLAG_MORE, FLAG_WAITING, MAX_RESUME, OFFSET_LENGTH, write_data_head,

@@ -71,8 +71,12 @@ impl Features {
     /// Register.
     pub const VISITORS: Self = Self(1);
 
+    /// The peer takes flows: FlowOpen and FlowClose on the control stream, DATAGRAM frames, and
+    /// [`Target::Reported`](crate::Target::Reported).
+    pub const FLOWS: Self = Self(2);
+
     /// The abilities of this program.
-    pub const OURS: Self = Self::VISITORS;
+    pub const OURS: Self = Self(Self::VISITORS.0 | Self::FLOWS.0);
 
     /// Whether all abilities of `other` are among these.
     #[must_use]

@@ -291,6 +291,7 @@ fn a_client_that_publishes_all_ports_leaves_descriptors_to_visitors_and_log_ins(
             resume: true,
             visitors: Visitors::default(),
             http: proto::HttpOptions::default(),
+            flows: proto::control::FlowTimes::default(),
         };
         let register = ControlMessage::Register(Register {
             generation: 1,

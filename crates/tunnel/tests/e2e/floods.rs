@@ -247,6 +247,7 @@ fn registrations_without_end_fill_no_log() {
                     resume: true,
                     visitors: Visitors::default(),
                     http: proto::HttpOptions::default(),
+                    flows: proto::control::FlowTimes::default(),
                 });
                 let register = Register { generation, services: services.collect() };
                 peer.tell(&ControlMessage::Register(register)).await;

@@ -22,6 +22,7 @@ fn registration() -> Vec<u8> {
         resume: true,
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
+        flows: proto::control::FlowTimes::default(),
     };
     let register = Register { generation: 1, services: vec![service] };
     let message = ControlMessage::Register(register).encode().unwrap().to_vec();

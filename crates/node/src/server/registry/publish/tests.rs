@@ -50,6 +50,7 @@ fn register(generation: u64, ports: &[u16]) -> Register {
         resume: false,
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
+        flows: proto::control::FlowTimes::default(),
     };
     Register { generation, services: ports.iter().enumerate().map(spec).collect() }
 }
