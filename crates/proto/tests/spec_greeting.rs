@@ -240,7 +240,7 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
         resume: true,
         visitors: Visitors::default(),
         http: HttpOptions::default(),
-        flows: FlowTimes::default(),
+        flows: proto::control::FlowTimes::default(),
     };
     let register = ControlMessage::Register(Register {
         generation: 7,
