@@ -16,6 +16,7 @@ use crate::guard::guarded;
 use crate::inner::{Inner, Link};
 use crate::io::CarrierIo;
 use crate::lanes::StreamLanes;
+use crate::packets::{self, Packets};
 use crate::reader::{self, First};
 use crate::state::State;
 use crate::tasks::CarrierTasks;
@@ -120,7 +121,14 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
     let streams = link.machine.borrow().stream_count();
     let stream_lanes = lanes.map(|lanes| Rc::new(StreamLanes::new(lanes, &link.budget, streams)));
     let watch = carrier.peer.watch.clone();
-    let io = Rc::new(CarrierIo::new(link, number, carrier.lane, stream_lanes.clone(), watch));
+    let has_flows = link.machine.borrow().has_flows();
+    let packets = Packets::new(carrier.datagrams.filter(|_| has_flows));
+    if packets.is_some() {
+        link.machine.borrow_mut().takes_packets(number);
+    }
+    let has_packets = packets.is_some();
+    let lane = carrier.lane;
+    let io = Rc::new(CarrierIo::new(link, number, lane, stream_lanes.clone(), packets, watch));
     let reading = {
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
@@ -132,6 +140,13 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
         let (inner, io) = (Rc::clone(link), Rc::clone(&io));
         async move {
             let outcome = accept::run(&inner, &io, &stream_lanes).await;
+            reader::report(&inner, &io, outcome);
+        }
+    });
+    let receiving = has_packets.then(|| {
+        let (inner, io) = (Rc::clone(link), Rc::clone(&io));
+        async move {
+            let outcome = packets::run(&inner, &io).await;
             reader::report(&inner, &io, outcome);
         }
     });
@@ -154,8 +169,12 @@ fn start(link: &Rc<Inner>, number: CarrierNumber, carrier: Carrier, leftover: By
     let accepting = accepting.map(|accepting| {
         tokio::task::spawn_local(guarded(Rc::downgrade(link), accepting)).abort_handle()
     });
+    let receiving = receiving.map(|receiving| {
+        tokio::task::spawn_local(guarded(Rc::downgrade(link), receiving)).abort_handle()
+    });
     let writing = Some(writing);
-    let running = CarrierTasks { number, peer: carrier.peer, reading, accepting, writing };
+    let peer = carrier.peer;
+    let running = CarrierTasks { number, peer, reading, accepting, receiving, writing };
     link.carriers.borrow_mut().push(running);
 }
 

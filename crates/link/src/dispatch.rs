@@ -54,6 +54,9 @@ impl Inner {
                 drop(self.take_outlet(key));
                 self.end_if_over();
             }
+            Event::FlowOpened { key, open } => self.accept_flow(key, open),
+            Event::Datagram { key, bytes } => self.deliver_datagram(key, bytes),
+            Event::FlowClosed { key, code, by_peer } => self.flow_closed(key, code, by_peer),
             Event::Control(bytes) => self.control(bytes),
             Event::Resumed => {
                 self.resumes.set(self.resumes.get() + 1);
@@ -87,6 +90,16 @@ impl Inner {
             match decoded {
                 Ok(Some(ControlMessage::Strained(strained))) => {
                     self.carries_little(Direction::Down, strained.rate);
+                }
+                Ok(Some(ControlMessage::FlowOpen(open))) => {
+                    // What the machine makes of it is told by this turn.
+                    let outcome = self.machine.borrow_mut().handle_flow_open(open);
+                    if let Err(violation) = outcome {
+                        return self.end(End::Violation(violation));
+                    }
+                }
+                Ok(Some(ControlMessage::FlowClose(close))) => {
+                    self.machine.borrow_mut().handle_flow_close(close);
                 }
                 Ok(Some(message)) => self.owner.message(&self.handle(), message),
                 Ok(None) => return,

@@ -62,6 +62,10 @@ impl Inner {
         for (_, outlet) in outlets.into_iter().flatten() {
             outlet.reset(ResetCode::Shutdown);
         }
+        let flows = std::mem::take(&mut *self.flows.borrow_mut());
+        for (_, outlet) in flows.into_iter().flatten() {
+            outlet.close(ResetCode::Shutdown);
+        }
         self.owner.changed(&self.handle(), State::Ended(end));
     }
 

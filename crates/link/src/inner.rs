@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use proto::control::{ControlDecoder, ControlMessage};
 use proto::greeting::Features;
-use proto::{Budget, CarrierNumber, Open, ResetCode, StreamId, StreamKey};
+use proto::{Budget, CarrierNumber, FlowId, Open, ResetCode, StreamId, StreamKey};
 use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use crate::alarm::Alarm;
@@ -53,6 +53,8 @@ pub(crate) struct Inner {
     /// Outlets by the index of their keys. The id tells a stream from a later stream at the same
     /// index.
     pub(crate) outlets: RefCell<Vec<Slot>>,
+    /// The same of flows.
+    pub(crate) flows: RefCell<Vec<FlowSlot>>,
     pub(crate) owner: Rc<dyn Owner>,
     pub(crate) control: RefCell<ControlDecoder>,
     pub(crate) carriers: RefCell<Vec<CarrierTasks>>,
@@ -76,6 +78,7 @@ pub(crate) struct Inner {
 }
 
 pub(crate) type Slot = Option<(StreamId, Rc<dyn Outlet>)>;
+pub(crate) type FlowSlot = Option<(FlowId, Rc<dyn FlowOutlet>)>;
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,13 +88,17 @@ impl fmt::Debug for Inner {
 
 impl Inner {
     pub(crate) fn new(settings: Settings, owner: Rc<dyn Owner>) -> Self {
-        let Settings { side, config, budget, serial, features } = settings;
+        let Settings { side, mut config, budget, serial, features } = settings;
+        if !features.have(Features::FLOWS) {
+            config.flows_max = 0;
+        }
         Self {
             serial,
             features,
             machine: RefCell::new(proto::Link::new(side, config, Rc::clone(&budget), crate::now())),
             budget,
             outlets: RefCell::default(),
+            flows: RefCell::default(),
             owner,
             control: RefCell::new(ControlDecoder::new()),
             carriers: RefCell::default(),

@@ -13,6 +13,7 @@ use crate::charge::Charge;
 use crate::gathered::Gathered;
 use crate::inner::Inner;
 use crate::lanes::StreamLanes;
+use crate::packets::Packets;
 use crate::strain::Strain;
 
 /// The state that the readers and the writer of a carrier share.
@@ -23,6 +24,8 @@ pub(crate) struct CarrierIo {
     pub(crate) out: RefCell<VecDeque<Bytes>>,
     /// The lanes of single streams, if the transport has such lanes.
     pub(crate) stream_lanes: Option<Rc<StreamLanes>>,
+    /// The datagrams of the carrier, if the transport has datagrams and the peer takes them.
+    pub(crate) packets: Option<Packets>,
     /// Belongs to the reader. Empty between two turns; kept so that its memory is used again.
     pub(crate) run: Cell<Gathered>,
     /// Capacity of the readers' buffers.
@@ -37,6 +40,7 @@ impl CarrierIo {
         number: CarrierNumber,
         lane: Box<dyn Lane>,
         stream_lanes: Option<Rc<StreamLanes>>,
+        packets: Option<Packets>,
         watch: Option<Arc<dyn Watch>>,
     ) -> Self {
         Self {
@@ -44,6 +48,7 @@ impl CarrierIo {
             lane: RefCell::new(lane),
             out: RefCell::default(),
             stream_lanes,
+            packets,
             run: Cell::default(),
             reading: Cell::new(0),
             charge: Charge::new(Rc::clone(&link.budget)),

@@ -18,9 +18,9 @@
 //!   attach  handle               carriers come; the owner's operations
 //!   reader  writer  accept  timer    the tasks of a link
 //!   drive  dispatch  end  retire     what follows an input or a command
-//!   inlet                        the commands of a stream
+//!   inlet  flow                  the commands of a stream and of a flow
 //!   inner                        the link, its owner
-//!   lanes/  wakers  alarm  tasks  notices  state    plain state
+//!   lanes/  packets  wakers  alarm  tasks  notices  state    plain state
 //! ```
 
 mod accept;
@@ -34,6 +34,7 @@ mod dial;
 mod dispatch;
 mod drive;
 mod end;
+mod flow;
 mod gathered;
 mod greet;
 mod guard;
@@ -43,6 +44,7 @@ mod inner;
 mod io;
 mod lanes;
 mod notices;
+mod packets;
 mod reader;
 mod retire;
 mod retirement;

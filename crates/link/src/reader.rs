@@ -291,6 +291,13 @@ fn process(
                     break Ok(payloads);
                 }
             }
+            Ok(Some(Event::Datagram { key, bytes })) => {
+                payloads += 1;
+                link.deliver_datagram(key, bytes);
+                if payloads >= most {
+                    break Ok(payloads);
+                }
+            }
             Ok(Some(event)) => {
                 run.end(link, now);
                 link.dispatch(now, event);

@@ -64,9 +64,13 @@ impl Inner {
 
     /// Ends the link if it has no stream left and was to end with its last stream.
     pub(crate) fn end_if_over(self: &Rc<Self>) {
-        if self.machine.borrow().stream_count() > 0 {
+        let machine = self.machine.borrow();
+        // Flows have no end of their own: who says goodbye does not wait for them.
+        let has_flows = machine.flow_count() > 0 && !self.closing.get();
+        if machine.stream_count() > 0 || has_flows {
             return;
         }
+        drop(machine);
         if self.closing.get() {
             self.end(End::Closed);
         } else if self.retirement.peer_done.get() {

@@ -13,6 +13,8 @@ pub(crate) struct CarrierTasks {
     pub(crate) reading: AbortHandle,
     /// Accepts the lanes that the peer opens, if the transport has lanes.
     pub(crate) accepting: Option<AbortHandle>,
+    /// Receives datagrams, if the transport has datagrams.
+    pub(crate) receiving: Option<AbortHandle>,
     /// `None` after the writer was left alone to send the last frame.
     pub(crate) writing: Option<AbortHandle>,
 }
@@ -33,7 +35,7 @@ impl CarrierTasks {
 impl Drop for CarrierTasks {
     fn drop(&mut self) {
         self.reading.abort();
-        self.accepting.iter().for_each(AbortHandle::abort);
+        self.accepting.iter().chain(&self.receiving).for_each(AbortHandle::abort);
         if let Some(writing) = &self.writing {
             writing.abort();
         }

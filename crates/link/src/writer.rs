@@ -101,6 +101,9 @@ fn fill_and_write(
             }
         }
     }
+    if let Some(packets) = &io.packets {
+        written += packets.write(cx, link, io)?;
+    }
     // OPENs before the bytes of what they open: those would take the room that the transport
     // gives all lanes together.
     while !io.out.borrow().is_empty() {

@@ -33,7 +33,7 @@ pub(crate) fn spare(budget: &dyn Budget) -> u64 {
 }
 
 /// The bytes that were charged to a budget for memory in use.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Charge(u64);
 
 impl Charge {

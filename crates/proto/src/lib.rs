@@ -4,6 +4,7 @@
 mod budget;
 mod code;
 pub mod control;
+mod flow;
 mod frame;
 pub mod greeting;
 mod http;
@@ -24,6 +25,7 @@ mod wire;
 
 pub use budget::{Budget, Unlimited};
 pub use code::{GoAwayReason, ResetCode};
+pub use flow::{DATAGRAM_MAX, FlowCounts, FlowDrops, FlowKey, Volume};
 pub use frame::{HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD};
 pub use http::{
     CREDENTIALS_MAX, EDITS_MAX, FIELD_NAME_MAX, FieldEdits, HttpOptionError, HttpOptions,

@@ -1,25 +1,52 @@
 //! Datagrams: DATAGRAM frames (RFC 9221). `settings.rs` limits the number of waiting datagrams.
+//!
+//! quinn sends waiting datagrams before the bytes of lanes, and would drop its oldest datagrams. The
+//! queues are those of the link: quinn gets only what it has room for.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use quinn::{Connection, ConnectionError, SendDatagramError};
-use transport::Datagrams;
+use transport::{Carried, Datagrams};
 
 use crate::error::of_connection;
+use crate::settings::DATAGRAMS;
 use crate::waiting::Waiting;
+
+/// Bytes that quinn counts for a datagram beside its payload: the size of its own struct.
+const PER_DATAGRAM: usize = 32;
 
 /// The datagrams of a carrier, the same on both ends.
 pub(crate) struct QuicDatagrams {
     connection: Connection,
+    /// A datagram that waits for room, as quinn wants it.
+    sending: Waiting<Result<(), SendDatagramError>>,
+    /// Bytes of the datagram in `sending`.
+    blocked: Option<usize>,
     receiving: Waiting<Result<Bytes, ConnectionError>>,
 }
 
 impl QuicDatagrams {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, receiving: Waiting::default() }
+        let (sending, receiving) = Default::default();
+        Self { connection, sending, blocked: None, receiving }
+    }
+}
+
+/// The error of a datagram that ends the connection. A datagram that became too long, because the
+/// path takes less than before, is lost as on any path.
+fn sent(outcome: Result<(), SendDatagramError>) -> io::Result<()> {
+    match outcome {
+        Err(SendDatagramError::ConnectionLost(error)) => Err(of_connection(&error)),
+        Ok(())
+        | Err(
+            SendDatagramError::TooLarge
+            | SendDatagramError::UnsupportedByPeer
+            | SendDatagramError::Disabled,
+        ) => Ok(()),
     }
 }
 
@@ -28,16 +55,49 @@ impl Datagrams for QuicDatagrams {
         self.connection.max_datagram_size().unwrap_or(0)
     }
 
-    fn send(&mut self, datagram: Bytes) -> io::Result<()> {
-        self.connection.send_datagram(datagram).map_err(|error| match error {
-            SendDatagramError::ConnectionLost(error) => of_connection(&error),
-            SendDatagramError::TooLarge => {
-                io::Error::new(io::ErrorKind::InvalidInput, "longer than the path takes now")
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        datagrams: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let Self { connection, sending, blocked, .. } = self;
+        let mut taken = 0;
+        if blocked.is_some() {
+            // It was counted when it was taken.
+            match sending.poll(cx, || std::future::ready(Ok(()))) {
+                Poll::Ready(outcome) => sent(outcome)?,
+                Poll::Pending => return Poll::Pending,
             }
-            SendDatagramError::UnsupportedByPeer | SendDatagramError::Disabled => {
-                io::Error::new(io::ErrorKind::InvalidInput, "the peer takes no datagrams")
+            *blocked = None;
+        }
+        // quinn counts some bytes beside the payload: the last datagram may find no room.
+        let mut room = connection.datagram_send_buffer_space();
+        while let Some(next) = datagrams.pop_front() {
+            taken += 1;
+            let length = next.len();
+            if length + PER_DATAGRAM <= room {
+                room -= length + PER_DATAGRAM;
+                sent(connection.send_datagram(next))?;
+                continue;
             }
-        })
+            let own = connection.clone();
+            let wait = || async move { own.send_datagram_wait(next).await };
+            match sending.poll(cx, wait) {
+                Poll::Ready(outcome) => sent(outcome)?,
+                Poll::Pending => {
+                    *blocked = Some(length);
+                    break;
+                }
+            }
+            room = connection.datagram_send_buffer_space();
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    fn carried(&self) -> Carried {
+        let waiting = DATAGRAMS.saturating_sub(self.connection.datagram_send_buffer_space());
+        let waiting = (waiting + self.blocked.unwrap_or(0)) as u64;
+        Carried { packets: self.connection.stats().udp_tx.bytes, waiting }
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

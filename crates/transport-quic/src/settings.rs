@@ -32,7 +32,7 @@ pub(crate) const LANES_MOST: u32 = 65_536;
 /// The limit of datagrams that wait to be sent or read, in bytes per direction; the oldest
 /// datagrams are dropped. The limit holds a few hundred of the largest datagrams, and is no more
 /// than a peer may fill before it is authenticated.
-const DATAGRAMS: usize = 256 << 10;
+pub(crate) const DATAGRAMS: usize = 256 << 10;
 
 /// The smallest payload that every path of QUIC carries (RFC 9000 section 14).
 const MTU_LEAST: u16 = 1_200;

@@ -271,7 +271,8 @@ fn with_the_first_lane_all_others_and_datagrams_die() {
         for mut datagrams in [pair.accepted.datagrams, pair.dialled.datagrams].into_iter().flatten()
         {
             dead(poll_fn(|cx| datagrams.poll_recv(cx)).await.unwrap_err());
-            dead(datagrams.send(Bytes::new()).unwrap_err());
+            let mut queue = VecDeque::from([Bytes::new()]);
+            dead(poll_fn(|cx| datagrams.poll_send(cx, &mut queue)).await.unwrap_err());
         }
     });
 }

@@ -62,15 +62,32 @@ pub trait RecvLane: Send + fmt::Debug {
     fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut BytesMut) -> Poll<io::Result<usize>>;
 }
 
+/// What a connection has sent since its begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Bytes of all packets, with their heads: those of datagrams and of lanes.
+    pub packets: u64,
+    /// Bytes of datagrams that the transport has taken and not sent yet.
+    pub waiting: u64,
+}
+
 /// Datagrams: messages that arrive whole or not at all, in any order.
 pub trait Datagrams: Send + fmt::Debug {
     /// Bytes of the longest datagram that the path takes now. 0 if the peer accepts no datagram.
     fn limit(&self) -> usize;
 
-    /// Sends a datagram. When too many datagrams wait, the oldest is dropped. The error is
-    /// [`io::ErrorKind::InvalidInput`] when the datagram is longer than [`Datagrams::limit`]; any
-    /// other error means that the connection is dead.
-    fn send(&mut self, datagram: Bytes) -> io::Result<()>;
+    /// Takes datagrams from the front of `datagrams` while the transport has room for them, and
+    /// returns their number. Pending: there is no room for the first one; the task of `cx` is woken
+    /// when there is. Nothing that was taken is dropped here. A datagram longer than
+    /// [`Datagrams::limit`] is taken and dropped. The error means that the connection is dead.
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        datagrams: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>>;
+
+    /// What the connection has sent so far.
+    fn carried(&self) -> Carried;
 
     /// The next datagram that arrived. A bounded number of datagrams waits; the oldest are dropped.
     /// Cancel-safe.

@@ -25,5 +25,5 @@ pub use early::{Begun, Dialled, Early, Say};
 pub use error::CarrierError;
 pub use flow::{DATAGRAM_MAX, FlowConnector, FlowInlet, FlowOutlet};
 pub use lane::{Death, Lane};
-pub use lanes::{Datagrams, Lanes, RecvLane, SendLane};
+pub use lanes::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 pub use stream::{Connector, Inlet, OpenError, Outlet};

@@ -51,7 +51,8 @@ pub enum Kind {
     Stop = 5,
     /// How far the peer may send, and what was consumed.
     Credit = 6,
-    // 7 is DATAGRAM, for flows: negotiated by a feature bit when UDP services come.
+    /// A datagram of a flow. Only where the feature Flows is in use.
+    Datagram = 7,
     /// Asks for a PONG.
     Ping = 8,
     /// Answers a PING.
@@ -73,6 +74,7 @@ impl Kind {
             4 => Self::Reset,
             5 => Self::Stop,
             6 => Self::Credit,
+            7 => Self::Datagram,
             8 => Self::Ping,
             9 => Self::Pong,
             10 => Self::Resume,

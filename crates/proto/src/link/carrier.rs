@@ -43,6 +43,8 @@ pub(super) struct Carrier {
     pub(super) unknown_listed: usize,
     /// Streams of the peer have lanes of their own on it.
     pub(super) has_lanes: bool,
+    /// It has datagrams of its own.
+    pub(super) takes_packets: bool,
     /// Our RESUME was said by a preview, some time before the carrier was attached.
     pub(super) was_previewed: bool,
 }
@@ -58,6 +60,7 @@ impl Carrier {
             resume: VecDeque::new(),
             unknown_listed: 0,
             has_lanes: false,
+            takes_packets: false,
             was_previewed: false,
         }
     }

@@ -16,6 +16,8 @@ pub struct LinkConfig {
     pub replay_per_stream: u64,
     /// Streams the peer may have open at once; more are refused with `Limit`.
     pub streams_max: usize,
+    /// Flows that may be open at once. 0: the peer knows no flows.
+    pub flows_max: usize,
     /// The link retires when this end has used its ids up to this one. The protocol's limit is
     /// [`StreamId::LAST`]; a smaller one wears links out sooner.
     pub last_id: StreamId,
@@ -32,6 +34,7 @@ impl Default for LinkConfig {
             window_max: 16 << 20,
             replay_per_stream: 16 << 20,
             streams_max: 1 << 20,
+            flows_max: 1 << 16,
             last_id: StreamId::LAST,
             keepalive: Duration::from_secs(15),
             resume_timeout: Duration::from_mins(1),

@@ -4,6 +4,7 @@ use std::fmt;
 
 use bytes::Bytes;
 
+use crate::flow::FlowKey;
 use crate::{CarrierNumber, GoAwayReason, Open, ResetCode, StreamId};
 
 /// Names a stream of a link. The key of a forgotten stream names nothing and is harmless.
@@ -73,6 +74,29 @@ pub enum Event {
     Closed {
         /// Which stream.
         key: StreamKey,
+    },
+    /// The peer opened a flow.
+    FlowOpened {
+        /// The new flow.
+        key: FlowKey,
+        /// What it asks for.
+        open: Open,
+    },
+    /// A datagram of a flow.
+    Datagram {
+        /// Of which flow.
+        key: FlowKey,
+        /// A part of the buffer that was read, not copied.
+        bytes: Bytes,
+    },
+    /// The flow is forgotten; its key is dead.
+    FlowClosed {
+        /// Which flow.
+        key: FlowKey,
+        /// Why.
+        code: ResetCode,
+        /// The peer closed it.
+        by_peer: bool,
     },
     /// The next bytes of the control stream.
     Control(Bytes),

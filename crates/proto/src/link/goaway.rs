@@ -13,6 +13,8 @@
 //!     |                                              | its last stream ends
 //!     |<-- GOAWAY 1 ---------------------------------|   the link is over
 //! ```
+//! Flows count as streams here: a link that retires keeps its flows until they are idle.
+//!
 //! So there is no moment at which neither link takes a stream, and no stream is cut: a side may
 //! have forgotten one whose last bytes still wait for a slow target at the other.
 
@@ -89,7 +91,7 @@ impl Link {
 
     /// Where a stream may have been the last one.
     pub(super) fn say_done(&mut self) {
-        if self.client_left && self.stream_count() == 0 {
+        if self.client_left && self.stream_count() == 0 && self.flow_count() == 0 {
             self.say(Said::Done, GoAwayReason::Done);
         }
     }

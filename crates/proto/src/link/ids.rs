@@ -1,14 +1,12 @@
-//! From stream ids to places in the slab.
+//! From ids of streams and flows to places in their slabs.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
-use crate::StreamId;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// Ids are dense small numbers and bounded by limits, so one multiplication spreads them: no peer
 /// gains from choosing them.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Spread(u64);
+pub(crate) struct Spread(u64);
 
 impl Hasher for Spread {
     fn finish(&self) -> u64 {
@@ -27,19 +25,26 @@ impl Hasher for Spread {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Ids(HashMap<StreamId, usize, BuildHasherDefault<Spread>>);
+/// Places by ids of one kind.
+#[derive(Debug)]
+pub(crate) struct Ids<K>(HashMap<K, usize, BuildHasherDefault<Spread>>);
 
-impl Ids {
-    pub(super) fn find(&self, id: StreamId) -> Option<usize> {
+impl<K> Default for Ids<K> {
+    fn default() -> Self {
+        Self(HashMap::default())
+    }
+}
+
+impl<K: Copy + Eq + Hash> Ids<K> {
+    pub(crate) fn find(&self, id: K) -> Option<usize> {
         self.0.get(&id).copied()
     }
 
-    pub(super) fn insert(&mut self, id: StreamId, index: usize) {
+    pub(crate) fn insert(&mut self, id: K, index: usize) {
         self.0.insert(id, index);
     }
 
-    pub(super) fn remove(&mut self, id: StreamId) {
+    pub(crate) fn remove(&mut self, id: K) {
         self.0.remove(&id);
     }
 }

@@ -9,6 +9,7 @@ use super::carrier::Phase;
 use super::decoder::{Decoder, Payload};
 use super::schedule::ANSWERS_MAX;
 use super::{Event, LaneInput, Link, StreamKey, lookup};
+use crate::flow::DATAGRAM_MAX;
 use crate::frame::{
     CREDIT_LENGTH, Credit, END_LENGTH, FLAG_WAITING, HEAD, Head, Kind, MAX_OPEN, MAX_PAYLOAD,
     MAX_RESUME, OFFSET_LENGTH, PING_LENGTH, RESUME_FIXED, decode_open,
@@ -46,7 +47,7 @@ impl Link {
             let (phase, mut decoder) = (carrier.phase, std::mem::take(&mut carrier.decoder));
             let (event, enough) = match decoder {
                 Decoder::Payload(_) => (self.handle_payload(now, &mut decoder, buf), true),
-                Decoder::Head => (None, self.handle_frame(now, number, phase, &mut decoder, buf)?),
+                Decoder::Head => self.handle_frame(now, number, phase, &mut decoder, buf)?,
             };
             if let (Decoder::Payload(_), Some(carrier)) = (&decoder, self.carriers.find(number)) {
                 carrier.decoder = decoder;
@@ -189,7 +190,8 @@ impl Link {
         }
     }
 
-    /// One frame's head and, but for payload, its body. False: more bytes are needed.
+    /// One frame's head and, but for payload, its body. The event of a
+    /// datagram; false: more bytes are needed.
     fn handle_frame(
         &mut self,
         now: Instant,
@@ -197,8 +199,8 @@ impl Link {
         phase: Phase,
         decoder: &mut Decoder,
         buf: &mut BytesMut,
-    ) -> Result<bool, Violation> {
-        let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok(false) };
+    ) -> Result<(Option<Event>, bool), Violation> {
+        let Some(raw) = buf.first_chunk::<HEAD>() else { return Ok((None, false)) };
         let head = Head::decode(*raw);
         let Some(kind) = head.kind else {
             if !head.is_ignorable() {
@@ -206,7 +208,7 @@ impl Link {
             }
             buf.advance(HEAD);
             decoder.expect(Payload { key: None, known: 0, left: head.length });
-            return Ok(true);
+            return Ok((None, true));
         };
         check_length(kind, head.length)?;
         let early = matches!(kind, Kind::Resume | Kind::Ping | Kind::Pong | Kind::GoAway);
@@ -214,9 +216,21 @@ impl Link {
             return Err(Violation::link(ViolationCode::BadResume));
         }
         if matches!(kind, Kind::Data | Kind::Control) {
-            return self.handle_data_head(kind, head, decoder, buf);
+            let enough = self.handle_data_head(kind, head, decoder, buf)?;
+            return Ok((None, enough));
         }
-        let Some(body) = buf.get(HEAD..HEAD + head.length) else { return Ok(false) };
+        if kind == Kind::Datagram {
+            if !self.flows.are_on() {
+                return Err(Violation::link(ViolationCode::UnknownKind));
+            }
+            if buf.len() < HEAD + head.length {
+                return Ok((None, false));
+            }
+            buf.advance(HEAD);
+            let payload = buf.split_to(head.length).freeze();
+            return Ok((self.handle_datagram(head.stream, payload)?, true));
+        }
+        let Some(body) = buf.get(HEAD..HEAD + head.length) else { return Ok((None, false)) };
         match kind {
             Kind::Open => self.handle_open(head.stream, body)?,
             Kind::Fin => self.handle_fin(head.stream, body)?,
@@ -229,10 +243,10 @@ impl Link {
                 self.handle_goaway(GoAwayReason::from_raw(raw));
             }
             Kind::Resume => self.handle_resume(number, head.flags, body)?,
-            Kind::Data | Kind::Control => {}
+            Kind::Data | Kind::Control | Kind::Datagram => {}
         }
         buf.advance(HEAD + head.length);
-        Ok(true)
+        Ok((None, true))
     }
 
     fn handle_data_head(
@@ -401,6 +415,10 @@ impl Link {
         }
         stream.account(&*self.budget);
         self.store.account(&*self.budget);
+        if id == StreamId::CONTROL {
+            // Flows wait until their FlowOpen was read.
+            self.flows.unpark();
+        }
         // It may have been held back until this.
         self.schedule.make_ready(key, stream);
         self.tell_room(key);
@@ -423,6 +441,7 @@ fn check_length(kind: Kind, n: usize) -> Result<(), Violation> {
     let fits = match kind {
         Kind::Open => n <= MAX_OPEN,
         Kind::Data | Kind::Control => n > OFFSET_LENGTH && n <= OFFSET_LENGTH + MAX_PAYLOAD,
+        Kind::Datagram => n <= DATAGRAM_MAX,
         Kind::Fin => n == OFFSET_LENGTH,
         Kind::Reset | Kind::Stop | Kind::GoAway => n == END_LENGTH,
         Kind::Credit => n == CREDIT_LENGTH,

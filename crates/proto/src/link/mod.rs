@@ -12,7 +12,11 @@
 //! more, and then arms a timer for `poll_timeout`. Commands make news as well: `consume` and `stop`
 //! may close a stream although no frame is to be sent.
 //!
-//! The two directions of a stream are in `stream/`. Carriers and their phases are in `carrier.rs`,
+//! Datagrams: [`Link::open_flow`], [`Link::send_datagram`], [`Link::close_flow`]. On a carrier with
+//! datagrams of its own the driver moves them by [`Link::handle_packet`] and [`Link::poll_packets`],
+//! on any other they are frames.
+//!
+//! The two directions of a stream are in `stream/`, flows in `flow/`. Carriers and their phases are in `carrier.rs`,
 //! decoding in `input.rs`, the rules of lanes in `lane.rs`, the order of frames in `queue.rs`,
 //! `schedule.rs` and `output.rs`, the exchange after the loss of a carrier in `resume.rs`, its
 //! early form in `preview.rs`, silence in `liveness.rs`, retirement in `goaway.rs`.
@@ -22,6 +26,7 @@ mod command;
 mod config;
 mod decoder;
 mod event;
+mod flows;
 mod goaway;
 mod ids;
 mod input;
@@ -50,12 +55,13 @@ pub use preview::Preview;
 pub use resume::Attach;
 pub use stall::Stall;
 
+use crate::flow::Flows;
 use crate::offset::Offset;
 use crate::stream::{CONTROL_WINDOW, Store, Stream};
 use crate::{Budget, CarrierNumber, GoAwayReason, Priority, Side, StreamId};
 use carrier::Carriers;
 use goaway::Said;
-use ids::Ids;
+pub(crate) use ids::Ids;
 use queue::{Listed, Queue, Sweep};
 use rate::Rate;
 use schedule::Schedule;
@@ -90,11 +96,14 @@ pub struct Link {
     config: LinkConfig,
     budget: Rc<dyn Budget>,
     streams: Slab<Stream>,
-    ids: Ids,
+    ids: Ids<StreamId>,
     /// The id our next OPEN takes; `None` when the ids are used up.
     next_id: Option<StreamId>,
     /// The highest id that the peer opened.
     highest: StreamId,
+    flows: Flows,
+    /// Bytes by which datagrams are ahead of the payload of streams, while both wait for a carrier.
+    datagram_lead: isize,
     schedule: Schedule,
     carriers: Carriers,
     rate: Rate,
@@ -140,6 +149,8 @@ impl Link {
             ids,
             next_id: Some(StreamId::first(side)),
             highest: StreamId::CONTROL,
+            flows: Flows::new(side, config.flows_max),
+            datagram_lead: 0,
             schedule: Schedule::default(),
             carriers: Carriers::new(now),
             rate: Rate::default(),
@@ -246,7 +257,7 @@ impl Link {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let silence = self.carriers.poll_timeout(&self.config);
-        [self.sweep_at, silence].into_iter().flatten().min()
+        [self.sweep_at, silence, self.flows.poll_timeout()].into_iter().flatten().min()
     }
 
     /// The time `now` has come: queues small credits, asks silent carriers, gives up dead carriers.
@@ -254,6 +265,7 @@ impl Link {
         if self.sweep_at.is_some_and(|at| at <= now) {
             self.sweep();
         }
+        self.flows.handle_timeout(now);
         self.carriers.handle_timeout(now, &self.config, &mut self.events);
         if self.carriers.active().is_some_and(|carrier| carrier.liveness.is_quiet()) {
             self.rest();
@@ -263,6 +275,8 @@ impl Link {
     /// Gives back memory that was held to be used again.
     fn rest(&mut self) {
         self.store.settle(&*self.budget);
+        self.flows.rest();
+        self.flows.account(&*self.budget);
         self.unswept.shrink_to_fit();
         self.room.shrink_to_fit();
         self.events.shrink_to_fit();
@@ -319,6 +333,7 @@ impl Drop for Link {
             stream.settle(&*self.budget);
         }
         self.store.settle(&*self.budget);
+        self.flows.settle(&*self.budget);
     }
 }
 

@@ -24,11 +24,15 @@ const TURN: usize = 16 << 10;
 /// handed to the carrier cannot be overtaken by what is more urgent.
 const BATCH_BYTES: usize = 128 << 10;
 
+/// Bytes by which datagrams may be ahead of the payload of streams, or behind, while both wait.
+const LEAD: isize = 16 << 10;
+
 impl Link {
     /// Whether [`Link::poll_transmit`] has something for this carrier.
     #[must_use]
     pub fn has_output(&mut self, number: CarrierNumber) -> bool {
         let idle = self.schedule.is_empty();
+        let datagrams = !self.flows.queues.is_empty();
         let farewell = self.farewell.is_some();
         if self.is_aborted {
             return farewell && self.carriers.find(number).is_some();
@@ -37,7 +41,8 @@ impl Link {
             !carrier.resume.is_empty()
                 || carrier.liveness.has_ping()
                 || carrier.pong.is_some()
-                || (carrier.is_live() && (!idle || farewell))
+                || (carrier.is_live()
+                    && (!idle || farewell || (datagrams && !carrier.takes_packets)))
         })
     }
 
@@ -69,9 +74,9 @@ impl Link {
         }
         // PINGs keep their own time of patience and PONGs have no answer.
         let probes = self.scratch.len();
-        let is_live = carrier.is_live();
+        let (is_live, takes_packets) = (carrier.is_live(), carrier.takes_packets);
         if is_live {
-            self.fill(now, &mut batch);
+            self.fill(now, !takes_packets, &mut batch);
             // Behind the OPENs that were made before it.
             if let Some(reason) = self.farewell.take_if(|_| self.schedule.opens.is_empty()) {
                 encode_code(&mut self.scratch, Kind::GoAway, StreamId::CONTROL, reason.raw());
@@ -88,10 +93,53 @@ impl Link {
         bytes
     }
 
-    fn fill<O: Outgoing>(&mut self, now: Instant, batch: &mut Batch<'_, O>) {
-        if self.fill_opens(batch) && self.fill_signals(now, batch) && batch.out.takes_payload() {
-            self.fill_payload(batch);
+    /// `datagrams`: the carrier takes them as frames.
+    fn fill<O: Outgoing>(&mut self, now: Instant, datagrams: bool, batch: &mut Batch<'_, O>) {
+        if !self.fill_opens(batch) || !self.fill_signals(now, batch) {
+            return;
         }
+        // A FlowOpen leaves before the datagrams of its flow.
+        let begins_flow = self.has_unsent_control();
+        if datagrams && !begins_flow {
+            self.fill_datagrams(batch);
+        }
+        if batch.out.takes_payload() {
+            let before = batch.bytes;
+            self.fill_payload(batch);
+            let sent = (batch.bytes - before) as isize;
+            self.datagram_lead = (self.datagram_lead - sent).max(-LEAD);
+        }
+        if begins_flow {
+            self.flows.unpark();
+            if datagrams {
+                self.fill_datagrams(batch);
+            }
+        }
+    }
+
+    /// Datagrams take turns with streams, by bytes.
+    fn fill_datagrams<O: Outgoing>(&mut self, batch: &mut Batch<'_, O>) {
+        if self.flows.queues.is_empty() {
+            return;
+        }
+        let reach = self.flow_reach(true);
+        let before = batch.bytes;
+        let streams_wait = self.schedule.waiting() > 0;
+        if !streams_wait {
+            self.datagram_lead = 0;
+        }
+        while batch.frames < BATCH
+            && batch.bytes < before + BATCH_BYTES
+            && (!streams_wait || self.datagram_lead < LEAD)
+        {
+            let Some(frame) = self.flows.pop(reach) else { break };
+            self.datagram_lead += frame.len() as isize;
+            if !self.scratch.is_empty() {
+                batch.push(self.scratch.split().freeze());
+            }
+            batch.push(frame);
+        }
+        self.flows.account(&*self.budget);
     }
 
     /// True when none is left.

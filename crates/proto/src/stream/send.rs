@@ -78,6 +78,11 @@ impl Send {
         self.written
     }
 
+    /// The offset up to which the peer has consumed.
+    pub(crate) const fn consumed(&self) -> Offset {
+        self.consumed
+    }
+
     /// Payload bytes that wait to be sent.
     pub(crate) const fn unsent(&self) -> u64 {
         self.frames.unsent()
@@ -196,7 +201,7 @@ impl Send {
     }
 
     /// The end of what was sent.
-    fn sent(&self) -> Offset {
+    pub(crate) fn sent(&self) -> Offset {
         self.frames.first_unsent().unwrap_or(self.written)
     }
 

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes, BytesMut};
+use proto::control::{ControlDecoder, ControlMessage};
 use proto::{
-    CarrierNumber, Event, LaneInput, Link, Open, ResetCode, StreamId, StreamKey, Violation,
+    CarrierNumber, Event, FlowId, FlowKey, LaneInput, Link, Open, ResetCode, StreamId, StreamKey,
+    Violation,
 };
 
 /// The application's record of one stream: its own actions and the events of the link.
@@ -60,6 +62,25 @@ impl Seen {
     }
 }
 
+/// The application's record of one flow.
+#[derive(Debug)]
+pub struct Conversation {
+    /// The flow's key at this end.
+    pub key: FlowKey,
+    /// The peer's request; `None` for flows that this end opened.
+    pub open: Option<Open>,
+    /// The datagrams that arrived.
+    pub got: Vec<Bytes>,
+    /// Why the flow was closed, and whether the peer closed it.
+    pub closed: Option<(ResetCode, bool)>,
+}
+
+impl Conversation {
+    const fn new(key: FlowKey, open: Option<Open>) -> Self {
+        Self { key, open, got: Vec::new(), closed: None }
+    }
+}
+
 /// One end of a pair.
 #[derive(Debug)]
 pub struct End {
@@ -69,6 +90,9 @@ pub struct End {
     pub streams: BTreeMap<u32, Seen>,
     /// Streams that the peer opened and the test has not looked at yet.
     pub opened: VecDeque<StreamId>,
+    /// Flows by the number of their id, including closed flows.
+    pub flows: BTreeMap<u32, Conversation>,
+    messages: ControlDecoder,
     /// Received bytes of the control stream.
     pub control: Vec<u8>,
     /// Events of the link itself, not of its streams, with their times.
@@ -85,11 +109,13 @@ pub struct End {
 }
 
 impl End {
-    pub(super) const fn new(link: Link) -> Self {
+    pub(super) fn new(link: Link) -> Self {
         Self {
             link,
             streams: BTreeMap::new(),
             opened: VecDeque::new(),
+            flows: BTreeMap::new(),
+            messages: ControlDecoder::new(),
             control: Vec::new(),
             log: Vec::new(),
             violation: None,
@@ -267,7 +293,21 @@ impl End {
                 seen.closed = true;
                 seen.pending.clear();
             }
-            Event::Control(bytes) => self.control.extend_from_slice(&bytes),
+            Event::Control(bytes) => {
+                self.control.extend_from_slice(&bytes);
+                if self.link.has_flows() {
+                    self.take_control(bytes);
+                }
+            }
+            Event::FlowOpened { key, open } => {
+                let old = self.flows.insert(key.id().raw(), Conversation::new(key, Some(open)));
+                assert!(old.is_none(), "{key:?} was opened twice");
+            }
+            Event::Datagram { key, bytes } => self.conversation(key).got.push(bytes),
+            Event::FlowClosed { key, code, by_peer } => {
+                let of = self.conversation(key);
+                of.closed = Some((code, by_peer));
+            }
             Event::CarrierDead(number) => {
                 self.dead.push(number);
                 self.log.push((now, event));
@@ -276,6 +316,52 @@ impl End {
                 self.log.push((now, event));
             }
         }
+    }
+
+    /// Passes messages about flows to the link. Other bytes of the control stream belong to the
+    /// test.
+    fn take_control(&mut self, mut bytes: Bytes) {
+        while let Ok(Some(message)) = self.messages.decode(&mut bytes) {
+            let outcome = match message {
+                ControlMessage::FlowOpen(open) => self.link.handle_flow_open(open),
+                ControlMessage::FlowClose(close) => {
+                    self.link.handle_flow_close(close);
+                    Ok(())
+                }
+                ControlMessage::Register(_)
+                | ControlMessage::Registered(_)
+                | ControlMessage::Strained(_) => Ok(()),
+            };
+            self.judge(outcome);
+        }
+    }
+
+    fn judge(&mut self, outcome: Result<(), Violation>) {
+        if let Err(violation) = outcome {
+            self.violation = Some(violation);
+            self.link.abort(violation);
+        }
+    }
+
+    pub(super) fn receive_packet(&mut self, now: Instant, number: CarrierNumber, packet: Bytes) {
+        match self.link.handle_packet(now, number, packet) {
+            Ok(event) => event.into_iter().for_each(|event| self.take(now, event)),
+            Err(violation) => self.judge(Err(violation)),
+        }
+        self.collect(now);
+    }
+
+    /// Opens a flow, if the link allows it.
+    pub(super) fn open_flow(&mut self, open: &Open) -> Option<FlowId> {
+        let key = self.link.open_flow(open)?;
+        self.flows.insert(key.id().raw(), Conversation::new(key, None));
+        Some(key.id())
+    }
+
+    fn conversation(&mut self, key: FlowKey) -> &mut Conversation {
+        let of = self.flows.get_mut(&key.id().raw()).expect("events name known flows");
+        assert!(of.closed.is_none(), "an event of {key:?} after it was closed");
+        of
     }
 
     fn of(&mut self, key: StreamKey) -> &mut Seen {

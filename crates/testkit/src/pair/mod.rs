@@ -30,12 +30,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proto::{
-    Attach, Budget, CarrierNumber, Link, LinkConfig, Open, Preview, Priority, ResetCode, Side,
-    StreamId, Target, Unlimited,
+    Attach, Budget, CarrierNumber, FlowId, Link, LinkConfig, Open, Preview, Priority, ResetCode,
+    Side, StreamId, Target, Unlimited,
 };
 
 pub use budget::Purse;
-pub use end::{End, Seen};
+pub use end::{Conversation, End, Seen};
 
 use crate::netem::Conditions;
 use wire::Wire;
@@ -152,6 +152,32 @@ impl Pair {
         self.end_mut(side).open(open)
     }
 
+    /// Opens a flow.
+    ///
+    /// # Panics
+    /// Panics when the link refuses to open a flow.
+    pub fn open_flow(&mut self, side: Side, open: &Open) -> FlowId {
+        self.end_mut(side).open_flow(open).expect("the link opens flows")
+    }
+
+    /// Sends a datagram. Returns the number of dropped datagrams.
+    ///
+    /// # Panics
+    /// Panics when the end has no record of the flow.
+    pub fn send_datagram(&mut self, side: Side, id: FlowId, payload: &[u8]) -> usize {
+        let key = self.conversation(side, id).key;
+        self.end_mut(side).link.send_datagram(key, payload)
+    }
+
+    /// An end's record of a flow.
+    ///
+    /// # Panics
+    /// Panics when the end has no record of the flow.
+    #[must_use]
+    pub fn conversation(&self, side: Side, id: FlowId) -> &Conversation {
+        self.end(side).flows.get(&id.raw()).expect("the flow was seen")
+    }
+
     /// Queues bytes. The end writes them as the link has room.
     pub fn write(&mut self, side: Side, id: StreamId, bytes: &[u8]) {
         self.end_mut(side).write(id, Bytes::copy_from_slice(bytes));
@@ -257,6 +283,9 @@ impl Pair {
             self.kill_carrier(number);
             return false;
         }
+        if self.laned {
+            self.end_mut(Side::Server).link.takes_packets(number);
+        }
         self.end_mut(Side::Server).collect(now);
         self.wires.retain(|wire| wire.number == number);
         self.wires.iter_mut().for_each(|wire| wire.left[here] = false);
@@ -316,8 +345,11 @@ impl Pair {
 
     /// Attaches a carrier at one end.
     pub fn attach(&mut self, side: Side, number: CarrierNumber, how: Attach) {
-        let now = self.now;
+        let (now, laned) = (self.now, self.laned);
         self.end_mut(side).link.attach(now, number, how);
+        if laned {
+            self.end_mut(side).link.takes_packets(number);
+        }
         self.end_mut(side).collect(now);
         self.close_dead(side);
     }
@@ -382,6 +414,9 @@ impl Pair {
             for wire in &self.wires {
                 if !wire.left[here] && end.link.has_output(wire.number) {
                     at(wire.pipes[here].writable_at(now, end.link.send_limit()));
+                }
+                if !wire.left[here] && self.laned && end.link.has_packets(wire.number) {
+                    at(now);
                 }
                 if !wire.left[here] {
                     wire.next_arrival(SIDES[here]).into_iter().for_each(&mut at);

@@ -14,6 +14,9 @@ use crate::netem::{Conditions, Pipe};
 /// values. The payload of further streams goes by the first lane until a lane ends.
 const LANES_MAX: [usize; 2] = [4, 1];
 
+/// Bytes of the longest datagram of a carrier with lanes.
+const PACKET: usize = 1_200;
+
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) number: CarrierNumber,
@@ -25,6 +28,8 @@ pub(super) struct Wire {
     pub(super) left: [bool; 2],
     /// Lanes of single streams, indexed by the end that writes. `None` on a carrier without lanes.
     lanes: Option<[Lanes; 2]>,
+    /// Datagrams under way with the times of their arrival, indexed by the end that writes.
+    packets: [VecDeque<(Instant, Bytes)>; 2],
     conditions: Conditions,
     seed: u64,
 }
@@ -70,6 +75,7 @@ impl Wire {
             inbox: [BytesMut::new(), BytesMut::new()],
             left: [false; 2],
             lanes: laned.then(|| [Lanes::new(number), Lanes::new(number)]),
+            packets: Default::default(),
             conditions,
             seed,
         }
@@ -79,6 +85,7 @@ impl Wire {
         self.pipes.iter_mut().for_each(Pipe::silence);
         let lanes = self.lanes.iter_mut().flatten();
         lanes.flat_map(|lanes| &mut lanes.open).for_each(|lane| lane.pipe.silence());
+        self.packets = Default::default();
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -97,12 +104,23 @@ impl Wire {
         let from = 1 - place(to);
         let lanes = self.lanes.iter().flat_map(|lanes| &lanes[from].open);
         let own = lanes.filter(|lane| !lane.input.waits()).filter_map(|l| l.pipe.next_arrival());
-        own.chain(self.pipes[from].next_arrival()).min()
+        let packet = self.packets[from].iter().map(|(at, _)| *at).min();
+        own.chain(self.pipes[from].next_arrival()).chain(packet).min()
     }
 
     /// Writes frames while the socket's buffer takes them.
     pub(super) fn fill(&mut self, now: Instant, side: Side, end: &mut End) {
         let here = place(side);
+        if self.lanes.is_some() {
+            let mut out = Vec::new();
+            end.link.poll_packets(now, self.number, (PACKET, usize::MAX), &mut out);
+            for packet in out {
+                // A third of them takes twice as long as the others, and is overtaken.
+                self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let late = if (self.seed >> 40).is_multiple_of(3) { 2 } else { 1 };
+                self.packets[here].push_back((now + self.conditions.delay * late, packet));
+            }
+        }
         while end.link.has_output(self.number)
             && self.pipes[here].writable_at(now, end.link.send_limit()) <= now
         {
@@ -132,6 +150,12 @@ impl Wire {
     /// must wait. Returns false when nothing has arrived.
     pub(super) fn read(&mut self, now: Instant, to: Side, end: &mut End) -> bool {
         let (here, from) = (place(to), 1 - place(to));
+        if let Some(at) = self.packets[from].iter().position(|(at, _)| *at <= now)
+            && let Some((_, packet)) = self.packets[from].remove(at)
+        {
+            end.receive_packet(now, self.number, packet);
+            return true;
+        }
         for lane in self.lanes.iter_mut().flat_map(|lanes| &mut lanes[from].open) {
             if lane.input.waits() {
                 continue;

@@ -1,0 +1,243 @@
+//! Datagrams of a carrier whose transport has datagrams of its own, and their turns with streams.
+//!
+//! Such a transport sends datagrams before the bytes of lanes, so datagrams that come without end
+//! would stop all streams. Therefore the transport gets no more datagrams than it has sent of the
+//! lanes, as long as lanes have something to send.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::Sleep;
+use transport::{Carried, Datagrams};
+
+use crate::inner::Inner;
+use crate::io::CarrierIo;
+use crate::reader::ReadEnd;
+
+/// Bytes and datagrams that are received in one turn before others may run.
+const BUDGET: usize = 256 << 10;
+const DATAGRAMS: usize = 256;
+
+/// Bytes taken from the link at once. What the transport did not take yet can be dropped no more.
+const BATCH: usize = 64 << 10;
+
+/// The datagrams of a carrier.
+pub(crate) struct Packets {
+    datagrams: RefCell<Box<dyn Datagrams>>,
+    sending: RefCell<Sending>,
+}
+
+#[derive(Default)]
+struct Sending {
+    /// Datagrams that the link gave and the transport has not taken yet.
+    waiting: VecDeque<Bytes>,
+    turns: Turns,
+    /// Runs while streams have their turn.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl fmt::Debug for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packets").finish_non_exhaustive()
+    }
+}
+
+impl Packets {
+    /// `None`: the peer takes no datagrams, so they travel as frames.
+    pub(crate) fn new(datagrams: Option<Box<dyn Datagrams>>) -> Option<Self> {
+        let datagrams = datagrams.filter(|datagrams| datagrams.limit() > 0)?;
+        Some(Self { datagrams: RefCell::new(datagrams), sending: RefCell::default() })
+    }
+
+    /// Part of the turn of the carrier's writer: sends what waits. Returns the number of bytes.
+    pub(crate) fn write(
+        &self,
+        cx: &mut Context<'_>,
+        link: &Inner,
+        io: &CarrierIo,
+    ) -> io::Result<usize> {
+        let Sending { waiting, turns, pause } = &mut *self.sending.borrow_mut();
+        let mut datagrams = self.datagrams.borrow_mut();
+        let mut written = 0;
+        while !waiting.is_empty() || link.machine.borrow().has_packets(io.number) {
+            let now = crate::now();
+            if waiting.is_empty() {
+                let mut machine = link.machine.borrow_mut();
+                let round_trip = machine.round_trip().unwrap_or_default();
+                let share = turns.share(now, datagrams.carried(), round_trip);
+                if share == 0 {
+                    // The streams have their turn. Without them nothing wakes the writer.
+                    let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
+                    pause.as_mut().reset(tokio::time::Instant::from_std(now + PAUSE));
+                    let _ = pause.as_mut().poll(cx);
+                    break;
+                }
+                let most = (datagrams.limit(), share.min(BATCH));
+                let taken = machine.poll_packets(now, io.number, most, waiting);
+                turns.taken(taken);
+                if waiting.is_empty() {
+                    break;
+                }
+            }
+            let before: usize = waiting.iter().map(Bytes::len).sum();
+            let polled = datagrams.poll_send(cx, waiting)?;
+            written += before - waiting.iter().map(Bytes::len).sum::<usize>();
+            if polled.is_pending() || written >= BUDGET {
+                break;
+            }
+        }
+        Ok(written)
+    }
+}
+
+/// Receives datagrams until the carrier is lost.
+pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> ReadEnd {
+    poll_fn(|cx| {
+        let Some(packets) = &io.packets else { return Poll::Pending };
+        let now = crate::now();
+        let turn = link.begin_turn();
+        let (mut bytes, mut count) = (0, 0);
+        let end = loop {
+            if bytes >= BUDGET || count >= DATAGRAMS {
+                cx.waker().wake_by_ref();
+                break None;
+            }
+            let received = packets.datagrams.borrow_mut().poll_recv(cx);
+            let packet = match received {
+                Poll::Pending => break None,
+                Poll::Ready(Err(error)) => break Some(ReadEnd::Lost(error)),
+                Poll::Ready(Ok(packet)) => packet,
+            };
+            link.heard.set(link.heard.get() + 1);
+            bytes += packet.len();
+            count += 1;
+            let event = link.machine.borrow_mut().handle_packet(now, io.number, packet);
+            match event {
+                Ok(Some(event)) => link.dispatch(now, event),
+                Ok(None) => {}
+                Err(violation) => break Some(ReadEnd::Violation(violation)),
+            }
+        };
+        turn.end(now);
+        end.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// Bytes by which datagrams may be ahead of lanes.
+const LEAD: u64 = 32 << 10;
+
+/// Bytes of lanes, within a round trip, that show that streams have something to send. Less may be
+/// acknowledgements.
+const STREAMS_SEND: u64 = 4 << 10;
+
+/// How long a writer of datagrams waits before it looks at the lanes again.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The least and the longest time for which lanes count as busy after they have sent: the round trip
+/// of a path, within these bounds.
+const BUSY: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
+
+/// Whose turn it is.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Bytes of datagrams that the transport was given.
+    given: u64,
+    /// Bytes of datagrams that were given and sent when last looked at, and of everything else that
+    /// was sent.
+    own: u64,
+    others: u64,
+    /// Bytes by which datagrams are ahead.
+    lead: u64,
+    /// Bytes of lanes, and of datagrams, since they were last judged.
+    seen: [u64; 2],
+    busy_until: Option<Instant>,
+}
+
+impl Turns {
+    /// Bytes of datagrams that may be given now.
+    fn share(&mut self, now: Instant, carried: Carried, round_trip: Duration) -> usize {
+        let own = self.given.saturating_sub(carried.waiting);
+        let others = carried.packets.saturating_sub(own);
+        let progress = others.saturating_sub(self.others);
+        self.seen[0] += progress;
+        self.seen[1] += own.saturating_sub(self.own);
+        (self.own, self.others) = (own, others.max(self.others));
+        self.lead = self.lead.saturating_sub(progress);
+        // The heads of packets count as the lanes': some 3 % of long datagrams, and more of short
+        // ones.
+        if self.seen[0] > STREAMS_SEND + self.seen[1] / 2 {
+            self.busy_until = Some(now + round_trip.clamp(BUSY[0], BUSY[1]));
+            self.seen = [0; 2];
+        }
+        if self.busy_until.is_none_or(|until| until <= now) {
+            self.busy_until = None;
+            self.lead = 0;
+            return usize::MAX;
+        }
+        usize::try_from(LEAD.saturating_sub(self.lead)).unwrap_or(0)
+    }
+
+    fn taken(&mut self, bytes: usize) {
+        self.given += bytes as u64;
+        if self.busy_until.is_some() {
+            self.lead += bytes as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A path of 10 MB/s that sends datagrams before lanes, in steps of 1 ms. Returns the bytes of
+    /// each in a second.
+    fn second(streams: bool, datagram_rate: u64) -> [u64; 2] {
+        let start = crate::now();
+        let (mut turns, mut carried) = (Turns::default(), Carried::default());
+        let mut sent = [0, 0];
+        let mut offered = 0;
+        for ms in 0..1_000 {
+            let now = start + Duration::from_millis(ms);
+            offered += datagram_rate / 1_000;
+            let share = turns.share(now, carried, Duration::from_millis(20)) as u64;
+            let give = share.min(offered);
+            turns.taken(give as usize);
+            offered -= give;
+            carried.waiting += give;
+            let own = carried.waiting.min(10_000);
+            carried.waiting -= own;
+            let other = if streams { 10_000 - own } else { own / 40 };
+            carried.packets += own + other;
+            sent[0] += own;
+            sent[1] += other;
+        }
+        sent
+    }
+
+    #[test]
+    fn datagrams_without_end_leave_a_half_to_streams() {
+        let [own, others] = second(true, 100_000_000);
+        assert!(own > 4_000_000 && others > 4_000_000, "{own} {others}");
+    }
+
+    #[test]
+    fn few_datagrams_go_first_and_the_streams_get_the_rest() {
+        let [own, others] = second(true, 1_000_000);
+        assert!(own > 980_000 && others > 8_500_000, "{own} {others}");
+    }
+
+    #[test]
+    fn datagrams_alone_get_everything() {
+        let [own, _] = second(false, 100_000_000);
+        assert!(own > 9_900_000, "{own}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Flows of a link: commands of the application, and what arrives. The flows themselves are in
+//! `flow/`.
+//!
+//! FlowOpen and FlowClose travel on the control stream, so they obey RESUME: both ends agree on the
+//! open flows whatever happens to carriers, and only datagrams are lost.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{Event, Link};
+use crate::control::{ControlMessage, FlowClose, FlowOpen};
+use crate::flow::{Arrival, FlowCounts, FlowDrops, FlowKey, Reach};
+use crate::offset::Offset;
+use crate::stream::Stream;
+use crate::{CarrierNumber, FlowId, Open, ResetCode, StreamId, Violation, ViolationCode};
+
+impl Link {
+    /// Whether the peer knows flows.
+    #[must_use]
+    pub const fn has_flows(&self) -> bool {
+        self.flows.are_on()
+    }
+
+    /// Flows that are open.
+    #[must_use]
+    pub fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// The counters of these flows, in no order.
+    pub fn flows(&self) -> impl Iterator<Item = FlowCounts> {
+        self.flows.counts()
+    }
+
+    /// Received datagrams that were dropped here.
+    #[must_use]
+    pub const fn flow_drops(&self) -> FlowDrops {
+        self.flows.drops()
+    }
+
+    /// Opens a flow. Its datagrams follow the FlowOpen. `None` if the link opens no more flows, if
+    /// as many are open as may be, if the window of the control stream is full, or if the target's
+    /// name is too long.
+    pub fn open_flow(&mut self, open: &Open) -> Option<FlowKey> {
+        if self.is_going_away() || self.flows.is_full() {
+            return None;
+        }
+        let flow = self.flows.next_id()?;
+        let message = ControlMessage::FlowOpen(FlowOpen { flow, open: open.clone() });
+        if !self.send_control(&message.encode().ok()?) {
+            return None;
+        }
+        let begins = self.control().map_or(Offset::ZERO, |stream| stream.send.written());
+        let key = self.flows.open(flow, open.priority, begins);
+        if self.flows.next_id().is_none() {
+            self.ids_used_up();
+        }
+        Some(key)
+    }
+
+    /// Ends a flow at both ends. Its datagrams that wait for the carrier are dropped.
+    pub fn close_flow(&mut self, key: FlowKey, code: ResetCode) {
+        if self.flows.remove(key) {
+            self.say_closed(key.id, code);
+            self.events.push_back(Event::FlowClosed { key, code, by_peer: false });
+            self.say_done();
+        }
+    }
+
+    /// Queues a datagram. Returns the number of datagrams of the flow that were dropped: the oldest
+    /// of those that wait, or this one.
+    #[must_use]
+    pub fn send_datagram(&mut self, key: FlowKey, payload: &[u8]) -> usize {
+        let is_live = self.is_live();
+        let dropped = self.flows.push(key, payload, is_live);
+        self.flows.account(&*self.budget);
+        dropped
+    }
+
+    /// Takes a message of the control stream about a flow. The driver passes it on after it decoded
+    /// it.
+    ///
+    /// # Errors
+    /// The peer broke the rules, as for [`Link::handle_input`].
+    pub fn handle_flow_open(&mut self, message: FlowOpen) -> Result<(), Violation> {
+        let FlowOpen { flow, open } = message;
+        if !self.flows.are_on() {
+            return Err(Violation::link(ViolationCode::UnknownKind));
+        }
+        if !self.flows.admits(flow) {
+            return Err(Violation::link(ViolationCode::BadStream));
+        }
+        self.tell_read();
+        let obstacle = if self.going_away {
+            Some(ResetCode::Shutdown)
+        } else if self.flows.is_full() {
+            Some(ResetCode::Limit)
+        } else {
+            None
+        };
+        if let Some(code) = obstacle {
+            self.flows.refuse(flow);
+            self.say_closed(flow, code);
+            return Ok(());
+        }
+        let key = self.flows.accept(flow, open.priority);
+        self.events.push_back(Event::FlowOpened { key, open });
+        for payload in self.flows.early.take(flow) {
+            if let Arrival::Whole(key, bytes) = self.flows.receive(flow, payload) {
+                self.events.push_back(Event::Datagram { key, bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Link::handle_flow_open`], for the end of a flow. Both ends may close it at once.
+    pub fn handle_flow_close(&mut self, message: FlowClose) {
+        let FlowClose { flow, code } = message;
+        let Some(key) = self.flows.find(flow) else { return };
+        if self.flows.remove(key) {
+            self.events.push_back(Event::FlowClosed { key, code, by_peer: true });
+            self.say_done();
+        }
+    }
+
+    /// Takes a datagram of a carrier that has datagrams of its own.
+    ///
+    /// # Errors
+    /// The peer broke the rules, as for [`Link::handle_input`].
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        packet: Bytes,
+    ) -> Result<Option<Event>, Violation> {
+        let Some(carrier) = self.carriers.find(number) else { return Ok(None) };
+        carrier.liveness.received(now);
+        if !self.flows.are_on() {
+            return Err(Violation::link(ViolationCode::UnknownKind));
+        }
+        let arrival = self.flows.receive_packet(now, packet);
+        Self::arrived(arrival)
+    }
+
+    /// The carrier has datagrams of its own, so that no frame carries a datagram on it.
+    pub fn takes_packets(&mut self, number: CarrierNumber) {
+        if let Some(carrier) = self.carriers.find(number) {
+            carrier.takes_packets = true;
+        }
+    }
+
+    /// Whether [`Link::poll_packets`] has something for this carrier.
+    #[must_use]
+    pub fn has_packets(&self, number: CarrierNumber) -> bool {
+        let carrier = self.carriers.get(number);
+        carrier.is_some_and(super::carrier::Carrier::is_live) && !self.flows.queues.is_empty()
+    }
+
+    /// Appends datagrams for a carrier that takes at most `limit` bytes in one, until they have
+    /// `most` bytes. Returns their bytes.
+    pub fn poll_packets(
+        &mut self,
+        now: Instant,
+        number: CarrierNumber,
+        (limit, most): (usize, usize),
+        out: &mut impl Extend<Bytes>,
+    ) -> usize {
+        if !self.has_packets(number) {
+            return 0;
+        }
+        let reach = self.flow_reach(false);
+        let mut bytes = 0;
+        while bytes < most
+            && let Some(length) = self.flows.pop_packets(reach, limit, out)
+        {
+            bytes += length;
+        }
+        if bytes > 0
+            && let Some(carrier) = self.carriers.find(number)
+        {
+            carrier.liveness.sent(now);
+        }
+        self.flows.account(&*self.budget);
+        bytes
+    }
+
+    /// A whole DATAGRAM frame.
+    pub(super) fn handle_datagram(
+        &mut self,
+        id: StreamId,
+        payload: Bytes,
+    ) -> Result<Option<Event>, Violation> {
+        Self::arrived(self.flows.receive(FlowId::new(id.raw()), payload))
+    }
+
+    fn arrived(arrival: Arrival) -> Result<Option<Event>, Violation> {
+        match arrival {
+            Arrival::Whole(key, bytes) => Ok(Some(Event::Datagram { key, bytes })),
+            Arrival::Nothing => Ok(None),
+            Arrival::Impossible => Err(Violation::link(ViolationCode::BadStream)),
+        }
+    }
+
+    /// Where a full window of the control stream leaves no room, the peer's own idle time ends the
+    /// flow there.
+    fn say_closed(&mut self, flow: FlowId, code: ResetCode) {
+        if let Ok(message) = ControlMessage::FlowClose(FlowClose { flow, code }).encode() {
+            let _ = self.send_control(&message);
+        }
+    }
+
+    /// Tells the peer at once that its FlowOpen was read: datagrams beyond the first few wait for
+    /// that.
+    fn tell_read(&mut self) {
+        let Some(key) = self.implicit_key(StreamId::CONTROL) else { return };
+        let Some(stream) = super::lookup(&mut self.streams, key) else { return };
+        stream.recv.owe_credit();
+        self.schedule.signals.push(key, stream);
+    }
+
+    fn control(&self) -> Option<&Stream> {
+        self.implicit_key(StreamId::CONTROL).and_then(|key| self.streams.get(key.index))
+    }
+
+    /// Whether messages wait to be sent.
+    pub(super) fn has_unsent_control(&self) -> bool {
+        self.control().is_some_and(|stream| stream.send.unsent() > 0)
+    }
+
+    /// How far the control stream has come.
+    pub(super) fn flow_reach(&self, in_order: bool) -> Reach {
+        let (sent, read) = self.control().map_or((Offset::ZERO, Offset::ZERO), |stream| {
+            (stream.send.sent(), stream.send.consumed())
+        });
+        Reach { sent, read, in_order }
+    }
+}
