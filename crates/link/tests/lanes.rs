@@ -8,6 +8,8 @@ const LANES: Option<usize> = Some(5);
 
 #[path = "link/ends.rs"]
 mod ends;
+#[path = "link/flows.rs"]
+mod flows;
 #[path = "link/hoard.rs"]
 mod hoard;
 #[path = "link/hostile.rs"]

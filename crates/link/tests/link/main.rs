@@ -9,6 +9,7 @@ const LANES: Option<usize> = None;
 
 mod early;
 mod ends;
+mod flows;
 mod hostile;
 mod kills;
 mod log_in;

@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Bytes, BytesMut};
 use proto::Priority;
 
+use super::CAPACITY;
 use super::pipe::{Fuse, Wire};
 use super::{killed, lock};
-use crate::{Lanes, RecvLane, SendLane};
+use crate::{Carried, Datagrams, Lanes, RecvLane, SendLane};
 
 /// The lanes of a connection.
 #[derive(Debug)]
@@ -27,6 +28,19 @@ pub(super) struct Hub {
     most: usize,
     dead: bool,
     black_hole: bool,
+    /// Datagrams by the end that reads them.
+    packets: [Packets; 2],
+}
+
+/// Datagrams under way to one end.
+#[derive(Debug, Default)]
+struct Packets {
+    waiting: VecDeque<Bytes>,
+    bytes: usize,
+    /// Bytes that were sent since the begin.
+    sent: u64,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
 }
 
 type Shared = Arc<Mutex<Hub>>;
@@ -50,6 +64,7 @@ impl Hub {
             most,
             dead: false,
             black_hole: false,
+            packets: Default::default(),
         }
     }
 
@@ -68,8 +83,12 @@ impl Hub {
         let (wires, acceptors, waiting) = {
             let mut hub = lock(hub);
             hub.dead = true;
-            let acceptors = hub.acceptors.each_mut().map(Option::take);
-            (std::mem::take(&mut hub.wires), acceptors, std::mem::take(&mut hub.waiting))
+            let mut wakers = hub.acceptors.each_mut().map(Option::take).to_vec();
+            for packets in &mut hub.packets {
+                packets.waiting.clear();
+                wakers.extend([packets.reader.take(), packets.writer.take()]);
+            }
+            (std::mem::take(&mut hub.wires), wakers, std::mem::take(&mut hub.waiting))
         };
         for wire in wires.iter().filter_map(Weak::upgrade) {
             let wakers = lock(&wire).kill();
@@ -229,5 +248,83 @@ impl Drop for Receiving {
             let wakers = lock(&self.wire).kill();
             wakers.into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+/// Bytes of the longest datagram.
+const PACKET: usize = 1_200;
+
+/// One end's view of the datagrams.
+#[derive(Debug)]
+pub(super) struct MemoryDatagrams {
+    hub: Shared,
+    index: usize,
+}
+
+impl MemoryDatagrams {
+    pub(super) fn boxed(hub: Shared, index: usize) -> Box<dyn Datagrams> {
+        Box::new(Self { hub, index })
+    }
+}
+
+impl Datagrams for MemoryDatagrams {
+    fn limit(&self) -> usize {
+        PACKET
+    }
+
+    fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        datagrams: &mut VecDeque<Bytes>,
+    ) -> Poll<io::Result<usize>> {
+        let mut hub = lock(&self.hub);
+        if hub.dead {
+            return Poll::Ready(Err(killed()));
+        }
+        let black_hole = hub.black_hole;
+        let packets = &mut hub.packets[1 - self.index];
+        let mut taken = 0;
+        while packets.bytes < CAPACITY
+            && let Some(next) = datagrams.pop_front()
+        {
+            taken += 1;
+            packets.sent += next.len() as u64;
+            if next.len() <= PACKET && !black_hole {
+                packets.bytes += next.len();
+                packets.waiting.push_back(next);
+            }
+        }
+        if taken == 0 && !datagrams.is_empty() {
+            packets.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let reader = packets.reader.take();
+        drop(hub);
+        reader.into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn carried(&self) -> Carried {
+        let hub = lock(&self.hub);
+        let packets = &hub.packets[1 - self.index];
+        let waiting = packets.bytes as u64;
+        Carried { packets: packets.sent - waiting.min(packets.sent), waiting }
+    }
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
+        let mut hub = lock(&self.hub);
+        if hub.dead {
+            return Poll::Ready(Err(killed()));
+        }
+        let packets = &mut hub.packets[self.index];
+        let Some(next) = packets.waiting.pop_front() else {
+            packets.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        packets.bytes -= next.len();
+        let writer = packets.writer.take();
+        drop(hub);
+        writer.into_iter().for_each(Waker::wake);
+        Poll::Ready(Ok(next))
     }
 }

@@ -1,6 +1,6 @@
 //! A transport in memory, for tests: no socket, no system call, works under tokio's paused clock
 //! and dies where a test wants it to. [`laned_network`] makes
-//! connections with a lane per stream and direction.
+//! connections with a lane per stream and direction, and with datagrams of their own.
 //!
 //! [`network`] makes a listener and a dialer; each dial makes a pair of lanes over two bounded
 //! pipes, as [`pair`] does directly. The [`Faults`] of a dialer apply to the connections it makes
@@ -22,7 +22,7 @@ use bytes::{Bytes, BytesMut};
 use crate::{
     Carrier, CarrierError, Dialer, Incoming, Lane, Listener, LocalFuture, Peer, Transport,
 };
-use lanes::{Hub, MemoryLanes};
+use lanes::{Hub, MemoryDatagrams, MemoryLanes};
 use pipe::Wire;
 
 /// The transport of this module.
@@ -241,7 +241,8 @@ fn carrier(lane: MemoryLane) -> Carrier {
         certificate_name: None,
     };
     let lanes = lane.hub.clone().map(|hub| MemoryLanes::boxed(hub, lane.index));
-    Carrier { lanes, ..Carrier::single(peer, Box::new(lane)) }
+    let datagrams = lane.hub.clone().map(|hub| MemoryDatagrams::boxed(hub, lane.index));
+    Carrier { lanes, datagrams, ..Carrier::single(peer, Box::new(lane)) }
 }
 
 impl Dialer for MemoryDialer {

@@ -1,6 +1,7 @@
 //! A server, clients and streams whose bytes are known, on one runtime.
 
 mod client;
+mod flow;
 mod killer;
 mod owner;
 mod server;
@@ -14,6 +15,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use transport::memory::{self, MemoryDialer};
 
 pub(crate) use client::{Client, Scripted, TOKEN, direct, path, plan};
+pub(crate) use flow::{FlowTap, open_flow};
 pub(crate) use killer::{Cut, Killer};
 pub(crate) use owner::{Behaviour, Party};
 pub(crate) use server::{Rules, Server};

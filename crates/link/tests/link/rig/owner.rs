@@ -6,9 +6,9 @@ use std::rc::Rc;
 use link::{Link, Owner, State};
 use proto::control::ControlMessage;
 use proto::{Open, ResetCode, Target};
-use transport::{Inlet, Outlet};
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
-use super::{Appetite, Tap};
+use super::{Appetite, FlowTap, Tap};
 
 /// What an owner does with a stream that the peer opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,7 @@ pub(crate) enum Behaviour {
 #[derive(Debug)]
 pub(crate) struct Party {
     pub(crate) taps: RefCell<Vec<Rc<Tap>>>,
+    pub(crate) flows: RefCell<Vec<Rc<FlowTap>>>,
     pub(crate) opens: RefCell<Vec<Open>>,
     pub(crate) messages: RefCell<Vec<ControlMessage>>,
     pub(crate) states: RefCell<Vec<State>>,
@@ -41,6 +42,7 @@ impl Party {
     pub(crate) fn new() -> Rc<Self> {
         Rc::new(Self {
             taps: RefCell::default(),
+            flows: RefCell::default(),
             opens: RefCell::default(),
             messages: RefCell::default(),
             states: RefCell::default(),
@@ -102,6 +104,22 @@ impl Owner for Party {
         self.opens.borrow_mut().push(open);
         self.taps.borrow_mut().push(Rc::clone(&tap));
         tap
+    }
+
+    fn accept_flow(
+        &self,
+        _link: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        if self.behaviour.get() == Behaviour::Refuse {
+            inlet.close(ResetCode::Refused);
+            return None;
+        }
+        let tap = FlowTap::new(Some(open));
+        *tap.inlet.borrow_mut() = Some(inlet);
+        self.flows.borrow_mut().push(Rc::clone(&tap));
+        Some(tap)
     }
 
     fn message(&self, _link: &Link, message: ControlMessage) {
