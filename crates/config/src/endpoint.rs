@@ -1,12 +1,10 @@
-//! Addresses as users write them: `tls://example.com:7000`, `wss://example.com/tunnel`,
-//! `tcp://[::1]:22`, `tcp://:10022`, `unix:///run/app.sock`. The scheme names the protocol, and the
-//! order is always `host:port`.
+//! The addresses of servers as users write them: `tls://example.com:7000`,
+//! `wss://example.com/tunnel`. The scheme names the protocol, and the order is always `host:port`.
+//! The addresses of services and forwards (`address`) have hosts and ports of the same notation.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
-
-use proto::{UnixAddr, UnixAddrError};
 
 use crate::{BadValue, Scheme};
 
@@ -139,65 +137,6 @@ pub(crate) fn path(text: &str) -> Result<String, BadValue> {
     Ok(text.to_owned())
 }
 
-/// The address that a service or a forward dials: `tcp://host:port` or `unix:///path`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// A TCP address.
-    Tcp {
-        /// Name or address.
-        host: Host,
-        /// At least 1.
-        port: u16,
-    },
-    /// A Unix socket on the machine that dials.
-    Unix(UnixAddr),
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
-            Self::Unix(address) => address.fmt(f),
-        }
-    }
-}
-
-/// The address on which a forward listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Local {
-    /// A TCP address; port 0 lets the system choose.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix {
-        /// The address of the socket.
-        address: UnixAddr,
-        /// The permission bits of the socket file, such as `0o600`. They determine who may connect
-        /// (unix(7)).
-        mode: u32,
-    },
-}
-
-impl fmt::Display for Local {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => write!(f, "tcp://{address}"),
-            Self::Unix { address, .. } => address.fmt(f),
-        }
-    }
-}
-
-/// Parses a Unix socket; `None` if the scheme is another.
-pub(crate) fn unix(text: &str) -> Option<Result<UnixAddr, BadValue>> {
-    match text.parse() {
-        Ok(address) => Some(Ok(address)),
-        Err(UnixAddrError::Scheme) => None,
-        Err(rule) => {
-            let bad = BadValue::new(format!("`{text}` is not a Unix socket"));
-            Some(Err(bad.hint(rule.to_string())))
-        }
-    }
-}
-
 /// Splits `host[:port]`. A host in brackets may contain colons. Host and port are not checked.
 pub(crate) fn split(text: &str) -> Result<(&str, Option<&str>), BadValue> {
     let end = if text.starts_with('[') {
@@ -259,56 +198,6 @@ pub fn server_url(text: &str) -> Result<Endpoint, BadValue> {
     Ok(url)
 }
 
-/// This machine, the host of a target that is only a port.
-pub(crate) const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-
-/// Parses `tcp://[host]:a[-b]` of services and forwards, or its short form without `tcp://`. A text
-/// of ports alone has the host `alone`. If a Unix socket is permitted, the caller tries [`unix`]
-/// first.
-pub(crate) fn tcp(text: &str, alone: Option<IpAddr>) -> Result<(Option<Host>, u16, u16), BadValue> {
-    let hint = "for example tcp://127.0.0.1:22";
-    let is_ports = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_digit())
-            && text.bytes().all(|b| b.is_ascii_digit() || b == b'-')
-    };
-    if is_ports(text) {
-        let (first, last) = ports(text)?;
-        return Ok((alone.map(Host::Ip), first, last));
-    }
-    if text.starts_with('/') {
-        let bad = BadValue::new(format!("`{text}` has no scheme"));
-        return Err(bad.hint(format!("a Unix socket is written unix://{text}")));
-    }
-    let (scheme, rest) = text.split_once("://").unwrap_or(("tcp", text));
-    match scheme {
-        "tcp" => {}
-        "udp" => {
-            let bad = BadValue::new("this version does not tunnel UDP");
-            return Err(bad.hint("tcp://host:port and unix:///path are possible"));
-        }
-        "http" | "https" | "tls" => {
-            let bad = BadValue::new(format!("{scheme}:// is for the `public` of a service"));
-            return Err(bad.hint("write tcp://host:port, which carries HTTP and TLS unchanged"));
-        }
-        "socks5" | "file" | "stdio" | "tun" => {
-            let bad = BadValue::new(format!("this version does not support {scheme}://"));
-            return Err(bad.hint("tcp://host:port and unix:///path are possible"));
-        }
-        _ => return Err(BadValue::new(format!("unknown scheme `{scheme}`")).hint(hint)),
-    }
-    let (host, port) = split(rest)?;
-    let Some(port) = port else {
-        return Err(BadValue::new(format!("`{text}` has no port")).hint(hint));
-    };
-    if !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit()) {
-        let bad = BadValue::new(format!("`{host}` is a number and no host"));
-        return Err(bad.hint(format!("two ports are written {host}={port}")));
-    }
-    let host = if host.is_empty() { None } else { Some(host.parse()?) };
-    let (first, last) = ports(port)?;
-    Ok((host, first, last))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,7 +218,6 @@ mod tests {
         #[test]
         fn no_text_panics(text in "\\PC{0,40}") {
             let _ = text.parse::<Endpoint>();
-            let _ = tcp(&text, Some(HERE));
             let _ = server_url(&text);
         }
     }
@@ -372,35 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_form_means_its_long_form() {
-        let short = |text: &str, alone: Option<IpAddr>| {
-            let (host, first, last) = tcp(text, alone)?;
-            let host = host.map(|host| host.to_string()).unwrap_or_default();
-            Ok::<_, BadValue>((host, first, last))
-        };
-        let cases = [
-            ("3000", Some(HERE), "127.0.0.1", 3000, 3000),
-            ("3000", None, "", 3000, 3000),
-            ("3000-3010", Some(HERE), "127.0.0.1", 3000, 3010),
-            ("192.168.1.5:22", Some(HERE), "192.168.1.5", 22, 22),
-            ("nas.lan:22-24", Some(HERE), "nas.lan", 22, 24),
-            ("[::1]:22", None, "[::1]", 22, 22),
-            (":10022", None, "", 10_022, 10_022),
-        ];
-        for (text, alone, host, first, last) in cases {
-            assert_eq!(short(text, alone), Ok((host.to_owned(), first, last)), "{text}");
-            let long = text.rsplit_once(':').map_or_else(
-                || format!("tcp://{host}:{text}"),
-                |(host, ports)| format!("tcp://{host}:{ports}"),
-            );
-            assert_eq!(short(&long, None), short(text, alone), "{text}");
-        }
-        for bad in ["", "nas", "nas.lan", "70000", "3-1", "-3", "1-", "::1", "1.2.3.4", "/run/a"] {
-            assert!(tcp(bad, Some(HERE)).is_err(), "{bad}");
-        }
-        let hint = tcp("/run/a.sock", Some(HERE)).unwrap_err().hint.unwrap();
-        assert!(hint.ends_with("unix:///run/a.sock"), "{hint}");
-
+    fn a_client_may_leave_out_the_scheme_of_its_server() {
         let shown = |text: &str| server_url(text).map(|e| e.to_string());
         assert_eq!(shown("example.com").as_deref(), Ok("tls://example.com:7000"));
         assert_eq!(shown("192.0.2.1:443").as_deref(), Ok("tls://192.0.2.1:443"));

@@ -11,6 +11,7 @@
 //! The crate is pure: the environment and token files come in through [`Sources`]. `REFERENCE.md`
 //! describes every key.
 
+mod address;
 mod decode;
 pub mod edit;
 mod endpoint;
@@ -26,6 +27,7 @@ mod net;
 mod otlp;
 mod problem;
 mod proxy;
+mod reserved;
 mod rights;
 pub mod sample;
 mod scheme;
@@ -33,8 +35,9 @@ mod secret;
 mod units;
 mod yaml;
 
+pub use address::{Local, Target};
 pub use decode::{Sources, keys};
-pub use endpoint::{Endpoint, Host, Local, Target, server_url};
+pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]
 pub use fuzz::{fuzz, fuzz_edit};
@@ -46,7 +49,7 @@ pub use load::{
 };
 pub use model::{
     AccessLog, Acme, Admin, Change, Changed, Check, ClientConfig, ClientGrant, Common, Congestion,
-    Field, Forward, Http, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
+    Exit, Field, Forward, Http, HttpAuth, KeyPair, Listen, LogFile, LogFormat, LogLevel, Mux, Otlp,
     Pages, Path, Priority, ProxyProtocol, Public, Quic, Rights, ServerConfig, ServerTls, Service,
     Timeouts, TlsRoutes, TlsVersion, Token, Trust, VisitorLists,
 };

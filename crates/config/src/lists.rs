@@ -2,16 +2,16 @@
 //! commands to the running client. A later list adds to an earlier list.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
-use crate::decode::{Bind, Taken, twice};
-use crate::endpoint::{HERE, tcp, unix};
+use crate::decode::{Bind, Taken, exit::open_to_all, twice};
+use crate::address::local;
 use crate::model::{ClientConfig, Forward, Public, Service};
 use crate::names::{Names, expand, is_own, public_name};
-use crate::{BadValue, Host, Local};
+use crate::{BadValue, Local};
 
 /// Most public addresses of a client. With 16 bytes for each address, they fill the message that
 /// registers them.
@@ -20,14 +20,7 @@ pub(crate) const PUBLISHED_MAX: usize = MESSAGE_MAX / 16;
 /// The address of a forward's listener in its long form; `None` if the text is no such address.
 #[must_use]
 pub fn listen_address(text: &str) -> Option<String> {
-    let local = match unix(text) {
-        Some(address) => Local::Unix { address: address.ok()?, mode: 0 },
-        None => match tcp(text, Some(HERE)).ok()? {
-            (Some(Host::Ip(ip)), port, _) => Local::Tcp(SocketAddr::new(ip, port)),
-            _ => return None,
-        },
-    };
-    Some(local.to_string())
+    local(text, 0).ok().map(|local| local.to_string())
 }
 
 /// Most networks in the lists of visitors of all services. Each has 18 bytes at most (version, prefix,
@@ -164,8 +157,16 @@ impl ClientConfig {
         lists.check()?;
         let kept = Self { services: lists.services, forwards: lists.forwards, ..self.clone() };
         kept.check_sizes()?;
+        if let Some(service) = kept.open_exits().next() {
+            return Err(open_to_all(service));
+        }
         *self = kept;
         Ok(())
+    }
+
+    /// The exits that everybody may use.
+    pub(crate) fn open_exits(&self) -> impl Iterator<Item = &Service> {
+        self.services.iter().filter(|service| service.is_open_exit(&self.visitors_of(service)))
     }
 
     /// Puts the client's own label in the place of `{name}`.
@@ -191,7 +192,7 @@ impl ClientConfig {
         let of_http = |service: &Service| {
             let names = service.public.iter().map(|public| match public {
                 Public::Name { host, .. } => host.len(),
-                Public::Tcp { .. } => 0,
+                Public::Tcp { .. } | Public::Udp { .. } => 0,
             });
             names.sum::<usize>() + service.http.encoded_len()
         };
@@ -216,33 +217,36 @@ impl ClientConfig {
 /// The names and public addresses of services.
 struct Places {
     names: BTreeSet<String>,
-    ports: Taken,
+    tcp: Taken,
+    udp: Taken,
     hosts: Names,
 }
 
 impl Places {
     fn of(services: &[Service]) -> Self {
         let names = services.iter().map(|service| service.name.clone()).collect();
-        let (mut ports, mut hosts) = (Taken::default(), Names::default());
+        let (mut tcp, mut udp, mut hosts) = (Taken::default(), Taken::default(), Names::default());
         for service in services {
             for public in &service.public {
                 // Only the tables matter. The services were compared with each other before.
                 match public {
-                    Public::Tcp { bind, port } => drop(ports.take(bound(*bind), *port)),
+                    Public::Tcp { bind, port } => drop(tcp.take(bound(*bind), *port)),
+                    Public::Udp { bind, port } => drop(udp.take(bound(*bind), *port)),
                     Public::Name { kind, host } => {
                         let _ = hosts.take(*kind, host, service.http.path.as_deref());
                     }
                 }
             }
         }
-        Self { names, ports, hosts }
+        Self { names, tcp, udp, hosts }
     }
 
     /// Whether the service has one of the names or addresses.
     fn are_of(&self, service: &Service) -> bool {
         let path = service.http.path.as_deref();
         let clashes = |public: &Public| match public {
-            Public::Tcp { bind, port } => self.ports.clash(bound(*bind), *port).is_some(),
+            Public::Tcp { bind, port } => self.tcp.clash(bound(*bind), *port).is_some(),
+            Public::Udp { bind, port } => self.udp.clash(bound(*bind), *port).is_some(),
             Public::Name { kind, host } => self.hosts.has(*kind, host, path),
         };
         self.names.contains(&service.name) || service.public.iter().any(clashes)
@@ -255,15 +259,19 @@ fn bound(bind: Option<IpAddr>) -> Bind {
 
 /// Whether two forwards cannot listen at the same time.
 fn is_same_place(one: &Forward, other: &Forward) -> bool {
-    match (&one.listen, &other.listen) {
-        (Local::Tcp(one), Local::Tcp(other)) => {
-            let mut taken = Taken::default();
-            let _ = taken.take(Bind::Ip(one.ip()), one.port());
-            taken.clash(Bind::Ip(other.ip()), other.port()).is_some()
-        }
-        (Local::Unix { address: one, .. }, Local::Unix { address: other, .. }) => one == other,
-        (Local::Tcp(_) | Local::Unix { .. }, Local::Tcp(_) | Local::Unix { .. }) => false,
+    if let (Local::Unix { address: one, .. }, Local::Unix { address: other, .. }) =
+        (&one.listen, &other.listen)
+    {
+        return one == other;
     }
+    let (Some((over, one)), Some((of_other, other))) =
+        (one.listen.socket(), other.listen.socket())
+    else {
+        return false;
+    };
+    let mut taken = Taken::default();
+    let _ = taken.take(Bind::Ip(one.ip()), one.port());
+    over == of_other && taken.clash(Bind::Ip(other.ip()), other.port()).is_some()
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use std::str::FromStr;
 use proto::UnixAddr;
 
 use crate::endpoint::{Host, ports, split};
-use crate::{BadValue, Net};
+use crate::reserved::Reserved;
+use crate::{BadValue, Net, Over};
 
-/// A right of `allow.tcp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
+/// A right of `allow.tcp` and `allow.udp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortRight {
     bind: Option<IpAddr>,
@@ -104,18 +105,46 @@ impl PortRights {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
+    /// Every address.
+    Any,
     Name(String),
     Net(Net),
 }
 
+impl Place {
+    /// Whether the place includes `ip`, an address of the host `asked`.
+    fn has(&self, asked: &str, ip: IpAddr) -> bool {
+        let reserved = Reserved::of(ip);
+        match self {
+            Self::Any => reserved.is_none(),
+            Self::Name(name) => {
+                name.eq_ignore_ascii_case(asked)
+                    && (reserved.is_none() || is_localhost(name) && Reserved::is_loopback(ip))
+            }
+            Self::Net(net) => {
+                net.contains(ip)
+                    && reserved.is_none_or(|reserved| reserved.contains(&net.network()))
+            }
+        }
+    }
+}
+
+/// Whether the name stands for loopback (RFC 6761 section 6.3).
+fn is_localhost(name: &str) -> bool {
+    name.rsplit('.').next().is_some_and(|label| label.eq_ignore_ascii_case("localhost"))
+}
+
 /// A right of `allow.forward`: `10.0.0.0/8:*`, `127.0.0.1:5201`, `db.internal:5432`, `[::1]:80`,
-/// `unix:/run/app.sock`, `unix:@name`.
+/// `*:443`, `udp://10.0.0.53:53`, `unix:/run/app.sock`, `unix:@name`. Without `tcp://` or `udp://`
+/// it is a right to both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardRight(Reach);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reach {
-    Tcp {
+    Port {
+        /// `None`: both protocols.
+        over: Option<Over>,
         place: Place,
         /// The first and the last port are included; `*` is 1-65535.
         first: u16,
@@ -124,11 +153,22 @@ enum Reach {
     Unix(UnixAddr),
 }
 
+impl ForwardRight {
+    /// Whether it is a right to a Unix socket.
+    pub(crate) const fn is_unix(&self) -> bool {
+        match self.0 {
+            Reach::Unix(_) => true,
+            Reach::Port { .. } => false,
+        }
+    }
+}
+
 impl FromStr for ForwardRight {
     type Err = BadValue;
 
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        let hint = "a forward right is host:port, address/prefix:ports or *: 10.0.0.0/8:*, db.internal:5432";
+        let hint = "a forward right is host:port or address/prefix:ports, with * for all: 10.0.0.0/8:*, \
+                    db.internal:5432, *:443, udp://10.0.0.53:53";
         let bad = || BadValue::new(format!("`{text}` is not a forward right")).hint(hint);
         if let Some(place) = text.strip_prefix("unix:") {
             // The notation of targets, `unix:///run/app.sock`, is accepted as well.
@@ -139,10 +179,19 @@ impl FromStr for ForwardRight {
                     .hint(format!("{rule}; as a right unix:/run/app.sock or unix:@name"))),
             };
         }
-        let (place, range) = text.rsplit_once(':').ok_or_else(bad)?;
+        let (over, rest) = match text.split_once("://") {
+            Some(("tcp", rest)) => (Some(Over::Tcp), rest),
+            Some(("udp", rest)) => (Some(Over::Udp), rest),
+            Some(_) => return Err(bad()),
+            None => (None, text),
+        };
+        let (place, range) = rest.rsplit_once(':').ok_or_else(bad)?;
         let (first, last) = if range == "*" { (1, u16::MAX) } else { ports(range)? };
         if first == 0 {
             return Err(bad());
+        }
+        if place == "*" {
+            return Ok(Self(Reach::Port { over, place: Place::Any, first, last }));
         }
         let (host, prefix) = match place.split_once('/') {
             Some((host, prefix)) => (host, Some(prefix)),
@@ -153,17 +202,21 @@ impl FromStr for ForwardRight {
             (Host::Name(_), Some(_)) => return Err(bad()),
             (Host::Ip(ip), prefix) => Net::new(ip, prefix).map(Place::Net).ok_or_else(bad)?,
         };
-        Ok(Self(Reach::Tcp { place, first, last }))
+        Ok(Self(Reach::Port { over, place, first, last }))
     }
 }
 
 impl fmt::Display for ForwardRight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (place, first, last) = match &self.0 {
+        let (over, place, first, last) = match &self.0 {
             Reach::Unix(address) => return write!(f, "unix:{}", address.place()),
-            Reach::Tcp { place, first, last } => (place, *first, *last),
+            Reach::Port { over, place, first, last } => (over, place, *first, *last),
         };
+        if let Some(over) = over {
+            write!(f, "{over}://")?;
+        }
         match place {
+            Place::Any => f.write_str("*:")?,
             Place::Name(name) => write!(f, "{name}:")?,
             Place::Net(net) => write!(f, "{net}:")?,
         }
@@ -175,38 +228,52 @@ impl fmt::Display for ForwardRight {
     }
 }
 
-/// The targets that a client may reach from the server's side; empty permits none.
+/// The targets that a client may reach from the server's side, or that a visitor of an exit may
+/// reach from the client's side; empty permits none. Loopback, link-local addresses and metadata
+/// services are permitted only by an entry that has no other address: `127.0.0.0/8:*`,
+/// `169.254.169.254:80`, and for loopback the name `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardRights(pub Vec<ForwardRight>);
 
 impl ForwardRights {
-    /// Whether a dial to `resolved`, an address of the host `asked`, is permitted. A right by
-    /// address applies to the dialled address. A right by name applies to the requested name, and
-    /// permits every address that the server's resolver returns for it. Check each address before
-    /// dialling it.
+    /// The right `*:*`: everything but the reserved addresses, and no Unix socket.
     #[must_use]
-    pub fn permits(&self, asked: &str, resolved: IpAddr, port: u16) -> bool {
+    pub fn unreserved() -> Self {
+        let (first, last) = (1, u16::MAX);
+        Self(vec![ForwardRight(Reach::Port { over: None, place: Place::Any, first, last })])
+    }
+
+    /// Whether a dial or a datagram to `resolved`, an address of the host `asked`, is permitted. A
+    /// right by address applies to the dialled address. A right by name applies to the requested
+    /// name, and permits every address that the resolver returns for it but the reserved ones.
+    /// Check each address before dialling it.
+    #[must_use]
+    pub fn permits(&self, over: Over, asked: &str, resolved: IpAddr, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
         let ip = resolved.to_canonical();
-        self.0.iter().any(|ForwardRight(right)| match right {
-            Reach::Unix(_) => false,
-            Reach::Tcp { first, last, .. } if !(*first..=*last).contains(&port) => false,
-            Reach::Tcp { place: Place::Name(allowed), .. } => allowed.eq_ignore_ascii_case(name),
-            Reach::Tcp { place: Place::Net(net), .. } => net.contains(ip),
-        })
+        self.places(over, port).any(|place| place.has(name, ip))
     }
 
     /// Whether a dial to the host name `asked` can be permitted, before the name is resolved: a
     /// right covers the name, or a right covers some network on this port. A name that no right can
     /// cover is not looked up, so a client without rights costs no lookup and sends no data by DNS.
     #[must_use]
-    pub fn may_permit(&self, asked: &str, port: u16) -> bool {
+    pub fn may_permit(&self, over: Over, asked: &str, port: u16) -> bool {
         let name = asked.strip_suffix('.').unwrap_or(asked);
-        self.0.iter().any(|ForwardRight(right)| match right {
-            Reach::Unix(_) => false,
-            Reach::Tcp { first, last, .. } if !(*first..=*last).contains(&port) => false,
-            Reach::Tcp { place: Place::Name(allowed), .. } => allowed.eq_ignore_ascii_case(name),
-            Reach::Tcp { place: Place::Net(_), .. } => true,
+        self.places(over, port).any(|place| match place {
+            Place::Name(allowed) => allowed.eq_ignore_ascii_case(name),
+            Place::Any | Place::Net(_) => true,
+        })
+    }
+
+    /// The places that rights to this port have.
+    fn places(&self, over: Over, port: u16) -> impl Iterator<Item = &Place> {
+        self.0.iter().filter_map(move |ForwardRight(right)| match right {
+            Reach::Unix(_) => None,
+            Reach::Port { over: of, place, first, last } => {
+                let has = of.is_none_or(|of| of == over) && (*first..=*last).contains(&port);
+                has.then_some(place)
+            }
         })
     }
 
@@ -243,6 +310,9 @@ mod tests {
             ("127.0.0.1:5201", "localhost", "127.0.0.1", 5201, true),
             ("127.0.0.1:5201", "localhost", "127.0.0.1", 5202, false),
             ("127.0.0.1:5201", "localhost", "::1", 5201, false),
+            ("localhost:5201", "localhost", "127.0.0.1", 5201, true),
+            ("db.localhost:5201", "DB.localhost.", "::1", 5201, true),
+            ("localhost:5201", "localhost", "169.254.169.254", 5201, false),
             ("[::1]:80", "[::1]", "::1", 80, true),
             ("[2001:db8::]/32:1-99", "x", "2001:db8:1::1", 99, true),
             ("[2001:db8::]/32:1-99", "x", "2001:db9::1", 99, false),
@@ -258,12 +328,105 @@ mod tests {
         for (right, asked, ip, port, want) in table {
             let rights = ForwardRights(vec![right.parse().unwrap()]);
             assert_eq!(
-                rights.permits(asked, ip.parse().unwrap(), port),
+                rights.permits(Over::Tcp, asked, ip.parse().unwrap(), port),
                 want,
                 "{right} {asked} {ip} {port}"
             );
         }
-        assert!(!ForwardRights::default().permits("a", "127.0.0.1".parse().unwrap(), 1));
+        assert!(!ForwardRights::default().permits(Over::Tcp, "a", "10.0.0.1".parse().unwrap(), 1));
+    }
+
+    #[test]
+    fn reserved_addresses_are_reached_only_by_a_right_to_them_alone() {
+        let reserved = [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "169.254.169.254",
+            "100.100.100.200",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00:ec2::254",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::127.0.0.1",
+            "64:ff9b:1::169.254.169.254",
+            "2002:7f00:1::1",
+        ];
+        let wide = [
+            "*:*",
+            "0.0.0.0/0:*",
+            "0.0.0.0/1:*",
+            "126.0.0.0/7:*",
+            "[::]/0:*",
+            "[::]/96:*",
+            "[::ffff:0.0.0.0]/96:*",
+            "[64:ff9b::]/96:*",
+            "[2002::]/16:*",
+            "[fd00::]/8:*",
+            "[fe80::]/9:*",
+            "100.100.100.0/24:*",
+            "evil.example:*",
+        ];
+        let permits = |right: &str, ip: &str| {
+            let rights = ForwardRights(vec![right.parse().unwrap()]);
+            let ip = ip.parse().unwrap();
+            [Over::Tcp, Over::Udp].map(|over| rights.permits(over, "evil.example", ip, 80))
+        };
+        for right in wide {
+            for ip in reserved {
+                assert_eq!(permits(right, ip), [false, false], "{right} {ip}");
+            }
+        }
+        for (right, ip, want) in [
+            ("127.0.0.0/8:*", "127.0.0.1", true),
+            ("127.0.0.0/8:*", "::ffff:127.0.0.1", true),
+            ("[::ffff:127.0.0.0]/104:*", "127.0.0.1", true),
+            ("169.254.169.254:80", "169.254.169.254", true),
+            ("169.254.169.254:80", "169.254.169.253", false),
+            ("169.254.0.0/16:*", "169.254.1.1", true),
+            ("[fe80::]/10:*", "fe80::1", true),
+            ("[::1]:80", "::1", true),
+            ("[fd00:ec2::254]:80", "fd00:ec2::254", true),
+            ("100.100.100.200:80", "100.100.100.200", true),
+            // A translated address is another address than the one that it stands for.
+            ("127.0.0.0/8:*", "64:ff9b::127.0.0.1", false),
+            ("[64:ff9b::7f00:0]/104:*", "64:ff9b::127.0.0.1", true),
+            ("*:*", "64:ff9b::8.8.8.8", true),
+            ("*:*", "8.8.8.8", true),
+            ("*:*", "10.0.0.1", true),
+            ("*:*", "2001:db8::1", true),
+            ("*:443", "8.8.8.8", false),
+        ] {
+            assert_eq!(permits(right, ip), [want, want], "{right} {ip}");
+        }
+        let all = ForwardRights::unreserved();
+        assert_eq!(all, ForwardRights(vec!["*:*".parse().unwrap()]));
+        assert!(!all.permits_unix(&UnixAddr::new("@app").unwrap()));
+    }
+
+    #[test]
+    fn a_right_is_to_both_protocols_unless_it_names_one() {
+        let ip = "10.0.0.53".parse().unwrap();
+        for (right, tcp, udp) in [
+            ("10.0.0.0/8:53", true, true),
+            ("tcp://10.0.0.0/8:53", true, false),
+            ("udp://10.0.0.0/8:53", false, true),
+            ("udp://*:53", false, true),
+            ("udp://dns.internal:50-60", false, true),
+        ] {
+            let parsed: ForwardRight = right.parse().unwrap();
+            assert_eq!(parsed.to_string(), right, "it reads back");
+            let rights = ForwardRights(vec![parsed]);
+            let permits = |over| rights.permits(over, "dns.internal", ip, 53);
+            assert_eq!((permits(Over::Tcp), permits(Over::Udp)), (tcp, udp), "{right}");
+            let may = |over| rights.may_permit(over, "dns.internal", 53);
+            assert_eq!((may(Over::Tcp), may(Over::Udp)), (tcp, udp), "{right}");
+        }
+        for bad in ["quic://10.0.0.1:53", "udp:10.0.0.1:53", "udp://", "udp://*", "*", "*:0"] {
+            assert!(bad.parse::<ForwardRight>().is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -278,9 +441,9 @@ mod tests {
         ];
         for (right, asked, port, want) in table {
             let rights = ForwardRights(vec![right.parse().unwrap()]);
-            assert_eq!(rights.may_permit(asked, port), want, "{right} {asked} {port}");
+            assert_eq!(rights.may_permit(Over::Tcp, asked, port), want, "{right} {asked} {port}");
         }
-        assert!(!ForwardRights::default().may_permit("a.example", 80));
+        assert!(!ForwardRights::default().may_permit(Over::Tcp, "a.example", 80));
     }
 
     #[test]
@@ -294,7 +457,7 @@ mod tests {
             for other in ["/run/app.sockx", "/run/app", "/run/App.sock", "@/run/app.sock"] {
                 assert!(!permits(other), "{other}");
             }
-            assert!(!rights.permits("/run/app.sock", "127.0.0.1".parse().unwrap(), 1));
+            assert!(!rights.permits(Over::Tcp, "/run/app.sock", "10.0.0.1".parse().unwrap(), 1));
         }
         let all = ForwardRights(vec!["0.0.0.0/0:*".parse().unwrap(), "[::]/0:*".parse().unwrap()]);
         assert!(!all.permits_unix(&UnixAddr::new("@app").unwrap()));

@@ -9,13 +9,23 @@ use crate::BadValue;
 /// message of their own.
 const LATER: &[&str] = &["kcp", "webrtc"];
 
-/// The protocol below a transport. A port of the transport is a port of this protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The protocol below a transport, a service or a forward. Its port is a port of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Over {
-    /// TCP; the connection may go through a proxy.
+    /// TCP; the connection of a transport may go through a proxy.
     Tcp,
     /// UDP; no proxy carries it.
     Udp,
+}
+
+impl fmt::Display for Over {
+    /// The scheme: `tcp`, `udp`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        })
+    }
 }
 
 /// A transport of this build, or a listener for several transports ([`Scheme::MUX`]).

@@ -60,6 +60,9 @@ pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(Stri
             let bound = group.first().context("no socket")?.local_addr()?;
             Ok((format!("tcp://{bound}"), Listeners::Tcp(group)))
         }
+        Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => {
+            anyhow::bail!("cannot listen on {local}: this version does not support it")
+        }
         Local::Unix { address, mode } => {
             let unix = match address.abstract_name() {
                 Some(name) => {

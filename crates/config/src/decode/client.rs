@@ -1,17 +1,16 @@
 //! Decodes client.yaml.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use proto::UnixAddr;
 
 use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
 use super::taken::{Bind, Clash, Taken};
-use super::{Cx, Item, Section, common, paths, service, values, visit};
-use crate::endpoint::{HERE, tcp, unix};
+use super::{Cx, Item, Section, common, exit, paths, service, target, values, visit};
+use crate::address::local;
 use crate::model::{ClientConfig, Forward, Path};
-use crate::yaml::At;
-use crate::{BadValue, Host, Kept, Lists, Local, Span};
+use crate::yaml::{At, Kind};
+use crate::{BadValue, Kept, Lists, Local, Over, Span, Target};
 
 /// Default of `retry.min`, in milliseconds: short enough that visitors do not notice a restart of
 /// the server.
@@ -83,7 +82,26 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
         s.bad("services", bad);
     }
+    for service in config.open_exits() {
+        let (at, path) = place_of(&s, &service.name);
+        s.cx.problem(at, &path, exit::open_to_all(service));
+    }
     Some(config)
+}
+
+/// The place of the target of the service with this name. Services without a name of their own have
+/// the place of the list.
+fn place_of(s: &Section<'_>, name: &str) -> (At, String) {
+    let list = s.key("services");
+    let items = list.as_ref().map(|item| s.cx.one_or_list(item)).unwrap_or_default();
+    let named = items.into_iter().filter_map(|item| Section::quiet(s.cx, item)).find(|item| {
+        item.key("name").is_some_and(|of| matches!(&of.node.kind, Kind::Scalar { text, .. } if text == name))
+    });
+    let target = named.and_then(|item| item.key("target"));
+    target.map_or_else(
+        || (list.map_or_else(|| s.at(), |list| list.at()), s.path("services")),
+        |target| (target.at(), target.path),
+    )
 }
 
 /// Decodes `services` and `forwards`. The entries of flags add to the entries of the file.
@@ -131,6 +149,7 @@ pub(crate) fn kept(cx: &Cx<'_>, root: Item, prefix: Option<&str>) -> Option<Kept
 #[derive(Default)]
 struct Listeners {
     tcp: Taken,
+    udp: Taken,
     unix: BTreeSet<UnixAddr>,
 }
 
@@ -140,60 +159,122 @@ pub(crate) fn forward_of(cx: &Cx<'_>, item: Item) -> Option<Forward> {
 }
 
 fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
-    // The short form is `5203=5201`.
-    let s = Section::open(cx, item.long("listen", None), &FORWARD)?;
+    let s = Section::open(cx, long(item), &FORWARD)?;
     if s.key("listen").is_none() {
         s.missing("listen", "for example tcp://127.0.0.1:5203");
     }
     let mode = s.value("mode", mode);
-    let listen = s.value("listen", |text| match unix(text) {
-        Some(address) => {
-            address.map(|address| Local::Unix { address, mode: mode.unwrap_or(SOCKET_MODE) })
-        }
-        None => listen_tcp(text).map(Local::Tcp),
-    });
+    let listen = s.value("listen", |text| local(text, mode.unwrap_or(SOCKET_MODE)));
     if let Some(bad) = listen.as_ref().and_then(|listen| clash(listen, taken)) {
         s.bad("listen", bad.hint("one forward per address"));
     }
     let file = |listen: &Local| match listen {
         Local::Unix { address, .. } => address.abstract_name().is_none(),
-        Local::Tcp(_) => false,
+        Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => false,
     };
     if s.key("mode").is_some() && !listen.as_ref().is_none_or(file) {
         let bad = BadValue::new("only the file of a Unix socket has a mode");
         s.bad("mode", bad.hint("remove it, or listen on unix:///path"));
     }
-    let target = service::target(&s)?.one();
+    if listen.as_ref().is_some_and(Local::is_proxy) {
+        return proxy(&s, listen?);
+    }
+    if let Some(listen) = &listen
+        && s.key("basic_auth").is_some()
+    {
+        let bad = BadValue::new(format!("`basic_auth` has no effect at {listen}"));
+        s.bad("basic_auth", bad.hint("it is for socks5:// and http-proxy://: remove it"));
+    }
+    let over = match listen {
+        Some(Local::Udp(_)) => Over::Udp,
+        Some(Local::Tcp(_) | Local::Unix { .. } | Local::Socks5(_) | Local::HttpProxy(_))
+        | None => Over::Tcp,
+    };
+    let target = target::target(&s)?.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
         s.bad("target", bad.hint("one forward per port"));
     }
-    Some(Forward { listen: listen?, target: target?, kept: false })
+    let (listen, target) = (listen?, target?);
+    if let Some(bad) = unfit(&listen, &target) {
+        s.bad("target", bad);
+    }
+    Some(Forward { listen, target: Some(target), basic_auth: Vec::new(), kept: false })
 }
 
-fn listen_tcp(text: &str) -> Result<SocketAddr, BadValue> {
-    match tcp(text, Some(HERE))? {
-        (_, a, b) if a != b => {
-            Err(BadValue::new("a forward has one port, not a range").hint("one forward per port"))
+/// The long form of an entry: `5203=5201` has the keys `listen` and `target`, and a proxy has
+/// `listen` alone.
+fn long(item: Item) -> Item {
+    let is_proxy = match &item.node.kind {
+        Kind::Scalar { text, .. } => {
+            local(text, SOCKET_MODE).is_ok_and(|listen| listen.is_proxy())
         }
-        (Some(Host::Ip(ip)), port, _) => Ok(SocketAddr::new(ip, port)),
-        _ => Err(BadValue::new(format!("`{text}` has no address"))
-            .hint("for example tcp://127.0.0.1:5203")),
+        Kind::List(_) | Kind::Map(_) => false,
+    };
+    if is_proxy { item.keyed("listen") } else { item.long("listen", None) }
+}
+
+/// Decodes a forward whose programs name what they want to reach.
+fn proxy(s: &Section<'_>, listen: Local) -> Option<Forward> {
+    let basic_auth = exit::users(s);
+    if s.key("target").is_some() {
+        let bad = BadValue::new(format!("the programs that use {listen} choose the targets"));
+        s.bad("target", bad.hint("remove it, or listen on tcp:// with this target"));
+        return None;
+    }
+    let is_local = listen.socket().is_none_or(|(_, at)| at.ip().to_canonical().is_loopback());
+    if !is_local && s.key("basic_auth").is_none() {
+        let bad = BadValue::new("everybody who reaches this address can use the proxy");
+        let at = s.key("listen").map_or_else(|| s.at(), |item| item.at());
+        let hint = "add `basic_auth: \"user:password\"`, or listen on 127.0.0.1";
+        s.cx.warn(at, &s.path("listen"), bad.hint(hint));
+    }
+    Some(Forward { listen, target: None, basic_auth, kept: false })
+}
+
+/// The reason why a target does not fit the listener.
+fn unfit(listen: &Local, target: &Target) -> Option<BadValue> {
+    let bad = |why: String, hint: &str| Some(BadValue::new(why).hint(hint));
+    let is_udp = matches!(listen, Local::Udp(_));
+    match target {
+        Target::Tcp { .. } | Target::Unix(_) if is_udp => bad(
+            format!("{listen} takes datagrams, which {target} does not"),
+            "for example udp://127.0.0.1:53",
+        ),
+        Target::Udp { .. } if !is_udp => bad(
+            format!("{target} takes datagrams, and {listen} has none"),
+            "listen on udp://127.0.0.1:5300, or write a tcp:// target",
+        ),
+        Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) => None,
+        Target::Socks5 | Target::HttpProxy => bad(
+            format!("the server is no proxy: `{target}` is for a service"),
+            "listen on socks5:// or http-proxy:// without a target, and the server dials what \
+             programs ask for",
+        ),
+        Target::Files(_) => bad(
+            format!("the server serves no files: {target} is for a service"),
+            "a forward dials tcp://host:port, udp://host:port or unix:///path",
+        ),
     }
 }
 
 /// Records the address. Returns the problem if another forward already has the address.
 fn clash(listen: &Local, taken: &mut Listeners) -> Option<BadValue> {
     let same = || BadValue::new(format!("a second forward listens on {listen}"));
-    match listen {
-        Local::Unix { address, .. } => (!taken.unix.insert(address.clone())).then(same),
-        Local::Tcp(at) => taken.tcp.take(Bind::Ip(at.ip()), at.port()).map(|clash| match clash {
-            Clash::Same => same(),
-            Clash::Covers(other) => {
-                BadValue::new(format!("{listen} and {} overlap", other.tcp(at.port())))
-            }
-        }),
+    if let Local::Unix { address, .. } = listen {
+        return (!taken.unix.insert(address.clone())).then(same);
     }
+    let (over, at) = listen.socket()?;
+    let ports = match over {
+        Over::Tcp => &mut taken.tcp,
+        Over::Udp => &mut taken.udp,
+    };
+    ports.take(Bind::Ip(at.ip()), at.port()).map(|clash| match clash {
+        Clash::Same => same(),
+        Clash::Covers(other) => {
+            BadValue::new(format!("{listen} and {} overlap", other.url(over, at.port())))
+        }
+    })
 }
 
 /// Parses permission bits in octal, as chmod(1) does.

@@ -45,7 +45,8 @@ mod tables {
     pub(crate) const AUTH: Table = table("server:auth", &["http"], &[]);
     pub(crate) const AUTH_HTTP: Table = table("server:auth.http", &["url", "tls", "headers", "timeout", "cache"], &["proxy"]);
     pub(crate) const AUTH_TLS: Table = table("server:auth.http.tls", &["pin", "ca", "cert", "key"], &[]);
-    pub(crate) const ALLOW: Table = table("server:clients[].allow", &["tcp", "http", "tls", "pass_through", "forward", "speedtest"], &["udp"]);
+    pub(crate) const ALLOW: Table = table("server:clients[].allow", 
+        &["tcp", "udp", "http", "tls", "pass_through", "forward", "speedtest"], &[]);
     pub(crate) const LIMITS: Table = table("server:clients[].limits",
         &["streams", "new_per_second", "ports", "hosts"], &["up", "down"]);
     pub(crate) const ANY_ALLOW: Table = Table { path: "server:allow_any_client.allow", ..ALLOW };
@@ -63,13 +64,14 @@ mod tables {
     pub(crate) const PATH_TLS: Table = table("client:servers[].tls", &["pin", "ca", "cert", "key"], &[]);
     pub(crate) const SERVICE: Table = table("client:services[]",
         &["name", "target", "public", "priority", "timeouts", "health", "allow_from", "deny_from", "proxy_protocol",
-          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through"],
+          "basic_auth", "host_rewrite", "headers", "response_headers", "forwarded", "path", "pass_through",
+          "allow"],
         &["resume", "balance", "shared", "limits"]);
     pub(crate) const REQUEST_HEADERS: Table = table("client:services[].headers", &["set", "remove"], &[]);
     pub(crate) const RESPONSE_HEADERS: Table = Table { path: "client:services[].response_headers", ..REQUEST_HEADERS };
     pub(crate) const HEALTH: Table = table("client:services[].health", &["interval", "timeout"], &[]);
-    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close"], &[]);
-    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode"], &["limits", "timeouts", "name"]);
+    pub(crate) const TIMEOUTS: Table = table("client:services[].timeouts", &["dial", "idle", "half_close", "flow", "flow_unanswered"], &[]);
+    pub(crate) const FORWARD: Table = table("client:forwards[]", &["listen", "target", "mode", "basic_auth"], &["limits", "timeouts", "name"]);
     pub(crate) const RETRY: Table = table("client:retry", &["min", "max"], &[]);
 
     pub(crate) const WINDOW: Table = table("both:window", &["initial", "max"], &[]);

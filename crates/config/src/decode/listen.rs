@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::keys::LISTEN;
-use super::service::parse_target;
 use super::taken::{Bind, Clash, Taken};
+use super::target::parse_target;
 use super::{Item, Section, values};
 use crate::model::{Listen, Mux, ServerTls};
 use crate::yaml::{At, Kind};
-use crate::{BadValue, Endpoint, Host, Over, Scheme, Span};
+use crate::{BadValue, Endpoint, Host, Over, Scheme, Span, Target};
 
 const EXAMPLE: &str = "for example tls://[::]:7000";
 
@@ -83,7 +83,15 @@ fn entry(s: &Section<'_>, item: &Item) -> Option<(Item, Listen)> {
 fn mux(s: Option<&Section<'_>>) -> Mux {
     let default = s.and_then(|s| {
         s.value("default", |text| {
-            parse_target(text)?.one().ok_or_else(|| BadValue::new("a range of ports"))
+            let bad = |why| BadValue::new(why).hint("tcp://host:port or unix:///path");
+            let target = parse_target(text)?.one(Over::Tcp).ok_or_else(|| bad("a range of ports"))?;
+            match target {
+                Target::Tcp { .. } | Target::Unix(_) => Ok(target),
+                Target::Udp { .. } => Err(bad("the connections of a mux:// port are TCP")),
+                Target::Socks5 | Target::HttpProxy | Target::Files(_) => {
+                    Err(bad("the server dials an address"))
+                }
+            }
         })
     });
     let silence = s.and_then(|s| s.value("silence", silence));

@@ -6,6 +6,8 @@ pub(crate) mod auth;
 pub(crate) mod client;
 pub(crate) mod common;
 mod doors;
+pub(crate) mod exit;
+mod fit;
 mod http;
 pub mod keys;
 mod listen;
@@ -17,6 +19,7 @@ pub(crate) mod secrecy;
 pub(crate) mod server;
 mod service;
 mod taken;
+mod target;
 mod values;
 mod visit;
 
@@ -204,6 +207,13 @@ impl Item {
         Self { node: Node::new(Kind::Map(entries), at), path: self.path }
     }
 
+    /// A map with this value alone.
+    fn keyed(self, key: &str) -> Self {
+        let at = self.at();
+        let entries = vec![Entry { key: key.to_owned(), at, value: self.node }];
+        Self { node: Node::new(Kind::Map(entries), at), path: self.path }
+    }
+
     fn items(&self, nodes: &[Rc<Node>]) -> Vec<Self> {
         let item = |(i, n): (usize, &Rc<Node>)| Self {
             node: Rc::clone(n),
@@ -259,6 +269,11 @@ impl<'a> Section<'a> {
             }
         }
         Some(section)
+    }
+
+    /// A map whose keys were checked before.
+    fn quiet(cx: &'a Cx<'a>, item: Item) -> Option<Self> {
+        matches!(item.node.kind, Kind::Map(_)).then_some(Self { cx, item })
     }
 
     pub(crate) fn path(&self, key: &str) -> String {

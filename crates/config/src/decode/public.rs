@@ -6,11 +6,11 @@ use proto::control::ADDRESSES_MAX;
 
 use super::taken::{Bind, Clash, Taken};
 use super::{Item, Section};
-use crate::endpoint::{tcp, unix};
+use crate::address::{Kind, Ports, Role, unix};
 use crate::lists::PUBLISHED_MAX;
 use crate::model::Public;
 use crate::names::{NameKind, Names, public_name};
-use crate::{BadValue, Host};
+use crate::{BadValue, Host, Over};
 
 /// Most ports in the range of one service: each port is a listener on the server.
 const RANGE_MAX: u16 = 1000;
@@ -18,7 +18,8 @@ const RANGE_MAX: u16 = 1000;
 /// The addresses that services took so far.
 #[derive(Default)]
 pub(super) struct Published {
-    ports: Taken,
+    tcp: Taken,
+    udp: Taken,
     names: Names,
     /// Number of addresses so far. Decoding ends when the number exceeds the limit.
     pub(super) count: usize,
@@ -32,16 +33,24 @@ pub(super) struct Address {
 
 enum Place {
     /// Ports from the first to the last.
-    Ports(Bind, u16, u16),
+    Ports(Over, Bind, u16, u16),
     Name(NameKind, String),
 }
 
 impl Address {
     /// The number of ports after the first port.
     pub(super) const fn width(&self) -> u16 {
+        match self.ports() {
+            Some((first, last)) => last - first,
+            None => 0,
+        }
+    }
+
+    /// The first and the last port; `None` for a name.
+    pub(super) const fn ports(&self) -> Option<(u16, u16)> {
         match self.place {
-            Place::Ports(_, first, last) => last - first,
-            Place::Name(..) => 0,
+            Place::Ports(_, _, first, last) => Some((first, last)),
+            Place::Name(..) => None,
         }
     }
 }
@@ -52,7 +61,8 @@ pub(super) fn entries(s: &Section<'_>) -> Vec<Option<Address>> {
     if items.is_empty() {
         s.missing(
             "public",
-            "where visitors come: tcp://:10022, tcp://:0 for any port, or http://app.example.com",
+            "where visitors come: tcp://:10022, tcp://:0 for any port, udp://:5353, or \
+             http://app.example.com",
         );
     }
     if items.len() > ADDRESSES_MAX {
@@ -83,18 +93,20 @@ fn place(text: &str) -> Result<Place, BadValue> {
         return Err(BadValue::new("a service cannot be published at a Unix socket of the server")
             .hint("tcp://127.0.0.1:10022 is for programs on the server alone"));
     }
-    let (bind, first, last) = match tcp(text, None)? {
-        (None, a, b) => (Bind::Public, a, b),
-        (Some(Host::Ip(ip)), a, b) => (Bind::Ip(ip), a, b),
-        (Some(Host::Name(name)), ..) => {
+    let Ports { kind, host, first, last } = Ports::parse(text, Role::Public)?;
+    let over = if kind == Some(Kind::Udp) { Over::Udp } else { Over::Tcp };
+    let bind = match host {
+        None => Bind::Public,
+        Some(Host::Ip(ip)) => Bind::Ip(ip),
+        Some(Host::Name(name)) => {
             return Err(BadValue::new(format!("`{name}` is not an address of the server"))
-                .hint("tcp://:10022 binds the server's public_bind"));
+                .hint(format!("{over}://:{first} binds the server's public_bind")));
         }
     };
     if last - first >= RANGE_MAX {
         return Err(BadValue::new(format!("a range of more than {RANGE_MAX} ports")));
     }
-    Ok(Place::Ports(bind, first, last))
+    Ok(Place::Ports(over, bind, first, last))
 }
 
 /// Records and returns all addresses. `path` is that of the service. `None` if there is no address or
@@ -108,22 +120,26 @@ pub(super) fn publish(
     let mut all = Vec::new();
     for Address { item, place } in entries.iter().flatten() {
         let bad = match place {
-            Place::Ports(bind, first, last) => {
+            Place::Ports(over, bind, first, last) => {
+                let taken = match over {
+                    Over::Tcp => &mut seen.tcp,
+                    Over::Udp => &mut seen.udp,
+                };
                 for port in *first..=*last {
                     if seen.count > PUBLISHED_MAX {
                         return None;
                     }
                     seen.count += 1;
-                    if let Some(clash) = seen.ports.take(*bind, port) {
+                    if let Some(clash) = taken.take(*bind, port) {
                         // Once per entry: the other ports of a range would say the same.
-                        s.cx.problem(item.at(), &item.path, clashing(*bind, port, clash));
+                        s.cx.problem(item.at(), &item.path, clashing(*over, *bind, port, clash));
                         break;
                     }
                     let bind = match bind {
                         Bind::Public => None,
                         Bind::Ip(ip) => Some(*ip),
                     };
-                    all.push(Public::Tcp { bind, port });
+                    all.push(Public::of_port(*over, bind, port));
                 }
                 continue;
             }
@@ -143,12 +159,14 @@ pub(super) fn publish(
     complete.then_some(all)
 }
 
-fn clashing(bind: Bind, port: u16, clash: Clash) -> BadValue {
-    let here = bind.tcp(port);
+fn clashing(over: Over, bind: Bind, port: u16, clash: Clash) -> BadValue {
+    let here = bind.url(over, port);
     match clash {
         Clash::Same => BadValue::new(format!("{here} is published twice")).hint("keep one of them"),
-        Clash::Covers(other) => BadValue::new(format!("{here} and {} overlap", other.tcp(port)))
-            .hint("keep the wider one, or name each address"),
+        Clash::Covers(other) => {
+            BadValue::new(format!("{here} and {} overlap", other.url(over, port)))
+                .hint("keep the wider one, or name each address")
+        }
     }
 }
 
@@ -162,16 +180,16 @@ pub(crate) fn twice(name: &Public) -> BadValue {
         Public::Name { kind: NameKind::Https | NameKind::Tls, .. } => {
             bad.hint("keep one of them: https:// and tls:// of one host are one name")
         }
-        Public::Tcp { .. } => bad.hint("keep one of them"),
+        Public::Tcp { .. } | Public::Udp { .. } => bad.hint("keep one of them"),
     }
 }
 
-/// Groups ports, because the same port on several addresses is one service.
+/// Groups ports, because the same port on several addresses, or of both protocols, is one service.
 pub(super) fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
     let mut ports = BTreeMap::<u16, Vec<Public>>::new();
     for public in all {
         match public {
-            Public::Tcp { port, .. } => ports.entry(*port).or_default().push(public.clone()),
+            Public::Tcp { port, .. } | Public::Udp { port, .. } => ports.entry(*port).or_default().push(public.clone()),
             Public::Name { .. } => {}
         }
     }

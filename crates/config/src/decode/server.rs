@@ -124,7 +124,7 @@ fn any_client(s: &Section<'_>, bind: IpAddr, listen: &[Listen]) -> Option<Rights
 }
 
 /// Decodes rights and limits. Without `limits.ports` a client may have as many ports as `allow.tcp`
-/// lists, and at most `most`.
+/// and `allow.udp` list, and at most `most`.
 fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32) -> Rights {
     let allow = s.section("allow", allow);
     let limits = s.section("limits", limits);
@@ -140,15 +140,19 @@ fn rights(s: &Section<'_>, [allow, limits]: [&Table; 2], bind: IpAddr, most: u32
     let ports = limits.as_ref().and_then(|s| s.value("ports", port_limit));
     let names = |key| HostRights(allow.as_ref().map(|a| entries(a, key)).unwrap_or_default());
     let (http, tls) = (names("http"), names("tls"));
-    let rights: Vec<_> = allow.as_ref().map(|a| entries(a, "tcp")).unwrap_or_default();
-    let tcp = PortRights { default_bind: Some(bind), rights };
-    let ports = ports.unwrap_or_else(|| tcp.count().min(most));
+    let of_ports = |key| {
+        let rights = allow.as_ref().map(|a| entries(a, key)).unwrap_or_default();
+        PortRights { default_bind: Some(bind), rights }
+    };
+    let (tcp, udp) = (of_ports("tcp"), of_ports("udp"));
+    let ports = ports.unwrap_or_else(|| tcp.count().saturating_add(udp.count()).min(most));
     let forward = ForwardRights(allow.as_ref().map(|a| entries(a, "forward")).unwrap_or_default());
     let switch = |key| allow.as_ref().and_then(|a| a.value(key, values::switch));
     let speedtest = switch("speedtest").unwrap_or(true);
     let pass_through = switch("pass_through").unwrap_or(false);
     Rights {
         tcp,
+        udp,
         http,
         tls,
         pass_through,

@@ -3,19 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use proto::UnixAddr;
-use proto::control::SERVICES_MAX;
+use proto::control::{FlowTimes, SERVICES_MAX};
 use proto::greeting::NAME_MAX;
 
 use super::keys::{HEALTH, SERVICE, TIMEOUTS};
 use super::public::{Published, entries, ports, publish};
-use super::{Cx, Item, Section, http, unknown, values, visit};
-use crate::endpoint::{HERE, split, tcp, unix};
+use super::target::{Targets, parse_target, target};
+use super::{Cx, Item, Section, exit, fit, http, unknown, values, visit};
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, Priority, Public, Service, Timeouts};
+use crate::model::{Check, Exit, Priority, Public, Service, Timeouts};
 use crate::names::service_name;
 use crate::yaml::Kind;
-use crate::{BadValue, Host, Span, Target};
+use crate::{BadValue, Over, Span};
 
 /// Default of `timeouts.dial`, in milliseconds: TCP has sent four SYNs by then (RFC 6298).
 const DIAL: u64 = 10_000;
@@ -35,6 +34,12 @@ const HALF_CLOSE: u64 = 60_000;
 
 /// The public address of a short form without one: the server chooses the port.
 const ANY: &str = "tcp://:0";
+
+/// As [`ANY`], for a target of UDP.
+const ANY_UDP: &str = "udp://:0";
+
+/// Permitted range of `timeouts.flow` and `timeouts.flow_unanswered`, in seconds.
+const FLOW_RANGE: (u64, u64) = (1, 3600);
 
 /// Decodes entries of `services`. The result is empty if there are none, and incomplete only after a
 /// problem was reported. `prefix` comes before each name.
@@ -70,7 +75,15 @@ struct Seen {
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
 /// at any public port.
 fn long(item: Item) -> Item {
-    item.long("public", Some(ANY))
+    let any = match &item.node.kind {
+        Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
+        Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
+    };
+    item.long("public", Some(any))
+}
+
+fn is_udp(target: &str) -> bool {
+    matches!(parse_target(target), Ok(Targets::Ports(Some(Over::Udp), ..)))
 }
 
 /// The services of one entry alone. Empty after a problem.
@@ -91,25 +104,43 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let health = health(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
-    let options = http::options(&s);
+    let mut options = http::options(&s);
+    let mut of_exit = Exit::default();
+    let is_exit = target.as_ref().is_some_and(Targets::is_exit);
+    if is_exit {
+        options.basic_auth.clear();
+        of_exit = exit::exit(&s);
+    } else {
+        exit::refuse(&s);
+    }
     let published = publish(&s, &entries, options.path.as_deref(), &mut seen.published);
+    let mut over = Over::Tcp;
     if let Some(published) = &published {
         http::fit(&s, &options, published);
+        over = fit::visitors(published);
+        if let Some(target) = &target {
+            fit::fit(&s, target, published);
+        }
     }
     let ports = ports(published.as_deref().unwrap_or_default());
     let wide = entries.iter().flatten().any(|entry| entry.width() > 0);
     // After a bad name, or a range with a bad entry, the resulting names are unknown.
     let mut names = Vec::new();
     if (nameless || name.is_some()) && (published.is_some() || !wide) {
-        let stem = name.as_deref().unwrap_or("tcp");
+        let stem = |public: &[Public]| match &name {
+            Some(name) => name.clone(),
+            None => public.first().map_or(Over::Tcp, Public::over).to_string(),
+        };
         names = match ports.first_key_value() {
             None if nameless => {
                 published.iter().flatten().find_map(|at| by_name(at, seen)).into_iter().collect()
             }
             // The port is not known yet.
-            Some((0, _)) if nameless => target.iter().map(Targets::name).collect(),
-            Some((port, _)) if !wide && nameless => vec![format!("{stem}-{port}")],
-            Some(_) if wide => ports.keys().map(|port| format!("{stem}-{port}")).collect(),
+            Some((0, _)) if nameless => target.iter().map(|target| target.name(over)).collect(),
+            Some((port, at)) if !wide && nameless => vec![format!("{}-{port}", stem(at))],
+            Some(_) if wide => {
+                ports.iter().map(|(port, at)| format!("{}-{port}", stem(at))).collect()
+            }
             _ => name.iter().cloned().collect(),
         };
         if let Some(prefix) = &seen.prefix {
@@ -119,21 +150,14 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     }
     let target = target?;
     let published = published?;
-    if let Targets::Tcp(_, first, last) = target
-        && last > first
-    {
-        match entries.as_slice() {
-            [Some(entry)] if entry.width() == last - first => {}
-            _ => {
-                let bad = BadValue::new("the target's range is not as wide as the public one");
-                s.bad("target", bad);
-                return None;
-            }
-        }
+    if target.width() > 0 && !fit::is_as_wide(&target, &entries) {
+        let bad = BadValue::new("the target's range is not as wide as the public one");
+        s.bad("target", bad);
+        return None;
     }
-    let make = |name, nth, public| Service {
+    let make = |name, nth, public: Vec<Public>| Service {
         name,
-        target: target.nth(nth),
+        target: target.nth(nth, target.over(&public)),
         public,
         priority,
         timeouts,
@@ -142,6 +166,7 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
         visitors: visitors.clone(),
         proxy_protocol,
         http: options.clone(),
+        exit: of_exit.clone(),
     };
     if !wide {
         return Some(vec![make(names.pop()?, 0, published)]);
@@ -156,7 +181,7 @@ fn by_name(public: &Public, seen: &Seen) -> Option<String> {
     let most = NAME_MAX - seen.prefix.as_ref().map_or(0, |prefix| prefix.len() + 1).min(NAME_MAX);
     match public {
         Public::Name { kind, host } => Some(service_name(*kind, host, most)),
-        Public::Tcp { .. } => None,
+        Public::Tcp { .. } | Public::Udp { .. } => None,
     }
 }
 
@@ -177,107 +202,6 @@ fn check_names(s: &Section<'_>, names: &[String], seen: &mut Seen) {
             let bad = BadValue::new(format!("a second service named {name}"));
             s.bad("name", bad.hint("names are unique"));
         }
-    }
-}
-
-/// The value of `target`.
-pub(super) enum Targets {
-    /// Host, first and last port.
-    Tcp(Host, u16, u16),
-    Unix(UnixAddr),
-}
-
-impl Targets {
-    /// The name of a service of this target without a name and a public port of its own.
-    fn name(&self) -> String {
-        match self {
-            Self::Tcp(_, port, _) => format!("tcp-{port}"),
-            Self::Unix(address) => {
-                let file = address.place().rsplit('/').next().unwrap_or_default();
-                let file = file.strip_suffix(".sock").unwrap_or(file);
-                let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-                format!("unix-{}", file.chars().take(32).map(plain).collect::<String>())
-            }
-        }
-    }
-
-    /// The target of the nth port of a range. A single target serves all ports.
-    fn nth(&self, n: u16) -> Target {
-        match self {
-            Self::Tcp(host, first, last) => {
-                let port = if last > first { first.saturating_add(n) } else { *first };
-                Target::Tcp { host: host.clone(), port }
-            }
-            Self::Unix(address) => Target::Unix(address.clone()),
-        }
-    }
-
-    /// The target, unless it is a range.
-    pub(super) fn one(&self) -> Option<Target> {
-        match self {
-            Self::Tcp(_, first, last) if last > first => None,
-            Self::Tcp(..) | Self::Unix(_) => Some(self.nth(0)),
-        }
-    }
-}
-
-/// Decodes `target`. `None` after a problem.
-pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
-    let Some(item) = s.key("target") else {
-        s.missing("target", "for example tcp://127.0.0.1:22");
-        return None;
-    };
-    if matches!(item.node.kind, Kind::List(_)) {
-        s.bad(
-            "target",
-            BadValue::new("a service of this version has one target").hint("name one target"),
-        );
-        return None;
-    }
-    s.cx.value(&item, parse_target)
-}
-
-/// Parses a target, which may be a range of ports.
-pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
-    match unix(text) {
-        Some(address) => address.map(Targets::Unix),
-        None => tcp_target(text),
-    }
-}
-
-fn tcp_target(text: &str) -> Result<Targets, BadValue> {
-    let of_http;
-    let text = match text.split_once("://") {
-        Some(("http", rest)) => {
-            of_http = http_target(text, rest)?;
-            of_http.as_str()
-        }
-        Some((scheme @ ("https" | "tls"), rest)) => {
-            let at = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:443") };
-            return Err(BadValue::new(format!("a target of {scheme}:// is not supported"))
-                .hint(format!("tcp://{at} with `public: tls://NAME` carries TLS unchanged")));
-        }
-        Some(_) | None => text,
-    };
-    match tcp(text, Some(HERE))? {
-        (None, ..) => {
-            Err(BadValue::new(format!("`{text}` has no host"))
-                .hint("for example tcp://127.0.0.1:22"))
-        }
-        (_, 0, _) => Err(BadValue::new("port 0 cannot be dialled")),
-        (Some(host), a, b) => Ok(Targets::Tcp(host, a, b)),
-    }
-}
-
-/// The TCP address of `http://host[:port]`.
-fn http_target(text: &str, rest: &str) -> Result<String, BadValue> {
-    if rest.contains(['/', '?', '#']) {
-        return Err(BadValue::new(format!("`{text}`: a target has no path"))
-            .hint("for example http://127.0.0.1:3000"));
-    }
-    match split(rest)? {
-        (_, Some(_)) => Ok(format!("tcp://{rest}")),
-        (host, None) => Ok(format!("tcp://{host}:80")),
     }
 }
 
@@ -311,5 +235,31 @@ fn timeouts(s: &Section<'_>) -> Timeouts {
         dial: dial.unwrap_or(Span::from_millis(DIAL)),
         idle: of("idle", 0),
         half_close: of("half_close", HALF_CLOSE),
+        flows: own.as_ref().map(flows).unwrap_or_default(),
     }
+}
+
+/// Decodes `flow` and `flow_unanswered`.
+fn flows(s: &Section<'_>) -> FlowTimes {
+    let default = FlowTimes::default();
+    let answered = s.value("flow", flow_time).unwrap_or(default.answered);
+    let unanswered = s.value("flow_unanswered", flow_time);
+    if let Some(long) = unanswered.filter(|time| *time > answered) {
+        let bad = BadValue::new(format!("{long}s is longer than `flow` ({answered}s)"));
+        s.bad("flow_unanswered", bad.hint("a flow that was answered lives at least as long"));
+    }
+    let unanswered = unanswered.unwrap_or(default.unanswered.min(answered));
+    FlowTimes { unanswered, answered }
+}
+
+/// Parses the time of an idle flow, in seconds.
+fn flow_time(text: &str) -> Result<u32, BadValue> {
+    let span: Span = text.parse()?;
+    let seconds = span.duration().as_secs();
+    let (least, most) = FLOW_RANGE;
+    if span.duration().subsec_nanos() > 0 || !(least..=most).contains(&seconds) {
+        let bad = BadValue::new(format!("`{text}` is no time of a flow"));
+        return Err(bad.hint("whole seconds from 1s to 1h"));
+    }
+    u32::try_from(seconds).map_err(|_| BadValue::new(format!("`{text}` is too large")))
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Host;
+use crate::{Host, Over};
 
 const ALL_V4: Bind = Bind::Ip(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
 const LAST_V4: Bind = Bind::Ip(IpAddr::V4(Ipv4Addr::BROADCAST));
@@ -30,8 +30,8 @@ impl Bind {
         }
     }
 
-    pub(super) fn tcp(self, port: u16) -> String {
-        format!("tcp://{}:{port}", self.host())
+    pub(super) fn url(self, over: Over, port: u16) -> String {
+        format!("{over}://{}:{port}", self.host())
     }
 
     fn canonical(self) -> Self {

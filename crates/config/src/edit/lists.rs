@@ -9,7 +9,7 @@ use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
 use crate::decode::{Cx, Item, Sources};
 use crate::model::{Forward, Service};
 use crate::yaml::{Kind, Node, parse};
-use crate::{Lists, Local};
+use crate::Lists;
 
 /// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
 /// the place of the entries that have its name, one of its ports or its address. `file` is the file's
@@ -198,6 +198,14 @@ impl Entries {
             operations.push(Operation { path, action: Action::Replace(value) });
             return;
         };
+        // A proxy has no target, and what has a target has no passwords of a proxy.
+        let is_proxy = |has: &dyn Fn(&str) -> bool| self.key == "forwards" && !has("target");
+        let was = is_proxy(&|key| old.iter().any(|entry| entry.key == key));
+        let is = is_proxy(&|key| new.iter().any(|(of, _)| of == key));
+        if was != is {
+            operations.push(Operation { path, action: Action::Replace(value) });
+            return;
+        }
         for (key, value) in new {
             let is_there = old.iter().any(|entry| entry.key == *key);
             // A name that was derived from the port is derived from the new port as well.
@@ -232,12 +240,10 @@ impl Entries {
 }
 
 fn forward(forward: &Forward) -> Value {
-    let keys = [
-        ("listen", text_value(&forward.listen.to_string())),
-        ("target", text_value(&forward.target.to_string())),
-    ];
-    match &forward.listen {
-        Local::Tcp(_) | Local::Unix { .. } => map(keys),
+    let listen = ("listen", text_value(&forward.listen.to_string()));
+    match &forward.target {
+        Some(target) => map([listen, ("target", text_value(&target.to_string()))]),
+        None => map([listen]),
     }
 }
 

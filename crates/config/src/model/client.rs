@@ -7,10 +7,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use proto::control::FlowTimes;
 use proto::{HttpOptions, Network, Visitors};
 
 use super::{Changed, Common, KeyPair, Token, changes};
-use crate::{Endpoint, Host, Local, NameKind, Proxy, Secret, Span, Target};
+use crate::{Endpoint, ForwardRights, Host, Local, NameKind, Over, Proxy, Secret, Span, Target};
 
 /// Networks of a list that the summary shows.
 const SHOWN: usize = 8;
@@ -87,7 +88,9 @@ pub enum Trust {
 pub struct Service {
     /// The unique name of the service.
     pub name: String,
-    /// The address that the client dials.
+    /// What the client dials. It fits the public addresses: a service with ports of UDP alone has
+    /// a [`Target::Udp`], a service without a port of UDP has none, and a service with both has a
+    /// host and a port.
     pub target: Target,
     /// Public addresses on the server; at least one.
     pub public: Vec<Public>,
@@ -105,6 +108,20 @@ pub struct Service {
     pub proxy_protocol: Option<ProxyProtocol>,
     /// What the server does with the requests of visitors of a name.
     pub http: HttpOptions,
+    /// Who may use an exit, and for what; empty unless [`Target::is_exit`].
+    pub exit: Exit,
+}
+
+/// The settings of a service whose visitors choose what the client dials (`socks5`, `http-proxy`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Pairs `user:password`, one of which a visitor has to know; user and password have at most
+    /// 255 bytes each (RFC 1929). If empty, the exit asks for none, and the configuration restricts
+    /// its visitors otherwise.
+    pub basic_auth: Vec<Secret>,
+    /// The destinations that visitors may reach. `None`: everything but reserved addresses, as with
+    /// the right `*:*`.
+    pub allow: Option<ForwardRights>,
 }
 
 /// Lists of visitors as they are written. Absent lists are inherited, and empty lists are not.
@@ -124,6 +141,13 @@ impl Service {
             && self.health.is_none()
             && self.priority == Priority::default()
             && self.http.is_default()
+            && self.exit == Exit::default()
+    }
+
+    /// Whether visitors come over UDP, over TCP (also to a name), or both.
+    #[must_use]
+    pub fn carries(&self, over: Over) -> bool {
+        self.public.iter().any(|public| public.over() == over)
     }
 
     /// Takes all settings of another service but name, addresses and target.
@@ -140,6 +164,39 @@ impl Service {
         if self.public.iter().any(is_https) {
             self.http.pass_through = false;
         }
+        self.drop_unfit();
+    }
+
+    /// Drops the settings that another service had for another kind of target.
+    fn drop_unfit(&mut self) {
+        let dials = match self.target {
+            Target::Tcp { .. } | Target::Udp { .. } | Target::Unix(_) => true,
+            Target::Socks5 | Target::HttpProxy | Target::Files(_) => false,
+        };
+        if !dials || self.carries(Over::Udp) {
+            self.proxy_protocol = None;
+        }
+        if !dials || !self.carries(Over::Tcp) {
+            self.health = None;
+        }
+        if !self.target.is_exit() {
+            self.exit = Exit::default();
+        }
+    }
+
+    /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
+    /// service.
+    pub(crate) fn is_open_exit(&self, visitors: &Visitors) -> bool {
+        let everybody =
+            |list: &Arc<[Network]>| list.iter().any(|network| network.prefix() == 0);
+        let is_local = |public: &Public| match public {
+            Public::Tcp { bind: Some(ip), .. } => ip.to_canonical().is_loopback(),
+            Public::Tcp { bind: None, .. } | Public::Udp { .. } | Public::Name { .. } => false,
+        };
+        self.target.is_exit()
+            && self.exit.basic_auth.is_empty()
+            && visitors.allow_from.as_ref().is_none_or(everybody)
+            && !self.public.iter().all(is_local)
     }
 
     /// The settings beside addresses, for people: `, allow_from [10.0.0.0/8], PROXY protocol v2`.
@@ -156,6 +213,14 @@ impl Service {
         }
         if let Some(version) = self.proxy_protocol {
             extras.push_str(&format!(", PROXY protocol {version}"));
+        }
+        let Exit { basic_auth: users, allow } = &self.exit;
+        if !users.is_empty() {
+            extras.push_str(", basic_auth");
+        }
+        if let Some(ForwardRights(allow)) = allow {
+            let shown: Vec<_> = allow.iter().map(ToString::to_string).collect();
+            extras.push_str(&format!(", may reach [{}]", shown.join(", ")));
         }
         let HttpOptions { pass_through, basic_auth, host_rewrite, request, response, .. } =
             &self.http;
@@ -211,11 +276,18 @@ pub struct Check {
 /// A public address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Public {
-    /// A port of the server.
+    /// A TCP port of the server.
     Tcp {
         /// IP address of the listener; `None`: the server's `public_bind`.
         bind: Option<IpAddr>,
-        /// TCP port; 0: the server chooses a port and reports it.
+        /// 0: the server chooses a port and reports it.
+        port: u16,
+    },
+    /// A UDP port of the server.
+    Udp {
+        /// IP address of the socket; `None`: the server's `public_bind`.
+        bind: Option<IpAddr>,
+        /// 0: the server chooses a port and reports it.
         port: u16,
     },
     /// A host name at ports that all clients share.
@@ -236,7 +308,24 @@ impl Public {
     pub const fn is_http(&self) -> bool {
         match self {
             Self::Name { kind, .. } => kind.is_http(),
-            Self::Tcp { .. } => false,
+            Self::Tcp { .. } | Self::Udp { .. } => false,
+        }
+    }
+
+    /// The protocol in which visitors come.
+    #[must_use]
+    pub const fn over(&self) -> Over {
+        match self {
+            Self::Tcp { .. } | Self::Name { .. } => Over::Tcp,
+            Self::Udp { .. } => Over::Udp,
+        }
+    }
+
+    /// The port of this protocol.
+    pub(crate) const fn of_port(over: Over, bind: Option<IpAddr>, port: u16) -> Self {
+        match over {
+            Over::Tcp => Self::Tcp { bind, port },
+            Over::Udp => Self::Udp { bind, port },
         }
     }
 }
@@ -244,8 +333,10 @@ impl Public {
 impl fmt::Display for Public {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { bind: Some(ip), port } => write!(f, "tcp://{}:{port}", Host::Ip(*ip)),
-            Self::Tcp { bind: None, port } => write!(f, "tcp://:{port}"),
+            Self::Tcp { bind, port } | Self::Udp { bind, port } => {
+                let host = bind.map(|ip| Host::Ip(ip).to_string()).unwrap_or_default();
+                write!(f, "{}://{host}:{port}", self.over())
+            }
             Self::Name { kind, host } => write!(f, "{kind}://{host}"),
         }
     }
@@ -263,7 +354,7 @@ pub enum Priority {
     Bulk,
 }
 
-/// Time limits of a service's streams.
+/// Time limits of a service's streams and flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// Longest time until the target accepts the connection.
@@ -272,6 +363,8 @@ pub struct Timeouts {
     pub idle: Span,
     /// Longest time without a byte after one side has finished.
     pub half_close: Span,
+    /// The times after which idle flows of UDP end, 1 to 3,600 s.
+    pub flows: FlowTimes,
 }
 
 /// A local listener whose target the server dials.
@@ -279,10 +372,23 @@ pub struct Timeouts {
 pub struct Forward {
     /// The address on the client's side.
     pub listen: Local,
-    /// The address that the server dials.
-    pub target: Target,
+    /// The address that the server dials: [`Target::Tcp`], [`Target::Udp`] or [`Target::Unix`], of
+    /// the protocol of the listener. `None` where programs name what they want to reach
+    /// ([`Local::is_proxy`]), and only there.
+    pub target: Option<Target>,
+    /// Pairs `user:password` of a proxy, one of which a program has to know; user and password have
+    /// at most 255 bytes each (RFC 1929). If empty, the proxy asks for none.
+    pub basic_auth: Vec<Secret>,
     /// The forward was added at run time, by a command.
     pub kept: bool,
+}
+
+impl fmt::Display for Forward {
+    /// `tcp://127.0.0.1:5203 -> tcp://127.0.0.1:5201`; a proxy is its listener alone.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.listen)?;
+        self.target.iter().try_for_each(|target| write!(f, " -> {target}"))
+    }
 }
 
 impl ClientConfig {
@@ -366,12 +472,9 @@ impl ClientConfig {
             ));
         }
         for forward in &self.forwards {
-            lines.push(format!(
-                "forward {} -> {} (dialled by the server){}",
-                forward.listen,
-                forward.target,
-                origin(forward.kept)
-            ));
+            let auth = if forward.basic_auth.is_empty() { "" } else { ", basic_auth" };
+            let origin = origin(forward.kept);
+            lines.push(format!("forward {forward} (dialled by the server){auth}{origin}"));
         }
         lines
     }

@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 pub use client::{
-    Check, ClientConfig, Field, Forward, Path, Priority, ProxyProtocol, Public, Service, Timeouts,
+    Check, ClientConfig, Exit, Field, Forward, Path, Priority, ProxyProtocol, Public, Service, Timeouts,
     Trust, VisitorLists,
 };
 pub use doors::{Acme, Http, Mux, Pages, TlsRoutes, TlsVersion};

@@ -96,8 +96,10 @@ pub struct ClientGrant {
 /// The rights of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Ports that the client may publish.
+    /// TCP ports that the client may publish.
     pub tcp: PortRights,
+    /// UDP ports that the client may publish.
+    pub udp: PortRights,
     /// Hosts whose HTTP visitors the client may serve, with or without TLS that ends at the server.
     pub http: HostRights,
     /// Hosts whose TLS visitors the client may serve; the server does not terminate that TLS.
@@ -112,8 +114,8 @@ pub struct Rights {
     pub streams: Option<NonZeroU32>,
     /// Most new streams per second; `None` is no limit.
     pub new_per_second: Option<NonZeroU32>,
-    /// Most published ports. The default is the number of ports in `tcp`, within the bound of the
-    /// kind of client; [`u32::MAX`] is unlimited.
+    /// Most published ports of both protocols. The default is the number of ports in `tcp` and
+    /// `udp`, within the bound of the kind of client; [`u32::MAX`] is unlimited.
     pub ports: u32,
     /// Most published hosts; `None`: only `http` and `tls` limit them.
     pub hosts: Option<NonZeroU32>,
@@ -178,6 +180,7 @@ impl ServerConfig {
         let known = self.clients.iter_mut().map(|client| &mut client.rights);
         for rights in known.chain(&mut self.any_client) {
             rights.tcp.default_bind = Some(running.public_bind);
+            rights.udp.default_bind = Some(running.public_bind);
         }
         self.common.keep(&running.common);
         self
@@ -225,6 +228,7 @@ impl Rights {
     pub(crate) const fn none(public_bind: IpAddr) -> Self {
         Self {
             tcp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
+            udp: PortRights { default_bind: Some(public_bind), rights: Vec::new() },
             http: HostRights(Vec::new()),
             tls: HostRights(Vec::new()),
             pass_through: false,
@@ -244,7 +248,9 @@ impl fmt::Display for Rights {
         let join = |items: Vec<String>| {
             if items.is_empty() { "nothing".into() } else { items.join(", ") }
         };
-        let ports = self.tcp.rights.iter().map(ToString::to_string);
+        let tcp = self.tcp.rights.iter().map(ToString::to_string);
+        let udp = self.udp.rights.iter().map(|right| format!("udp {right}"));
+        let ports = tcp.chain(udp);
         let web = self.http.0.iter().map(|host| format!("http://{host}"));
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));
         let public = join(ports.chain(web).chain(tls).collect());

@@ -57,7 +57,8 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
     let to = service.target.to_string();
     let health = shared.healths.of(&service.name, &to);
     let watch = TargetWatch { service: service.name.clone(), target: to, health };
-    let (target, timeout) = (target(&service.target), check.timeout.duration());
+    let Some(target) = target(&service) else { return };
+    let timeout = check.timeout.duration();
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);
     let header = version.map(|version| proxy_header(version, None, NOWHERE));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use config::{Forward, Local};
+use config::{Forward, Local, Over};
 use ops::socket_file;
 use proto::{Priority, Target, Visitors};
 use relay::{Gate, Timeouts};
@@ -135,27 +135,31 @@ impl Forwards {
 
 /// Whether both cannot be bound at once: the same port, at all addresses and at one address.
 fn is_in_the_way(open: &Forward, wanted: &Forward) -> bool {
-    match (&open.listen, &wanted.listen) {
-        (Local::Tcp(open), Local::Tcp(wanted)) => {
+    match (open.listen.socket(), wanted.listen.socket()) {
+        (Some((over, open)), Some((of_wanted, wanted))) => {
             let all = open.ip().is_unspecified() || wanted.ip().is_unspecified();
-            all && open.port() == wanted.port() && open.port() != 0
+            over == of_wanted && all && open.port() == wanted.port() && open.port() != 0
         }
-        (Local::Tcp(_) | Local::Unix { .. }, Local::Tcp(_) | Local::Unix { .. }) => false,
+        (None, _) | (_, None) => false,
     }
 }
 
-/// The identity of a listener: its address, without its notation and its permissions.
-fn place(forward: &Forward) -> Result<std::net::SocketAddr, &str> {
+/// The identity of a listener: its protocol and address, without its notation and its permissions.
+/// A proxy is another listener than a port with a target.
+fn place(forward: &Forward) -> Result<(Over, bool, std::net::SocketAddr), &str> {
     match &forward.listen {
-        Local::Tcp(address) => Ok(*address),
         Local::Unix { address, .. } => Err(address.place()),
+        Local::Tcp(at) => Ok((Over::Tcp, false, *at)),
+        Local::Udp(at) => Ok((Over::Udp, false, *at)),
+        Local::Socks5(at) | Local::HttpProxy(at) => Ok((Over::Tcp, true, *at)),
     }
 }
 
 fn aim(address: &str, forward: &Forward) -> Aim {
+    let target = forward.target.as_ref().map(ToString::to_string).unwrap_or_default();
     Aim {
-        name: format!("{address} -> {}", forward.target),
-        target: Target::Forward(forward.target.to_string()),
+        name: format!("{address} -> {target}"),
+        target: Target::Forward(target),
         priority: Priority::Normal,
         // Whoever reaches the listener may visit: the client itself chose its address.
         visitors: Visitors::default(),
@@ -181,7 +185,8 @@ fn bind(
 
 /// Logs what an open forward does, and where its visitors go.
 fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
-    let (forward, target) = (&entrance.address, forward.target.to_string());
+    let target = forward.target.as_ref().map(ToString::to_string).unwrap_or_default();
+    let forward = &entrance.address;
     tracing::info!(
         forward,
         target,

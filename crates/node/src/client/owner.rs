@@ -80,6 +80,7 @@ impl Services {
         let room = descriptors::room();
         let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
         let local = |service: &config::Service| {
+            let target = target(service)?;
             let timeouts = Timeouts {
                 dial: service.timeouts.dial.duration(),
                 idle: service.timeouts.idle.duration(),
@@ -98,10 +99,10 @@ impl Services {
                 asked: service.public.clone(),
                 is_direct,
             });
-            let local = Local { target: target(&service.target), settings, header };
-            (service.name.clone(), Rc::new(local))
+            let local = Local { target, settings, header };
+            Some((service.name.clone(), Rc::new(local)))
         };
-        Self { known: of.services.iter().map(local).collect(), of }
+        Self { known: of.services.iter().filter_map(local).collect(), of }
     }
 }
 
@@ -243,16 +244,19 @@ pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersio
     }
 }
 
-pub(super) fn target(target: &config::Target) -> TargetAddr {
-    match target {
-        config::Target::Unix(address) => TargetAddr::Unix(address.clone()),
-        config::Target::Tcp { host, port } => {
+/// The address that streams of a service are connected to. `None`: the service takes no streams, or
+/// its target is no address.
+pub(super) fn target(service: &config::Service) -> Option<TargetAddr> {
+    match &service.target {
+        config::Target::Unix(address) => Some(TargetAddr::Unix(address.clone())),
+        config::Target::Tcp { host, port } | config::Target::Udp { host, port } => {
             let host = match host {
                 config::Host::Ip(ip) => ip.to_string(),
                 config::Host::Name(name) => name.clone(),
             };
-            TargetAddr::Tcp { host, port: *port }
+            service.carries(config::Over::Tcp).then_some(TargetAddr::Tcp { host, port: *port })
         }
+        config::Target::Socks5 | config::Target::HttpProxy | config::Target::Files(_) => None,
     }
 }
 

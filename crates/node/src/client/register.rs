@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use config::ClientConfig;
 use link::Link;
-use proto::control::{ControlMessage, FlowTimes, Register, ServiceSpec};
+use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 
 use super::ClientShared;
+use super::owner::target;
 use crate::session::Handle;
 
 /// The period at which the client asks again for refused services. A person who frees a taken port
@@ -22,6 +23,9 @@ const AGAIN: Duration = Duration::from_secs(15);
 const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, deny_from); the \
     service is not published; update the server";
 
+/// The state of a service that this version does not carry.
+const UNWIRED: &str = "this version does not carry UDP, proxies and files";
+
 /// The generation of the first set of a process.
 pub(super) const FIRST: u64 = 1;
 
@@ -30,6 +34,10 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
     let generation = shared.generation.load(Ordering::Acquire);
     // A server without the feature would skip the lists and let everybody visit.
     let restricts = link.features().have(Features::VISITORS);
+    // Streams have an address to dial; this version carries nothing else.
+    let is_possible = |service: &config::Service| {
+        target(service).is_some() && !service.carries(config::Over::Udp)
+    };
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
@@ -39,6 +47,9 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
             .iter()
             .partition(|service| restricts || config.visitors_of(service).are_all());
         refused.iter().for_each(|service| shared.published.refuse(&service.name, TOO_OLD));
+        let (asked, refused): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|service| is_possible(service));
+        refused.iter().for_each(|service| shared.published.refuse(&service.name, UNWIRED));
         asked.into_iter().filter_map(|service| spec(&config, service)).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });
@@ -72,7 +83,7 @@ fn spec(config: &ClientConfig, service: &config::Service) -> Option<ServiceSpec>
         resume: true,
         visitors: config.visitors_of(service),
         http: service.http.clone(),
-        flows: FlowTimes::default(),
+        flows: service.timeouts.flows,
     })
 }
 

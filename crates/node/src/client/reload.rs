@@ -51,7 +51,7 @@ fn forward_lines(before: &ClientConfig, now: &ClientConfig) -> Vec<String> {
         all.iter().any(|f| Forward { kept: f.kept, ..forward.clone() } == *f)
     };
     let new = now.forwards.iter().filter(|forward| !has(&before.forwards, forward));
-    let new = new.map(|forward| format!("forward {} -> {}", forward.listen, forward.target));
+    let new = new.map(|forward| format!("forward {forward}"));
     // The mode of a socket file is no part of its address.
     let at = |forward: &Forward| forward.listen.to_string();
     let is_gone = |old: &&Forward| now.forwards.iter().all(|new| at(new) != at(old));

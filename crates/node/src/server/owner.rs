@@ -86,10 +86,10 @@ impl ServerOwner {
         let allow = Allow::new(move |destination| {
             let (permitted, right) = match (&asked, destination) {
                 (_, Destination::Name(host, port)) => {
-                    (rights.may_permit(host, port), format!("{host}:{port}"))
+                    (rights.may_permit(config::Over::Tcp, host, port), format!("{host}:{port}"))
                 }
                 (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _)) => {
-                    (rights.permits(host, ip, *port), format!("{host}:{port} ({ip})"))
+                    (rights.permits(config::Over::Tcp, host, ip, *port), format!("{host}:{port} ({ip})"))
                 }
                 (TargetAddr::Unix(address), Destination::Unix(_)) => {
                     (rights.permits_unix(address), format!("unix:{}", address.place()))

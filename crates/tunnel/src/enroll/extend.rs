@@ -82,7 +82,7 @@ fn entries(lists: &Lists) -> Vec<String> {
         let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
         format!("service {} ({} -> {})", service.name, public.join(", "), service.target)
     });
-    let forwards = lists.forwards.iter().map(|f| format!("forward {} -> {}", f.listen, f.target));
+    let forwards = lists.forwards.iter().map(|f| format!("forward {f}"));
     services.chain(forwards).collect()
 }
 

@@ -240,6 +240,10 @@ fn target(target: &Target) -> TargetAddr {
     match target {
         Target::Tcp { host, port } => TargetAddr::Tcp { host: plain(host), port: *port },
         Target::Unix(address) => TargetAddr::Unix(address.clone()),
+        // The decoder of the configuration takes no other default target.
+        Target::Udp { .. } | Target::Socks5 | Target::HttpProxy | Target::Files(_) => {
+            TargetAddr::Tcp { host: String::new(), port: 0 }
+        }
     }
 }
 

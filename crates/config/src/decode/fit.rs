@@ -1,0 +1,115 @@
+//! Whether the target and the settings of a service fit the addresses where its visitors come.
+
+use super::Section;
+use super::public::Address;
+use super::target::Targets;
+use crate::model::Public;
+use crate::{BadValue, NameKind, Over, Target};
+
+/// Keys about the streams of a service.
+const OF_STREAMS: [&str; 2] = ["idle", "half_close"];
+
+/// Keys about the flows of a service.
+const OF_FLOWS: [&str; 2] = ["flow", "flow_unanswered"];
+
+/// The protocol of the visitors: UDP where all of them come over UDP.
+pub(super) fn visitors(public: &[Public]) -> Over {
+    let is_udp = |public: &Public| public.over() == Over::Udp;
+    if !public.is_empty() && public.iter().all(is_udp) { Over::Udp } else { Over::Tcp }
+}
+
+/// Whether each port of the public ranges has a port of the target.
+pub(super) fn is_as_wide(target: &Targets, entries: &[Option<Address>]) -> bool {
+    let mut ranges = entries.iter().map(|entry| entry.as_ref().and_then(Address::ports));
+    let Some(Some((first, last))) = ranges.next() else { return false };
+    last - first == target.width() && ranges.all(|range| range == Some((first, last)))
+}
+
+/// Reports a target and settings that do not fit the public addresses.
+pub(super) fn fit(s: &Section<'_>, target: &Targets, public: &[Public]) {
+    let of = |over: Over| public.iter().find(|public| public.over() == over);
+    let (tcp, udp) = (of(Over::Tcp), of(Over::Udp));
+    if let Some(bad) = unfit(target, public, (tcp, udp)) {
+        s.bad("target", bad);
+        // What else does not fit follows from the target.
+        return;
+    }
+    let own = match target {
+        Targets::Ports(..) | Targets::One(Target::Unix(_)) => None,
+        Targets::One(target) => Some(target.to_string()),
+    };
+    let refuse = |key: &str, why: String, hint: &str| {
+        if s.key(key).is_some() {
+            s.bad(key, BadValue::new(format!("`{key}` {why}")).hint(hint));
+        }
+    };
+    if let Some(own) = &own {
+        for key in ["proxy_protocol", "health"] {
+            let why = format!("has no effect: {own} is served by the client itself");
+            refuse(key, why, "remove the key");
+        }
+    } else if let Some(udp) = udp {
+        let why = format!("has no effect at {udp}");
+        let alone = "publish the port of UDP as another service, without the key";
+        refuse("proxy_protocol", why.clone(), if tcp.is_some() { alone } else { "remove the key" });
+        if tcp.is_none() {
+            refuse("health", why, "remove the key: a target of UDP accepts no connection");
+        }
+    }
+    let Some(timeouts) = s.key("timeouts") else { return };
+    let Some(timeouts) = Section::quiet(s.cx, timeouts) else { return };
+    let (keys, hint) = match (tcp, udp) {
+        (Some(_), None) => (OF_FLOWS, "it is for udp:// addresses: remove it"),
+        (None, Some(_)) => (OF_STREAMS, "`flow` and `flow_unanswered` are the times of UDP"),
+        (Some(_), Some(_)) | (None, None) => return,
+    };
+    for key in keys.into_iter().filter(|key| timeouts.key(key).is_some()) {
+        let at = public.first().map(ToString::to_string).unwrap_or_default();
+        timeouts.bad(key, BadValue::new(format!("`{key}` has no effect at {at}")).hint(hint));
+    }
+}
+
+/// The reason why a target does not fit the addresses.
+fn unfit(
+    target: &Targets,
+    public: &[Public],
+    (tcp, udp): (Option<&Public>, Option<&Public>),
+) -> Option<BadValue> {
+    let bad = |why: String, hint: String| Some(BadValue::new(why).hint(hint));
+    let name = public.iter().find(|public| matches!(public, Public::Name { .. }));
+    let tls = |public: &&Public| matches!(public, Public::Name { kind: NameKind::Tls, .. });
+    match (target, tcp, udp) {
+        (Targets::Ports(Some(Over::Udp), host, port, _), Some(tcp), None) => bad(
+            format!("visitors of {tcp} come over TCP, and the target is UDP"),
+            format!("publish it at udp://:{port}, or write tcp://{host}:{port}"),
+        ),
+        (Targets::Ports(Some(Over::Tcp), host, port, _), None, Some(udp)) => bad(
+            format!("visitors of {udp} come over UDP, and the target is TCP"),
+            format!("publish it at tcp://:{port}, or write udp://{host}:{port}"),
+        ),
+        (Targets::One(Target::Unix(_)), _, Some(udp)) => bad(
+            format!("visitors of {udp} come over UDP, which a Unix socket does not take"),
+            "write udp://host:port, or publish it at tcp://".to_owned(),
+        ),
+        (Targets::One(target @ (Target::Socks5 | Target::HttpProxy)), _, Some(udp)) => bad(
+            format!("visitors of {udp} come over UDP, and {target} is reached over TCP"),
+            "publish it at tcp://:1080".to_owned(),
+        ),
+        (Targets::One(target @ (Target::Socks5 | Target::HttpProxy)), ..) if name.is_some() => bad(
+            format!("{target} has a port of its own and no name"),
+            "publish it at tcp://:1080".to_owned(),
+        ),
+        (Targets::One(Target::Files(_)), _, Some(udp)) => bad(
+            format!("visitors of {udp} come over UDP, and files are served over HTTP"),
+            "publish them at http:// or https:// and a name, or at tcp://:8080".to_owned(),
+        ),
+        (Targets::One(Target::Files(_)), ..) => {
+            let tls = public.iter().find(tls)?;
+            bad(
+                format!("visitors of {tls} speak TLS, and the client serves files over HTTP"),
+                "publish them at https://, where the server ends the TLS".to_owned(),
+            )
+        }
+        _ => None,
+    }
+}

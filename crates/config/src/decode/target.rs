@@ -1,0 +1,166 @@
+//! `target`: what a service or a forward dials, perhaps a range of ports.
+
+use super::Section;
+use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
+use crate::endpoint::split;
+use crate::model::Public;
+use crate::yaml;
+use crate::{BadValue, Host, Over, Target};
+
+/// The value of `target`.
+#[derive(Debug)]
+pub(super) enum Targets {
+    /// Protocol, host, first and last port. Without a scheme the protocol is that of the visitors.
+    Ports(Option<Over>, Host, u16, u16),
+    /// A target without ports, which serves every port of a range.
+    One(Target),
+}
+
+impl Targets {
+    /// The name of a service of this target without a name and a public port of its own. `over` is
+    /// the protocol of the visitors.
+    pub(super) fn name(&self, over: Over) -> String {
+        let plain = |text: &str| {
+            let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+            text.chars().take(32).map(plain).collect::<String>()
+        };
+        let last = |path: &str| plain(path.rsplit('/').next().unwrap_or_default());
+        match self {
+            Self::Ports(_, _, port, _) => format!("{over}-{port}"),
+            Self::One(Target::Unix(address)) => {
+                let place = address.place();
+                format!("unix-{}", last(place.strip_suffix(".sock").unwrap_or(place)))
+            }
+            Self::One(Target::Files(path)) => format!("files-{}", last(&path.to_string_lossy())),
+            Self::One(Target::Socks5) => SOCKS5.to_owned(),
+            Self::One(Target::HttpProxy) => HTTP_PROXY.to_owned(),
+            Self::One(Target::Tcp { port, .. } | Target::Udp { port, .. }) => {
+                format!("{over}-{port}")
+            }
+        }
+    }
+
+    /// The target of the nth port of a range for visitors of this protocol. A single target serves
+    /// all ports.
+    pub(super) fn nth(&self, n: u16, over: Over) -> Target {
+        match self {
+            Self::Ports(_, host, first, last) => {
+                let port = if last > first { first.saturating_add(n) } else { *first };
+                Target::at(over, host.clone(), port)
+            }
+            Self::One(target) => target.clone(),
+        }
+    }
+
+    /// Whether visitors choose what the client dials.
+    pub(super) const fn is_exit(&self) -> bool {
+        match self {
+            Self::Ports(..) => false,
+            Self::One(target) => target.is_exit(),
+        }
+    }
+
+    /// The protocol of the target of a service with these addresses: that of the visitors, and
+    /// where they come over both, the protocol of the file.
+    pub(super) fn over(&self, public: &[Public]) -> Over {
+        let is = |over| public.iter().any(|public| public.over() == over);
+        match (is(Over::Tcp), is(Over::Udp), self) {
+            (true, false, _) => Over::Tcp,
+            (false, true, _) => Over::Udp,
+            (_, _, Self::Ports(Some(over), ..)) => *over,
+            (_, _, Self::Ports(None, ..) | Self::One(_)) => Over::Tcp,
+        }
+    }
+
+    /// The number of ports after the first port.
+    pub(super) const fn width(&self) -> u16 {
+        match self {
+            Self::Ports(_, _, first, last) => *last - *first,
+            Self::One(_) => 0,
+        }
+    }
+
+    /// The target, unless it is a range. Without a scheme it has the protocol `over`.
+    pub(super) fn one(&self, over: Over) -> Option<Target> {
+        let over = match self {
+            Self::Ports(Some(of), ..) => *of,
+            Self::Ports(None, ..) | Self::One(_) => over,
+        };
+        (self.width() == 0).then(|| self.nth(0, over))
+    }
+}
+
+/// Decodes `target`. `None` after a problem.
+pub(super) fn target(s: &Section<'_>) -> Option<Targets> {
+    let Some(item) = s.key("target") else {
+        s.missing("target", "for example tcp://127.0.0.1:22");
+        return None;
+    };
+    if matches!(item.node.kind, yaml::Kind::List(_)) {
+        s.bad(
+            "target",
+            BadValue::new("a service of this version has one target").hint("name one target"),
+        );
+        return None;
+    }
+    s.cx.value(&item, parse_target)
+}
+
+/// Parses a target, which may be a range of ports.
+pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
+    let word = text.strip_suffix("://").unwrap_or(text);
+    if word == SOCKS5 {
+        return Ok(Targets::One(Target::Socks5));
+    }
+    if word == HTTP_PROXY {
+        return Ok(Targets::One(Target::HttpProxy));
+    }
+    if let Some(path) = directory(text) {
+        return path.map(|path| Targets::One(Target::Files(path)));
+    }
+    match unix(text) {
+        Some(address) => address.map(|address| Targets::One(Target::Unix(address))),
+        None => of_ports(text),
+    }
+}
+
+fn of_ports(text: &str) -> Result<Targets, BadValue> {
+    let of_http;
+    let text = match text.split_once("://") {
+        Some(("http", rest)) => {
+            of_http = http_target(text, rest)?;
+            of_http.as_str()
+        }
+        Some((scheme @ ("https" | "tls"), rest)) => {
+            let at = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:443") };
+            return Err(BadValue::new(format!("a target of {scheme}:// is not supported"))
+                .hint(format!("tcp://{at} with `public: tls://NAME` carries TLS unchanged")));
+        }
+        Some(_) | None => text,
+    };
+    let Ports { kind, host, first, last } = Ports::parse(text, Role::Target)?;
+    let over = match kind {
+        None => None,
+        Some(Kind::Udp) => Some(Over::Udp),
+        // Only listeners have the other kinds.
+        Some(Kind::Tcp | Kind::Socks5 | Kind::HttpProxy) => Some(Over::Tcp),
+    };
+    match (host, first) {
+        (None, _) => Err(BadValue::new(format!("`{text}` has no host"))
+            .hint(format!("for example {}://127.0.0.1:22", over.unwrap_or(Over::Tcp)))),
+        (_, 0) => Err(BadValue::new("port 0 cannot be dialled")),
+        (Some(host), first) => Ok(Targets::Ports(over, host, first, last)),
+    }
+}
+
+/// The TCP address of `http://host[:port]`.
+fn http_target(text: &str, rest: &str) -> Result<String, BadValue> {
+    if rest.contains(['/', '?', '#']) {
+        return Err(BadValue::new(format!("`{text}`: a target has no path"))
+            .hint("for example http://127.0.0.1:3000"));
+    }
+    match split(rest)? {
+        (_, Some(_)) => Ok(format!("tcp://{rest}")),
+        (host, None) => Ok(format!("tcp://{host}:80")),
+    }
+}
