@@ -9,7 +9,7 @@
 //! | [`resolve`] | name lookups that cannot starve each other |
 //! | [`socket`] | TCP sockets: how they are made, read and written |
 //! | [`listen_group`] | one TCP listener per worker on one address |
-//! | [`udp`] | one UDP socket per worker on one address, with buffers and steering |
+//! | [`udp`] | UDP sockets: groups on one address with buffers and steering, batches for flows |
 //! | [`Current`] | a setting of a listener that can be replaced while it listens |
 
 mod current;

@@ -45,18 +45,25 @@ pub fn granted() -> Option<Buffers> {
 /// system; for other processes the limits hold. Returns the granted sizes. If they are smaller than
 /// `wanted`, one warning per process names the setting to change.
 pub fn raise(socket: &UdpSocket, wanted: Buffers) -> io::Result<Buffers> {
-    if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
-        set_socket_recv_buffer_size(socket, wanted.receive)?;
-    }
-    if set_socket_send_buffer_size_force(socket, wanted.send).is_err() {
-        set_socket_send_buffer_size(socket, wanted.send)?;
-    }
+    ask(socket, wanted)?;
     let granted = Buffers::of(socket)?;
     let mut least = LEAST.lock().unwrap_or_else(PoisonError::into_inner);
     *least = Some(least.map_or(granted, |least| least.least(granted)));
     drop(least);
     granted.warn(wanted);
     Ok(granted)
+}
+
+/// As [`raise`], and neither counts nor logs what was granted: for sockets that need less than
+/// [`WANTED`].
+pub(super) fn ask(socket: &UdpSocket, wanted: Buffers) -> io::Result<()> {
+    if set_socket_recv_buffer_size_force(socket, wanted.receive).is_err() {
+        set_socket_recv_buffer_size(socket, wanted.receive)?;
+    }
+    if set_socket_send_buffer_size_force(socket, wanted.send).is_err() {
+        set_socket_send_buffer_size(socket, wanted.send)?;
+    }
+    Ok(())
 }
 
 /// The idle socket of [`keep_joining`].

@@ -1,10 +1,13 @@
-//! UDP sockets of a server: one socket per worker on one address, as [`crate::listen_group`] makes
-//! them for TCP. Each datagram arrives at the worker of its connection.
+//! UDP sockets: for QUIC and for tunnelled flows. A server has one socket per worker on one address,
+//! as [`crate::listen_group`] makes them for TCP.
 //!
-//! `steer` tells the kernel the worker of a datagram, `buffers` sets how many bytes may wait for a
-//! worker, `route` finds how large a datagram may be.
+//! `buffers` sets how many bytes may wait for a worker, `route` finds how large a datagram may be.
+//! For QUIC `steer` tells the kernel the worker of a connection. For flows `peers` tells the worker
+//! of a peer, and `flow` reads and writes in batches.
 
 mod buffers;
+mod flow;
+mod peers;
 mod route;
 mod steer;
 
@@ -14,6 +17,8 @@ use std::net::{SocketAddr, UdpSocket};
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub use buffers::{Buffers, WANTED, granted, keep_joining, raise, take_one_by_one};
+pub use flow::{Arrival, FlowSocket, Loss, Route, Tally, dialling};
+pub use peers::{BUCKETS, Buckets, FlowGroup, Steering, bucket_of, flow_group};
 pub use route::{payload_of_route, unspecified};
 
 /// Sockets in a group at most: the byte that names a worker has as many values.
@@ -30,6 +35,23 @@ pub const MAX_GROUP: usize = 256;
 /// in the order in which they joined. When a socket closes, the last socket takes its number, so
 /// the caller closes all sockets of a group together.
 pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
+    let group = share(address, count)?;
+    let workers = u32::try_from(group.len()).unwrap_or(1);
+    if workers > 1
+        && let Err(error) = steer::steer(&group[0], workers)
+    {
+        let address = group[0].local_addr().unwrap_or(address);
+        tracing::warn!(
+            %error, %address,
+            "the kernel does not steer the datagrams of {address} to workers by connection id: {error}; \
+             a client whose address changes has to reconnect"
+        );
+    }
+    Ok(group)
+}
+
+/// The sockets of a group, before the kernel is told which of them gets a datagram.
+fn share(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>> {
     if count > MAX_GROUP {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -50,14 +72,6 @@ pub fn udp_group(address: SocketAddr, count: usize) -> io::Result<Vec<UdpSocket>
         next.set_reuse_port(true)?;
         next.bind(&bound.into())?;
         group.push(next.into());
-    }
-    let workers = u32::try_from(group.len()).unwrap_or(1);
-    if let Err(error) = steer::steer(&group[0], workers) {
-        tracing::warn!(
-            %error, address = %bound,
-            "the kernel does not steer the datagrams of {bound} to workers by connection id: {error}; \
-             a client whose address changes has to reconnect"
-        );
     }
     Ok(group)
 }

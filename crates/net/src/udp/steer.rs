@@ -48,16 +48,21 @@ const fn program(workers: u32) -> [sock_filter; 11] {
 
 /// Steers datagrams among the group of `workers` sockets that `member` belongs to.
 pub(super) fn steer(member: &UdpSocket, workers: u32) -> io::Result<()> {
-    let mut program = program(workers);
-    let described = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    attach(member, &mut program(workers))
+}
+
+/// Replaces the program of the group that `member` belongs to.
+pub(super) fn attach(member: &UdpSocket, program: &mut [sock_filter]) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let described = sock_fprog { len, filter: program.as_mut_ptr() };
     setsockopt(member, AttachReusePortCbpf, &described).map_err(io::Error::from)
 }
 
-const fn step(code: u32, k: u32) -> sock_filter {
+pub(super) const fn step(code: u32, k: u32) -> sock_filter {
     jump(code, k, 0, 0)
 }
 
-const fn jump(code: u32, k: u32, yes: u8, no: u8) -> sock_filter {
+pub(super) const fn jump(code: u32, k: u32, yes: u8, no: u8) -> sock_filter {
     sock_filter { code: code as u16, jt: yes, jf: no, k }
 }
 

@@ -1,0 +1,120 @@
+//! How the sockets of flows are made.
+
+use std::cell::OnceCell;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo, UdpGroSegment};
+use quinn_udp::{UdpSockRef, UdpSocketState};
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::udp::buffers::{Buffers, WANTED, ask, keep_joining, raise};
+
+/// Bytes that may wait in the socket of one target: eight of the largest datagrams. There are
+/// thousands of such sockets.
+const OF_TARGET: Buffers = Buffers { receive: 512 << 10, send: 512 << 10 };
+
+/// The batched system calls, as this kernel has them.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) state: UdpSocketState,
+    /// The kernel cuts what is sent into datagrams (UDP_SEGMENT). quinn-udp gives this up for good
+    /// after one refusal, which may have been that of one path; `send` judges refusals itself.
+    pub(super) has_segments: bool,
+}
+
+thread_local! {
+    /// quinn-udp makes two sockets to find out what the kernel has, so the sockets of a thread share
+    /// the answer.
+    static CALLS: OnceCell<Rc<Calls>> = const { OnceCell::new() };
+}
+
+/// The batched system calls of this thread.
+pub(super) fn calls() -> io::Result<Rc<Calls>> {
+    CALLS.with(|calls| {
+        if let Some(calls) = calls.get() {
+            return Ok(Rc::clone(calls));
+        }
+        keep_joining();
+        // quinn-udp sets options that forbid fragments. This socket takes them.
+        let probe = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP));
+        let probe =
+            probe.or_else(|_| Socket::new(Domain::IPV6, Type::DGRAM, Some(Protocol::UDP)))?;
+        let state = UdpSocketState::new(UdpSockRef::from(&probe))?;
+        let has_segments = state.max_gso_segments() > 1;
+        Ok(Rc::clone(calls.get_or_init(|| Rc::new(Calls { state, has_segments }))))
+    })
+}
+
+/// Makes a socket for one target, not yet connected. The caller checks its place in the descriptor
+/// table and gives it to [`super::FlowSocket::connect`].
+///
+/// # Errors
+/// No descriptor is left, or the machine lacks the family of `target`.
+pub fn dialling(target: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP))?;
+    Ok(socket.into())
+}
+
+/// Prepares the socket of a listener: large buffers, and each datagram tells which address of this
+/// machine it was sent to.
+pub(super) fn prepare_listener(socket: &UdpSocket) -> io::Result<()> {
+    keep_joining();
+    let is_v6 = prepare(socket)?;
+    if is_v6 {
+        // IPv4 packets have it in the same form, as mapped addresses.
+        setsockopt(socket, Ipv6RecvPacketInfo, &true)?;
+    } else {
+        setsockopt(socket, Ipv4PacketInfo, &true)?;
+    }
+    raise(socket, WANTED).map(drop)
+}
+
+/// Prepares the socket of a target.
+pub(super) fn prepare_target(socket: &UdpSocket) -> io::Result<()> {
+    keep_joining();
+    prepare(socket)?;
+    ask(socket, OF_TARGET)
+}
+
+/// Datagrams that come together are read together, and one that is larger than the path takes is
+/// sent in fragments: a tunnelled program cannot learn the path's limit. Returns whether the socket
+/// is of IPv6.
+fn prepare(socket: &UdpSocket) -> io::Result<bool> {
+    socket.set_nonblocking(true)?;
+    // Without it each datagram is a message, and everything works.
+    let _ = setsockopt(socket, UdpGroSegment, &true);
+    let is_v6 = socket.local_addr()?.is_ipv6();
+    if is_v6 {
+        set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)?;
+    }
+    // Also for the IPv4 packets of an IPv6 socket; one that takes IPv6 alone may refuse it.
+    match set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::DONT) {
+        Err(error) if !is_v6 => Err(error.into()),
+        Ok(()) | Err(_) => Ok(is_v6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_finds_out_once_what_the_kernel_can_do() {
+        assert!(Rc::ptr_eq(&calls().unwrap(), &calls().unwrap()));
+    }
+
+    #[test]
+    fn a_target_of_either_family_gets_a_socket() {
+        let socket = dialling("192.0.2.1:53".parse().unwrap()).unwrap();
+        prepare_target(&socket).unwrap();
+        if let Ok(socket) = dialling("[2001:db8::1]:53".parse().unwrap()) {
+            prepare_target(&socket).unwrap();
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! A UDP socket of a worker: datagrams are read and sent in batches, and no call waits.
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use tokio::net::UdpSocket;
+
+use super::batch::Batches;
+use super::options::{Calls, calls, prepare_listener, prepare_target};
+use super::read::{Arrival, Pace, has_port, read};
+use super::send::{Full, Sender, loss_of, tells_of_earlier};
+use super::{Loss, Route, Tally};
+
+/// Bytes that a socket reads in one turn before other tasks run. They take about 50 µs.
+const BUDGET: usize = 256 << 10;
+
+/// Messages and errors of one turn. The limit matters where messages are small.
+const MESSAGES: usize = 64;
+
+/// A UDP socket of a listener, or connected to one target.
+///
+/// [`Self::send`] gathers the datagrams of a turn of the runtime. The task of the socket calls
+/// [`Self::poll_flush`] at the end of the turn, so whoever sends wakes that task when
+/// [`Self::has_unsent`] becomes true.
+#[derive(Debug)]
+pub struct FlowSocket {
+    socket: UdpSocket,
+    calls: Rc<Calls>,
+    /// The target of a connected socket.
+    target: Option<SocketAddr>,
+    batches: RefCell<Batches>,
+    /// The kernel took no more. What is gathered waits, and what comes is lost.
+    is_full: Cell<bool>,
+    pause: Cell<u32>,
+}
+
+impl FlowSocket {
+    /// Takes a bound socket that peers send to. Must be called in the runtime of the worker.
+    ///
+    /// # Errors
+    /// An option could not be set, or no descriptor is left to ask the kernel what it can do.
+    pub fn listen(socket: std::net::UdpSocket) -> io::Result<Self> {
+        prepare_listener(&socket)?;
+        Self::new(socket, None, Batches::of_listener())
+    }
+
+    /// Connects a socket of [`super::dialling`] to `target`. Nothing is sent. From now on the socket
+    /// has one local port and gets datagrams of `target` alone.
+    ///
+    /// # Errors
+    /// No route leads to `target`, or no local port is free (EAGAIN).
+    pub fn connect(socket: std::net::UdpSocket, target: SocketAddr) -> io::Result<Self> {
+        prepare_target(&socket)?;
+        socket.connect(target)?;
+        Self::new(socket, Some(target), Batches::of_target())
+    }
+
+    fn new(
+        socket: std::net::UdpSocket,
+        target: Option<SocketAddr>,
+        batches: Batches,
+    ) -> io::Result<Self> {
+        let calls = calls()?;
+        let socket = UdpSocket::from_std(socket)?;
+        let (is_full, pause) = Default::default();
+        Ok(Self { socket, calls, target, batches: RefCell::new(batches), is_full, pause })
+    }
+
+    /// The address of this end.
+    ///
+    /// # Errors
+    /// The error of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The route to the target of a connected socket.
+    #[must_use]
+    pub fn route(&self) -> Option<Route> {
+        self.target.map(|peer| Route { peer, local: None })
+    }
+
+    /// Hands out what has arrived. The socket has nothing more, or its budget for this turn is
+    /// spent; either way `cx` is woken when there is more to do. `take` may send from this socket,
+    /// but not read.
+    pub fn poll_read(
+        &self,
+        cx: &mut Context<'_>,
+        tally: &impl Tally,
+        mut take: impl FnMut(Arrival<'_>),
+    ) -> Poll<Infallible> {
+        let (mut messages, mut bytes) = (0, 0);
+        let mut pace = Pace::BEGIN;
+        let mut take = |arrival: Arrival<'_>| {
+            if has_port(arrival.route.peer) {
+                take(arrival);
+            } else {
+                tally.lost(Loss::Unreachable, arrival.count());
+            }
+        };
+        while messages < MESSAGES && bytes < BUDGET {
+            if ready!(self.socket.poll_recv_ready(cx)).is_err() {
+                // The runtime shuts down.
+                return Poll::Pending;
+            }
+            match read(&self.calls.state, &self.socket, &mut pace, &mut take) {
+                Ok((more, size)) => {
+                    messages += more.max(1);
+                    bytes += size;
+                }
+                Err(error) if tells_of_earlier(&error) => {
+                    tally.lost(loss_of(&error), 1);
+                    messages += 1;
+                }
+                // Nothing is there, or memory is short. An error that stays must not spin.
+                Err(_) => self.forget_readable(),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The runtime waits for the next event of the socket.
+    fn forget_readable(&self) {
+        let nothing = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
+        let _ = self.socket.try_io(tokio::io::Interest::READABLE, nothing);
+    }
+
+    /// Gathers a datagram. It leaves with the next [`Self::poll_flush`], or earlier when its batch
+    /// is complete. A socket that is full loses it.
+    pub fn send(&self, route: Route, datagram: Bytes, tally: &impl Tally) {
+        let mut batches = self.batches.borrow_mut();
+        let mut next = Some(datagram);
+        while let Some(datagram) = next.take() {
+            if self.is_full.get() {
+                return tally.lost(Loss::Full, 1);
+            }
+            if let Err((first, again)) = batches.add(route, datagram) {
+                self.leave(&mut batches, first, tally);
+                next = Some(again);
+            }
+        }
+    }
+
+    /// Whether datagrams wait for [`Self::poll_flush`].
+    #[must_use]
+    pub fn has_unsent(&self) -> bool {
+        !self.batches.borrow().list.is_empty()
+    }
+
+    /// Sends what was gathered. Pending: the socket is full, and wakes `cx` when it has room.
+    pub fn poll_flush(&self, cx: &mut Context<'_>, tally: &impl Tally) -> Poll<()> {
+        let mut batches = self.batches.borrow_mut();
+        while !batches.list.is_empty() {
+            if self.is_full.get() {
+                if ready!(self.socket.poll_send_ready(cx)).is_err() {
+                    // The runtime shuts down.
+                    return Poll::Pending;
+                }
+                self.is_full.set(false);
+            }
+            self.leave(&mut batches, 0, tally);
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends what was gathered as far as the socket takes it at once, and drops the rest.
+    pub fn flush_last(&self, tally: &impl Tally) {
+        let mut batches = self.batches.borrow_mut();
+        while !batches.list.is_empty() && !self.is_full.get() {
+            self.leave(&mut batches, 0, tally);
+        }
+        let left = batches.list.drain(..).map(|batch| batch.datagrams.len()).sum();
+        if left > 0 {
+            tally.lost(Loss::Full, left);
+        }
+    }
+
+    /// Sends one batch.
+    fn leave(&self, batches: &mut Batches, index: usize, tally: &impl Tally) {
+        let Self { socket, calls, target, pause, .. } = self;
+        let sender = Sender { calls, socket, is_connected: target.is_some(), pause };
+        let Some(batch) = batches.list.get_mut(index) else { return };
+        match sender.send(batch, tally) {
+            Ok(()) => drop(batches.list.remove(index)),
+            Err(Full) => {
+                self.is_full.set(true);
+                batches.list.iter_mut().for_each(super::batch::Batch::settle);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The worker of each peer of a UDP port. Only the workers that have a link of the port's session
+//! can use a datagram, and a flow that exists lives on one worker. The kernel therefore chooses the
+//! socket by a hash of the peer's address and port:
+//!
+//! ```text
+//!   peer ──bucket_of──> one of 64 buckets ──Buckets──> worker = index of the socket in its group
+//!          (program.rs: the same in the kernel)
+//! ```
+//!
+//! [`Buckets`] is the assignment, a plain value. [`Steering`] keeps it for one port, counts the live
+//! flows of each bucket, and gives the kernel a new program when the assignment changes.
+
+mod buckets;
+mod program;
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use buckets::{BUCKETS, Buckets, bucket_of};
+
+use super::steer::attach;
+
+/// A UDP port for flows: a socket for each worker, and what chooses among them.
+#[derive(Debug)]
+pub struct FlowGroup {
+    /// The sockets by the number of the worker. They close together: when a socket of a group
+    /// closes, the last one takes its number.
+    pub sockets: Vec<UdpSocket>,
+    /// The workers share it.
+    pub steering: Arc<Steering>,
+}
+
+/// Makes `count` non-blocking sockets on `address`, as [`super::udp_group`] does, and spreads the
+/// peers evenly over all of them. A kernel that cannot steer is a warning in the log: peers then
+/// reach workers without a link.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`]: another socket has the port. [`io::ErrorKind::InvalidInput`]:
+/// `count` exceeds [`super::MAX_GROUP`].
+pub fn flow_group(address: SocketAddr, count: usize) -> io::Result<FlowGroup> {
+    let sockets = super::share(address, count)?;
+    let steering = Steering::of(&sockets)?;
+    if let Err(error) = steering.attach(&steering.lock()) {
+        tracing::warn!(
+            %error, %address,
+            "the kernel does not steer the datagrams of {address} to workers by their sender: {error}; \
+             give every worker a link (connections)"
+        );
+    }
+    Ok(FlowGroup { sockets, steering: Arc::new(steering) })
+}
+
+/// The assignment of the peers of one port to its workers, and the number of live flows.
+#[derive(Debug)]
+pub struct Steering {
+    state: Mutex<State>,
+    live: [AtomicU32; BUCKETS],
+}
+
+#[derive(Debug)]
+struct State {
+    /// A second descriptor of a socket of the group. `None`: the group has one socket, or the port
+    /// is closed.
+    member: Option<UdpSocket>,
+    buckets: Buckets,
+}
+
+impl Steering {
+    fn of(sockets: &[UdpSocket]) -> io::Result<Self> {
+        let member = match sockets {
+            [first, _, ..] => Some(first.try_clone()?),
+            [] | [_] => None,
+        };
+        let buckets = Buckets::even(sockets.len());
+        let live = [const { AtomicU32::new(0) }; BUCKETS];
+        Ok(Self { state: Mutex::new(State { member, buckets }), live })
+    }
+
+    /// Assigns the peers to the workers in `usable`, as [`Buckets::assign`] does. Workers that the
+    /// port has no socket of are ignored. The port is open again for a peer on its new worker at
+    /// once; the old worker ends the flow when it is idle.
+    ///
+    /// To be called when a worker gets or loses its links of the session, and from time to time:
+    /// buckets whose flows have ended can then move to workers that have few.
+    ///
+    /// # Errors
+    /// The kernel took no program; the assignment is as before.
+    pub fn assign(&self, usable: &[usize]) -> io::Result<()> {
+        let mut state = self.lock();
+        let live = std::array::from_fn(|bucket| self.live(bucket));
+        let mut next = state.buckets.clone();
+        if !next.assign(usable, &live) {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut state.buckets, next);
+        self.attach(&state).inspect_err(|_| state.buckets = before)
+    }
+
+    /// The assignment in force.
+    #[must_use]
+    pub fn buckets(&self) -> Buckets {
+        self.lock().buckets.clone()
+    }
+
+    /// The number of live flows of a bucket, on all workers.
+    #[must_use]
+    pub fn live(&self, bucket: usize) -> u32 {
+        self.live.get(bucket).map_or(0, |live| live.load(Ordering::Relaxed))
+    }
+
+    /// A flow of `peer` begins.
+    pub fn enter(&self, peer: SocketAddr) {
+        if let Some(live) = self.live.get(bucket_of(peer)) {
+            live.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A flow of `peer` has ended.
+    pub fn leave(&self, peer: SocketAddr) {
+        if let Some(live) = self.live.get(bucket_of(peer)) {
+            live.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes the descriptor of the port, so that the port is free when the sockets of the workers
+    /// are closed. Later calls of [`Self::assign`] change nothing in the kernel.
+    pub fn close(&self) {
+        self.lock().member = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attach(&self, state: &State) -> io::Result<()> {
+        match &state.member {
+            Some(member) => attach(member, &mut program::program(&state.buckets)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    /// The socket that gets what `visitor` sends. Loopback delivers within the call that sends.
+    fn receiver(group: &FlowGroup, visitor: &UdpSocket, to: SocketAddr) -> usize {
+        visitor.send_to(b"x", to).unwrap();
+        let got: Vec<usize> = (0..group.sockets.len())
+            .filter(|&index| group.sockets[index].recv(&mut [0; 8]).is_ok())
+            .collect();
+        assert_eq!(got.len(), 1, "one socket got it");
+        got[0]
+    }
+
+    /// Sends from many ports of `from` and compares the socket that got each datagram with the
+    /// bucket's worker, under several assignments.
+    fn check(bind: &str, from: IpAddr) {
+        let Ok(group) = flow_group(bind.parse().unwrap(), 4) else {
+            return println!("no {bind} on this machine");
+        };
+        let to = SocketAddr::new(from, group.sockets[0].local_addr().unwrap().port());
+        for usable in [&[0, 1, 2, 3][..], &[2], &[0, 3], &[1, 2, 3]] {
+            group.steering.assign(usable).unwrap();
+            let buckets = group.steering.buckets();
+            let mut met = [false; BUCKETS];
+            for _ in 0..200 {
+                let visitor = UdpSocket::bind((from, 0)).unwrap();
+                let bucket = bucket_of(visitor.local_addr().unwrap());
+                met[bucket] = true;
+                assert_eq!(receiver(&group, &visitor, to), buckets.worker(bucket), "{bind} {from}");
+                assert!(usable.contains(&buckets.worker(bucket)));
+            }
+            assert!(met.iter().filter(|&&met| met).count() > BUCKETS / 2, "ports are spread");
+        }
+    }
+
+    #[test]
+    fn the_kernel_chooses_the_worker_that_the_bucket_names() {
+        check("127.0.0.1:0", Ipv4Addr::LOCALHOST.into());
+        check("0.0.0.0:0", Ipv4Addr::new(127, 3, 2, 1).into());
+        check("[::1]:0", Ipv6Addr::LOCALHOST.into());
+        check("[::]:0", Ipv6Addr::LOCALHOST.into());
+        check("[::]:0", Ipv4Addr::new(127, 0, 0, 9).into());
+    }
+
+    #[test]
+    fn datagrams_of_all_lengths_go_the_same_way() {
+        let group = flow_group("127.0.0.1:0".parse().unwrap(), 4).unwrap();
+        let to = group.sockets[0].local_addr().unwrap();
+        let visitor = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let worker = group.steering.buckets().worker(bucket_of(visitor.local_addr().unwrap()));
+        for length in [0, 1, 1_400, 9_000, 65_507] {
+            visitor.send_to(&vec![0; length], to).unwrap();
+            assert_eq!(group.sockets[worker].recv(&mut vec![0; 65_507]).unwrap(), length);
+        }
+    }
+
+    #[test]
+    fn a_bucket_with_flows_keeps_its_worker_and_an_empty_one_moves() {
+        let group = flow_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let steering = &group.steering;
+        steering.assign(&[0]).unwrap();
+        let peer: SocketAddr = "192.0.2.1:4000".parse().unwrap();
+        steering.enter(peer);
+        assert_eq!(steering.live(bucket_of(peer)), 1);
+        steering.assign(&[0, 1]).unwrap();
+        let buckets = steering.buckets();
+        assert_eq!(buckets.worker(bucket_of(peer)), 0);
+        assert_eq!((0..BUCKETS).filter(|&bucket| buckets.worker(bucket) == 1).count(), 32);
+        steering.leave(peer);
+        assert_eq!(steering.live(bucket_of(peer)), 0);
+    }
+
+    #[test]
+    fn a_closed_port_is_free_and_its_steering_harmless() {
+        let FlowGroup { sockets, steering } =
+            flow_group("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let address = sockets[0].local_addr().unwrap();
+        assert_eq!(flow_group(address, 2).unwrap_err().kind(), ErrorKind::AddrInUse);
+        steering.close();
+        drop(sockets);
+        steering.assign(&[1]).unwrap();
+        flow_group(address, 2).unwrap();
+    }
+
+    #[test]
+    fn one_worker_needs_no_program() {
+        let group = flow_group("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        group.steering.assign(&[0]).unwrap();
+        group.steering.assign(&[]).unwrap();
+        let visitor = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert_eq!(receiver(&group, &visitor, group.sockets[0].local_addr().unwrap()), 0);
+    }
+}
