@@ -1,8 +1,10 @@
-//! A stream as a byte stream in both directions, for a visitor whose bytes another part of the
-//! daemon reads and writes.
+//! A stream as a byte stream in both directions, for a visitor or a target whose bytes another part
+//! of the daemon reads and writes.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -10,20 +12,24 @@ use std::task::{Context, Poll};
 use net::pool;
 use proto::{HEAD_ROOM, Open, ResetCode};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use transport::{Connector, Inlet, OpenError};
+use transport::{Connector, Inlet, OpenError, Outlet};
 
 use crate::pipe::Pipe;
 use crate::stats::open_error_code;
 use crate::{End, Permit, Settings};
 
-/// The service's end of a stream, which this end reads and writes. Dropping it aborts the stream,
-/// unless both directions have ended. One task at a time may poll it.
+/// The far side of a stream, which this end reads and writes. Dropping it aborts the stream, unless
+/// both directions have ended. One task at a time may poll it.
 pub struct Duplex {
     pipe: Rc<Pipe>,
-    inlet: Box<dyn Inlet>,
+    /// `None` once another owner has the stream.
+    stream: Option<Box<dyn Inlet>>,
     is_finished: bool,
-    _permit: Option<Permit>,
+    permit: Option<Permit>,
 }
+
+/// A stream that leaves its [`Duplex`].
+pub(crate) type Parts = (Rc<Pipe>, Box<dyn Inlet>, Option<Permit>);
 
 /// Opens a stream.
 ///
@@ -40,10 +46,52 @@ pub fn open_duplex(
         settings.stats.count_refused(open_error_code(*error));
     })?;
     settings.stats.count_opened();
-    Ok(Duplex { pipe, inlet, is_finished: false, _permit: permit })
+    Ok(Duplex::new(pipe, inlet, permit))
+}
+
+/// Takes a stream that the far side opened, for a target inside of this process. The outlet is that
+/// of the stream.
+#[must_use]
+pub fn accept_duplex(
+    inlet: Box<dyn Inlet>,
+    visitor: Option<SocketAddr>,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+) -> (Rc<dyn Outlet>, Duplex) {
+    let pipe = Pipe::new(Rc::clone(settings), visitor);
+    settings.stats.count_opened();
+    (Rc::<Pipe>::clone(&pipe), Duplex::new(pipe, inlet, permit))
 }
 
 impl Duplex {
+    pub(crate) fn new(pipe: Rc<Pipe>, inlet: Box<dyn Inlet>, permit: Option<Permit>) -> Self {
+        Self { pipe, stream: Some(inlet), is_finished: false, permit }
+    }
+
+    /// Gives the stream to another owner, with the bytes that nobody has read yet in its pipe.
+    /// `None`: this end has ended its direction.
+    pub(crate) fn into_parts(mut self) -> Option<Parts> {
+        if self.is_finished {
+            return None;
+        }
+        let inlet = self.stream.take()?;
+        Some((Rc::clone(&self.pipe), inlet, self.permit.take()))
+    }
+
+    /// Waits until the far side has aborted the stream. The task that waits polls nothing else of
+    /// the stream meanwhile.
+    pub(crate) async fn aborted(&self) {
+        poll_fn(|cx| {
+            self.pipe.park(cx.waker());
+            if self.pipe.is_reset() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    pub(crate) fn pipe(&self) -> &Rc<Pipe> {
+        &self.pipe
+    }
+
     /// Why the far side ended the stream before its end.
     #[must_use]
     pub fn reset_code(&self) -> Option<ResetCode> {
@@ -62,9 +110,10 @@ impl AsyncRead for Duplex {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let Some(inlet) = &this.stream else { return Poll::Ready(Ok(())) };
         let read = this.pipe.take_into(buf);
         if read > 0 {
-            this.inlet.consumed(read);
+            inlet.consumed(read);
             return Poll::Ready(Ok(()));
         }
         if let Some(error) = this.broken() {
@@ -96,14 +145,17 @@ impl AsyncWrite for Duplex {
         if let Some(error) = this.broken() {
             return Poll::Ready(Err(error));
         }
-        if this.is_finished || this.pipe.is_stopped() {
+        let Some(inlet) = this.stream.as_ref().filter(|_| !this.is_finished) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        if this.pipe.is_stopped() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let wanted: usize = slices.iter().map(|slice| slice.len()).sum();
         if wanted == 0 {
             return Poll::Ready(Ok(0));
         }
-        let size = wanted.min(this.inlet.room());
+        let size = wanted.min(inlet.room());
         if size == 0 {
             this.pipe.park(cx.waker());
             return Poll::Pending;
@@ -117,7 +169,7 @@ impl AsyncWrite for Duplex {
             left -= part;
         }
         this.pipe.count_in(size);
-        this.inlet.send(&mut frame);
+        inlet.send(&mut frame);
         pool::give(frame);
         Poll::Ready(Ok(size))
     }
@@ -133,8 +185,10 @@ impl AsyncWrite for Duplex {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if !std::mem::replace(&mut this.is_finished, true) {
-            this.inlet.finish();
+        if !std::mem::replace(&mut this.is_finished, true)
+            && let Some(inlet) = &this.stream
+        {
+            inlet.finish();
         }
         Poll::Ready(Ok(()))
     }
@@ -148,6 +202,9 @@ impl fmt::Debug for Duplex {
 
 impl Drop for Duplex {
     fn drop(&mut self) {
+        if self.stream.is_none() {
+            return;
+        }
         // A stream that the far side reset has this end noted already. Whoever drops the stream has
         // no more use for it.
         self.pipe.note_end(End::Finished);

@@ -19,7 +19,8 @@
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | [`sniff`], [`http`] | what the first bytes of a visitor are; the requests and responses of a connection |
 //! | `pipe` | the two halves of a stream's socket: `Pipe` takes bytes inline, `Pump` reads |
-//! | `duplex` | a stream without a socket, for a proxy that reads and writes its bytes |
+//! | `duplex` | a stream without a socket, for a part of the daemon that reads and writes its bytes |
+//! | [`proxy`] | SOCKS5 and HTTP CONNECT, at a forward and as a target |
 //! | `proxy_header` | the header that tells a target the visitor's address |
 //! | `room` | the part of the descriptor table that visitors and targets may fill |
 //! | [`sniff`] | what a visitor says first: ClientHello, head of a request |
@@ -39,6 +40,7 @@ pub mod listen;
 mod listen_unix;
 mod look;
 mod pipe;
+pub mod proxy;
 mod proxy_header;
 mod room;
 mod settings;
@@ -53,11 +55,15 @@ pub mod watch;
 
 pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
-pub use duplex::{Duplex, open_duplex};
+pub use duplex::{Duplex, accept_duplex, open_duplex};
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use pipe::{Http, Leaving, Onward, Why};
+pub use proxy::{
+    Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, outward, serve_connect,
+    serve_proxy,
+};
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;
 pub use settings::{Settings, Timeouts};

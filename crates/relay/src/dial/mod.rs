@@ -52,7 +52,7 @@ impl Allow {
         Self(Rc::new(rule))
     }
 
-    fn permits(&self, destination: Destination<'_>) -> bool {
+    pub(crate) fn permits(&self, destination: Destination<'_>) -> bool {
         (self.0)(destination)
     }
 }

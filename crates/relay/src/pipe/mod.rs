@@ -173,6 +173,14 @@ impl Pipe {
         taken
     }
 
+    /// Takes one queued byte of a pipe without a socket. It is no byte of the stream, so no counter
+    /// includes it.
+    pub(crate) fn take_report(&self) -> Option<u8> {
+        let mut byte = [0];
+        let mut buf = ReadBuf::new(&mut byte);
+        (self.queue.borrow_mut().take_into(&mut buf) == 1).then_some(byte[0])
+    }
+
     /// Sets the task that the pipe wakes.
     pub(crate) fn park(&self, waker: &Waker) {
         let mut mine = self.waker.take();

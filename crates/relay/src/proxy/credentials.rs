@@ -1,0 +1,105 @@
+//! The user and the password of a proxy. The comparison takes the same time whatever was given, so
+//! the time of an answer does not tell how much of a guess was right.
+
+use std::fmt;
+
+use subtle::ConstantTimeEq as _;
+use zeroize::Zeroizing;
+
+/// The longest user, and the longest password, in bytes (RFC 1929 section 2).
+const LONGEST: usize = 255;
+
+/// A user and a password.
+#[derive(Clone)]
+pub struct Credentials {
+    user: Padded,
+    password: Padded,
+}
+
+/// What a visitor gave.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) user: Zeroizing<Vec<u8>>,
+    pub(crate) password: Zeroizing<Vec<u8>>,
+}
+
+impl Given {
+    pub(crate) fn new(user: &[u8], password: &[u8]) -> Self {
+        Self { user: Zeroizing::new(user.to_vec()), password: Zeroizing::new(password.to_vec()) }
+    }
+}
+
+impl Credentials {
+    /// `None`: the user or the password is longer than 255 bytes.
+    #[must_use]
+    pub fn new(user: &str, password: &str) -> Option<Self> {
+        let (user, password) = (user.as_bytes(), password.as_bytes());
+        Some(Self { user: Padded::new(user)?, password: Padded::new(password)? })
+    }
+
+    /// Whether a visitor gave these credentials.
+    pub(crate) fn admit(&self, given: &Given) -> bool {
+        let (user, password) = (Padded::new(&given.user), Padded::new(&given.password));
+        // No text that is too long is stored, so the early end tells nothing of the stored ones.
+        let (Some(user), Some(password)) = (user, password) else { return false };
+        (self.user.equals(&user) & self.password.equals(&password)).into()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials(secret)")
+    }
+}
+
+impl fmt::Debug for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Given(secret)")
+    }
+}
+
+/// A text whose comparison takes the same time whatever its length.
+#[derive(Clone)]
+struct Padded {
+    length: u64,
+    bytes: Zeroizing<[u8; LONGEST]>,
+}
+
+impl Padded {
+    fn new(text: &[u8]) -> Option<Self> {
+        let mut bytes = Zeroizing::new([0; LONGEST]);
+        bytes.get_mut(..text.len())?.copy_from_slice(text);
+        Some(Self { length: text.len() as u64, bytes })
+    }
+
+    fn equals(&self, other: &Self) -> subtle::Choice {
+        self.length.ct_eq(&other.length) & self.bytes[..].ct_eq(&other.bytes[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_pair_is_admitted() {
+        let credentials = Credentials::new("anna", "one").unwrap();
+        let admit = |user: &[u8], password: &[u8]| credentials.admit(&Given::new(user, password));
+        assert!(admit(b"anna", b"one"));
+        for (user, password) in [
+            (&b"anna"[..], &b"two"[..]),
+            (b"bert", b"one"),
+            (b"anna", b""),
+            (b"", b"one"),
+            (b"anna", b"one\0"),
+            (b"anna\0", b"one"),
+            (b"annaone", b""),
+            (b"anna", &[0; 300]),
+        ] {
+            assert!(!admit(user, password));
+        }
+        assert!(Credentials::new("", "").is_some());
+        assert!(Credentials::new(&"a".repeat(256), "").is_none());
+        assert_eq!(format!("{credentials:?}"), "Credentials(secret)");
+    }
+}

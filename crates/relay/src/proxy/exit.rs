@@ -1,0 +1,158 @@
+//! The far end of a proxy: a service whose visitors say themselves where they want to go. This side
+//! dials.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+use proto::{ResetCode, Special};
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::timeout;
+use transport::{Inlet, Outlet};
+
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, handshake, linger};
+use super::{Credentials, ProxyKind};
+use crate::dial::{self, Allow, Destination, DialError, TargetAddr};
+use crate::pipe::{Pipe, Pump};
+use crate::{Duplex, End, Permit, Settings};
+
+/// A target that lets its visitors out to where they want to go.
+pub struct Exit {
+    kind: ProxyKind,
+    credentials: Option<Credentials>,
+    allow: Box<dyn Fn(&TargetAddr) -> Allow>,
+}
+
+impl Exit {
+    /// An exit. With credentials, visitors have to give the same. `allow` makes the rule for a
+    /// target ([`outward`]): the dial asks it about the name and about each of its addresses.
+    #[must_use]
+    pub fn new(
+        kind: ProxyKind,
+        credentials: Option<Credentials>,
+        allow: impl Fn(&TargetAddr) -> Allow + 'static,
+    ) -> Rc<Self> {
+        Rc::new(Self { kind, credentials, allow: Box::new(allow) })
+    }
+}
+
+impl fmt::Debug for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exit").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+/// The usual rule of an exit for a dial of `target`: every address but the special ones
+/// ([`Special`]), which the networks around this machine do not keep away from strangers. `named`
+/// tells whether the owner of the exit names a special address: it gets the host that was asked
+/// for, an address of the host, and the port. Unix sockets are never permitted.
+pub fn outward(target: &TargetAddr, named: impl Fn(&str, IpAddr, u16) -> bool + 'static) -> Allow {
+    let host = match target {
+        TargetAddr::Tcp { host, .. } => host.clone(),
+        TargetAddr::Unix(_) => String::new(),
+    };
+    Allow::new(move |destination| match destination {
+        // Its addresses are asked about.
+        Destination::Name(..) => true,
+        Destination::Tcp(ip, port) => Special::of(ip).is_none() || named(&host, ip, port),
+        Destination::Unix(_) => false,
+    })
+}
+
+/// Serves a visitor of an exit in a task of this thread: the handshake over the stream within 10 s,
+/// then the dial and the pump. Only CONNECT is carried out. The outlet is returned at once.
+pub fn exit_stream(
+    exit: &Rc<Exit>,
+    visitor: Option<SocketAddr>,
+    inlet: Box<dyn Inlet>,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+) -> Rc<dyn Outlet> {
+    let pipe = Pipe::new(Rc::clone(settings), visitor);
+    let outlet = Rc::<Pipe>::clone(&pipe);
+    let stream = Duplex::new(pipe, inlet, permit);
+    tokio::task::spawn_local(serve(Rc::clone(exit), stream));
+    outlet
+}
+
+async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
+    let credentials = exit.credentials.as_ref();
+    let agreed = timeout(HANDSHAKE, handshake(&mut stream, exit.kind, credentials, false)).await;
+    let Ok(agreed) = agreed else {
+        return tracing::debug!("a visitor of an exit made no request in time");
+    };
+    let Agreed { asked, speech, rest } = match agreed {
+        Ok(agreed) => agreed,
+        Err(error) => {
+            tracing::debug!(%error, "a visitor of an exit is refused");
+            if let Failed::Fault(_) = error {
+                stream.pipe().settings().stats.count_refused(ResetCode::Denied);
+                linger(&mut stream).await;
+            }
+            return;
+        }
+    };
+    // UDP ASSOCIATE was refused by the handshake.
+    let Asked::Connect(target) = asked else { return };
+    let target = target.target();
+    let allow = (exit.allow)(&target);
+    let settings = Rc::clone(stream.pipe().settings());
+    let dial = async {
+        let Settings { timeouts, room, lookups, .. } = &*settings;
+        let dialled = dial::dial(&target, Some(&allow), timeouts.dial, *room, lookups).await?;
+        match timeout(timeouts.dial, dialled.write_all(&rest)).await {
+            Ok(Ok(())) => Ok(dialled),
+            Ok(Err(source)) => Err(DialError::Connect { target: target.clone(), source }),
+            Err(_) => Err(DialError::Timeout(target.clone())),
+        }
+    };
+    let outcome = tokio::select! {
+        biased;
+        // The visitor does not wait any more. Dropping the dial closes its sockets.
+        () = stream.aborted() => return,
+        outcome = Box::pin(dial) => outcome,
+    };
+    match outcome {
+        Ok(dialled) => {
+            if stream.write_all(&speech.success()).await.is_err() {
+                return;
+            }
+            let Some((pipe, inlet, permit)) = stream.into_parts() else { return };
+            pipe.connect(dialled.keep());
+            tokio::task::spawn_local(Pump::new(pipe, inlet, permit));
+        }
+        Err(error) => {
+            // The state of one target tells nothing of the service, so no watcher hears of it.
+            let code = error.code();
+            tracing::debug!(%error, "a target of an exit cannot be reached");
+            settings.stats.count_refused(code);
+            stream.pipe().note_end(End::Refused(code));
+            if stream.write_all(&speech.refusal(code)).await.is_ok() {
+                linger(&mut stream).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_leads_out_and_nowhere_else_unless_it_is_named() {
+        let target = TargetAddr::Tcp { host: "db.internal".into(), port: 5432 };
+        let rule = outward(&target, |host, ip, port| {
+            host == "db.internal" && ip.is_loopback() && port == 5432
+        });
+        let permits = |ip: &str, port| rule.permits(Destination::Tcp(ip.parse().unwrap(), port));
+        assert!(permits("192.0.2.1", 80) && permits("10.0.0.1", 22) && permits("2001:db8::1", 1));
+        for ip in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "64:ff9b::127.0.0.1"] {
+            assert!(!permits(ip, 80), "{ip}");
+        }
+        assert!(permits("127.0.0.1", 5432) && !permits("169.254.169.254", 5432));
+        assert!(rule.permits(Destination::Name("localhost", 80)));
+        let unix = "unix:///run/app.sock".parse::<TargetAddr>().unwrap();
+        let TargetAddr::Unix(address) = &unix else { panic!("no socket") };
+        assert!(!outward(&unix, |_, _, _| true).permits(Destination::Unix(address)));
+    }
+}

@@ -1,0 +1,154 @@
+//! The near end of a proxy: visitors of a forward that say themselves where they want to go.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use proto::Priority;
+use tokio::time::timeout;
+use transport::{Connector, FlowConnector};
+
+use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, Speech, handshake, linger};
+use super::opening::Opening;
+use super::{Credentials, Fault, ProxyKind, associate};
+use crate::throttle::Throttle;
+use crate::{Permit, Settings, Socket};
+
+/// The two ways into a link.
+#[derive(Clone, Debug)]
+pub struct Connectors {
+    /// Opens streams.
+    pub streams: Rc<dyn Connector>,
+    /// Opens flows.
+    pub flows: Rc<dyn FlowConnector>,
+    /// The far end reports when it has connected a target
+    /// ([`Features::FLOWS`](proto::greeting::Features::FLOWS)). With one that does not, each
+    /// visitor hears of a success at once, and a refusal is a reset.
+    pub reports: bool,
+}
+
+/// The links of a proxy.
+pub trait Links: fmt::Debug {
+    /// A link that takes streams now; `None`: there is none at present. Each connection and each
+    /// new flow asks, so that a link that retires gets no more of them.
+    fn link(&self) -> Option<Connectors>;
+}
+
+/// A proxy at a listener of this worker.
+#[derive(Debug)]
+pub struct Proxy {
+    kind: ProxyKind,
+    credentials: Option<Credentials>,
+    priority: Priority,
+    pub(super) links: Rc<dyn Links>,
+    pub(super) settings: Rc<Settings>,
+    complaints: Throttle,
+}
+
+impl Proxy {
+    /// A proxy. With credentials, visitors have to give the same.
+    #[must_use]
+    pub fn new(
+        kind: ProxyKind,
+        credentials: Option<Credentials>,
+        priority: Priority,
+        links: Rc<dyn Links>,
+        settings: Rc<Settings>,
+    ) -> Rc<Self> {
+        let complaints = Throttle::default();
+        Rc::new(Self { kind, credentials, priority, links, settings, complaints })
+    }
+
+    pub(super) const fn priority(&self) -> Priority {
+        self.priority
+    }
+}
+
+/// Serves a visitor of a proxy in a task of this thread: the handshake within 10 s, then the
+/// connection that it asks for, which the far end dials. The task owns the socket and the permit.
+pub fn serve_proxy(
+    socket: Socket,
+    visitor: Option<SocketAddr>,
+    proxy: &Rc<Proxy>,
+    permit: Option<Permit>,
+) {
+    tokio::task::spawn_local(serve(socket, visitor, Rc::clone(proxy), permit));
+}
+
+async fn serve(
+    mut socket: Socket,
+    visitor: Option<SocketAddr>,
+    proxy: Rc<Proxy>,
+    permit: Option<Permit>,
+) {
+    let credentials = proxy.credentials.as_ref();
+    let agreed = timeout(HANDSHAKE, handshake(&mut socket, proxy.kind, credentials, true)).await;
+    let Agreed { asked, speech, rest } = match agreed {
+        Ok(Ok(agreed)) => agreed,
+        Ok(Err(Failed::Fault(fault))) => {
+            complain(&proxy, visitor, fault);
+            return linger(&mut socket).await;
+        }
+        Ok(Err(error @ (Failed::Ended | Failed::Io(_)))) => {
+            return tracing::debug!(?visitor, %error, "no request from a visitor of a proxy");
+        }
+        Err(_) => {
+            return tracing::debug!(?visitor, "a visitor of a proxy made no request in time");
+        }
+    };
+    match asked {
+        Asked::Connect(target) => {
+            let opening = Opening {
+                socket,
+                speech,
+                target: format!("tcp://{target}"),
+                rest,
+                visitor,
+                priority: proxy.priority,
+                settings: Rc::clone(&proxy.settings),
+                permit,
+            };
+            let connectors = proxy.links.link();
+            // A task of its own size: an association would make it larger.
+            Box::pin(opening.connect(connectors.as_ref())).await;
+        }
+        Asked::Associate(port) => Box::pin(associate::serve(socket, port, &proxy, permit)).await,
+    }
+}
+
+/// Logs why a visitor was not understood or not admitted, at most once per period: the setting of a
+/// program is wrong, and its user should see why.
+fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
+    tracing::debug!(?visitor, %fault, "a visitor of a proxy is refused");
+    if matches!(fault, Fault::Denied | Fault::Unauthenticated | Fault::Method(_)) {
+        proxy.settings.stats.count_refused(proto::ResetCode::Denied);
+    }
+    // A program that is asked for its password comes back with it.
+    if fault != Fault::Unauthenticated && proxy.complaints.ready() {
+        tracing::info!("a program at a local proxy was refused: {fault}");
+    }
+}
+
+/// Connects a socket with a target that the far end dials. The socket gets one line first: `ok`, or
+/// `error: ` and the reason, after which it ends. For a command whose standard streams are the
+/// connection. `target` is what [`proto::Target::Forward`] has: `tcp://host:port`, `unix:///path`.
+pub fn serve_connect(
+    socket: Socket,
+    target: &str,
+    connectors: Connectors,
+    priority: Priority,
+    settings: &Rc<Settings>,
+    permit: Option<Permit>,
+) {
+    let opening = Opening {
+        socket,
+        speech: Speech::Line,
+        target: target.to_owned(),
+        rest: bytes::BytesMut::new(),
+        visitor: None,
+        priority,
+        settings: Rc::clone(settings),
+        permit,
+    };
+    tokio::task::spawn_local(async move { opening.connect(Some(&connectors)).await });
+}
