@@ -67,7 +67,8 @@ impl ServerOwner {
     fn forward(&self, text: &str, inlet: Box<dyn Inlet>, reports: bool) -> Rc<dyn Outlet> {
         let refuse =
             |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
-        let Ok(target) = text.parse::<TargetAddr>() else {
+        // A target over UDP is that of a flow.
+        let Ok(target @ (TargetAddr::Tcp { .. } | TargetAddr::Unix(_))) = text.parse() else {
             return refuse(inlet, ResetCode::Unknown);
         };
         let Some(session) = self.registry.session_of(self.serial) else {
@@ -88,14 +89,18 @@ impl ServerOwner {
                 (_, Destination::Name(host, port)) => {
                     (rights.may_permit(host, port), format!("{host}:{port}"))
                 }
-                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _)) => {
+                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _))
+                | (TargetAddr::Udp { host, port }, Destination::Udp(ip, _)) => {
                     (rights.permits(host, ip, *port), format!("{host}:{port} ({ip})"))
                 }
                 (TargetAddr::Unix(address), Destination::Unix(_)) => {
                     (rights.permits_unix(address), format!("unix:{}", address.place()))
                 }
-                (TargetAddr::Tcp { .. }, Destination::Unix(_))
-                | (TargetAddr::Unix(_), Destination::Tcp(..)) => (false, String::new()),
+                (TargetAddr::Tcp { .. }, Destination::Udp(..) | Destination::Unix(_))
+                | (TargetAddr::Udp { .. }, Destination::Tcp(..) | Destination::Unix(_))
+                | (TargetAddr::Unix(_), Destination::Tcp(..) | Destination::Udp(..)) => {
+                    (false, String::new())
+                }
             };
             if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
                 tracing::warn!(
@@ -144,8 +149,10 @@ impl ServerOwner {
 /// word to a shell, and a person would run it.
 fn command(client: &str, target: &TargetAddr) -> Option<String> {
     let right = match target {
-        TargetAddr::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-        TargetAddr::Tcp { host, port } => format!("{host}:{port}"),
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } => format!("{host}:{port}"),
         TargetAddr::Unix(address) => format!("unix:{}", address.place()),
     };
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@[]".contains(&b);
