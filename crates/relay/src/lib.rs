@@ -15,6 +15,7 @@
 //! | [`mod@listen`], `listen_unix` | the accept loop of one listening socket, and the guard that ends it |
 //! | [`admit`] | limits of live streams: a [`Permit`] is the proof of admission |
 //! | [`dial`] | names and addresses, IPv6/IPv4 raced, errors as reset codes |
+//! | [`flows`] | datagrams: the flows of a UDP socket, and a socket for each flow to a target |
 //! | [`http`] | where the requests and responses of a kept HTTP/1 connection begin and end |
 //! | `look` | the first bytes of a connection, which stay in its socket |
 //! | [`sniff`], [`http`] | what the first bytes of a visitor are; the requests and responses of a connection |
@@ -33,6 +34,7 @@
 pub mod admit;
 pub mod dial;
 mod duplex;
+pub mod flows;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod http;
@@ -56,6 +58,10 @@ pub mod watch;
 pub use admit::{Gate, Permit};
 pub use dial::{Allow, Destination, DialError, TargetAddr};
 pub use duplex::{Duplex, accept_duplex, open_duplex};
+pub use flows::{
+    DropReason, FlowCaller, FlowCaps, FlowHandler, FlowSettings, FlowStats, FlowTargets,
+    ListeningFlows, connect_flow, listen_flows,
+};
 pub use listen::{Handler, Listening, listen};
 pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};

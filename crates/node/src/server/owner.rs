@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use config::Over;
 use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
@@ -67,7 +68,8 @@ impl ServerOwner {
     fn forward(&self, text: &str, inlet: Box<dyn Inlet>, reports: bool) -> Rc<dyn Outlet> {
         let refuse =
             |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
-        let Ok(target) = text.parse::<TargetAddr>() else {
+        // A target over UDP is that of a flow.
+        let Ok(target @ (TargetAddr::Tcp { .. } | TargetAddr::Unix(_))) = text.parse() else {
             return refuse(inlet, ResetCode::Unknown);
         };
         let Some(session) = self.registry.session_of(self.serial) else {
@@ -83,19 +85,27 @@ impl ServerOwner {
         let name = session.name.clone();
         let asked = target.clone();
         let denied = Rc::clone(&self.denied);
+        let over = match asked {
+            TargetAddr::Udp { .. } => Over::Udp,
+            TargetAddr::Tcp { .. } | TargetAddr::Unix(_) => Over::Tcp,
+        };
         let allow = Allow::new(move |destination| {
             let (permitted, right) = match (&asked, destination) {
                 (_, Destination::Name(host, port)) => {
-                    (rights.may_permit(config::Over::Tcp, host, port), format!("{host}:{port}"))
+                    (rights.may_permit(over, host, port), format!("{host}:{port}"))
                 }
-                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _)) => {
-                    (rights.permits(config::Over::Tcp, host, ip, *port), format!("{host}:{port} ({ip})"))
+                (TargetAddr::Tcp { host, port }, Destination::Tcp(ip, _))
+                | (TargetAddr::Udp { host, port }, Destination::Udp(ip, _)) => {
+                    (rights.permits(over, host, ip, *port), format!("{host}:{port} ({ip})"))
                 }
                 (TargetAddr::Unix(address), Destination::Unix(_)) => {
                     (rights.permits_unix(address), format!("unix:{}", address.place()))
                 }
-                (TargetAddr::Tcp { .. }, Destination::Unix(_))
-                | (TargetAddr::Unix(_), Destination::Tcp(..)) => (false, String::new()),
+                (TargetAddr::Tcp { .. }, Destination::Udp(..) | Destination::Unix(_))
+                | (TargetAddr::Udp { .. }, Destination::Tcp(..) | Destination::Unix(_))
+                | (TargetAddr::Unix(_), Destination::Tcp(..) | Destination::Udp(..)) => {
+                    (false, String::new())
+                }
             };
             if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
                 tracing::warn!(
@@ -144,8 +154,10 @@ impl ServerOwner {
 /// word to a shell, and a person would run it.
 fn command(client: &str, target: &TargetAddr) -> Option<String> {
     let right = match target {
-        TargetAddr::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}"),
-        TargetAddr::Tcp { host, port } => format!("{host}:{port}"),
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } if host.contains(':') => {
+            format!("[{host}]:{port}")
+        }
+        TargetAddr::Tcp { host, port } | TargetAddr::Udp { host, port } => format!("{host}:{port}"),
         TargetAddr::Unix(address) => format!("unix:{}", address.place()),
     };
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"._-:/@[]".contains(&b);

@@ -1,5 +1,5 @@
-//! The address of a target, as a configuration file or a peer writes it: `tcp://host:port` or
-//! `unix:///path`.
+//! The address of a target, as a configuration file or a peer writes it: `tcp://host:port`,
+//! `udp://host:port` or `unix:///path`.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -20,6 +20,13 @@ pub enum TargetAddr {
         /// 1 to 65535.
         port: u16,
     },
+    /// A target over UDP: of a flow, never of a stream.
+    Udp {
+        /// A host name or an IP address; IPv6 without brackets.
+        host: String,
+        /// 1 to 65535.
+        port: u16,
+    },
     /// A Unix socket of this machine.
     Unix(UnixAddr),
 }
@@ -27,8 +34,8 @@ pub enum TargetAddr {
 /// The text is no target address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// The scheme is neither `tcp` nor `unix`.
-    #[error("a target begins with tcp:// or unix://")]
+    /// The scheme is none of `tcp`, `udp` and `unix`.
+    #[error("a target begins with tcp://, udp:// or unix://")]
     Scheme,
     /// The address of the Unix socket is malformed.
     #[error(transparent)]
@@ -45,41 +52,57 @@ impl FromStr for TargetAddr {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let Some(rest) = text.strip_prefix("tcp://") else {
-            return match text.parse() {
-                Ok(address) => Ok(Self::Unix(address)),
-                Err(UnixAddrError::Scheme) => Err(TargetError::Scheme),
-                Err(error) => Err(TargetError::Unix(error)),
-            };
-        };
-        let (host, port) = rest.rsplit_once(':').ok_or(TargetError::Port)?;
-        if !port.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(TargetError::Port);
+        if let Some(rest) = text.strip_prefix("tcp://") {
+            return place(rest).map(|(host, port)| Self::Tcp { host, port });
         }
-        let port = port.parse().ok().filter(|&p: &u16| p != 0).ok_or(TargetError::Port)?;
-        let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-        let valid = match bracketed {
-            Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
-            None => {
-                !host.is_empty()
-                    && host.len() <= HOST_MAX
-                    && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
-            }
-        };
-        if !valid {
-            return Err(TargetError::Host);
+        if let Some(rest) = text.strip_prefix("udp://") {
+            return place(rest).map(|(host, port)| Self::Udp { host, port });
         }
-        Ok(Self::Tcp { host: bracketed.unwrap_or(host).to_owned(), port })
+        match text.parse() {
+            Ok(address) => Ok(Self::Unix(address)),
+            Err(UnixAddrError::Scheme) => Err(TargetError::Scheme),
+            Err(error) => Err(TargetError::Unix(error)),
+        }
     }
+}
+
+/// Reads `host:port`.
+fn place(text: &str) -> Result<(String, u16), TargetError> {
+    let (host, port) = text.rsplit_once(':').ok_or(TargetError::Port)?;
+    if !port.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(TargetError::Port);
+    }
+    let port = port.parse().ok().filter(|&p: &u16| p != 0).ok_or(TargetError::Port)?;
+    let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let valid = match bracketed {
+        Some(v6) => v6.parse::<Ipv6Addr>().is_ok(),
+        None => {
+            !host.is_empty()
+                && host.len() <= HOST_MAX
+                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+        }
+    };
+    if !valid {
+        return Err(TargetError::Host);
+    }
+    Ok((bracketed.unwrap_or(host).to_owned(), port))
 }
 
 impl fmt::Display for TargetAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "tcp://[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "tcp://{host}:{port}"),
+            Self::Tcp { host, port } => write(f, "tcp", host, *port),
+            Self::Udp { host, port } => write(f, "udp", host, *port),
             Self::Unix(address) => address.fmt(f),
         }
+    }
+}
+
+fn write(f: &mut fmt::Formatter<'_>, scheme: &str, host: &str, port: u16) -> fmt::Result {
+    if host.contains(':') {
+        write!(f, "{scheme}://[{host}]:{port}")
+    } else {
+        write!(f, "{scheme}://{host}:{port}")
     }
 }
 
@@ -93,6 +116,8 @@ mod tests {
             "tcp://example.com:80",
             "tcp://10.0.0.1:65535",
             "tcp://[::1]:5201",
+            "udp://example.com:53",
+            "udp://[::1]:51820",
             "unix:///run/app.sock",
             "unix://@app",
         ] {
@@ -103,7 +128,9 @@ mod tests {
     #[test]
     fn what_is_no_target_is_refused() {
         for (text, error) in [
-            ("udp://a:1", TargetError::Scheme),
+            ("udp://a", TargetError::Port),
+            ("udp://[a]:5", TargetError::Host),
+            ("sctp://a:1", TargetError::Scheme),
             ("a:1", TargetError::Scheme),
             ("unix://a", TargetError::Unix(UnixAddrError::Relative)),
             ("unix:///a/../b", TargetError::Unix(UnixAddrError::Detour)),

@@ -37,6 +37,8 @@ pub enum Destination<'a> {
     Name(&'a str, u16),
     /// An IP address and a port. IPv4-mapped IPv6 addresses appear as IPv4.
     Tcp(IpAddr, u16),
+    /// As [`Destination::Tcp`], for a flow.
+    Udp(IpAddr, u16),
     /// A Unix socket, as the target address writes it.
     Unix(&'a UnixAddr),
 }
@@ -88,6 +90,9 @@ pub enum DialError {
     /// No descriptor is left of the part of the table that targets may use.
     #[error("{0}: no descriptor is left for a target; raise the limit of open files (LimitNOFILE)")]
     Exhausted(TargetAddr),
+    /// No local port is left of those that flows may use.
+    #[error("{0}: no local port is left for a target (net.ipv4.ip_local_port_range)")]
+    Ports(TargetAddr),
     /// Too many names wait for the resolver.
     #[error("{0}: too many names wait for the resolver already")]
     Names(TargetAddr),
@@ -103,7 +108,7 @@ impl DialError {
         match self {
             Self::Resolve { source, .. } | Self::Connect { source, .. } => code_of(source),
             Self::Denied(_) => ResetCode::Denied,
-            Self::Exhausted(_) | Self::Names(_) => ResetCode::Limit,
+            Self::Exhausted(_) | Self::Ports(_) | Self::Names(_) => ResetCode::Limit,
             Self::Timeout(_) => ResetCode::Timeout,
         }
     }
@@ -153,34 +158,19 @@ pub async fn dial(
     room: Room,
     lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
-    let permits = |destination: Destination<'_>| allow.is_none_or(|a| a.permits(destination));
     let attempt = async {
         let outcome = match target {
-            TargetAddr::Tcp { host, port } => {
-                let is_name = host.parse::<IpAddr>().is_err();
-                if is_name && !permits(Destination::Name(host, *port)) {
-                    return Err(DialError::Denied(target.clone()));
-                }
-                let mut found = lookups.resolve(host).await.map_err(|source| {
-                    if source.kind() == io::ErrorKind::QuotaExceeded {
-                        DialError::Names(target.clone())
-                    } else {
-                        DialError::Resolve { host: host.clone(), source }
-                    }
-                })?;
-                found.retain(|ip| permits(Destination::Tcp(ip.to_canonical(), *port)));
-                if found.is_empty() {
-                    return Err(DialError::Denied(target.clone()));
-                }
-                let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, *port)).collect();
-                let addresses = interleave(addresses, ADDRESSES);
+            TargetAddr::Tcp { .. } => {
+                let addresses = addresses_of(target, allow, lookups).await?;
                 let start =
                     |address| -> LocalFuture<'static, _> { Box::pin(connect(address, room)) };
                 // Of several errors the dial returns that of the first address to fail.
                 let raced = race(addresses, ADDRESS_STAGGER, start, |first, _| first).await;
                 raced.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
             }
-            TargetAddr::Unix(address) if !permits(Destination::Unix(address)) => {
+            // A stream has no place in a datagram.
+            TargetAddr::Udp { .. } => Err(io::ErrorKind::Unsupported.into()),
+            TargetAddr::Unix(address) if !permits(allow, Destination::Unix(address)) => {
                 return Err(DialError::Denied(target.clone()));
             }
             TargetAddr::Unix(address) => {
@@ -197,6 +187,42 @@ pub async fn dial(
         Ok(outcome) => outcome,
         Err(_) => Err(DialError::Timeout(target.clone())),
     }
+}
+
+fn permits(allow: Option<&Allow>, destination: Destination<'_>) -> bool {
+    allow.is_none_or(|allow| allow.permits(destination))
+}
+
+/// Resolves the name of a target over TCP or UDP. Returns the permitted addresses in the order in
+/// which they are to be tried; there is at least one. The caller bounds the time.
+pub(crate) async fn addresses_of(
+    target: &TargetAddr,
+    allow: Option<&Allow>,
+    lookups: &Lookups,
+) -> Result<Vec<SocketAddr>, DialError> {
+    type Named = fn(IpAddr, u16) -> Destination<'static>;
+    let (host, port, of): (_, _, Named) = match target {
+        TargetAddr::Tcp { host, port } => (host, *port, Destination::Tcp),
+        TargetAddr::Udp { host, port } => (host, *port, Destination::Udp),
+        TargetAddr::Unix(_) => return Err(DialError::Denied(target.clone())),
+    };
+    let is_name = host.parse::<IpAddr>().is_err();
+    if is_name && !permits(allow, Destination::Name(host, port)) {
+        return Err(DialError::Denied(target.clone()));
+    }
+    let mut found = lookups.resolve(host).await.map_err(|source| {
+        if source.kind() == io::ErrorKind::QuotaExceeded {
+            DialError::Names(target.clone())
+        } else {
+            DialError::Resolve { host: host.clone(), source }
+        }
+    })?;
+    found.retain(|ip| permits(allow, of(ip.to_canonical(), port)));
+    if found.is_empty() {
+        return Err(DialError::Denied(target.clone()));
+    }
+    let addresses = found.into_iter().map(|ip| SocketAddr::new(ip, port)).collect();
+    Ok(interleave(addresses, ADDRESSES))
 }
 
 async fn connect(address: SocketAddr, room: Room) -> io::Result<Dialled> {

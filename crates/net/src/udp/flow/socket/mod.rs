@@ -85,6 +85,12 @@ impl FlowSocket {
         self.target.map(|peer| Route { peer, local: None })
     }
 
+    /// Whether ICMP has told of an earlier datagram that the target refused. The answer clears it.
+    #[must_use]
+    pub fn take_error(&self) -> bool {
+        matches!(self.socket.take_error(), Ok(Some(_)))
+    }
+
     /// Hands out what has arrived. The socket has nothing more, or its budget for this turn is
     /// spent; either way `cx` is woken when there is more to do. `take` may send from this socket,
     /// but not read.

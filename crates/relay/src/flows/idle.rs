@@ -1,0 +1,31 @@
+//! One timer for all flows of a table.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Idle flows that end in one turn before other tasks run. Each sends a message to the far side.
+pub(super) const BUDGET: usize = 256;
+
+/// The timer. Traffic moves the time at which the next flow is due; the timer then wakes once too
+/// early, and no datagram touches it.
+#[derive(Debug, Default)]
+pub(super) struct IdleTimer(Option<Pin<Box<Sleep>>>);
+
+impl IdleTimer {
+    /// Ready when the timer has run down. It may be early. Else `cx` is woken at `due`.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
+        let Some(due) = due else { return Poll::Pending };
+        let sleep = self.0.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if due < sleep.deadline() || sleep.is_elapsed() {
+            sleep.as_mut().reset(due);
+        }
+        sleep.as_mut().poll(cx)
+    }
+
+    /// Whether the timer wakes its task at `due` or before.
+    pub(super) fn covers(&self, due: Instant) -> bool {
+        self.0.as_ref().is_some_and(|sleep| !sleep.is_elapsed() && sleep.deadline() <= due)
+    }
+}

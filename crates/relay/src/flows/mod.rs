@@ -1,0 +1,32 @@
+//! Flows: the datagrams of one peer of a UDP socket, carried by a link.
+//!
+//! ```text
+//!   socket of a port ──listen_flows──> table ──FlowHandler::open──> FlowInlet ──> link ──> far side
+//!        ▲                               │                                                    │
+//!        └──── FlowOutlet::deliver ──────┘                              connect_flow ──> socket per flow
+//! ```
+//!
+//! | file | content |
+//! |---|---|
+//! | `visitors` | [`listen_flows`]: the end at which peers send, many flows on one socket |
+//! | `targets` | [`connect_flow`]: the end that sends to a target, a socket for each flow |
+//! | `table` | which flow goes when there are too many, or when it is idle |
+//! | `settings`, `stats` | what the flows of a service share on one worker |
+//! | `ports` | how many sockets the targets of this process may have |
+//!
+//! Peers can forge their addresses, so a flow that the target never answered is worth little: it
+//! ends first and soonest. Nothing here waits: a datagram that cannot go on is dropped and counted
+//! by its reason ([`DropReason`]).
+
+mod idle;
+mod ports;
+mod settings;
+mod stats;
+mod table;
+mod targets;
+mod visitors;
+
+pub use settings::{FlowCaps, FlowSettings};
+pub use stats::{DropReason, FlowStats};
+pub use targets::{FlowCaller, FlowTargets, connect_flow};
+pub use visitors::{FlowHandler, ListeningFlows, listen_flows};

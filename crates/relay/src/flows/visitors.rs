@@ -1,0 +1,504 @@
+//! The end of flows at which peers send: one socket, and a flow for each peer and address that the
+//! peer sends to.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::socket::canonical;
+use net::udp::{Arrival, FlowSocket, Route, Steering};
+use proto::ResetCode;
+use proto::control::FlowTimes;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+
+use super::idle::{self, IdleTimer};
+use super::table::{Slot, Source, Table};
+use super::{DropReason, FlowSettings, FlowStats};
+use crate::{End, Permit, Visit};
+
+/// The far side refused the flow of a peer. Datagrams of the peer within this time are dropped, so
+/// that each of them does not open a flow again.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// Opens the flows of a listener.
+pub trait FlowHandler: fmt::Debug {
+    /// Opens a flow for a peer: checks whether the peer may visit, admits the flow, and finds a link
+    /// of this worker. The call must not block. The permit is returned when the flow ends.
+    ///
+    /// # Errors
+    /// Why the flow cannot be opened: [`ResetCode::Denied`] for a peer that may not visit,
+    /// [`ResetCode::Limit`], or [`ResetCode::Shutdown`] without a link. The datagram is dropped and
+    /// counted under the reason, and the next one of the peer asks again.
+    fn open(
+        &self,
+        peer: SocketAddr,
+        outlet: Rc<dyn FlowOutlet>,
+    ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode>;
+}
+
+/// Serves the peers of a bound socket in a task of this thread until the guard is dropped. Each
+/// worker calls this function with its own socket of the group; `steering` is that of the group,
+/// which counts the flows.
+///
+/// # Errors
+/// The socket cannot be registered, or lacks an option.
+pub fn listen_flows(
+    socket: UdpSocket,
+    steering: Option<Arc<Steering>>,
+    handler: Rc<dyn FlowHandler>,
+    settings: Rc<FlowSettings>,
+) -> io::Result<ListeningFlows> {
+    let socket = FlowSocket::listen(socket)?;
+    let address = socket.local_addr()?;
+    let visitors = Rc::new(Visitors {
+        socket: RefCell::new(Some(Rc::new(socket))),
+        table: RefCell::new(Table::new(settings.caps)),
+        times: Cell::new(settings.times),
+        waker: Cell::new(None),
+        address,
+        steering,
+        handler,
+        settings,
+    });
+    let task = Serving { visitors: Rc::clone(&visitors), timer: IdleTimer::default() };
+    let task = tokio::task::spawn_local(task).abort_handle();
+    Ok(ListeningFlows { visitors, task })
+}
+
+/// A live listener. Dropping it closes the socket at once and ends all of its flows.
+#[derive(Debug)]
+pub struct ListeningFlows {
+    visitors: Rc<Visitors>,
+    task: AbortHandle,
+}
+
+impl ListeningFlows {
+    /// The address of the listener, with the port that the system chose.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.visitors.address
+    }
+
+    /// The number of flows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.visitors.table.borrow().len()
+    }
+
+    /// Whether there is no flow.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Changes when idle flows end, of those that exist as well.
+    pub fn set_times(&self, times: FlowTimes) {
+        self.visitors.times.set(times);
+        self.visitors.wake();
+    }
+}
+
+impl Drop for ListeningFlows {
+    fn drop(&mut self) {
+        let visitors = &self.visitors;
+        // The task may hold the socket's owner for a while.
+        if let Some(socket) = visitors.socket.take() {
+            socket.flush_last(&*visitors.settings.stats);
+        }
+        let flows = visitors.table.borrow_mut().drain();
+        flows.into_iter().for_each(|flow| flow.end(End::Cut, ResetCode::Shutdown));
+        self.task.abort();
+    }
+}
+
+/// The flows of one socket.
+struct Visitors {
+    socket: RefCell<Option<Rc<FlowSocket>>>,
+    table: RefCell<Table<Flow>>,
+    times: Cell<FlowTimes>,
+    waker: Cell<Option<Waker>>,
+    address: SocketAddr,
+    steering: Option<Arc<Steering>>,
+    handler: Rc<dyn FlowHandler>,
+    settings: Rc<FlowSettings>,
+}
+
+impl fmt::Debug for Visitors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Visitors({})", self.address)
+    }
+}
+
+/// A flow in the table.
+enum Flow {
+    Live(Live),
+    /// The far side refused it.
+    Refused {
+        until: Instant,
+        reason: DropReason,
+    },
+}
+
+struct Live {
+    reply: Rc<Reply>,
+    inlet: Rc<dyn FlowInlet>,
+    _permit: Option<Permit>,
+    _counted: Counted,
+}
+
+/// Counts a live flow.
+struct Counted {
+    stats: Rc<FlowStats>,
+    steering: Option<Arc<Steering>>,
+    peer: SocketAddr,
+}
+
+impl Counted {
+    fn new(visitors: &Visitors, peer: SocketAddr) -> Self {
+        let steering = visitors.steering.clone();
+        if let Some(steering) = &steering {
+            steering.enter(peer);
+        }
+        visitors.settings.stats.enter();
+        Self { stats: Rc::clone(&visitors.settings.stats), steering, peer }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.stats.leave();
+        if let Some(steering) = &self.steering {
+            steering.leave(self.peer);
+        }
+    }
+}
+
+impl Flow {
+    /// Ends the flow on the far side. The table must not be borrowed.
+    fn end(self, end: End, code: ResetCode) {
+        if let Self::Live(live) = self {
+            live.reply.is_closed.set(true);
+            live.reply.tell_end(end);
+            live.inlet.close(code);
+        }
+    }
+}
+
+impl Visitors {
+    /// Passes on what one peer sent.
+    fn arrived(self: &Rc<Self>, arrival: &Arrival<'_>) {
+        let stats = &self.settings.stats;
+        let count = arrival.count();
+        stats.count_in(count, arrival.bytes());
+        let now = Instant::now();
+        let (reply, inlet) = match self.look_up(&arrival.route, now) {
+            Ok(Some(flow)) => flow,
+            Ok(None) => match self.open(arrival.route, now) {
+                Ok(flow) => flow,
+                Err(reason) => return stats.count_dropped(reason, count),
+            },
+            Err(reason) => return stats.count_dropped(reason, count),
+        };
+        if let Some(visit) = &reply.visit {
+            visit.count_read(arrival.bytes());
+        }
+        for datagram in arrival.datagrams() {
+            if datagram.len() > DATAGRAM_MAX {
+                stats.count_dropped(DropReason::TooBig, 1);
+                continue;
+            }
+            let dropped = inlet.send(datagram);
+            if dropped > 0 {
+                stats.count_dropped(DropReason::QueueFull, dropped);
+            }
+        }
+    }
+
+    /// Finds the flow of a peer and refreshes it. An error: the far side has refused it.
+    fn look_up(
+        &self,
+        route: &Route,
+        now: Instant,
+    ) -> Result<Option<(Rc<Reply>, Rc<dyn FlowInlet>)>, DropReason> {
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.find(route) else { return Ok(None) };
+        match table.value(slot) {
+            Some(Flow::Live(live)) => {
+                let flow = (Rc::clone(&live.reply), Rc::clone(&live.inlet));
+                table.touch(slot, now);
+                Ok(Some(flow))
+            }
+            Some(Flow::Refused { until, reason }) if now < *until => Err(*reason),
+            Some(Flow::Refused { .. }) | None => {
+                table.remove(slot);
+                Ok(None)
+            }
+        }
+    }
+
+    fn open(
+        self: &Rc<Self>,
+        route: Route,
+        now: Instant,
+    ) -> Result<(Rc<Reply>, Rc<dyn FlowInlet>), DropReason> {
+        let peer = canonical(route.peer);
+        let source = Some(Source::of(peer.ip()));
+        if self.table.borrow().admits(source).is_err() {
+            self.complain();
+            return Err(DropReason::Limit);
+        }
+        let watcher = self.settings.watcher.as_ref();
+        let visit = watcher.filter(|watcher| watcher.wants_visits());
+        let reply = Rc::new(Reply {
+            visitors: Rc::downgrade(self),
+            route,
+            peer,
+            stats: Rc::clone(&self.settings.stats),
+            visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
+            slot: Cell::new(None),
+            is_closed: Cell::new(false),
+            is_answered: Cell::new(false),
+        });
+        let outlet = Rc::<Reply>::clone(&reply);
+        let (inlet, permit) = self.handler.open(peer, outlet).map_err(DropReason::of_refusal)?;
+        let inlet: Rc<dyn FlowInlet> = inlet.into();
+        if reply.is_closed.get() {
+            return Err(DropReason::NoLink);
+        }
+        let live = Live {
+            reply: Rc::clone(&reply),
+            inlet: Rc::clone(&inlet),
+            _permit: permit,
+            _counted: Counted::new(self, peer),
+        };
+        let inserted = self.table.borrow_mut().insert(Some(route), source, Flow::Live(live), now);
+        match inserted {
+            Ok((slot, gone)) => {
+                reply.slot.set(Some(slot));
+                if reply.is_answered.get() {
+                    self.table.borrow_mut().answer(slot, now);
+                }
+                if let Some(gone) = gone {
+                    if matches!(gone, Flow::Live(_)) {
+                        self.settings.stats.count_evicted();
+                    }
+                    self.complain();
+                    gone.end(End::Cut, ResetCode::Limit);
+                }
+                Ok((reply, inlet))
+            }
+            Err(flow) => {
+                flow.end(End::Refused(ResetCode::Limit), ResetCode::Limit);
+                Err(DropReason::Limit)
+            }
+        }
+    }
+
+    fn complain(&self) {
+        let stats = &self.settings.stats;
+        if stats.complaints.ready() {
+            let (flows, evicted) = (self.table.borrow().len(), stats.evicted());
+            tracing::warn!(
+                listener = %self.address, flows, evicted,
+                "the listener udp://{} has as many flows as it may have, or one source has; flows \
+                 without an answer end early",
+                self.address
+            );
+        }
+    }
+
+    /// Ends flows that are idle. Returns true if the budget ended first.
+    fn end_idle(&self) -> bool {
+        let now = Instant::now();
+        for _ in 0..idle::BUDGET {
+            let idle = self.table.borrow_mut().take_idle(now, self.times.get());
+            match idle {
+                None => return false,
+                Some(Flow::Refused { .. }) => {}
+                Some(flow) => {
+                    self.settings.stats.count_idle();
+                    flow.end(End::Idle, ResetCode::Timeout);
+                }
+            }
+        }
+        true
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake_by_ref();
+            self.waker.set(Some(waker));
+        }
+    }
+
+    fn note(&self, cx: &Context<'_>) {
+        let kept = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
+        self.waker.set(Some(kept.unwrap_or_else(|| cx.waker().clone())));
+    }
+}
+
+/// The task of a listener. Whoever sends an answer wakes it, and the runtime polls it after all
+/// tasks that are ready, so the answers of a turn leave together.
+struct Serving {
+    visitors: Rc<Visitors>,
+    timer: IdleTimer,
+}
+
+impl Future for Serving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { visitors, timer } = &mut *self;
+        visitors.note(cx);
+        let socket = visitors.socket.borrow().clone();
+        let Some(socket) = socket else { return Poll::Ready(()) };
+        let stats = &*visitors.settings.stats;
+        let Poll::Pending = socket.poll_read(cx, stats, |arrival| {
+            // The far side's answer to an earlier datagram may have closed the listener.
+            if visitors.socket.borrow().is_some() {
+                visitors.arrived(&arrival);
+            }
+        });
+        // Pending: the socket is full, and wakes this task.
+        let _ = socket.poll_flush(cx, stats);
+        loop {
+            let due = visitors.table.borrow().next_idle(visitors.times.get());
+            if timer.poll(cx, due).is_pending() {
+                return Poll::Pending;
+            }
+            if visitors.end_idle() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+/// Sends the answers of a flow to its peer, from the address that the peer sent to.
+struct Reply {
+    visitors: std::rc::Weak<Visitors>,
+    route: Route,
+    peer: SocketAddr,
+    stats: Rc<FlowStats>,
+    /// For the access log.
+    visit: Option<Box<Visit>>,
+    /// `None` until the flow is in the table.
+    slot: Cell<Option<Slot>>,
+    is_closed: Cell<bool>,
+    is_answered: Cell<bool>,
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reply({})", self.peer)
+    }
+}
+
+impl Reply {
+    fn tell_end(&self, end: End) {
+        let visitors = self.visitors.upgrade();
+        let watcher = visitors.as_ref().and_then(|visitors| visitors.settings.watcher.as_ref());
+        if let (Some(visit), Some(watcher)) = (&self.visit, watcher) {
+            visit.note(end);
+            watcher.ended(visit);
+        }
+    }
+
+    /// The far side refused the flow.
+    fn refused(&self, visitors: &Visitors, code: ResetCode) {
+        let FlowSettings { stats, watcher, .. } = &*visitors.settings;
+        let Some(watcher) = watcher else { return };
+        watcher.refused(code);
+        if stats.complaints.ready() {
+            watcher.complain_of_refusal(code, stats.dropped(DropReason::of_refusal(code)).max(1));
+        }
+    }
+}
+
+impl FlowOutlet for Reply {
+    fn deliver(&self, datagram: Bytes) {
+        let Some(visitors) = self.visitors.upgrade() else { return };
+        let socket = visitors.socket.borrow().clone();
+        let Some(socket) = socket.filter(|_| !self.is_closed.get()) else {
+            return self.stats.count_dropped(DropReason::Late, 1);
+        };
+        if let Some(visit) = &self.visit {
+            visit.count_written(datagram.len());
+        }
+        if let Some(slot) = self.slot.get() {
+            visitors.table.borrow_mut().answer(slot, Instant::now());
+        }
+        socket.send(self.route, datagram, &*self.stats);
+        if socket.has_unsent() {
+            visitors.wake();
+        }
+        if !self.is_answered.replace(true)
+            && let Some(watcher) = &visitors.settings.watcher
+        {
+            watcher.served();
+        }
+    }
+
+    fn close(&self, code: ResetCode) {
+        if self.is_closed.replace(true) {
+            return;
+        }
+        let Some(visitors) = self.visitors.upgrade() else { return };
+        let is_refusal = !self.is_answered.get() && is_refusal(code);
+        if let Some(slot) = self.slot.take() {
+            let mut table = visitors.table.borrow_mut();
+            let ended = if is_refusal {
+                let until = Instant::now() + REFUSED;
+                let reason = DropReason::of_refusal(code);
+                let refused = Flow::Refused { until, reason };
+                table.value(slot).map(|flow| std::mem::replace(flow, refused))
+            } else {
+                table.remove(slot)
+            };
+            drop(table);
+            // The link has ended the flow, so the inlet has nothing to close.
+            drop(ended);
+        }
+        self.tell_end(match code {
+            _ if is_refusal => End::Refused(code),
+            ResetCode::Timeout => End::Idle,
+            ResetCode::Shutdown => End::Cut,
+            code => End::FarSide(code),
+        });
+        if is_refusal {
+            self.refused(&visitors, code);
+        }
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        Some(self.peer)
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.stats.identity()
+    }
+}
+
+/// Whether the far side, at the first datagram, had a reason against the flow.
+const fn is_refusal(code: ResetCode) -> bool {
+    match code {
+        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,
+        ResetCode::Refused
+        | ResetCode::Unreachable
+        | ResetCode::Denied
+        | ResetCode::Limit
+        | ResetCode::Unknown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => true,
+    }
+}
