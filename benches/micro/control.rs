@@ -17,6 +17,7 @@ fn register_decode(bencher: Bencher<'_, '_>, services: usize) {
         resume: true,
         visitors: Visitors::default(),
         http: proto::HttpOptions::default(),
+        flows: proto::control::FlowTimes::default(),
     };
     let set = Register { generation: 1, services: (0..services).map(service).collect() };
     let message: Bytes = ControlMessage::Register(set).encode().expect("it is within the limits");

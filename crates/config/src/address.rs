@@ -211,7 +211,11 @@ impl Ports {
         }
         let (host, port) = split(rest)?;
         let Some(port) = port else {
-            return Err(BadValue::new(format!("`{text}` has no port")).hint(role.example()));
+            let hint = match kind {
+                Some(Kind::Udp) => role.example().replace("tcp", "udp"),
+                None | Some(Kind::Tcp | Kind::Socks5 | Kind::HttpProxy) => role.example().to_owned(),
+            };
+            return Err(BadValue::new(format!("`{text}` has no port")).hint(hint));
         };
         if !host.is_empty() && host.bytes().all(|b| b.is_ascii_digit()) {
             let bad = BadValue::new(format!("`{host}` is a number and no host"));

@@ -9,12 +9,14 @@ use crate::yaml::{At, Entry, Kind, Node};
 #[allow(missing_docs, reason = "each field is the flag and the key of its name")]
 pub struct ServerFlags {
     pub listen: Vec<String>,
-    /// Adds one client to `clients`, together with the next six fields.
+    /// Adds one client to `clients`, together with the next seven fields.
     pub name: Option<String>,
     pub token: Option<crate::Secret>,
     pub token_file: Option<String>,
     /// `allow.tcp` of that client.
     pub allow_tcp: Vec<String>,
+    /// `allow.udp` of that client.
+    pub allow_udp: Vec<String>,
     /// `allow.http` of that client.
     pub allow_http: Vec<String>,
     /// `allow.tls` of that client.
@@ -69,6 +71,7 @@ impl ServerFlags {
         client.one("token_file", "--token-file", self.token_file.as_deref());
         let mut allow = Tree::default();
         allow.list("tcp", "--allow-tcp", &self.allow_tcp);
+        allow.list("udp", "--allow-udp", &self.allow_udp);
         allow.list("http", "--allow-http", &self.allow_http);
         allow.list("tls", "--allow-tls", &self.allow_tls);
         allow.list("forward", "--allow-forward", &self.allow_forward);

@@ -290,7 +290,7 @@ mod tests {
             let public: Vec<_> = service.public.iter().map(ToString::to_string).collect();
             format!("{} {} {}", service.name, public.join(" "), service.target)
         });
-        let forwards = lists.forwards.iter().map(|f| format!("{} {}", f.listen, f.target));
+        let forwards = lists.forwards.iter().map(|f| f.to_string().replace(" -> ", " "));
         services.chain(forwards).collect::<Vec<_>>().join("\n")
     }
 
@@ -347,6 +347,51 @@ mod tests {
         let mut now = lists("[{ name: a, public: 'http://a.b', target: 1, pass_through: true }]");
         now.add(lists("[{ name: a, public: ['http://a.b', 'https://a.b'], target: 1 }]"));
         assert!(!now.services[0].http.pass_through);
+    }
+
+    #[test]
+    fn ports_of_udp_and_tcp_are_two_places_and_settings_that_fit_no_more_are_dropped() {
+        let lists = |text: &str| kept(&format!("services: {text}\n")).lists;
+        let mut now = lists(
+            "[{ name: dns, public: 53, target: 53, proxy_protocol: v1, health: {} }, \
+              { name: both, public: ['tcp://:54', 'udp://:54'], target: 54, health: {} }, \
+              { name: exit, public: 1080, target: socks5, basic_auth: 'u:p', allow: 'a:1' }]",
+        );
+        now.add(lists("['udp://:53=53', '54=9']"));
+        assert_eq!(
+            shown(&now),
+            "dns tcp://:53 tcp://127.0.0.1:53\n\
+             exit tcp://:1080 socks5\n\
+             udp-53 udp://:53 udp://127.0.0.1:53\n\
+             tcp-54 tcp://:54 tcp://127.0.0.1:9"
+        );
+        now.add(lists("[{ name: dns, public: 'udp://:55', target: 'udp://b:1' }]"));
+        now.add(lists("[{ name: exit, public: 1081, target: http-proxy }]"));
+        let exit = now.services.iter().find(|s| s.name == "exit").unwrap();
+        assert_eq!(exit.exit.basic_auth[0].reveal(), "u:p", "who may use it does not get lost");
+        let dns = now.services.iter().find(|s| s.name == "dns").unwrap();
+        assert_eq!((dns.proxy_protocol, dns.health), (None, None));
+        now.add(lists("[{ name: exit, public: 1081, target: 22 }]"));
+        let exit = now.services.iter().find(|s| s.name == "exit").unwrap();
+        assert_eq!(exit.exit, crate::Exit::default());
+
+        let lists = |text: &str| kept(&format!("forwards: {text}\n")).lists;
+        let mut now = lists("['1080=1', 'udp://127.0.0.1:53=53', 'udp://1080=9']");
+        now.add(lists("['socks5://127.0.0.1:1080', 'udp://0.0.0.0:53=udp://b:53']"));
+        assert_eq!(
+            shown(&now),
+            "udp://127.0.0.1:1080 udp://127.0.0.1:9\n\
+             socks5://127.0.0.1:1080\n\
+             udp://0.0.0.0:53 udp://b:53"
+        );
+        assert!(now.remove("socks5://127.0.0.1:1080"));
+        for (text, long) in [
+            ("socks5://1080", "socks5://127.0.0.1:1080"),
+            ("http-proxy://[::1]:3128", "http-proxy://[::1]:3128"),
+            ("udp://5300", "udp://127.0.0.1:5300"),
+        ] {
+            assert_eq!(listen_address(text).as_deref(), Some(long));
+        }
     }
 
     #[test]

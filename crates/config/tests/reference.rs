@@ -124,6 +124,8 @@ fn defaults() -> BTreeMap<String, String> {
     put(key("health.timeout"), health.timeout.to_string());
     put(key("timeouts.idle"), service.timeouts.idle.to_string());
     put(key("timeouts.half_close"), service.timeouts.half_close.to_string());
+    put(key("timeouts.flow"), format!("{}s", service.timeouts.flows.answered));
+    put(key("timeouts.flow_unanswered"), format!("{}s", service.timeouts.flows.unanswered));
     found
 }
 

@@ -94,8 +94,10 @@ pub struct Refused {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rights {
-    /// Ports that the client may publish.
+    /// TCP ports that the client may publish.
     pub tcp: Vec<String>,
+    /// UDP ports that the client may publish.
+    pub udp: Vec<String>,
     /// Hosts whose HTTP visitors the client may serve.
     pub http: Vec<String>,
     /// Hosts whose TLS visitors the client may serve.
@@ -241,7 +243,8 @@ impl Rights {
         let hosts = |scheme: &str, hosts: &[String]| -> Vec<String> {
             hosts.iter().map(|host| format!("{scheme}://{host}")).collect()
         };
-        [self.tcp.clone(), hosts("http", &self.http), hosts("tls", &self.tls)].concat()
+        let udp = hosts("udp", &self.udp);
+        [self.tcp.clone(), udp, hosts("http", &self.http), hosts("tls", &self.tls)].concat()
     }
 
     fn short(&self) -> String {

@@ -12,18 +12,19 @@ use crate::instances::find_role;
 /// Prints an enrolment code for a new client or for the new token of an enrolled client, or removes
 /// a client that was enrolled by a code.
 pub(crate) fn enroll(args: &EnrollArgs) -> anyhow::Result<()> {
-    let EnrollArgs { name, allow_tcp, allow_forward, server, renew, revoke: out, which, .. } = args;
+    let EnrollArgs { name, allow_forward, server, renew, revoke: out, which, .. } = args;
     if let Some(name) = out {
         return revoke(&find_role(which, "server")?, name);
     }
-    let rights = [allow_tcp, allow_forward, &args.allow_http, &args.allow_tls];
+    let ports = [args.allow_tcp.as_slice(), &args.allow_udp];
+    let rights = [ports[0], ports[1], allow_forward, &args.allow_http, &args.allow_tls];
     let order = match renew {
         Some(_) if rights.iter().any(|rights| !rights.is_empty()) => {
             let text = format!("--renew: {}", Order::RENEWAL_WITH_RIGHTS);
             return Err(WrongConfig::one(text).into());
         }
         Some(name) => Order::renewal(name),
-        None => Order::new(name.as_deref().unwrap_or_default(), allow_tcp, allow_forward)
+        None => Order::new(name.as_deref().unwrap_or_default(), ports, allow_forward)
             .with_hosts(&args.allow_http, &args.allow_tls),
     };
     term::out(control::enroll(&find_role(which, "server")?, order.clone())?.text(&order, server));
@@ -40,10 +41,11 @@ fn revoke(instance: &Instance, name: &str) -> anyhow::Result<()> {
 
 /// Adds rights to a client, and prints all its rights.
 pub(crate) fn allow(args: &AllowArgs) -> anyhow::Result<()> {
-    let AllowArgs { name, tcp, http, tls, forward, which } = args;
+    let AllowArgs { name, tcp, udp, http, tls, forward, which } = args;
     let order = Order {
         name: name.clone(),
         allow_tcp: tcp.clone(),
+        allow_udp: udp.clone(),
         allow_forward: forward.clone(),
         ..Order::default()
     };

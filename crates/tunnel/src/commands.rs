@@ -163,7 +163,7 @@ fn run_server(args: &ServerArgs) -> anyhow::Result<()> {
 
 /// A new client with the rights of the flags.
 fn ordered(name: &str, args: &ServerArgs) -> ops::enrol::Order {
-    ops::enrol::Order::new(name, &args.allow_tcp, &args.allow_forward)
+    ops::enrol::Order::new(name, [&args.allow_tcp, &args.allow_udp], &args.allow_forward)
         .with_hosts(&args.allow_http, &args.allow_tls)
 }
 

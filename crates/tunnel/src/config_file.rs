@@ -88,6 +88,7 @@ pub(crate) fn change(name: &str, text: &str, change: &Change) -> anyhow::Result<
         Change::Allow(order) => {
             let new = edit::NewRights {
                 tcp: &order.allow_tcp,
+                udp: &order.allow_udp,
                 http: &order.allow_http,
                 tls: &order.allow_tls,
                 forward: &order.allow_forward,

@@ -133,7 +133,7 @@ mod tests {
             name: "home".into(),
             token: Some(("SECRET".into(), "/state/home.token".into())),
             pin: Some("sha256:AAAA".into()),
-            rights: Order::new("home", &[], &[]).rights(),
+            rights: Order::new("home", [&[], &[]], &[]).rights(),
         }
     }
 

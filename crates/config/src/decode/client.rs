@@ -1,5 +1,6 @@
 //! Decodes client.yaml.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use proto::UnixAddr;
@@ -7,7 +8,7 @@ use proto::UnixAddr;
 use super::keys::{CLIENT, FORWARD, KEPT, RETRY};
 use super::taken::{Bind, Clash, Taken};
 use super::{Cx, Item, Section, common, exit, paths, service, target, values, visit};
-use crate::address::local;
+use crate::address::{HTTP_PROXY, SOCKS5, local};
 use crate::model::{ClientConfig, Forward, Path};
 use crate::yaml::{At, Kind};
 use crate::{BadValue, Kept, Lists, Local, Over, Span, Target};
@@ -22,6 +23,9 @@ const RETRY_MAX: u64 = 1500;
 
 /// Default mode of a forward's Unix socket: only its user may connect, as with ssh's forwards.
 const SOCKET_MODE: u32 = 0o600;
+
+/// Most exits for everybody that are reported. Finding the place of each reads the whole list.
+const OPEN_SHOWN: usize = 20;
 
 /// The hint for a missing token if some paths have certificates, but certificates alone are not
 /// enough.
@@ -82,26 +86,30 @@ pub(crate) fn client(cx: &Cx<'_>, root: Item) -> Option<ClientConfig> {
     if let Err(bad) = config.expand().and_then(|()| config.check_sizes()) {
         s.bad("services", bad);
     }
-    for service in config.open_exits() {
-        let (at, path) = place_of(&s, &service.name);
-        s.cx.problem(at, &path, exit::open_to_all(service));
+    let prefix = config.id_prefix.as_deref();
+    for service in config.open_exits().take(OPEN_SHOWN) {
+        let item = entry_of(&s, &service.name, prefix).and_then(|item| Section::quiet(cx, item));
+        match item {
+            // After a problem with `basic_auth` there are no pairs.
+            Some(entry) if entry.key("basic_auth").is_some() => {}
+            Some(entry) => entry.bad("target", exit::open_to_all(service)),
+            None => s.bad("services", exit::open_to_all(service)),
+        }
     }
     Some(config)
 }
 
-/// The place of the target of the service with this name. Services without a name of their own have
-/// the place of the list.
-fn place_of(s: &Section<'_>, name: &str) -> (At, String) {
-    let list = s.key("services");
-    let items = list.as_ref().map(|item| s.cx.one_or_list(item)).unwrap_or_default();
-    let named = items.into_iter().filter_map(|item| Section::quiet(s.cx, item)).find(|item| {
-        item.key("name").is_some_and(|of| matches!(&of.node.kind, Kind::Scalar { text, .. } if text == name))
-    });
-    let target = named.and_then(|item| item.key("target"));
-    target.map_or_else(
-        || (list.map_or_else(|| s.at(), |list| list.at()), s.path("services")),
-        |target| (target.at(), target.path),
-    )
+/// The entry of `services` that makes the service of this name; of several the last, which takes the
+/// place of the others.
+fn entry_of(s: &Section<'_>, name: &str, prefix: Option<&str>) -> Option<Item> {
+    let items = s.cx.one_or_list(&s.key("services")?);
+    let (problems, warnings) = <(RefCell<_>, RefCell<_>)>::default();
+    let cx = Cx { file: "", sources: s.cx.sources, problems, warnings };
+    let makes = |item: &Item| {
+        let made = service::services_of(&cx, item.clone(), prefix);
+        made.iter().any(|service| service.name == name)
+    };
+    items.into_iter().rev().find(makes).map(service::long)
 }
 
 /// Decodes `services` and `forwards`. The entries of flags add to the entries of the file.
@@ -190,6 +198,9 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
         Some(Local::Tcp(_) | Local::Unix { .. } | Local::Socks5(_) | Local::HttpProxy(_))
         | None => Over::Tcp,
     };
+    if listen.is_none() && is_proxy(&s) && s.key("target").is_none() {
+        return None;
+    }
     let target = target::target(&s)?.one(over);
     if target.is_none() {
         let bad = BadValue::new("a forward has one port, not a range");
@@ -212,6 +223,17 @@ fn long(item: Item) -> Item {
         Kind::List(_) | Kind::Map(_) => false,
     };
     if is_proxy { item.keyed("listen") } else { item.long("listen", None) }
+}
+
+/// Whether the text of `listen`, which may be wrong otherwise, has the scheme of a proxy.
+fn is_proxy(s: &Section<'_>) -> bool {
+    let item = s.key("listen");
+    let scheme = |item: &Item| match &item.node.kind {
+        Kind::Scalar { text, .. } => text.split_once("://").map(|(scheme, _)| scheme.to_owned()),
+        Kind::List(_) | Kind::Map(_) => None,
+    };
+    let scheme = item.as_ref().and_then(scheme);
+    scheme.is_some_and(|scheme| [SOCKS5, HTTP_PROXY].contains(&scheme.as_str()))
 }
 
 /// Decodes a forward whose programs name what they want to reach.

@@ -18,12 +18,13 @@ pub(super) fn exit(s: &Section<'_>) -> Exit {
     Exit { basic_auth: users(s), allow: allow(s) }
 }
 
-/// Reports the keys that only exits have.
-pub(super) fn refuse(s: &Section<'_>) {
+/// The settings of a service that is no exit. Reports the key that only exits have.
+pub(super) fn none(s: &Section<'_>) -> Exit {
     if s.key("allow").is_some() {
         let bad = BadValue::new("`allow` lists what the visitors of a proxy may reach");
         s.bad("allow", bad.hint("it is for a `target` of socks5 or http-proxy: remove it"));
     }
+    Exit::default()
 }
 
 /// Decodes `basic_auth` of a proxy. No problem repeats the text, which is a secret.
@@ -62,6 +63,11 @@ fn allow(s: &Section<'_>) -> Option<ForwardRights> {
     if items.len() > ALLOW_MAX {
         s.bad("allow", BadValue::new(format!("more than {ALLOW_MAX} entries")));
         return None;
+    }
+    if items.is_empty() {
+        let bad = BadValue::new("an empty list lets visitors reach nothing");
+        let at = s.key("allow").map_or_else(|| s.at(), |item| item.at());
+        s.cx.warn(at, &s.path("allow"), bad.hint("without the key, everything but reserved addresses"));
     }
     let read = |text: &str| {
         let right: ForwardRight = text.parse()?;

@@ -18,11 +18,12 @@ const PROXIED: [&str; 6] =
 
 const PASS_THROUGH: &str = "pass_through";
 
-/// Decodes the options. The result is incomplete only after a problem was reported.
-pub(super) fn options(s: &Section<'_>) -> HttpOptions {
+/// Decodes the options. The result is incomplete only after a problem was reported. `basic_auth` of
+/// an exit is no such option.
+pub(super) fn options(s: &Section<'_>, is_exit: bool) -> HttpOptions {
     let options = HttpOptions {
         pass_through: s.value(PASS_THROUGH, values::switch).unwrap_or_default(),
-        basic_auth: credentials(s),
+        basic_auth: if is_exit { Vec::new() } else { credentials(s) },
         host_rewrite: s.value("host_rewrite", host),
         request: edits(s, "headers", &REQUEST_HEADERS),
         response: edits(s, "response_headers", &RESPONSE_HEADERS),
@@ -39,11 +40,11 @@ pub(super) fn options(s: &Section<'_>) -> HttpOptions {
 
 /// Checks that the options fit the public addresses of the service. At a port or a `tls://` name,
 /// visitors would bypass them.
-pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, public: &[Public]) {
+pub(super) fn fit(s: &Section<'_>, options: &HttpOptions, is_exit: bool, public: &[Public]) {
     let other = public.iter().find(|public| !public.is_http());
     if let Some(other) = other.filter(|_| !options.is_default()) {
         let keys = [PASS_THROUGH].into_iter().chain(PROXIED);
-        let set = keys.filter(|key| s.key(key).is_some());
+        let set = keys.filter(|key| s.key(key).is_some() && !(is_exit && *key == "basic_auth"));
         for key in set {
             let bad = BadValue::new(format!("`{key}` has no effect at {other}"));
             let hint = "it is for http:// and https:// names: remove the key, or publish the names \

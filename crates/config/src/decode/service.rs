@@ -11,7 +11,7 @@ use super::public::{Published, entries, ports, publish};
 use super::target::{Targets, parse_target, target};
 use super::{Cx, Item, Section, exit, fit, http, unknown, values, visit};
 use crate::lists::PUBLISHED_MAX;
-use crate::model::{Check, Exit, Priority, Public, Service, Timeouts};
+use crate::model::{Check, Priority, Public, Service, Timeouts};
 use crate::names::service_name;
 use crate::yaml::Kind;
 use crate::{BadValue, Over, Span};
@@ -74,7 +74,7 @@ struct Seen {
 
 /// The long form of an entry: `10080=3000` has the keys `public` and `target`, and `3000` is a target
 /// at any public port.
-fn long(item: Item) -> Item {
+pub(super) fn long(item: Item) -> Item {
     let any = match &item.node.kind {
         Kind::Scalar { text, .. } if is_udp(text) => ANY_UDP,
         Kind::Scalar { .. } | Kind::List(_) | Kind::Map(_) => ANY,
@@ -104,19 +104,13 @@ fn service(s: Option<Section<'_>>, seen: &mut Seen) -> Option<Vec<Service>> {
     let health = health(&s);
     let name = s.value("name", values::name);
     let nameless = s.key("name").is_none();
-    let mut options = http::options(&s);
-    let mut of_exit = Exit::default();
     let is_exit = target.as_ref().is_some_and(Targets::is_exit);
-    if is_exit {
-        options.basic_auth.clear();
-        of_exit = exit::exit(&s);
-    } else {
-        exit::refuse(&s);
-    }
+    let options = http::options(&s, is_exit);
+    let of_exit = if is_exit { exit::exit(&s) } else { exit::none(&s) };
     let published = publish(&s, &entries, options.path.as_deref(), &mut seen.published);
     let mut over = Over::Tcp;
     if let Some(published) = &published {
-        http::fit(&s, &options, published);
+        http::fit(&s, &options, is_exit, published);
         over = fit::visitors(published);
         if let Some(target) = &target {
             fit::fit(&s, target, published);

@@ -10,6 +10,8 @@ use crate::{BadValue, ForwardRight, HostRight, PortRight};
 pub struct NewRights<'a> {
     /// `allow.tcp`
     pub tcp: &'a [String],
+    /// `allow.udp`
+    pub udp: &'a [String],
     /// `allow.http`
     pub http: &'a [String],
     /// `allow.tls`
@@ -26,18 +28,20 @@ pub struct NewRights<'a> {
 /// A text is no right (the problem names the flag, such as `--tcp`), the file has no entry of this
 /// name, or the entry cannot be edited. Nothing is edited then.
 pub fn allow(file: &str, text: &str, name: &str, new: NewRights<'_>) -> Result<String, EditError> {
-    let ports = rights::<PortRight>("--tcp", new.tcp)?;
+    let tcp = rights::<PortRight>("--tcp", new.tcp)?;
+    let udp = rights::<PortRight>("--udp", new.udp)?;
     let http = rights::<HostRight>("--http", new.http)?;
     let tls = rights::<HostRight>("--tls", new.tls)?;
     let targets = rights::<ForwardRight>("--forward", new.forward)?;
     let tree = read(file, text).map_err(EditError::File)?;
     let (path, entry) = entry(file, &tree, name)?;
     let there = |key| key_of(entry, "allow").and_then(|allow| key_of(allow, key));
-    let tcp = missing(ports, there("tcp"), PortRight::contains);
+    let tcp = missing(tcp, there("tcp"), PortRight::contains);
+    let udp = missing(udp, there("udp"), PortRight::contains);
     let http = missing(http, there("http"), HostRight::contains);
     let tls = missing(tls, there("tls"), HostRight::contains);
     let forward = missing(targets, there("forward"), PartialEq::eq);
-    let all = [("tcp", tcp), ("http", http), ("tls", tls), ("forward", forward)];
+    let all = [("tcp", tcp), ("udp", udp), ("http", http), ("tls", tls), ("forward", forward)];
     let new = all.into_iter().filter(|(_, new)| !new.is_empty());
     let operations = match key_of(entry, "allow") {
         None | Some(Value::Null) => {
@@ -218,6 +222,20 @@ mod tests {
         let said = allowed(file, &["10.0.0.1"], &[]).unwrap_err();
         assert!(said.starts_with("--http: `10.0.0.1` is not a host name"), "{said}");
         assert!(allowed(file, &[], &["a b"]).unwrap_err().starts_with("--tls: "));
+    }
+
+    #[test]
+    fn ports_of_udp_are_rights_of_their_own() {
+        let udp = ["53".to_owned(), "10500".to_owned()];
+        let new = NewRights { udp: &udp, ..NewRights::default() };
+        let allowed = |text: &str| allow("f.yaml", text, "home", new).map_err(|w| w.to_string());
+        let file = "name: home\nallow: { tcp: [53], udp: [\"10000-10999\"] }\n";
+        let now = file.replace("10999\"]", "10999\", 53]");
+        assert_eq!(allowed(file), Ok(now.clone()));
+        assert_eq!(allowed(&now), Ok(now));
+        let new = NewRights { udp: &["x".to_owned()], ..NewRights::default() };
+        let said = allow("f.yaml", file, "home", new).unwrap_err().to_string();
+        assert!(said.starts_with("--udp: `x` is not a port"), "{said}");
     }
 
     #[test]

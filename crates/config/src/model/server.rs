@@ -249,7 +249,7 @@ impl fmt::Display for Rights {
             if items.is_empty() { "nothing".into() } else { items.join(", ") }
         };
         let tcp = self.tcp.rights.iter().map(ToString::to_string);
-        let udp = self.udp.rights.iter().map(|right| format!("udp {right}"));
+        let udp = self.udp.rights.iter().map(|right| format!("udp://{right}"));
         let ports = tcp.chain(udp);
         let web = self.http.0.iter().map(|host| format!("http://{host}"));
         let tls = self.tls.0.iter().map(|host| format!("tls://{host}"));

@@ -16,7 +16,7 @@ pub use reach::{PLACEHOLDER, encrypted, urls};
 /// The validity of a code.
 pub const GOOD_FOR: Duration = Duration::from_secs(10 * 60);
 
-/// The ports that a client may publish when the order names no rights. The range is far from the
+/// The ports of TCP and of UDP that a client may publish when the order names none of either. The range is far from the
 /// ports of usual services: a client that publishes 8080 or 5432 could pretend to be a program of
 /// the server that is not running. Forwards into the server's network stay denied, as for every
 /// client whose configuration does not allow them.
@@ -28,10 +28,14 @@ pub const PORTS: &str = "10000-10999";
 pub struct Order {
     /// The client's name.
     pub name: String,
-    /// The rights, in the form of `allow.tcp` (`allow_tcp`), `allow.forward` (`allow_forward`),
-    /// `allow.http` (`allow_http`) and `allow.tls` (`allow_tls`) in the configuration.
+    /// The rights, in the form of `allow.tcp` (`allow_tcp`), `allow.udp` (`allow_udp`),
+    /// `allow.forward` (`allow_forward`), `allow.http` (`allow_http`) and `allow.tls` (`allow_tls`)
+    /// in the configuration.
     #[serde(default)]
     pub allow_tcp: Vec<String>,
+    /// A daemon of an earlier version, which carries no UDP, refuses an order with this key.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_udp: Vec<String>,
     #[serde(default)]
     pub allow_forward: Vec<String>,
     /// A daemon of an earlier version, which has no rights to hosts, refuses an order with this key.
@@ -49,13 +53,18 @@ impl Order {
     pub const RENEWAL_WITH_RIGHTS: &str = "a renewed token keeps the rights of the client (hint: \
                                            for more rights: tunnel allow NAME --tcp PORTS)";
 
-    /// Makes an order with the given rights. Without `allow_tcp` the client may publish [`PORTS`].
-    pub fn new(name: &str, allow_tcp: &[String], allow_forward: &[String]) -> Self {
-        let allow_tcp =
-            if allow_tcp.is_empty() { vec![PORTS.to_owned()] } else { allow_tcp.to_vec() };
+    /// Makes an order with the given rights. Without ports of TCP and of UDP the client may publish
+    /// [`PORTS`] of both.
+    pub fn new(name: &str, [tcp, udp]: [&[String]; 2], allow_forward: &[String]) -> Self {
+        let is_default = tcp.is_empty() && udp.is_empty();
+        let ports = |given: &[String]| match is_default {
+            true => vec![PORTS.to_owned()],
+            false => given.to_vec(),
+        };
         Self {
             name: name.to_owned(),
-            allow_tcp,
+            allow_tcp: ports(tcp),
+            allow_udp: ports(udp),
             allow_forward: allow_forward.to_vec(),
             ..Self::default()
         }
@@ -76,6 +85,7 @@ impl Order {
     pub fn flags(&self) -> String {
         let all = [
             ("--allow-tcp", &self.allow_tcp),
+            ("--allow-udp", &self.allow_udp),
             ("--allow-http", &self.allow_http),
             ("--allow-tls", &self.allow_tls),
             ("--allow-forward", &self.allow_forward),
@@ -90,6 +100,7 @@ impl Order {
     pub fn rights(&self) -> Allowed {
         Allowed {
             tcp: self.allow_tcp.clone(),
+            udp: self.allow_udp.clone(),
             http: self.allow_http.clone(),
             tls: self.allow_tls.clone(),
             forward: self.allow_forward.clone(),
@@ -99,7 +110,8 @@ impl Order {
     /// Whether the order has the default rights.
     pub fn is_default(&self) -> bool {
         let others = [&self.allow_forward, &self.allow_http, &self.allow_tls];
-        self.allow_tcp == [PORTS] && others.iter().all(|rights| rights.is_empty())
+        let ports = [&self.allow_tcp, &self.allow_udp];
+        ports.iter().all(|ports| **ports == [PORTS]) && others.iter().all(|rights| rights.is_empty())
     }
 
     /// Whether the order names no right.
@@ -108,11 +120,13 @@ impl Order {
     }
 }
 
-/// All rights of a client to ports (`tcp`), to hosts (`http`, `tls`) and to targets on the server's
+/// All rights of a client to ports (`tcp`, `udp`), to hosts (`http`, `tls`) and to targets on the server's
 /// side (`forward`), after rights were added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allowed {
     pub tcp: Vec<String>,
+    #[serde(default)]
+    pub udp: Vec<String>,
     #[serde(default)]
     pub http: Vec<String>,
     #[serde(default)]
@@ -129,7 +143,8 @@ impl Allowed {
 
     /// Everything that may be published, as one text.
     fn public(&self) -> String {
-        [self.tcp.clone(), self.hosts()].concat().join(", ")
+        let udp = self.udp.iter().map(|ports| format!("udp://{ports}")).collect();
+        [self.tcp.clone(), udp, self.hosts()].concat().join(", ")
     }
 
     /// The rights in the texts of a [`Code`].
@@ -140,6 +155,7 @@ impl Allowed {
         let mut all = Self { forward: texts(&code.reach), ..Self::default() };
         for text in texts(&code.may) {
             match text.split_once("://") {
+                Some(("udp", ports)) => all.udp.push(ports.to_owned()),
                 Some(("http", host)) => all.http.push(host.to_owned()),
                 Some(("tls", host)) => all.tls.push(host.to_owned()),
                 Some(_) | None => all.tcp.push(text),
@@ -152,10 +168,16 @@ impl Allowed {
 impl fmt::Display for Allowed {
     /// Shows the rights as the end of a sentence about a client.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ports = match self.tcp.as_slice() {
-            [] => None,
-            [port] if port.bytes().all(|b| b.is_ascii_digit()) => Some(format!("port {port}")),
-            ports => Some(format!("ports {}", ports.join(", "))),
+        let ports = |ports: &[String]| match ports {
+            [port] if port.bytes().all(|b| b.is_ascii_digit()) => format!("port {port}"),
+            ports => format!("ports {}", ports.join(", ")),
+        };
+        let ports: Vec<_> = match (self.tcp.as_slice(), self.udp.as_slice()) {
+            ([], []) => Vec::new(),
+            (tcp, []) => vec![ports(tcp)],
+            (tcp, udp) if tcp == udp => vec![format!("{} of TCP and UDP", ports(tcp))],
+            ([], udp) => vec![format!("UDP {}", ports(udp))],
+            (tcp, udp) => vec![ports(tcp), format!("UDP {}", ports(udp))],
         };
         let public: Vec<_> = ports.into_iter().chain(self.hosts()).collect();
         if public.is_empty() {
@@ -251,14 +273,14 @@ mod tests {
     #[test]
     fn rights_to_hosts_are_told_and_come_through_a_code() {
         let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let order = Order::new("home", &[], &[])
+        let order = Order::new("home", [&[], &[]], &[])
             .with_hosts(&list(&["*.home.example.com", "app.example.com"]), &list(&["vpn.example"]));
         assert_eq!(
             order.flags(),
-            " --allow-tcp '10000-10999' --allow-http '*.home.example.com' --allow-http \
+            " --allow-tcp '10000-10999' --allow-udp '10000-10999' --allow-http '*.home.example.com' --allow-http \
              'app.example.com' --allow-tls 'vpn.example'"
         );
-        let said = "may publish ports 10000-10999, http://*.home.example.com, \
+        let said = "may publish ports 10000-10999 of TCP and UDP, http://*.home.example.com, \
                     http://app.example.com, tls://vpn.example";
         assert_eq!(order.rights().to_string(), said);
         let opened = Opened {
@@ -276,15 +298,20 @@ mod tests {
         let hosts = Allowed { http: list(&["a.example"]), ..Allowed::default() };
         assert_eq!(hosts.to_string(), "may publish http://a.example");
         // An order without rights to hosts is one that an earlier daemon takes.
-        let json = serde_json::to_string(&Order::new("home", &[], &[])).unwrap();
+        let json = serde_json::to_string(&Order::new("home", [&[], &[]], &[])).unwrap();
         assert!(!json.contains("http") && !json.contains("tls"), "{json}");
     }
 
     #[test]
     fn rights_are_shown_as_flags_unless_nothing_was_said() {
-        assert_eq!(Order::new("a", &[], &[]).flags(), "");
-        let order = Order::new("a", &["80".into()], &["10.0.0.0/8:*".into()]);
+        assert_eq!(Order::new("a", [&[], &[]], &[]).flags(), "");
+        let order = Order::new("a", [&["80".into()], &[]], &["10.0.0.0/8:*".into()]);
         assert_eq!(order.flags(), " --allow-tcp '80' --allow-forward '10.0.0.0/8:*'");
+        let order = Order::new("a", [&[], &["53".into()]], &[]);
+        assert_eq!(order.flags(), " --allow-udp '53'");
+        assert_eq!(order.rights().to_string(), "may publish UDP port 53");
+        let order = Order::new("a", [&["80".into()], &["53".into(), "54".into()]], &[]);
+        assert_eq!(order.rights().to_string(), "may publish port 80, UDP ports 53, 54");
     }
 
     #[test]
@@ -297,7 +324,7 @@ mod tests {
             listen: listen.to_vec(),
         };
         let servers = ["a.example", "[2001:db8::1]", "a.example:80", "quic://b"].map(str::to_owned);
-        let code = opened.code(&Order::new("home", &[], &[]), &servers);
+        let code = opened.code(&Order::new("home", [&[], &[]], &[]), &servers);
         let expected = [
             "wss://a.example:7443/t",
             "wss://[2001:db8::1]:7443/t",
@@ -321,14 +348,14 @@ mod tests {
             (&["80", "90"], &["a:1"], "may publish ports 80, 90 and may reach a:1 on the server's"),
         ] {
             let list = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-            let order = Order::new("home", &list(tcp), &list(forward));
+            let order = Order::new("home", [&list(tcp), &[]], &list(forward));
             let text = opened().text(&order, &[]);
             assert!(text.contains(said), "{text}");
             assert!(text.contains(": tunnel allow home --tcp PORTS\n"), "{text}");
             assert!(text.ends_with("--server tls://NAME:7000 here or there."), "{text}");
             let code = text.split_whitespace().find(|word| word.starts_with("enroll1.")).unwrap();
             let code = Code::read(code).unwrap();
-            assert_eq!(code.may, Some(order.allow_tcp.join(", ")));
+            assert_eq!(code.may, Some(order.rights().public()));
             assert_eq!(code.reach, (!forward.is_empty()).then(|| forward.join(", ")));
         }
         for (listen, hint) in [
@@ -337,7 +364,7 @@ mod tests {
             ("wss://192.0.2.5:443/tunnel", "--server wss://NAME:443/tunnel here"),
         ] {
             let opened = Opened { listen: vec![listen.into()], ..opened() };
-            let text = opened.text(&Order::new("home", &[], &[]), &[]);
+            let text = opened.text(&Order::new("home", [&[], &[]], &[]), &[]);
             assert!(text.contains(hint), "{text}");
         }
         let none = Allowed::default().to_string();

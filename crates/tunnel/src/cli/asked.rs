@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::values::{interval, pair, patience, server, span, stream_id};
+use super::values::{forward, interval, patience, server, span, stream_id};
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
@@ -24,9 +24,14 @@ pub(crate) struct EnrollArgs {
     /// Name of the new client
     #[arg(required_unless_present_any = ["renew", "revoke"])]
     pub(crate) name: Option<String>,
-    /// Ports that it may publish; may be repeated [default: 10000-10999]
+    /// TCP ports that it may publish; may be repeated [default: 10000-10999, unless --allow-udp
+    /// names ports]
     #[arg(long, value_name = "PORTS")]
     pub(crate) allow_tcp: Vec<String>,
+    /// UDP ports that it may publish; may be repeated [default: 10000-10999, unless --allow-tcp
+    /// names ports]
+    #[arg(long, value_name = "PORTS")]
+    pub(crate) allow_udp: Vec<String>,
     /// Hosts of http:// and https:// names that it may publish, such as app.example.com or
     /// '*.home.example.com'; may be repeated [default: none]
     #[arg(long, value_name = "HOST")]
@@ -47,8 +52,8 @@ pub(crate) struct EnrollArgs {
     pub(crate) renew: Option<String>,
     /// Disconnect and forget a client that enrolled by a code
     #[arg(long, value_name = "NAME")]
-    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_http", "allow_tls", "allow_forward"])]
-    #[arg(conflicts_with_all = ["server", "renew"])]
+    #[arg(conflicts_with_all = ["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls"])]
+    #[arg(conflicts_with_all = ["allow_forward", "server", "renew"])]
     pub(crate) revoke: Option<String>,
     #[command(flatten)]
     pub(crate) which: Which,
@@ -59,10 +64,13 @@ pub(crate) struct EnrollArgs {
 pub(crate) struct AllowArgs {
     /// Name of the client, which the configuration names or which enrolled by a code
     pub(crate) name: String,
-    /// Ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
+    /// TCP ports that it may publish as well: 22, 20000-20100, 127.0.0.1:8080
     #[arg(long, value_name = "PORTS", num_args = 1..)]
-    #[arg(required_unless_present_any = ["http", "tls", "forward"])]
+    #[arg(required_unless_present_any = ["udp", "http", "tls", "forward"])]
     pub(crate) tcp: Vec<String>,
+    /// UDP ports that it may publish as well: 5353, 20000-20100
+    #[arg(long, value_name = "PORTS", num_args = 1..)]
+    pub(crate) udp: Vec<String>,
     /// Hosts of http:// and https:// names that it may publish as well: app.example.com,
     /// '*.home.example.com'
     #[arg(long, value_name = "HOST", num_args = 1..)]
@@ -82,7 +90,7 @@ pub(crate) struct AllowArgs {
 pub(crate) struct PublishArgs {
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Services: 3000, 10080=3000, 10022=192.168.1.5:22, http://app.example.com=3000,
-    /// tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
+    /// udp://51820=udp://51820, tcp://:10022=unix:///run/app.sock. A service takes the place of the service with its name, its
     /// port or its host
     #[arg(value_name = "[PUBLIC=]TARGET", required_unless_present = "save")]
     pub(crate) services: Vec<String>,
@@ -99,7 +107,7 @@ pub(crate) struct PublishArgs {
 pub(crate) struct UnpublishArgs {
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Names or hosts of services, or addresses of forwards: ssh, tcp-3000, http://app.example.com,
-    /// 5203
+    /// 5203, socks5://1080
     #[arg(value_name = "NAME", required = true)]
     pub(crate) names: Vec<String>,
     /// Remove the entries from the configuration file
@@ -112,8 +120,10 @@ pub(crate) struct UnpublishArgs {
 /// `tunnel forward`.
 #[derive(Debug, Args)]
 pub(crate) struct ForwardArgs {
-    /// Forwards: 5203=5201 (port 5203 here, port 5201 on the server's side), 5432=10.0.0.5:5432
-    #[arg(value_name = "LISTEN=TARGET", required = true, value_parser = pair)]
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
+    /// Forwards: 5203=5201 (port 5203 here, port 5201 on the server's side), 5432=10.0.0.5:5432,
+    /// udp://5300=udp://9.9.9.9:53; proxies: socks5://1080, http-proxy://3128
+    #[arg(value_name = "LISTEN[=TARGET]", required = true, value_parser = forward)]
     pub(crate) forwards: Vec<String>,
     /// Write the forwards into the configuration file
     #[arg(long)]

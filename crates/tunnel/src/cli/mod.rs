@@ -39,12 +39,15 @@ Examples:
         --pin sha256:… --publish 10022=22
   In the opposite direction: port 5203 here leads to port 5201 on the server's side:
     … --forward 5203=5201
+  A SOCKS5 proxy here, whose targets the server dials:
+    … --forward socks5://127.0.0.1:1080
   With a configuration file:
     tunnel client --config client.yaml";
 
 const ALLOW_EXAMPLES: &str = "\
 Examples:
   tunnel allow home --tcp 22 20000-20100
+  tunnel allow home --udp 51820
   tunnel allow home --forward 10.0.0.0/8:*
 
 Rights are added to the file that names the client, and stay after a restart.";
@@ -54,6 +57,7 @@ Examples:
   tunnel publish 3000                      port 3000 here, at a port of the server's choice
   tunnel publish 10080=3000                port 3000 here, at port 10080 of the server
   tunnel publish 10022=192.168.1.5:22      port 22 of another machine here
+  tunnel publish udp://51820=udp://51820   UDP
   tunnel publish --save                    write everything published so into the file
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
@@ -69,7 +73,7 @@ Examples:
 The list also has the clients that are away. What is known of a client that is away is from the
 time since the server's start.";
 
-/// Publishes TCP services behind NAT through a public server.
+/// Publishes TCP and UDP services behind NAT through a public server.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Cli {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use logging::levels;
 
-use super::values::pair;
+use super::values::forward;
 
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServerArgs {
@@ -28,9 +28,14 @@ pub(crate) struct ServerArgs {
     /// The token itself; every user of this machine can read the value in /proc: prefer --token-file
     #[arg(long, conflicts_with = "config")]
     pub(crate) token: Option<String>,
-    /// Ports that the client may publish; may be repeated [default: 10000-10999]
+    /// TCP ports that the client may publish; may be repeated [default: 10000-10999, unless
+    /// --allow-udp names ports]
     #[arg(long, value_name = "PORTS", conflicts_with = "config")]
     pub(crate) allow_tcp: Vec<String>,
+    /// UDP ports that the client may publish; may be repeated [default: 10000-10999, unless
+    /// --allow-tcp names ports]
+    #[arg(long, value_name = "PORTS", conflicts_with = "config")]
+    pub(crate) allow_udp: Vec<String>,
     /// Hosts of http:// and https:// names that the client may publish, such as app.example.com or
     /// '*.home.example.com'; may be repeated [default: none]
     #[arg(long, value_name = "HOST", conflicts_with = "config")]
@@ -89,13 +94,15 @@ pub(crate) struct ClientArgs {
     pub(crate) key: Option<PathBuf>,
     #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
     /// Service to publish: 3000 (a port here, at a port of the server's choice), 10080=3000,
-    /// 10022=192.168.1.5:22, http://app.example.com=3000, tcp://:10022=unix:///run/app.sock; adds to
-    /// the services of the file
+    /// 10022=192.168.1.5:22, http://app.example.com=3000, udp://51820=udp://51820,
+    /// tcp://:10022=unix:///run/app.sock, tcp://127.0.0.1:1080=socks5; adds to the services of the file
     #[arg(long, value_name = "[PUBLIC=]TARGET")]
     pub(crate) publish: Vec<String>,
-    /// Local listener for a target on the server's side: 5203=5201, 127.0.0.2:80=10.0.0.5:80; adds
-    /// to the forwards of the file
-    #[arg(long, value_name = "LISTEN=TARGET", value_parser = pair)]
+    #[allow(rustdoc::bare_urls, reason = "the comment is the help text of the terminal")]
+    /// Local listener for a target on the server's side: 5203=5201, 127.0.0.2:80=10.0.0.5:80,
+    /// udp://5300=udp://9.9.9.9:53; a proxy, whose programs choose the target: socks5://1080,
+    /// http-proxy://3128; adds to the forwards of the file
+    #[arg(long, value_name = "LISTEN[=TARGET]", value_parser = forward)]
     pub(crate) forward: Vec<String>,
     /// Run only what --publish and --forward name, without the services and forwards of the file
     #[arg(long)]

@@ -42,13 +42,14 @@ pub(super) fn server(text: &str) -> Result<String, String> {
     }
 }
 
-/// Two addresses with `=` in between. The decoder of the configuration checks each address.
-pub(super) fn pair(text: &str) -> Result<String, String> {
-    if text.contains('=') {
+/// Two addresses with `=` in between, or a proxy alone. The decoder of the configuration checks each
+/// address.
+pub(super) fn forward(text: &str) -> Result<String, String> {
+    if text.contains('=') || ["socks5://", "http-proxy://"].iter().any(|s| text.starts_with(s)) {
         return Ok(text.to_owned());
     }
     Err("two addresses with `=` in between, like 5203=5201 or \
-         tcp://127.0.0.1:5203=tcp://10.0.0.5:5201"
+         tcp://127.0.0.1:5203=tcp://10.0.0.5:5201, or a proxy: socks5://127.0.0.1:1080"
         .to_owned())
 }
 

@@ -138,7 +138,7 @@ impl Order {
             meant.push(with(prefix, what));
             meant.extend(listen_address(what));
             meant.extend(running.service_at(what).map(str::to_owned));
-            meant.push(with(prefix, &format!("tcp-{what}")));
+            meant.extend(["tcp", "udp"].map(|over| with(prefix, &format!("{over}-{what}"))));
             match meant.into_iter().find(|what| known.contains(what)) {
                 Some(what) => gone.push(what),
                 None => unknown.push(format!("`{what}`")),

@@ -141,7 +141,7 @@ impl RunningDaemon {
             WrongConfig::one(match &change {
                 Change::Allow(_) => format!(
                     "client `{name}` has the rights of the server's command line (hint: start the \
-                     server with --allow-tcp and --allow-forward)"
+                     server with --allow-tcp, --allow-udp and --allow-forward)"
                 ),
                 Change::Limit(_) => format!(
                     "client `{name}` comes from the server's command line, which has no limits \

@@ -134,7 +134,7 @@ impl Enrolled for Kept {
         let text = entry(order, &nothing.text());
         let Err(problems) = load(Path::new(""), &text, public_bind) else { return Ok(name) };
         let said = problems.iter().map(|problem| {
-            let key = ["forward", "http", "tls"]
+            let key = ["forward", "http", "tls", "udp"]
                 .into_iter()
                 .find(|key| problem.key_path.starts_with(&format!("allow.{key}")));
             let flag = format!("--allow-{}", key.unwrap_or("tcp"));
@@ -211,19 +211,19 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_forward, allow_http, allow_tls, renew: _ } = order;
+    let Order { name, allow_tcp, allow_udp, allow_forward, allow_http, allow_tls, renew: _ } = order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
-    let mut hosts = String::new();
-    for (key, items) in [("http", allow_http), ("tls", allow_tls)] {
+    let mut others = String::new();
+    for (key, items) in [("udp", allow_udp), ("http", allow_http), ("tls", allow_tls)] {
         if !items.is_empty() {
-            hosts.push_str(&format!(" {key}: [{}],", list(items)));
+            others.push_str(&format!(" {key}: [{}],", list(items)));
         }
     }
     Zeroizing::new(format!(
         "# Made by `tunnel enroll`. After a change: tunnel reload. To put the client out: remove the \
          file, and\n# reload; or: tunnel enroll --revoke NAME\n\
-         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}],{hosts} forward: [{}] }}\n",
+         name: {}\ntoken: \"{token}\"\nallow: {{ tcp: [{}],{others} forward: [{}] }}\n",
         quoted(name),
         list(allow_tcp),
         list(allow_forward)
@@ -277,7 +277,7 @@ mod tests {
         let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
         let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
         let order = |http: &str, tls: &[String]| {
-            Order::new("home", &[], &[]).with_hosts(&[http.to_owned()], tls)
+            Order::new("home", [&[], &[]], &[]).with_hosts(&[http.to_owned()], tls)
         };
         let grant = kept.write(&order("*.home.example.com", &[]), &credential, bind).unwrap();
         assert!(grant.rights.http.permits("a.home.example.com"));
@@ -300,7 +300,7 @@ mod tests {
     fn rights_are_added_to_the_file_of_a_client_and_wrong_ones_change_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let kept = Kept::in_state(dir.path());
-        let order = Order::new("home", &[], &[]);
+        let order = Order::new("home", [&[], &[]], &[]);
         let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
         let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
         kept.write(&order, &credential, bind).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         let text = format!("{}# At home.\n", fs::read_to_string(&file).unwrap());
         fs::write(&file, &text).unwrap();
         let allow = |tcp: &str, forward: &[String]| {
-            kept.change(&Change::Allow(Order::new("home", &[tcp.to_owned()], forward)), bind)
+            kept.change(&Change::Allow(Order::new("home", [&[tcp.to_owned()], &[]], forward)), bind)
         };
         let grant = allow("22", &["10.0.0.0/8:*".to_owned()]).unwrap();
         let ports = [21, 22, 10_022].map(|port| grant.rights.tcp.permits(bind, port));
@@ -331,7 +331,7 @@ mod tests {
         let name = Name::new("home").unwrap();
         let [old, first, second] =
             [1, 2, 3].map(|n| StoredCredential { stored_key: [n; 32], server_key: [n; 32] });
-        kept.write(&Order::new("home", &[], &[]), &old, bind).unwrap();
+        kept.write(&Order::new("home", [&[], &[]], &[]), &old, bind).unwrap();
         let file = kept.0.join("home.yaml");
         let text = fs::read_to_string(&file).unwrap() + "limits: { streams: 5 } # few\n";
         fs::write(&file, &text).unwrap();
@@ -368,7 +368,7 @@ mod tests {
         let kept = Kept::in_state(dir.path());
         let bind: IpAddr = Ipv4Addr::UNSPECIFIED.into();
         let credential = StoredCredential { stored_key: [1; 32], server_key: [2; 32] };
-        kept.write(&Order::new("home", &[], &[]), &credential, bind).unwrap();
+        kept.write(&Order::new("home", [&[], &[]], &[]), &credential, bind).unwrap();
         let file = kept.0.join("home.yaml");
         let limit = |streams: Option<&str>, ports: Option<&str>| {
             let [streams, ports] = [streams, ports].map(|text| text.map(str::to_owned));
@@ -391,7 +391,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = Kept::in_state(dir.path());
         let aim = dir.path().join("aim");
-        let order = Order::new("home", &[], &[]);
+        let order = Order::new("home", [&[], &[]], &[]);
         fs::write(&aim, entry(&order, &ops::token().unwrap()).as_bytes()).unwrap();
         let bind = Ipv4Addr::UNSPECIFIED.into();
         read_file(&aim, bind).unwrap();

@@ -199,10 +199,10 @@ fn without_a_file(source: &mut Source, args: &InstallArgs, state: &[(PathBuf, Ve
         }
         let _ = writeln!(
             source.text,
-            "  - {{ name: {}, token: {}, allow: {{ tcp: [{}] }} }}",
+            "  - {{ name: {}, token: {}, allow: {{ tcp: [{ports}], udp: [{ports}] }} }}",
             quoted(name),
             quoted(token),
-            quoted(ops::enrol::PORTS)
+            ports = quoted(ops::enrol::PORTS)
         );
         source.secrets.token(format!("/clients/{i}/token"), 0, token);
     }

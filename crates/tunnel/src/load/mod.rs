@@ -32,11 +32,16 @@ pub(crate) fn server(
     let or = |given: &[String], default: &str| {
         if alone && given.is_empty() { vec![default.to_owned()] } else { given.to_vec() }
     };
+    // Who names ports of one protocol means no port of the other.
+    let names_ports = !args.allow_tcp.is_empty() || !args.allow_udp.is_empty();
+    let ports = |given: &[String]| {
+        if names_ports { given.to_vec() } else { or(given, ops::enrol::PORTS) }
+    };
     let token_file = args.token_file.as_deref().or(made_token);
     let has_one = alone && has_one_client(args, made_token.is_some());
     // The flags are rights of the server's one client, or of the client that will be enrolled.
-    let (allow_tcp, allow_forward) = if has_one || !alone {
-        (or(&args.allow_tcp, ops::enrol::PORTS), args.allow_forward.clone())
+    let (allow_tcp, allow_udp, allow_forward) = if has_one || !alone {
+        (ports(&args.allow_tcp), ports(&args.allow_udp), args.allow_forward.clone())
     } else {
         Default::default()
     };
@@ -47,6 +52,7 @@ pub(crate) fn server(
         token: args.token.clone().map(Secret::new),
         token_file: flag_path(token_file)?,
         allow_tcp,
+        allow_udp,
         allow_http: hosts(&args.allow_http),
         allow_tls: hosts(&args.allow_tls),
         allow_forward,

@@ -24,6 +24,7 @@ pub(crate) struct Client {
     pub(crate) is_stranger: bool,
     /// The ports that the client may publish.
     pub(crate) tcp: PortRights,
+    pub(crate) udp: PortRights,
     /// The hosts that the client may publish for HTTP (`http`) and for TLS (`tls`).
     pub(crate) http: HostRights,
     pub(crate) tls: HostRights,
@@ -79,6 +80,7 @@ impl Client {
             renewal: None,
             is_stranger: false,
             tcp: rights.tcp.clone(),
+            udp: rights.udp.clone(),
             http: rights.http.clone(),
             tls: rights.tls.clone(),
             pass_through: rights.pass_through,
@@ -109,7 +111,8 @@ impl Client {
         let has_more = self.credentials.iter().any(|new| !before.credentials.contains(new));
         let limit = self.limits != before.limits;
         let entrances = limit
-            || (&self.tcp, &self.http, &self.tls) != (&before.tcp, &before.http, &before.tls)
+            || (&self.tcp, &self.udp) != (&before.tcp, &before.udp)
+            || (&self.http, &self.tls) != (&before.http, &before.tls)
             || (self.ports, self.hosts) != (before.ports, before.hosts)
             || self.pass_through != before.pass_through;
         let waits = self.renewal != before.renewal || self.enrolled != before.enrolled;

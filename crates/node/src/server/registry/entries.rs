@@ -92,6 +92,7 @@ impl Registry {
         let hosts = |rights: &HostRights| rights.0.iter().map(ToString::to_string).collect();
         let allowed = Allowed {
             tcp: grant.rights.tcp.rights.iter().map(ToString::to_string).collect(),
+            udp: grant.rights.udp.rights.iter().map(ToString::to_string).collect(),
             http: hosts(&grant.rights.http),
             tls: hosts(&grant.rights.tls),
             forward: grant.rights.forward.0.iter().map(ToString::to_string).collect(),

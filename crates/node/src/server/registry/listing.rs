@@ -81,6 +81,7 @@ fn rights(client: &Client) -> Rights {
     }
     Rights {
         tcp: list(&client.tcp.rights),
+        udp: list(&client.udp.rights),
         http: list(&client.http.0),
         tls: list(&client.tls.0),
         pass_through: client.pass_through,

@@ -118,7 +118,7 @@ async fn a_token_is_renewed_beside_the_old_one_which_goes_when_the_new_one_is_us
     let server = server(&store).await;
     let registry = server.registry();
     let (name, instance) = (Name::new("home").unwrap(), InstanceId([1; 16]));
-    let order = || Order::new("home", &[], &[]);
+    let order = || Order::new("home", [&[], &[]], &[]);
     let said = code(&server, Order::renewal("home")).await.unwrap_err();
     assert!(said.contains("no client `home`"), "{said}");
     // An unused code is renewed.
@@ -172,7 +172,7 @@ async fn a_record_is_of_a_client_that_the_server_knows_and_goes_with_it() {
     let store = Arc::new(Store::default());
     let server = server(&store).await;
     let registry = server.registry();
-    let first = code(&server, Order::new("home", &[], &[])).await.unwrap();
+    let first = code(&server, Order::new("home", [&[], &[]], &[])).await.unwrap();
     let name = Name::new("home").unwrap();
     registry.note_refusal("home", HERE, "nobody yet");
     assert!(registry.enroll(&name, &first, credential(1)).await.unwrap());
@@ -190,7 +190,7 @@ async fn a_record_is_of_a_client_that_the_server_knows_and_goes_with_it() {
     assert!(registry.revoke(&name).await.unwrap());
     assert_eq!(home(), None);
     // The name comes again, with nothing of its past.
-    let again = code(&server, Order::new("home", &[], &[])).await.unwrap();
+    let again = code(&server, Order::new("home", [&[], &[]], &[])).await.unwrap();
     assert!(registry.enroll(&name, &again, credential(2)).await.unwrap());
     assert_eq!(home().unwrap().address, None);
     server.close().await;
