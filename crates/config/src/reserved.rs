@@ -50,7 +50,8 @@ impl Reserved {
     /// The reserved network that contains the address, if any does.
     pub(crate) fn of(ip: IpAddr) -> Option<Self> {
         let v4 = |ip: u32, carried_by| {
-            let at = IPV4.iter().position(|(net, bits)| (net.to_bits() ^ ip) >> (32 - bits) == 0)?;
+            let at =
+                IPV4.iter().position(|(net, bits)| (net.to_bits() ^ ip) >> (32 - bits) == 0)?;
             Some(Self::V4 { carried_by, at })
         };
         let ip = match ip.to_canonical() {

@@ -34,7 +34,7 @@ impl Endpoint {
                 let host = host.parse().map_or(Host::Name(host), Host::Ip);
                 Some(Self { host, port })
             }
-            Ok(TargetAddr::Unix(_)) | Err(_) => None,
+            Ok(TargetAddr::Udp { .. } | TargetAddr::Unix(_)) | Err(_) => None,
         }
     }
 

@@ -48,13 +48,15 @@ impl fmt::Debug for Exit {
 /// for, an address of the host, and the port. Unix sockets are never permitted.
 pub fn outward(target: &TargetAddr, named: impl Fn(&str, IpAddr, u16) -> bool + 'static) -> Allow {
     let host = match target {
-        TargetAddr::Tcp { host, .. } => host.clone(),
+        TargetAddr::Tcp { host, .. } | TargetAddr::Udp { host, .. } => host.clone(),
         TargetAddr::Unix(_) => String::new(),
     };
     Allow::new(move |destination| match destination {
         // Its addresses are asked about.
         Destination::Name(..) => true,
-        Destination::Tcp(ip, port) => Special::of(ip).is_none() || named(&host, ip, port),
+        Destination::Tcp(ip, port) | Destination::Udp(ip, port) => {
+            Special::of(ip).is_none() || named(&host, ip, port)
+        }
         Destination::Unix(_) => false,
     })
 }
