@@ -1,4 +1,4 @@
-//! The HTTP proxy for services by name.
+//! HTTP: the proxy for services by name, and static files ([`Files`]).
 //!
 //! [`serve()`] reads the requests of one visitor over HTTP/1.1 or HTTP/2, finds the service of each
 //! request by its host and path, and sends the request to the target of the service over HTTP/1.1.
@@ -12,11 +12,13 @@
 //! * `proxy` carries one request: route, password, fields, target, answer.
 //! * `upstream` opens connections to targets and keeps them for the next request.
 //! * `rules` are the options of a service in the form that a request needs.
+//! * `files` serves a directory as a target of its own, without a service behind it.
 //! * `host` and `path` are the pure rules of routing, and `page` writes the answers of the server
 //!   itself; `node` uses them for connections whose bytes it carries without this crate, too.
 
 mod body;
 mod fields;
+mod files;
 mod gate;
 mod host;
 mod page;
@@ -28,6 +30,7 @@ mod service;
 mod upgrade;
 mod upstream;
 
+pub use files::Files;
 pub use host::normal_host;
 pub use hyper::header::HeaderName;
 pub use page::{Pages, page};

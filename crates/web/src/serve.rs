@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    error::Error,
     pin::{Pin, pin},
     rc::Rc,
     sync::Arc,
@@ -9,12 +10,13 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use hyper::{
     Request,
-    body::Incoming,
+    body::{Body, Incoming},
     rt::Executor,
     server::conn::{http1, http2},
-    service::service_fn,
+    service::{HttpService, service_fn},
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -31,9 +33,9 @@ use crate::{
 };
 
 /// The first request, and each later head from its first byte, has to arrive within this time.
-const HEAD: Duration = Duration::from_secs(10);
+pub(crate) const HEAD: Duration = Duration::from_secs(10);
 /// An HTTP/1 connection between two requests; nginx waits as long.
-const IDLE_H1: Duration = Duration::from_secs(75);
+pub(crate) const IDLE_H1: Duration = Duration::from_secs(75);
 /// An HTTP/2 connection without a request. Browsers keep one connection per host and reopen it at
 /// the price of a handshake.
 const IDLE_H2: Duration = Duration::from_secs(300);
@@ -121,8 +123,32 @@ async fn serve_h1<T>(
         .title_case_headers(true);
     let service = Rc::clone(connection);
     let service = service_fn(move |request: Request<Incoming>| Rc::clone(&service).handle(request));
-    let mut served = builder.serve_connection(TokioIo::new(gate), service);
-    let mut watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
+    let served = builder.serve_connection(TokioIo::new(gate), service);
+    let watch = Watch::new(&connection.progress, HEAD, IDLE_H1, stop);
+    let (end, gate, read) = drive_h1(served, watch).await;
+    let target = if end.is_ok() { connection.switched.take() } else { None };
+    let Some(target) = target else {
+        return end_h1(end, gate, &connection.progress).await;
+    };
+    let (io, held) = gate.into_parts();
+    let first =
+        if read.is_empty() { held.freeze() } else { [&read[..], &held[..]].concat().into() };
+    pipe(Replayed::new(first, io), target).await;
+}
+
+/// Drives a connection of HTTP/1 to its end. Returns the connection, and the bytes of the visitor
+/// that hyper has read beyond the last request.
+pub(crate) async fn drive_h1<T, S, B>(
+    mut served: http1::Connection<TokioIo<Gate<T>>, S>,
+    mut watch: Watch<'_, impl Future<Output = ()>>,
+) -> (hyper::Result<()>, Gate<T>, Bytes)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    B: Body + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     let end = std::future::poll_fn(|cx| {
         loop {
             if let Poll::Ready(end) = Pin::new(&mut served).poll(cx) {
@@ -138,29 +164,28 @@ async fn serve_h1<T>(
     })
     .await;
     let parts = served.into_parts();
-    let gate = parts.io.into_inner();
-    if let Err(error) = end {
-        tracing::debug!(%error, "the connection of a visitor broke");
-        // What hyper or the gate refuses was answered as well.
-        if error.is_parse() || connection.progress.broken().is_some() {
-            let mut io = gate.into_parts().0;
-            let _ = io.shutdown().await;
-            linger(io).await;
-        }
-        return;
-    }
-    let switched = connection.switched.take();
+    (end, parts.io.into_inner(), parts.read_buf)
+}
+
+/// Ends a connection of HTTP/1 that did not switch to another protocol.
+pub(crate) async fn end_h1<T: AsyncRead + AsyncWrite + Unpin>(
+    end: hyper::Result<()>,
+    gate: Gate<T>,
+    progress: &Progress,
+) {
     let mid_message = gate.is_mid_message();
-    let (io, held) = gate.into_parts();
-    if let Some(target) = switched {
-        let first = if parts.read_buf.is_empty() {
-            held.freeze()
-        } else {
-            [&parts.read_buf[..], &held[..]].concat().into()
-        };
-        pipe(Replayed::new(first, io), target).await;
-    } else if mid_message {
-        linger(io).await;
+    let mut io = gate.into_parts().0;
+    match end {
+        Err(error) => {
+            tracing::debug!(%error, "the connection of a visitor broke");
+            // What hyper or the gate refuses was answered as well.
+            if error.is_parse() || progress.broken().is_some() {
+                let _ = io.shutdown().await;
+                linger(io).await;
+            }
+        }
+        Ok(()) if mid_message => linger(io).await,
+        Ok(()) => {}
     }
 }
 
@@ -226,7 +251,7 @@ impl<F: Future + 'static> Executor<F> for Local {
 }
 
 /// The events that do not come from the visitor.
-struct Watch<'c, S> {
+pub(crate) struct Watch<'c, S> {
     progress: &'c Progress,
     head: Duration,
     idle: Duration,
@@ -243,7 +268,12 @@ enum Event {
 }
 
 impl<'c, S: Future<Output = ()>> Watch<'c, S> {
-    fn new(progress: &'c Progress, head: Duration, idle: Duration, stop: Pin<&'c mut S>) -> Self {
+    pub(crate) fn new(
+        progress: &'c Progress,
+        head: Duration,
+        idle: Duration,
+        stop: Pin<&'c mut S>,
+    ) -> Self {
         Self { progress, head, idle, timer: Box::pin(sleep(head)), stop, ended: false }
     }
 

@@ -1,0 +1,412 @@
+//! Files below a directory. The kernel resolves each path inside of the directory (openat2(2),
+//! `RESOLVE_BENEATH`), so a symbolic link that leads out is refused also if somebody puts it there
+//! between a check and the use. An absolute link leads out, wherever it points.
+//!
+//! Where the kernel or a sandbox has no openat2, no symbolic link is followed at all: each name of
+//! the path is opened by itself.
+//!
+//! Only regular files are served. Reading a pipe would block, and reading a device may do anything.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::SystemTime;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tower_http::services::fs::{Backend, File as BackendFile, Metadata};
+
+/// Calls of the file system at a time, for all requests of a directory. Each takes a thread of the
+/// runtime's pool; a disk that hangs must not take all of them.
+const CALLS: usize = 16;
+
+/// Bytes of one read.
+pub(super) const PIECE: usize = 64 << 10;
+
+/// How often a path is resolved again that was renamed meanwhile.
+const AGAIN: usize = 8;
+
+type Later<T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + Sync>>;
+
+/// A directory whose files are served.
+#[derive(Clone, Debug)]
+pub(super) struct Beneath {
+    /// It is opened for each request, so that a directory that is replaced is replaced here, too.
+    root: Arc<Path>,
+    calls: Arc<Semaphore>,
+    resolver: Resolver,
+}
+
+/// How paths are resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolver {
+    Kernel,
+    /// Name by name, without links.
+    Names,
+}
+
+impl Beneath {
+    /// # Errors
+    /// The path is no directory that can be opened.
+    pub(super) fn new(root: &Path) -> io::Result<Self> {
+        let opened = directory(root)?;
+        let resolver = match Resolver::Kernel.open(&opened, Path::new("."), OFlags::PATH) {
+            Err(Errno::NOSYS | Errno::PERM) => Resolver::Names,
+            Ok(_) | Err(_) => Resolver::Kernel,
+        };
+        Ok(Self { root: root.into(), calls: Arc::new(Semaphore::new(CALLS)), resolver })
+    }
+
+    /// Opens the file or the directory at `path`, which is relative.
+    fn find(&self, path: &Path, flags: OFlags) -> io::Result<(File, Facts)> {
+        let found = self.resolver.open(&directory(&self.root)?, path, flags);
+        let file = File::from(found.map_err(|error| match error {
+            // All of these mean that there is nothing to be served at this path.
+            Errno::NOENT
+            | Errno::NOTDIR
+            | Errno::XDEV
+            | Errno::LOOP
+            | Errno::NAMETOOLONG
+            | Errno::INVAL
+            | Errno::NXIO
+            | Errno::ACCESS
+            | Errno::PERM => io::ErrorKind::NotFound.into(),
+            error => io::Error::from(error),
+        })?);
+        let metadata = file.metadata()?;
+        if !metadata.is_file() && !metadata.is_dir() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let facts = Facts {
+            is_dir: metadata.is_dir(),
+            length: metadata.len(),
+            modified: metadata.modified().ok(),
+        };
+        Ok((file, facts))
+    }
+
+    /// Makes a call of the file system on another thread.
+    fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Self) -> io::Result<T> + Send + Sync + 'static,
+    ) -> Later<T> {
+        let this = self.clone();
+        Box::pin(async move {
+            let calls = Arc::clone(&this.calls);
+            on_thread(calls, move || call(&this)).await
+        })
+    }
+}
+
+/// Runs `call` on another thread. The permit is held until the call returns, even if nobody waits
+/// any more.
+async fn on_thread<T: Send + 'static>(
+    calls: Arc<Semaphore>,
+    call: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let permit = calls.acquire_owned().await.map_err(io::Error::other)?;
+    let called = spawn_blocking(move || {
+        let outcome = call();
+        drop(permit);
+        outcome
+    });
+    called.await.map_err(io::Error::other)?
+}
+
+fn directory(root: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(CWD, root, flags, Mode::empty())?)
+}
+
+impl Resolver {
+    fn open(self, root: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // Without NONBLOCK a pipe would block the open. PATH opens nothing and takes no such flag.
+        let flags = match flags.contains(OFlags::PATH) {
+            true => flags | OFlags::CLOEXEC,
+            false => flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY,
+        };
+        match self {
+            Self::Kernel => {
+                let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+                let mut outcome = Err(Errno::AGAIN);
+                for _ in 0..AGAIN {
+                    outcome = openat2(root, path, flags, Mode::empty(), resolve);
+                    if !matches!(outcome, Err(Errno::AGAIN | Errno::INTR)) {
+                        break;
+                    }
+                }
+                outcome
+            }
+            Self::Names => {
+                let names: Vec<&OsStr> = path.iter().filter(|name| *name != ".").collect();
+                let Some((last, parents)) = names.split_last() else {
+                    return openat(root, ".", flags, Mode::empty());
+                };
+                let step = |at: &OwnedFd, name: &OsStr, flags| {
+                    if name == ".." || name == "/" {
+                        return Err(Errno::XDEV);
+                    }
+                    openat(at.as_fd(), name, flags | OFlags::NOFOLLOW, Mode::empty())
+                };
+                let mut at = openat(root, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+                for name in parents {
+                    at = step(&at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+                }
+                step(&at, last, flags)
+            }
+        }
+    }
+}
+
+/// What is known of a file or a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Facts {
+    is_dir: bool,
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Metadata for Facts {
+    fn is_dir(&self) -> bool {
+        self.is_dir
+    }
+
+    fn modified(&self) -> io::Result<SystemTime> {
+        self.modified.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Backend for Beneath {
+    type File = Reader;
+    type Metadata = Facts;
+    type OpenFuture = Later<Reader>;
+    type MetadataFuture = Later<Facts>;
+
+    fn open(&self, path: PathBuf) -> Later<Reader> {
+        self.call(move |this| {
+            let (file, facts) = this.find(&path, OFlags::RDONLY)?;
+            Ok(Reader {
+                file: Arc::new(file),
+                facts,
+                at: 0,
+                piece: Vec::new(),
+                taken: 0,
+                reading: None,
+                calls: Arc::clone(&this.calls),
+            })
+        })
+    }
+
+    fn metadata(&self, path: PathBuf) -> Later<Facts> {
+        self.call(move |this| Ok(this.find(&path, OFlags::PATH)?.1))
+    }
+}
+
+/// An open file. It is read up to the length that it had when it was opened, which the answer
+/// announces.
+pub(super) struct Reader {
+    file: Arc<File>,
+    facts: Facts,
+    /// The place of the next read.
+    at: u64,
+    /// The last piece that was read, and the number of its bytes that were taken.
+    piece: Vec<u8>,
+    taken: usize,
+    reading: Option<Later<Vec<u8>>>,
+    calls: Arc<Semaphore>,
+}
+
+impl Reader {
+    /// Reads the next piece into the memory of the last one.
+    fn read(&mut self) -> Later<Vec<u8>> {
+        let left = usize::try_from(self.facts.length.saturating_sub(self.at)).unwrap_or(PIECE);
+        let (file, calls, at) = (Arc::clone(&self.file), Arc::clone(&self.calls), self.at);
+        let mut piece = std::mem::take(&mut self.piece);
+        Box::pin(on_thread(calls, move || {
+            use std::os::unix::fs::FileExt as _;
+            piece.resize(left.min(PIECE), 0);
+            let size = loop {
+                match file.read_at(&mut piece, at) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    outcome => break outcome?,
+                }
+            };
+            piece.truncate(size);
+            // The length of the answer is announced, so an end before it is an error.
+            if size == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(piece) }
+        }))
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.reading.is_none() && this.taken == this.piece.len() {
+            if this.at >= this.facts.length {
+                return Poll::Ready(Ok(()));
+            }
+            this.taken = 0;
+            this.reading = Some(this.read());
+        }
+        if let Some(reading) = &mut this.reading {
+            let outcome = ready!(reading.as_mut().poll(cx));
+            this.reading = None;
+            this.piece = outcome?;
+            this.at += this.piece.len() as u64;
+        }
+        let rest = &this.piece[this.taken..];
+        let size = rest.len().min(buf.remaining());
+        buf.put_slice(&rest[..size]);
+        this.taken += size;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncSeek for Reader {
+    fn start_seek(self: Pin<&mut Self>, position: io::SeekFrom) -> io::Result<()> {
+        let io::SeekFrom::Start(at) = position else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let this = self.get_mut();
+        *this = Self {
+            file: Arc::clone(&this.file),
+            facts: this.facts,
+            at,
+            piece: Vec::new(),
+            taken: 0,
+            reading: None,
+            calls: Arc::clone(&this.calls),
+        };
+        Ok(())
+    }
+
+    fn poll_complete(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<u64>> {
+        Poll::Ready(Ok(self.at))
+    }
+}
+
+impl BackendFile for Reader {
+    type Metadata = Facts;
+    type MetadataFuture<'a> = std::future::Ready<io::Result<Facts>>;
+
+    fn metadata(&self) -> Self::MetadataFuture<'_> {
+        std::future::ready(Ok(self.facts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory `www` with files and links, beside a secret.
+    fn site() -> tempfile::TempDir {
+        let base = tempfile::tempdir().unwrap();
+        let www = base.path().join("www");
+        std::fs::create_dir_all(www.join("sub")).unwrap();
+        std::fs::write(base.path().join("secret"), "secret").unwrap();
+        std::fs::write(www.join("a.txt"), "hello").unwrap();
+        std::fs::write(www.join("sub/b.txt"), "b").unwrap();
+        symlink("a.txt", www.join("inside")).unwrap();
+        symlink("../a.txt", www.join("sub/up")).unwrap();
+        symlink("../secret", www.join("out")).unwrap();
+        symlink("/etc/passwd", www.join("absolute")).unwrap();
+        symlink("..", www.join("parent")).unwrap();
+        symlink("loop", www.join("loop")).unwrap();
+        symlink("/proc/self/root", www.join("magic")).unwrap();
+        base
+    }
+
+    fn find(resolver: Resolver, path: &str) -> Result<Facts, io::ErrorKind> {
+        let base = site();
+        let mut beneath = Beneath::new(&base.path().join("www")).unwrap();
+        beneath.resolver = resolver;
+        let [opened, seen] = [OFlags::RDONLY, OFlags::PATH]
+            .map(|flags| beneath.find(Path::new(path), flags).map(|found| found.1));
+        assert_eq!(opened.is_ok(), seen.is_ok(), "{path}");
+        opened.map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn what_lies_below_is_found_and_nothing_else() {
+        for resolver in [Resolver::Kernel, Resolver::Names] {
+            assert_eq!(find(resolver, "./a.txt").unwrap().length, 5);
+            assert_eq!(find(resolver, "sub/b.txt").unwrap().length, 1);
+            assert!(find(resolver, "./sub").unwrap().is_dir);
+            assert!(find(resolver, ".").unwrap().is_dir);
+            for path in [
+                "absent",
+                "a.txt/b",
+                "out",
+                "absolute",
+                "parent",
+                "parent/secret",
+                "loop",
+                "magic/etc/passwd",
+                "../secret",
+                "sub/../../secret",
+                "/etc/passwd",
+            ] {
+                assert_eq!(
+                    find(resolver, path).unwrap_err(),
+                    io::ErrorKind::NotFound,
+                    "{resolver:?} {path}"
+                );
+            }
+        }
+        assert_eq!(find(Resolver::Kernel, "inside").unwrap().length, 5);
+        assert_eq!(find(Resolver::Kernel, "sub/up").unwrap().length, 5);
+        assert!(find(Resolver::Names, "inside").is_err(), "no link is followed");
+    }
+
+    #[test]
+    fn a_pipe_and_a_socket_are_no_files_and_do_not_block() {
+        let base = site();
+        let www = base.path().join("www");
+        let beneath = Beneath::new(&www).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(CWD, www.join("pipe"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(www.join("socket")).unwrap();
+        for name in ["pipe", "socket"] {
+            for flags in [OFlags::RDONLY, OFlags::PATH] {
+                let error = beneath.find(Path::new(name), flags).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::NotFound, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_replaced_is_served_anew() {
+        let base = site();
+        let (www, link) = (base.path().join("www"), base.path().join("current"));
+        symlink(&www, &link).unwrap();
+        let beneath = Beneath::new(&link).unwrap();
+        assert!(beneath.find(Path::new("new.txt"), OFlags::PATH).is_err());
+        let next = base.path().join("next");
+        std::fs::create_dir(&next).unwrap();
+        std::fs::write(next.join("new.txt"), "new").unwrap();
+        symlink(&next, base.path().join("temporary")).unwrap();
+        std::fs::rename(base.path().join("temporary"), &link).unwrap();
+        assert!(beneath.find(Path::new("new.txt"), OFlags::PATH).is_ok());
+        assert!(Beneath::new(&base.path().join("absent")).is_err());
+        assert!(Beneath::new(&base.path().join("secret")).is_err());
+    }
+}

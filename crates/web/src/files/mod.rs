@@ -1,0 +1,257 @@
+//! Static files: a directory as a target that speaks HTTP/1.1.
+//!
+//! GET and HEAD are answered, with `index.html` for a directory, one range, entity tags, conditions
+//! and content types. A directory without `index.html` is not listed. Names that begin with a dot
+//! are not served, but for `/.well-known`, and symbolic links are followed only inside of the
+//! directory.
+//!
+//! * `path`: which paths name a file;
+//! * `beneath`: how a file is opened and read;
+//! * `body`: the body of an answer.
+//!
+//! The answers themselves are made by `ServeDir` of tower-http.
+
+mod beneath;
+mod body;
+mod path;
+
+use std::convert::Infallible;
+use std::io;
+use std::path::Path;
+use std::pin::pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Uri, server::conn::http1};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tower_http::services::ServeDir;
+use tower_http::services::fs::{DefaultServeDirFallback, ServeFileSystemResponseBody};
+
+use crate::body::Answer;
+use crate::gate::{Gate, MOST_FIELDS, Progress};
+use crate::page::{self, Pages};
+use crate::serve::{self, Watch};
+use crate::{Protocol, Refusal};
+use beneath::Beneath;
+use body::FileBody;
+
+/// The fields of a request that decide about its answer.
+const FIELDS: [HeaderName; 6] = [
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::IF_RANGE,
+    header::RANGE,
+];
+
+/// A directory whose files are served. Its clones share a limit of calls of the file system, also
+/// from several threads.
+#[derive(Clone, Debug)]
+pub struct Files {
+    site: ServeDir<DefaultServeDirFallback, Beneath>,
+}
+
+impl Files {
+    /// The files below `dir`. The directory is looked up anew for each request, so it may be
+    /// replaced, also as the destination of a symbolic link.
+    ///
+    /// # Errors
+    /// `dir` is no directory now, or cannot be opened.
+    pub fn new(dir: impl AsRef<Path>) -> io::Result<Self> {
+        let site = ServeDir::with_backend("", Beneath::new(dir.as_ref())?)
+            .ignore_multi_range_requests(true)
+            .with_buf_chunk_size(beneath::PIECE);
+        Ok(Self { site })
+    }
+
+    /// Serves a visitor until its connection ends. A head that is not complete within 10 s is
+    /// refused, and a connection without a request ends after 75 s. Dropping the future ends the
+    /// connection at once.
+    ///
+    /// Each type of `io` is one more copy of an HTTP server in the binary.
+    pub async fn serve<T>(&self, io: T)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let progress = Rc::new(Progress::new());
+        let mut gate = Gate::new(io, Rc::clone(&progress));
+        // HTTP/1 is not waited for.
+        if gate.choose(Protocol::H1).await.is_err() {
+            return;
+        }
+        let mut builder = http1::Builder::new();
+        builder.header_read_timeout(None).max_headers(MOST_FIELDS).half_close(true);
+        let service = service_fn(|request: Request<Incoming>| {
+            let (site, progress) = (self.clone(), Rc::clone(&progress));
+            async move { Ok::<_, Infallible>(site.answer(request, &progress).await) }
+        });
+        let served = builder.serve_connection(TokioIo::new(gate), service);
+        let stop = pin!(std::future::pending());
+        let watch = Watch::new(&progress, serve::HEAD, serve::IDLE_H1, stop);
+        let (end, gate, _) = serve::drive_h1(served, watch).await;
+        serve::end_h1(end, gate, &progress).await;
+    }
+
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        progress: &Rc<Progress>,
+    ) -> Response<FileBody> {
+        let (number, refused) = progress.called();
+        let answer = Answer(Rc::clone(progress));
+        let is_head = request.method() == Method::HEAD;
+        let outcome = match refused {
+            Some(refusal) => Err(refusal),
+            None => self.find(&request).await,
+        };
+        progress.no_upgrade(number);
+        match outcome {
+            Ok(response) => response.map(|body| FileBody::file(body, answer)),
+            Err(refusal) => page(refusal, is_head, answer),
+        }
+    }
+
+    /// The answer to a request, if it is a file or what its condition says.
+    async fn find<B>(
+        &self,
+        request: &Request<B>,
+    ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Refusal::new(405, "Files are only read: by GET or HEAD."));
+        }
+        let Some(uri) = target(request.uri()) else { return Err(ABSENT) };
+        let mut wanted = Request::new(());
+        *wanted.method_mut() = request.method().clone();
+        *wanted.uri_mut() = uri;
+        let resumes;
+        (*wanted.headers_mut(), resumes) = conditions(request.method(), request.headers());
+        if resumes {
+            let response = self.call(wanted.clone()).await?;
+            if response.status() != StatusCode::PRECONDITION_FAILED {
+                return finished(response);
+            }
+            for field in [header::IF_MATCH, header::RANGE] {
+                wanted.headers_mut().remove(field);
+            }
+        }
+        finished(self.call(wanted).await?)
+    }
+
+    async fn call(
+        &self,
+        request: Request<()>,
+    ) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
+        self.site.clone().try_call(request).await.map_err(|error| {
+            if error.kind() == io::ErrorKind::NotFound {
+                return ABSENT;
+            }
+            tracing::debug!(%error, "a file cannot be read");
+            Refusal::new(503, "The file cannot be read at present.")
+        })
+    }
+}
+
+const ABSENT: Refusal = Refusal::new(404, "There is no such file.");
+
+/// The target of a request with a path in normal form.
+fn target(uri: &Uri) -> Option<Uri> {
+    let path = path::normal(uri.path())?;
+    let target = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path,
+    };
+    Uri::builder().path_and_query(target).build().ok()
+}
+
+/// The fields of a request that `ServeDir` has to see. True: `If-Match` is among them because the
+/// range is wanted of one version of the file only. Of another version the whole file is wanted.
+fn conditions(method: &Method, fields: &HeaderMap) -> (HeaderMap, bool) {
+    let mut conditions = HeaderMap::new();
+    for field in FIELDS {
+        let mut values = fields.get_all(&field).into_iter();
+        if let (Some(value), None) = (values.next(), values.next()) {
+            conditions.insert(field, value.clone());
+        }
+    }
+    // A range is one of GET (RFC 9110 section 14.2).
+    let has_range = *method == Method::GET
+        && conditions.get(header::RANGE).is_some_and(|range| is_range(range.as_bytes()));
+    let version = conditions.remove(header::IF_RANGE);
+    let Some(version) = version.filter(|_| has_range) else {
+        if !has_range {
+            conditions.remove(header::RANGE);
+        }
+        return (conditions, false);
+    };
+    // A date is no certain sign, and a weak tag is none (RFC 9110 section 13.1.5). The whole file
+    // is always right.
+    let is_strong = version.as_bytes().starts_with(b"\"");
+    if !is_strong || conditions.contains_key(header::IF_MATCH) {
+        conditions.remove(header::RANGE);
+        return (conditions, false);
+    }
+    conditions.insert(header::IF_MATCH, version);
+    (conditions, true)
+}
+
+/// Whether the value is one well-formed range of bytes. Every other range is ignored, as RFC 9110
+/// section 14.2 permits: many small ranges would cost more than the file.
+fn is_range(value: &[u8]) -> bool {
+    let Some((unit, range)) = value.split_at_checked("bytes=".len()) else { return false };
+    let mut ends = range.splitn(2, |byte| *byte == b'-');
+    let (first, last) = (ends.next().unwrap_or_default(), ends.next());
+    unit == b"bytes="
+        && last.is_some_and(|last| {
+            !(first.is_empty() && last.is_empty())
+                && first.iter().chain(last).all(u8::is_ascii_digit)
+        })
+}
+
+/// Completes an answer of `ServeDir`. An answer without a file becomes a page.
+fn finished(
+    mut response: Response<ServeFileSystemResponseBody>,
+) -> Result<Response<ServeFileSystemResponseBody>, Refusal> {
+    match response.status() {
+        StatusCode::NOT_FOUND => return Err(ABSENT),
+        StatusCode::PRECONDITION_FAILED => {
+            return Err(Refusal::new(412, "The file is another version than the request wants."));
+        }
+        _ => {}
+    }
+    let fields = response.headers_mut();
+    fields.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let kind = fields.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    if let Some(kind) = kind.filter(|kind| kind.starts_with("text/") && !kind.contains(';'))
+        && let Ok(kind) = HeaderValue::try_from(format!("{kind}; charset=utf-8"))
+    {
+        fields.insert(header::CONTENT_TYPE, kind);
+    }
+    Ok(response)
+}
+
+/// An answer of this end.
+fn page(refusal: Refusal, is_head: bool, answer: Answer) -> Response<FileBody> {
+    let Refusal { status, reason } = refusal;
+    let page = Bytes::from(page::body(status, &reason, &Pages::default()));
+    let length = HeaderValue::from(page.len());
+    let body = if is_head { Bytes::new() } else { page };
+    let mut response = Response::new(FileBody::page(body, answer));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static(page::CONTENT_TYPE));
+    fields.insert(header::CONTENT_LENGTH, length);
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == 405 {
+        fields.insert(header::ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    if matches!(status, 400 | 408 | 414 | 431 | 501 | 505) {
+        fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

@@ -1,0 +1,115 @@
+//! The path of a request as the path of a file: pure rules.
+
+use percent_encoding::percent_decode_str;
+
+/// The directory for well-known places (RFC 8615), the only name with a dot in front that is
+/// served.
+const WELL_KNOWN: &str = ".well-known";
+
+/// The path of a request in the form in which it names a file: repeated slashes are one. `None`: it
+/// names no file that may be served. That is a path with a step (`.`, `..`), with a name that
+/// begins with a dot, and with a name that means something else to another program: an escaped
+/// slash, a backslash, a control character, an escape that is broken or no UTF-8.
+///
+/// A name is decoded once. What is still an escape then is part of the name.
+pub(super) fn normal(path: &str) -> Option<String> {
+    let mut normal = String::with_capacity(path.len());
+    let rest = path.strip_prefix('/')?;
+    for segment in rest.split('/').filter(|segment| !segment.is_empty()) {
+        if !may_be_served(segment, normal.is_empty()) {
+            return None;
+        }
+        normal.push('/');
+        normal.push_str(segment);
+    }
+    if path.ends_with('/') {
+        normal.push('/');
+    }
+    Some(normal)
+}
+
+fn may_be_served(segment: &str, is_first: bool) -> bool {
+    let Ok(name) = percent_decode_str(segment).decode_utf8() else { return false };
+    let is_hidden = name.starts_with('.') && !(is_first && name == WELL_KNOWN);
+    let is_foreign = |c: char| c == '/' || c == '\\' || c.is_control();
+    !is_hidden && !name.contains(is_foreign) && has_whole_escapes(segment)
+}
+
+/// Whether each `%` is the begin of an escape.
+fn has_whole_escapes(segment: &str) -> bool {
+    segment.split('%').skip(1).all(|rest| {
+        rest.get(..2).is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_file_below_the_directory_or_none() {
+        for (path, expected) in [
+            ("/", Some("/")),
+            ("/a.txt", Some("/a.txt")),
+            ("/a/b/", Some("/a/b/")),
+            ("//a///b//", Some("/a/b/")),
+            ("/a%20b", Some("/a%20b")),
+            ("/%C3%BC", Some("/%C3%BC")),
+            ("/a..b", Some("/a..b")),
+            ("/a...", Some("/a...")),
+            ("/%252e%252e/a", Some("/%252e%252e/a")),
+            ("/.well-known/acme", Some("/.well-known/acme")),
+            ("/%2ewell-known/acme", Some("/%2ewell-known/acme")),
+            ("/a/.well-known/acme", None),
+            ("/.well-known/.hidden", None),
+            ("/.well-knownx", None),
+            ("/.git/config", None),
+            ("/%2egit/config", None),
+            ("/a/.htpasswd", None),
+            ("/..", None),
+            ("/../etc/passwd", None),
+            ("/a/../b", None),
+            ("/a/./b", None),
+            ("/...", None),
+            ("/%2e%2e/etc/passwd", None),
+            ("/%2E%2e/etc/passwd", None),
+            ("/.%2e/etc/passwd", None),
+            ("/..%2fetc%2fpasswd", None),
+            ("/a%2fb", None),
+            ("/a%2F..%2Fb", None),
+            ("/..\\etc\\passwd", None),
+            ("/a%5c..%5cb", None),
+            ("/a\\b", None),
+            ("/a%00.txt", None),
+            ("/a%0a", None),
+            ("/a%7f", None),
+            ("/a%", None),
+            ("/a%2", None),
+            ("/a%zz", None),
+            ("/%ff", None),
+            ("/%c0%ae%c0%ae/etc", None),
+            ("", None),
+            ("*", None),
+            ("a", None),
+        ] {
+            assert_eq!(normal(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_leads_out_or_to_a_hidden_name(
+            path in "/([a./%\\\\]|%2e|%2f|%5c|%00|\\.\\.|//){0,12}"
+        ) {
+            if let Some(normal) = normal(&path) {
+                let decoded = percent_decode_str(&normal).decode_utf8().unwrap();
+                prop_assert_eq!(decoded.split('/').count(), normal.split('/').count());
+                prop_assert!(!decoded.contains('\\') && !decoded.contains('\0'));
+                prop_assert!(decoded.split('/').all(|name| !name.starts_with('.')));
+                prop_assert!(!normal.contains("//"));
+            }
+        }
+    }
+}

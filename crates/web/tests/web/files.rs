@@ -1,0 +1,351 @@
+//! Static files, as a visitor sees them.
+
+use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+use tokio::task::{JoinHandle, spawn_local};
+use tokio::time::Instant;
+use web::Files;
+
+use crate::rig::{BUFFER, head, on_worker, rest, send, status};
+
+/// A directory with files, beside a secret.
+fn site() -> (tempfile::TempDir, Files) {
+    let base = tempfile::tempdir().unwrap();
+    let www = base.path().join("www");
+    for dir in ["sub", "empty", ".git", ".well-known"] {
+        std::fs::create_dir_all(www.join(dir)).unwrap();
+    }
+    for (name, text) in [
+        ("../secret", "secret"),
+        ("index.html", "<p>home</p>"),
+        ("sub/index.html", "<p>sub</p>"),
+        ("a.txt", "0123456789"),
+        ("b c.json", "{}"),
+        ("noext", "x"),
+        ("none.txt", ""),
+        (".git/config", "secret"),
+        (".htpasswd", "secret"),
+        (".well-known/token", "token"),
+    ] {
+        std::fs::write(www.join(name), text).unwrap();
+    }
+    symlink("../secret", www.join("out.txt")).unwrap();
+    symlink("..", www.join("parent")).unwrap();
+    symlink("a.txt", www.join("link.txt")).unwrap();
+    let files = Files::new(&www).unwrap();
+    (base, files)
+}
+
+struct Client {
+    io: DuplexStream,
+    served: JoinHandle<()>,
+}
+
+fn connect(files: &Files) -> Client {
+    let (io, server) = duplex(BUFFER);
+    let files = files.clone();
+    Client { io, served: spawn_local(async move { files.serve(server).await }) }
+}
+
+impl Client {
+    /// Sends a request and reads the answer to it.
+    async fn ask(&mut self, method: &str, path: &str, fields: &str) -> (String, Vec<u8>) {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        send(&mut self.io, &request).await;
+        let head = head(&mut self.io).await;
+        let length = field(&head, "content-length").map_or(0, |length| length.parse().unwrap());
+        let has_body = method != "HEAD" && status(&head) != 304;
+        let mut body = vec![0; if has_body { length } else { 0 }];
+        self.io.read_exact(&mut body).await.unwrap();
+        (head, body)
+    }
+
+    async fn get(&mut self, path: &str) -> (u16, Vec<u8>) {
+        let (head, body) = self.ask("GET", path, "").await;
+        (status(&head), body)
+    }
+}
+
+/// The value of a field, whatever the case of its name.
+fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
+    head.lines().find_map(|line| {
+        let (field, value) = line.split_once(": ")?;
+        field.eq_ignore_ascii_case(name).then_some(value)
+    })
+}
+
+#[test]
+fn files_have_their_bytes_their_length_and_their_type() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        for (path, kind, body) in [
+            ("/", "text/html; charset=utf-8", "<p>home</p>"),
+            ("/index.html", "text/html; charset=utf-8", "<p>home</p>"),
+            ("/sub/", "text/html; charset=utf-8", "<p>sub</p>"),
+            ("/a.txt", "text/plain; charset=utf-8", "0123456789"),
+            ("/a.txt?x=..", "text/plain; charset=utf-8", "0123456789"),
+            ("/b%20c.json", "application/json", "{}"),
+            ("/noext", "application/octet-stream", "x"),
+            ("/none.txt", "text/plain; charset=utf-8", ""),
+            ("/link.txt", "text/plain; charset=utf-8", "0123456789"),
+            ("/.well-known/token", "application/octet-stream", "token"),
+            ("http://a/a.txt", "text/plain; charset=utf-8", "0123456789"),
+        ] {
+            let (head, got) = client.ask("GET", path, "").await;
+            assert_eq!(status(&head), 200, "{path}");
+            assert_eq!(String::from_utf8(got).unwrap(), body, "{path}");
+            assert_eq!(field(&head, "content-type"), Some(kind), "{path}");
+            assert_eq!(field(&head, "x-content-type-options"), Some("nosniff"));
+            let (of_head, _) = client.ask("HEAD", path, "").await;
+            let without_date = |head: &str| {
+                let lines = head.lines().filter(|line| !line.to_lowercase().starts_with("date"));
+                lines.map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(without_date(&of_head), without_date(&head), "{path}");
+        }
+    });
+}
+
+#[test]
+fn nothing_outside_of_the_directory_and_nothing_hidden_is_served() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        for path in [
+            "/absent",
+            "/empty/",
+            "/a.txt/",
+            "/a.txt/x",
+            "/.git/config",
+            "/%2egit/config",
+            "/.htpasswd",
+            "/.well-known/",
+            "/../secret",
+            "/sub/../../secret",
+            "/%2e%2e/secret",
+            "/%2e%2e%2fsecret",
+            "/..%2fsecret",
+            "/..%5csecret",
+            "/sub/..%2f..%2fsecret",
+            "/%252e%252e/secret",
+            "/a.txt%00",
+            "/a.txt%00.html",
+            "/out.txt",
+            "/parent/secret",
+            "/parent/www/a.txt",
+            "/etc/passwd",
+            "//etc/passwd",
+            &format!("/{}", "x".repeat(300)),
+            &format!("/{}", "x/".repeat(3000)),
+        ] {
+            let (status, body) = client.get(path).await;
+            assert_eq!(status, 404, "{path}");
+            assert!(!String::from_utf8(body).unwrap().contains("secret"), "{path}");
+        }
+        // The parser of heads refuses a backslash before a path is looked at, or the path is.
+        let (status, _) = client.get("/..\\secret").await;
+        assert!(matches!(status, 400 | 404), "{status}");
+    });
+}
+
+#[test]
+fn a_directory_without_a_slash_leads_to_the_one_with_a_slash() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        for (path, location) in
+            [("/sub", "/sub/"), ("/sub?a=b", "/sub/?a=b"), ("//sub", "/sub/"), ("//sub//", "")]
+        {
+            let (head, _) = client.ask("GET", path, "").await;
+            let expected = if location.is_empty() { 200 } else { 307 };
+            assert_eq!(status(&head), expected, "{path}");
+            assert_eq!(field(&head, "location").unwrap_or_default(), location, "{path}");
+        }
+    });
+}
+
+#[test]
+fn other_methods_are_refused_and_the_connection_goes_on() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        for method in ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"] {
+            let (head, _) = client.ask(method, "/a.txt", "Content-Length: 0\r\n").await;
+            assert_eq!(
+                (status(&head), field(&head, "allow")),
+                (405, Some("GET, HEAD")),
+                "{method}"
+            );
+        }
+        assert_eq!(client.get("/a.txt").await.0, 200);
+    });
+}
+
+#[test]
+fn a_range_is_a_part_and_a_malformed_one_is_ignored() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        for (range, code, part) in [
+            ("bytes=0-0", 206, "0"),
+            ("bytes=2-5", 206, "2345"),
+            ("bytes=7-", 206, "789"),
+            ("bytes=-3", 206, "789"),
+            ("bytes=5-100", 206, "56789"),
+            ("BYTES=1-2", 200, "0123456789"),
+            ("bytes=10-", 416, ""),
+            ("bytes=-0", 416, ""),
+            ("bytes=5-2", 416, ""),
+            ("bytes=0-0,2-3", 200, "0123456789"),
+            ("bytes=a-b", 200, "0123456789"),
+            ("bytes=-", 200, "0123456789"),
+            ("lines=1-2", 200, "0123456789"),
+        ] {
+            let (head, body) = client.ask("GET", "/a.txt", &format!("Range: {range}\r\n")).await;
+            assert_eq!(status(&head), code, "{range}");
+            assert_eq!(String::from_utf8(body).unwrap(), part, "{range}");
+            if code == 206 {
+                assert!(field(&head, "content-range").unwrap().ends_with("/10"), "{range}");
+            }
+        }
+        let (head, _) = client.ask("HEAD", "/a.txt", "Range: bytes=0-0\r\n").await;
+        assert_eq!((status(&head), field(&head, "content-length")), (200, Some("10")));
+    });
+}
+
+#[test]
+fn conditions_are_kept_and_a_part_is_of_the_version_that_was_asked_for() {
+    on_worker(async {
+        let (base, files) = site();
+        let mut client = connect(&files);
+        let (head, _) = client.ask("GET", "/a.txt", "").await;
+        let tag = field(&head, "etag").unwrap().to_owned();
+        let date = field(&head, "last-modified").unwrap().to_owned();
+        let range = "Range: bytes=8-\r\n";
+        for (fields, code, body) in [
+            (format!("If-None-Match: {tag}\r\n"), 304, ""),
+            (format!("If-None-Match: W/{tag}\r\n"), 304, ""),
+            ("If-None-Match: \"other\"\r\n".to_owned(), 200, "0123456789"),
+            (format!("If-Modified-Since: {date}\r\n"), 304, ""),
+            ("If-Modified-Since: Thu, 01 Jan 1970 00:00:00 GMT\r\n".into(), 200, "0123456789"),
+            (format!("If-Match: {tag}\r\n"), 200, "0123456789"),
+            ("If-Match: \"other\"\r\n".to_owned(), 412, "page"),
+            (format!("If-Range: {tag}\r\n{range}"), 206, "89"),
+            (format!("If-Range: \"other\"\r\n{range}"), 200, "0123456789"),
+            (format!("If-Range: W/{tag}\r\n{range}"), 200, "0123456789"),
+            (format!("If-Range: {date}\r\n{range}"), 200, "0123456789"),
+            (format!("If-Range: {tag}\r\n"), 200, "0123456789"),
+        ] {
+            let (head, got) = client.ask("GET", "/a.txt", &fields).await;
+            assert_eq!(status(&head), code, "{fields}");
+            if body != "page" {
+                assert_eq!(String::from_utf8(got).unwrap(), body, "{fields}");
+            }
+        }
+        std::fs::write(base.path().join("www/a.txt"), "abcdefghij!").unwrap();
+        let resumed = format!("If-Range: {tag}\r\n{range}");
+        let (head, body) = client.ask("GET", "/a.txt", &resumed).await;
+        assert_eq!((status(&head), &body[..]), (200, &b"abcdefghij!"[..]));
+    });
+}
+
+#[test]
+fn a_large_file_arrives_whole_also_after_the_visitor_has_ended_its_direction() {
+    on_worker(async {
+        let (base, files) = site();
+        let large: Vec<u8> = (0..10_000_000_u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(base.path().join("www/large"), &large).unwrap();
+        let mut client = connect(&files);
+        let request = b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+        client.io.write_all(request).await.unwrap();
+        client.io.shutdown().await.unwrap();
+        let head = head(&mut client.io).await;
+        assert_eq!(field(&head, "content-length"), Some("10000000"));
+        let mut body = Vec::new();
+        client.io.read_to_end(&mut body).await.unwrap();
+        assert!(body == large);
+        client.served.await.unwrap();
+    });
+}
+
+#[test]
+fn a_file_that_shrinks_is_never_a_complete_answer() {
+    on_worker(async {
+        let (base, files) = site();
+        let path = base.path().join("www/large");
+        std::fs::write(&path, vec![1; 4 << 20]).unwrap();
+        let mut client = connect(&files);
+        send(&mut client.io, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        head(&mut client.io).await;
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
+        let mut body = Vec::new();
+        client.io.read_to_end(&mut body).await.unwrap();
+        assert!(body.len() < 4 << 20, "{}", body.len());
+    });
+}
+
+#[test]
+fn many_visitors_that_read_nothing_leave_the_files_to_others() {
+    on_worker(async {
+        let (base, files) = site();
+        std::fs::write(base.path().join("www/large"), vec![1; 4 << 20]).unwrap();
+        let mut stalled = Vec::new();
+        for _ in 0..100 {
+            let mut client = connect(&files);
+            send(&mut client.io, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            head(&mut client.io).await;
+            stalled.push(client);
+        }
+        let mut client = connect(&files);
+        assert_eq!(client.get("/a.txt").await.0, 200);
+    });
+}
+
+#[test]
+fn ambiguous_requests_are_refused_and_slow_or_idle_connections_end() {
+    on_worker(async {
+        let (_base, files) = site();
+        let mut client = connect(&files);
+        let smuggled =
+            "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        send(&mut client.io, smuggled).await;
+        assert_eq!(status(&rest(&mut client.io).await), 400);
+
+        let begin = Instant::now();
+        let mut client = connect(&files);
+        send(&mut client.io, "GET / HT").await;
+        assert_eq!(status(&rest(&mut client.io).await), 408);
+        assert!(begin.elapsed() >= Duration::from_secs(10));
+
+        let begin = Instant::now();
+        let mut client = connect(&files);
+        assert_eq!(rest(&mut client.io).await, "");
+        assert!(begin.elapsed() >= Duration::from_secs(10));
+
+        let begin = Instant::now();
+        let mut client = connect(&files);
+        assert_eq!(client.get("/a.txt").await.0, 200);
+        assert_eq!(rest(&mut client.io).await, "");
+        assert!(begin.elapsed() >= Duration::from_secs(75));
+    });
+}
+
+#[test]
+fn a_new_version_has_a_new_tag() {
+    on_worker(async {
+        let (base, files) = site();
+        let path = base.path().join("www/a.txt");
+        let mut client = connect(&files);
+        let mut tags = Vec::new();
+        for seconds in [1000, 2000] {
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
+            let (head, _) = client.ask("HEAD", "/a.txt", "").await;
+            tags.push(field(&head, "etag").unwrap().to_owned());
+        }
+        assert_ne!(tags[0], tags[1]);
+    });
+}
