@@ -80,6 +80,9 @@ impl End {
             Event::Closed { .. } => self.closed += 1,
             Event::Reset { .. }
             | Event::Stopped { .. }
+            | Event::FlowOpened { .. }
+            | Event::Datagram { .. }
+            | Event::FlowClosed { .. }
             | Event::Control(_)
             | Event::Resumed
             | Event::ProbeNextPath

@@ -187,7 +187,16 @@ async fn kill(
     let Some((Ok(link), Ok(stream))) = named else {
         return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
     };
-    match timeout(PATIENCE, source.kill(link, stream)).await {
+    match timeout(
+        PATIENCE,
+        source.kill(ops::status::StreamNumber {
+            link,
+            kind: ops::status::StreamKind::Stream,
+            number: stream,
+        }),
+    )
+    .await
+    {
         Ok(true) => {
             tracing::info!(
                 target: AUDIT, link, stream,

@@ -236,7 +236,16 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             }
         }
         Request::Kill { link, stream } => {
-            match timeout(STATUS_TIMEOUT, source.kill(link, stream)).await {
+            match timeout(
+                STATUS_TIMEOUT,
+                source.kill(ops::status::StreamNumber {
+                    link,
+                    kind: ops::status::StreamKind::Stream,
+                    number: stream,
+                }),
+            )
+            .await
+            {
                 Ok(killed) => {
                     if killed {
                         tracing::info!(

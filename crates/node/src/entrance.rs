@@ -17,7 +17,7 @@
 //!
 //! A Unix socket has one worker that accepts all visitors and hands them to the workers in turn.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,19 +25,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ::link::Link;
 use bytes::BytesMut;
+use net::udp::Steering;
 use ops::socket_file::SocketFile;
+use proto::control::FlowTimes;
+use proto::greeting::Features;
 use proto::{ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
-    Detached, Handler, Http, Leaving, Listening, ListeningUnix, Onward, Settings, Socket, Timeouts,
-    Watcher,
+    Connectors, Detached, FlowHandler, FlowSettings, Handler, Http, Leaving, Links, Listening,
+    ListeningFlows, ListeningUnix, Onward, Permit, Proxy, Settings, Socket, Timeouts, Watcher,
 };
+use transport::{FlowConnector as _, FlowInlet, FlowOutlet, OpenError};
 
 use crate::descriptors;
 use crate::health::Health;
 use crate::listeners::{Listener, Listeners};
-use crate::route::Route;
+use crate::route::{ProxyTerms, Route};
 use crate::session::{Handle, Session, Worker};
 use crate::watch::EntranceWatch;
 
@@ -62,6 +67,8 @@ pub(crate) struct Entrance {
     pub(crate) route: Arc<Route>,
     /// Whether the target serves, as its visitors find out.
     pub(crate) health: Health,
+    /// Leads the peers of a UDP port to the workers.
+    pub(crate) steering: Option<Arc<Steering>>,
 }
 
 /// Returns a new id for an entrance.
@@ -75,6 +82,23 @@ impl Entrance {
     pub(crate) fn name(&self) -> String {
         self.route.name()
     }
+
+    /// Leads the peers of a UDP port to the workers that have a link of the session. Flows that
+    /// exist keep their worker.
+    pub(crate) fn steer(&self, session: &Session) {
+        let Some(steering) = &self.steering else { return };
+        let workers = session.linked_workers();
+        // Without a link no worker can use a datagram, whoever reads it.
+        if !workers.is_empty()
+            && let Err(error) = steering.assign(&workers)
+        {
+            tracing::warn!(
+                address = self.address, %error,
+                "the kernel does not lead the datagrams of {} to the workers with links: {error}",
+                self.address
+            );
+        }
+    }
 }
 
 /// An entrance that is open on one worker.
@@ -87,6 +111,10 @@ pub(crate) struct OpenEntrance {
     listening: Option<Guard>,
     /// The settings that its streams on this worker share.
     pub(crate) settings: Rc<Settings>,
+    /// The same of its flows, if it is a UDP port.
+    pub(crate) flows: Option<Rc<FlowSettings>>,
+    /// The proxy for its visitors, if they name their targets, and the terms that it has.
+    proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
 }
 
 impl OpenEntrance {
@@ -105,6 +133,7 @@ impl OpenEntrance {
 #[derive(Debug)]
 enum Guard {
     Tcp(#[expect(dead_code, reason = "held for its drop")] Listening),
+    Udp(ListeningFlows),
     /// The file is removed first: a visitor that comes meanwhile finds no file, rather than a
     /// socket that nobody accepts from.
     Unix(
@@ -118,11 +147,15 @@ enum Guard {
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
+    let flows = entrance.steering.as_ref().map(|_| {
+        let (times, watcher) = (entrance.route.aim.load().flows, Some(Rc::clone(&watcher)));
+        Rc::new(FlowSettings { times, room, watcher, ..FlowSettings::default() })
+    });
     let (timeouts, watcher) = (entrance.timeouts, Some(watcher));
     let settings = Settings { timeouts, room, watcher, ..Settings::default() };
     let settings = Rc::new(settings);
-    let id = entrance.id;
-    let open = OpenEntrance { entrance, listening: None, settings };
+    let (id, proxy) = (entrance.id, RefCell::default());
+    let open = OpenEntrance { entrance, listening: None, settings, flows, proxy };
     worker.state.entrances.borrow_mut().insert(id, open);
 }
 
@@ -132,6 +165,17 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     // The entrance was closed meanwhile; the listener closes with this return.
     let Some(open) = entrances.get_mut(&id) else { return Ok(()) };
     let room = open.settings.room;
+    if let (Listener::Udp(socket), Some(flows)) = (&listener, &open.flows) {
+        let door = Rc::new(FlowDoor {
+            worker: Rc::clone(worker),
+            entrance: Arc::clone(&open.entrance),
+            times: Cell::new(flows.times),
+        });
+        let steering = open.entrance.steering.clone();
+        let listening = relay::listen_flows(socket.try_clone()?, steering, door, Rc::clone(flows))?;
+        open.listening = Some(Guard::Udp(listening));
+        return Ok(());
+    }
     let door = Rc::new(Door {
         worker: Rc::clone(worker),
         entrance: Arc::clone(&open.entrance),
@@ -140,6 +184,8 @@ fn listen(worker: &Rc<Worker>, id: u64, listener: Listener) -> std::io::Result<(
     });
     open.listening = Some(match listener {
         Listener::Tcp(socket) => Guard::Tcp(relay::listen(socket, door, room)?),
+        // Its entrance has the settings of flows.
+        Listener::Udp(_) => return Err(std::io::ErrorKind::Unsupported.into()),
         Listener::Unix(unix) => {
             let listening = relay::listen_unix(unix.socket, &open.entrance.address, door, room)?;
             Guard::Unix(unix.file, listening)
@@ -177,6 +223,9 @@ pub(crate) async fn close_everywhere(handles: &[Handle], id: u64) {
             let open = worker.state.entrances.borrow_mut().remove(&id);
             if let Some(open) = &open {
                 worker.state.remember(open);
+                if let Some(steering) = &open.entrance.steering {
+                    steering.close();
+                }
             }
         });
         let _ = closed.await;
@@ -195,6 +244,98 @@ impl fmt::Debug for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Door({})", self.entrance.name())
     }
+}
+
+/// Opens the flows of a UDP port on one worker.
+struct FlowDoor {
+    worker: Rc<Worker>,
+    entrance: Arc<Entrance>,
+    /// The idle times in force.
+    times: Cell<FlowTimes>,
+}
+
+impl fmt::Debug for FlowDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FlowDoor({})", self.entrance.name())
+    }
+}
+
+impl FlowHandler for FlowDoor {
+    fn open(
+        &self,
+        peer: SocketAddr,
+        outlet: Rc<dyn FlowOutlet>,
+    ) -> Result<(Box<dyn FlowInlet>, Option<Permit>), ResetCode> {
+        let Entrance { id, route, .. } = &*self.entrance;
+        let aim = route.aim.load();
+        if self.times.replace(aim.flows) != aim.flows
+            && let Some(open) = self.worker.state.entrances.borrow().get(id)
+            && let Some(Guard::Udp(listening)) = &open.listening
+        {
+            listening.set_times(aim.flows);
+        }
+        if !aim.visitors.permit(peer.ip()) {
+            return Err(ResetCode::Denied);
+        }
+        let link = self.worker.state.flow_link(&route.session.load());
+        let link = link.ok_or(ResetCode::Shutdown)?;
+        let permit = route.gate.load().admit().ok_or(ResetCode::Limit)?;
+        let (target, priority) = (aim.target.clone(), aim.priority);
+        let open = proto::Open { target, visitor: Some(peer), priority };
+        let inlet = link.open_flow(open, outlet).map_err(|error| match error {
+            OpenError::Closed => ResetCode::Shutdown,
+            OpenError::TooOld => ResetCode::Unknown,
+            OpenError::Limit => ResetCode::Limit,
+        })?;
+        Ok((inlet, Some(permit)))
+    }
+}
+
+/// The links of a proxy on one worker.
+struct ProxyLinks {
+    worker: Rc<Worker>,
+    entrance: Arc<Entrance>,
+}
+
+impl fmt::Debug for ProxyLinks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProxyLinks({})", self.entrance.name())
+    }
+}
+
+impl Links for ProxyLinks {
+    fn link(&self) -> Option<Connectors> {
+        let link = self.worker.state.live_link(&self.entrance.route.session.load())?;
+        Some(connectors(&link))
+    }
+}
+
+/// The two ways into a link.
+pub(crate) fn connectors(link: &Link) -> Connectors {
+    let reports = link.features().have(Features::FLOWS);
+    Connectors { streams: Rc::new(link.clone()), flows: Rc::new(link.clone()), reports }
+}
+
+/// The proxy of an entrance on this worker. `None`: the target is that of the entrance.
+fn proxy_of(
+    worker: &Rc<Worker>,
+    entrance: &Arc<Entrance>,
+    terms: &Arc<ProxyTerms>,
+) -> Option<Rc<Proxy>> {
+    let entrances = worker.state.entrances.borrow();
+    let open = entrances.get(&entrance.id)?;
+    let mut known = open.proxy.borrow_mut();
+    if let Some((of, proxy)) = &*known
+        && Arc::ptr_eq(of, terms)
+    {
+        return Some(Rc::clone(proxy));
+    }
+    let links = ProxyLinks { worker: Rc::clone(worker), entrance: Arc::clone(entrance) };
+    let priority = entrance.route.aim.load().priority;
+    let settings = Rc::clone(&open.settings);
+    let proxy = Proxy::new(terms.kind, terms.credentials(), priority, Rc::new(links), settings);
+    *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
+    Some(proxy)
 }
 
 /// A visitor that speaks HTTP, on its way to a service.
@@ -384,6 +525,13 @@ fn enter(
         return turn_away(socket, settings, http.as_ref(), Answer::Busy);
     };
     let aim = entrance.route.aim.load();
+    if let Some(terms) = &aim.proxy {
+        // Without an open entrance the forward was closed meanwhile.
+        if let Some(proxy) = proxy_of(worker, entrance, terms) {
+            relay::serve_proxy(socket, peer, &proxy, Some(permit));
+        }
+        return;
+    }
     let open = proto::Open { target: aim.target.clone(), visitor: peer, priority: aim.priority };
     let outcome = match http {
         None => relay::serve_visitor(socket, &link, open, settings, Some(permit)),

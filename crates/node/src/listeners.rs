@@ -1,12 +1,16 @@
 //! The sockets of an entrance: a group of TCP sockets, one for each worker, or one Unix socket.
 
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
-use config::Local;
+use config::{Local, Over};
+use net::udp::{FlowGroup, Steering};
 use ops::socket_file::{self, SocketFile};
 
 use crate::transports::bind_advice;
@@ -20,6 +24,8 @@ const BACKLOG: i32 = 4096;
 pub(crate) enum Listeners {
     /// A group with one socket for each worker.
     Tcp(Vec<std::net::TcpListener>),
+    /// The same of UDP.
+    Udp(FlowGroup),
     /// One socket for all workers, because Unix sockets have no `SO_REUSEPORT`.
     Unix(Unix),
 }
@@ -28,6 +34,7 @@ pub(crate) enum Listeners {
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(std::net::TcpListener),
+    Udp(std::net::UdpSocket),
     Unix(Unix),
 }
 
@@ -39,10 +46,41 @@ pub(crate) struct Unix {
 }
 
 impl Listeners {
+    /// Listens at a port of this protocol, on each of `workers`.
+    ///
+    /// # Errors
+    /// As for [`net::listen_group`] and [`net::udp::flow_group`].
+    pub(crate) fn ports(over: Over, address: SocketAddr, workers: usize) -> io::Result<Self> {
+        Ok(match over {
+            Over::Tcp => Self::Tcp(net::listen_group(address, workers)?),
+            Over::Udp => Self::Udp(net::udp::flow_group(address, workers)?),
+        })
+    }
+
+    /// All sockets.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let (tcp, udp, unix) = match self {
+            Self::Tcp(group) => (&group[..], &[][..], None),
+            Self::Udp(group) => (&[][..], &group.sockets[..], None),
+            Self::Unix(unix) => (&[][..], &[][..], Some(&unix.socket)),
+        };
+        let tcp = tcp.iter().map(AsFd::as_fd);
+        tcp.chain(udp.iter().map(AsFd::as_fd)).chain(unix.map(AsFd::as_fd))
+    }
+
+    /// What leads the peers of UDP sockets to workers.
+    pub(crate) fn steering(&self) -> Option<Arc<Steering>> {
+        match self {
+            Self::Udp(group) => Some(Arc::clone(&group.steering)),
+            Self::Tcp(_) | Self::Unix(_) => None,
+        }
+    }
+
     /// The sockets in the order of the workers. A Unix socket belongs to the first worker.
     pub(crate) fn by_worker(self) -> Vec<Listener> {
         match self {
             Self::Tcp(group) => group.into_iter().map(Listener::Tcp).collect(),
+            Self::Udp(group) => group.sockets.into_iter().map(Listener::Udp).collect(),
             Self::Unix(unix) => vec![Listener::Unix(unix)],
         }
     }
@@ -51,17 +89,24 @@ impl Listeners {
 /// Listens at the address of a forward. Returns also the URL of the address, with the port that the
 /// system chose.
 pub(crate) fn bind(local: &Local, workers: NonZeroUsize) -> anyhow::Result<(String, Listeners)> {
+    if let Some((over, address)) = local.socket() {
+        let group = Listeners::ports(over, address, workers.get()).map_err(|e| {
+            let advice = bind_advice(e.kind());
+            anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
+        })?;
+        let bound = match &group {
+            Listeners::Tcp(group) => group.first().map(std::net::TcpListener::local_addr),
+            Listeners::Udp(group) => group.sockets.first().map(std::net::UdpSocket::local_addr),
+            Listeners::Unix(_) => None,
+        };
+        let bound = bound.context("no socket")??;
+        let scheme = local.to_string();
+        let scheme = scheme.split_once("://").map_or("", |(scheme, _)| scheme);
+        return Ok((format!("{scheme}://{bound}"), group));
+    }
     match local {
-        Local::Tcp(address) => {
-            let group = net::listen_group(*address, workers.get()).map_err(|e| {
-                let advice = bind_advice(e.kind());
-                anyhow::anyhow!("cannot listen on {local}: {e}{advice}")
-            })?;
-            let bound = group.first().context("no socket")?.local_addr()?;
-            Ok((format!("tcp://{bound}"), Listeners::Tcp(group)))
-        }
-        Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => {
-            anyhow::bail!("cannot listen on {local}: this version does not support it")
+        Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => {
+            anyhow::bail!("cannot listen on {local}")
         }
         Local::Unix { address, mode } => {
             let unix = match address.abstract_name() {

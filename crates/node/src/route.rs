@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use config::Secret;
+use proto::control::FlowTimes;
 use proto::{HttpOptions, Priority, Target, Visitors};
-use relay::Gate;
+use relay::{Credentials, Gate, ProxyKind};
 
 use crate::session::Session;
 
@@ -46,6 +48,30 @@ pub(crate) struct Aim {
     pub(crate) visitors: Visitors,
     /// What the server does with HTTP requests, where visitors come by a name.
     pub(crate) http: Option<Arc<HttpTerms>>,
+    /// When its idle flows end.
+    pub(crate) flows: FlowTimes,
+    /// The visitors name the target themselves, and the target of the aim is empty.
+    pub(crate) proxy: Option<Arc<ProxyTerms>>,
+}
+
+/// A forward whose visitors name their targets.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ProxyTerms {
+    pub(crate) kind: ProxyKind,
+    /// Pairs `user:password`, one of which a visitor has to know; empty asks for none.
+    pub(crate) users: Vec<Secret>,
+}
+
+impl ProxyTerms {
+    /// The users in the form that the proxy needs.
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        credentials(&self.users)
+    }
+}
+
+/// The credentials of pairs `user:password`, which the configuration has checked.
+pub(crate) fn credentials(pairs: &[Secret]) -> Option<Credentials> {
+    Credentials::any_of(pairs.iter().filter_map(|pair| pair.reveal().split_once(':')))
 }
 
 /// The options of a service by HTTP name.

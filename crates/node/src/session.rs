@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::link::{Lease, Link};
 use ops::status;
-use relay::{Listening, Stats};
+use relay::{FlowStats, FlowTargets, Listening, Stats};
 use tokio::sync::Notify;
 
 use crate::entrance::OpenEntrance;
@@ -26,9 +26,9 @@ pub(crate) struct Session {
     pub(crate) name: String,
     /// The number of links that take streams, by worker.
     live: Box<[AtomicU32]>,
-    /// The number of links that have not ended. Links that wait for a carrier or are going away
-    /// count.
-    links: AtomicU32,
+    /// The number of links that have not ended, by worker. Links that wait for a carrier or are going
+    /// away count.
+    links: Box<[AtomicU32]>,
     /// Notified when a link becomes live.
     pub(crate) revived: Notify,
     /// The number of visitors that wait for a live link.
@@ -75,7 +75,7 @@ impl Session {
             id: IDS.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
             live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
-            links: AtomicU32::new(0),
+            links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             revived: Notify::new(),
             held: AtomicU32::new(0),
             past: (0..workers).map(|_| Default::default()).collect(),
@@ -93,7 +93,13 @@ impl Session {
 
     /// Whether the session has a link that is live or waits for a carrier.
     pub(crate) fn has_links(&self) -> bool {
-        self.links.load(Ordering::Relaxed) > 0
+        !self.linked_workers().is_empty()
+    }
+
+    /// The workers with such a link.
+    pub(crate) fn linked_workers(&self) -> Vec<usize> {
+        let links = self.links.iter().enumerate();
+        links.filter(|(_, n)| n.load(Ordering::Relaxed) > 0).map(|(worker, _)| worker).collect()
     }
 
     /// The number of workers.
@@ -127,10 +133,19 @@ pub(crate) struct State {
     pub(crate) budget: Rc<Lease>,
     /// The counters of the services whose targets this worker dials, by name. Only a client has
     /// such services.
-    services: RefCell<HashMap<String, Rc<Stats>>>,
+    services: RefCell<HashMap<String, Counters>>,
     /// The counters of closed entrances, with the label of their streams.
     former: RefCell<Vec<(Weak<Stats>, String)>>,
     turn: Cell<usize>,
+}
+
+/// The counters of a service on one worker.
+#[derive(Clone, Default)]
+struct Counters {
+    streams: Rc<Stats>,
+    flows: Rc<FlowStats>,
+    /// The flows themselves, which outlive a change of the service.
+    targets: Rc<FlowTargets>,
 }
 
 struct Member {
@@ -167,10 +182,20 @@ impl State {
     }
 
     /// Adds a new link of the session to this worker.
-    pub(crate) fn add_link(&self, session: &Arc<Session>, link: &Link) {
+    pub(crate) fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
         let member = Member { session: Arc::clone(session), link: link.clone(), live: false };
         self.links.borrow_mut().entry(session.id).or_default().push(member);
-        session.links.fetch_add(1, Ordering::Relaxed);
+        session.links[worker].fetch_add(1, Ordering::Relaxed);
+        self.steer(session);
+    }
+
+    /// Leads the peers of the session's UDP entrances to the workers that have links.
+    fn steer(&self, session: &Session) {
+        for open in self.entrances.borrow().values() {
+            if open.entrance.route.session.load().id == session.id {
+                open.entrance.steer(session);
+            }
+        }
     }
 
     /// Records whether a link takes streams. A link that is going away takes none, even after it
@@ -212,11 +237,24 @@ impl State {
                 stays
             });
             let gone = u32::try_from(before - members.len()).unwrap_or(0);
-            session.links.fetch_sub(gone, Ordering::Relaxed);
+            session.links[worker].fetch_sub(gone, Ordering::Relaxed);
             if members.is_empty() {
                 links.remove(&session.id);
             }
         }
+        drop(links);
+        self.steer(session);
+    }
+
+    /// A link of the session for a new flow: a live one, or one that waits for a carrier, where the
+    /// flow waits with it.
+    pub(crate) fn flow_link(&self, session: &Session) -> Option<Link> {
+        self.live_link(session).or_else(|| {
+            let links = self.links.borrow();
+            let mut members = links.get(&session.id)?.iter();
+            let waits = members.find(|member| !member.link.is_going_away())?;
+            Some(waits.link.clone())
+        })
     }
 
     /// Returns a live link of the session on this worker. Several live links take turns.
@@ -240,7 +278,14 @@ impl State {
 
     /// The counters of a service, which all links of this worker share.
     pub(crate) fn service_stats(&self, name: &str) -> Rc<Stats> {
-        Rc::clone(self.services.borrow_mut().entry(name.to_owned()).or_default())
+        Rc::clone(&self.services.borrow_mut().entry(name.to_owned()).or_default().streams)
+    }
+
+    /// The same of the flows of a service, and the flows.
+    pub(crate) fn service_flows(&self, name: &str) -> (Rc<FlowStats>, Rc<FlowTargets>) {
+        let mut services = self.services.borrow_mut();
+        let Counters { flows, targets, .. } = services.entry(name.to_owned()).or_default();
+        (Rc::clone(flows), Rc::clone(targets))
     }
 
     /// The names under which the streams on this worker are counted: services and forwards. A
@@ -248,9 +293,16 @@ impl State {
     /// counters.
     pub(crate) fn counted_names(&self) -> HashMap<*const (), String> {
         let services = self.services.borrow();
-        let targets = services.iter().map(|(name, stats)| (stats.identity(), name.clone()));
+        let targets = services.iter().flat_map(|(name, counters)| {
+            let identities = [counters.streams.identity(), counters.flows.identity()];
+            identities.map(|identity| (identity, name.clone()))
+        });
         let entrances = self.entrances.borrow();
-        let doors = entrances.values().map(|open| (open.settings.stats.identity(), open.label()));
+        let doors = entrances.values().flat_map(|open| {
+            let flows = open.flows.as_ref().map(|flows| flows.stats.identity());
+            let all = [Some(open.settings.stats.identity()), flows];
+            all.into_iter().flatten().map(|identity| (identity, open.label()))
+        });
         let former = self.former.borrow();
         let gone = former
             .iter()
@@ -268,15 +320,21 @@ impl State {
     /// The counts of the services of this worker.
     pub(crate) fn service_counts(&self) -> Vec<status::Service> {
         let services = self.services.borrow();
-        let count = |(name, stats): (&String, &Rc<Stats>)| status::Service {
-            name: name.clone(),
-            streams: stats.live(),
-            streams_total: stats.opened(),
-            // The sockets here belong to targets: bytes written to a target came from a visitor.
-            bytes_in: stats.bytes_out(),
-            bytes_out: stats.bytes_in(),
-            refused: survey::refused(stats),
-            ..status::Service::default()
+        let count = |(name, counters): (&String, &Counters)| {
+            let Counters { streams: stats, flows, .. } = counters;
+            let mut service = status::Service {
+                name: name.clone(),
+                streams: stats.live(),
+                streams_total: stats.opened(),
+                // The sockets here belong to targets: bytes written to a target came from a visitor.
+                bytes_in: stats.bytes_out(),
+                bytes_out: stats.bytes_in(),
+                refused: survey::refused(stats),
+                ..status::Service::default()
+            };
+            // As with streams: what was sent to a target came from a visitor.
+            survey::add_flows(&mut service, flows, true);
+            service
         };
         services.iter().map(count).collect()
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
+use ops::status::{StreamKind, StreamNumber};
 use ops::{status, term};
-use proto::{StreamId, Target};
-use relay::Stats;
+use proto::{FlowId, StreamId, Target};
+use relay::{FlowStats, Stats};
 use tokio::runtime::Handle as Runtime;
 
 use crate::health::Fault;
@@ -56,6 +57,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             worker: worker.index,
             state: state(&link).to_owned(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
             retained_bytes: link.retained(),
             carriers: carriers
                 .into_iter()
@@ -82,7 +84,7 @@ fn part(worker: &Rc<Worker>) -> Part {
                 (&mut entry.forwards, target.clone())
             }
         };
-        list.push(status::Service {
+        let mut service = status::Service {
             name: aim.name.clone(),
             address: entrance.address.clone(),
             target,
@@ -92,9 +94,13 @@ fn part(worker: &Rc<Worker>) -> Part {
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
             refused: refused(stats),
-            kept: false,
             down: entrance.health.fault().map(Fault::down),
-        });
+            ..status::Service::default()
+        };
+        if let Some(flows) = &open.flows {
+            add_flows(&mut service, &flows.stats, false);
+        }
+        list.push(service);
     }
     part
 }
@@ -190,6 +196,23 @@ pub(crate) fn without_links(
     told
 }
 
+/// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they sent
+/// came from visitors.
+pub(crate) fn add_flows(service: &mut status::Service, flows: &FlowStats, to_target: bool) {
+    service.flows += flows.live();
+    service.flows_total += flows.opened();
+    let (datagrams, bytes) =
+        ([flows.datagrams_in(), flows.datagrams_out()], [flows.bytes_in(), flows.bytes_out()]);
+    let [visitors, targets] = if to_target { [1, 0] } else { [0, 1] };
+    service.datagrams_in += datagrams[visitors];
+    service.datagrams_out += datagrams[targets];
+    service.bytes_in += bytes[visitors];
+    service.bytes_out += bytes[targets];
+    for (reason, count) in flows.drops() {
+        *service.dropped.entry(reason.name().to_owned()).or_default() += count;
+    }
+}
+
 /// The numbers of refusals by reason.
 pub(crate) fn refused(stats: &Stats) -> BTreeMap<String, u64> {
     let barred = Some((status::VISITOR_DENIED, stats.barred())).filter(|(_, count)| *count > 0);
@@ -217,45 +240,58 @@ pub(crate) async fn streams(
 fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status::Streams {
     let names = worker.state.counted_names();
     let mut part = status::Streams::default();
+    let mut add = |entry: status::Stream, counted: *const ()| {
+        let service = names.get(&counted).map(String::as_str).unwrap_or_default();
+        if wanted.is_some_and(|wanted| wanted != service) {
+            return;
+        }
+        part.total += 1;
+        if part.list.len() < room {
+            part.list.push(status::Stream { service: service.to_owned(), ..entry });
+        }
+    };
     for (session, link) in worker.state.all_links() {
+        let entry = |kind, number, is_ours, [sent, received]: [u64; 2], socket: Option<_>| {
+            // The side that opened the stream has the visitor, whose bytes go to the peer.
+            let [bytes_in, bytes_out] = if is_ours { [sent, received] } else { [received, sent] };
+            status::Stream {
+                id: StreamNumber { link: link.serial(), kind, number }.to_string(),
+                kind,
+                peer: session.name.clone(),
+                socket: socket.map(term::address).unwrap_or_default(),
+                bytes_in,
+                bytes_out,
+                ..status::Stream::default()
+            }
+        };
         let mut streams = link.streams();
         streams.sort_unstable_by_key(|(stream, _)| stream.id.raw());
         for (stream, outlet) in streams {
-            let counted = names.get(&outlet.counted_in());
-            let service = counted.map(String::as_str).unwrap_or_default();
-            if wanted.is_some_and(|wanted| wanted != service) {
-                continue;
-            }
-            part.total += 1;
-            if part.list.len() == room {
-                continue;
-            }
-            // The side that opened the stream has the visitor, whose bytes go to the peer.
-            let (bytes_in, bytes_out) = if stream.is_ours {
-                (stream.sent, stream.received)
-            } else {
-                (stream.received, stream.sent)
-            };
-            part.list.push(status::Stream {
-                id: format!("{}/{}", link.serial(), stream.id.raw()),
-                peer: session.name.clone(),
-                service: service.to_owned(),
-                socket: outlet.peer().map(term::address).unwrap_or_default(),
-                bytes_in,
-                bytes_out,
-            });
+            let (bytes, number) = ([stream.sent, stream.received], stream.id.raw());
+            let stream = entry(StreamKind::Stream, number, stream.is_ours, bytes, outlet.peer());
+            add(stream, outlet.counted_in());
+        }
+        let mut flows = link.flows();
+        flows.sort_unstable_by_key(|(flow, _)| flow.id.raw());
+        for (flow, outlet) in flows {
+            let (bytes, number) = ([flow.sent.bytes, flow.received.bytes], flow.id.raw());
+            let flow = entry(StreamKind::Flow, number, flow.is_ours, bytes, outlet.peer());
+            add(flow, outlet.counted_in());
         }
     }
     part
 }
 
-/// Resets a stream on both sides. False: no stream has this number.
-pub(crate) async fn kill(handles: &[Handle], serial: u64, stream: u32) -> bool {
+/// Resets a stream, or closes a flow, on both sides. False: nothing has this number.
+pub(crate) async fn kill(handles: &[Handle], wanted: StreamNumber) -> bool {
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
             let links = worker.state.all_links();
-            let link = links.iter().find(|(_, link)| link.serial() == serial);
-            link.is_some_and(|(_, link)| link.abort(StreamId::new(stream)))
+            let link = links.iter().find(|(_, link)| link.serial() == wanted.link);
+            link.is_some_and(|(_, link)| match wanted.kind {
+                StreamKind::Stream => link.abort(StreamId::new(wanted.number)),
+                StreamKind::Flow => link.abort_flow(FlowId::new(wanted.number)),
+            })
         };
         if matches!(handle.call(kill).await, Ok(true)) {
             return true;

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use config::{Forward, Local, Over};
 use ops::socket_file;
+use proto::control::FlowTimes;
 use proto::{Priority, Target, Visitors};
-use relay::{Gate, Timeouts};
+use relay::{Gate, ProxyKind, Timeouts};
 use tokio::sync::Mutex;
 
 use crate::entrance::{self, Entrance};
 use crate::health::Health;
 use crate::listeners::{self, Listeners};
-use crate::route::{Aim, Route};
+use crate::route::{Aim, ProxyTerms, Route};
 use crate::session::{Handle, Session};
 use crate::transports;
 
@@ -95,6 +96,7 @@ impl Forwards {
                 turn(&open, &forward);
             }
             open.entrance.route.session.store(Arc::clone(session));
+            open.entrance.steer(session);
             let entry = all.iter_mut().find(|entry| entry.entrance.id == open.entrance.id);
             if let Some(entry) = entry {
                 entry.forward = forward;
@@ -123,6 +125,7 @@ impl Forwards {
     pub(super) async fn lead_to(&self, session: &Arc<Session>) {
         for open in self.0.lock().await.iter().flatten() {
             open.entrance.route.session.store(Arc::clone(session));
+            open.entrance.steer(session);
         }
     }
 
@@ -156,14 +159,25 @@ fn place(forward: &Forward) -> Result<(Over, bool, std::net::SocketAddr), &str> 
 }
 
 fn aim(address: &str, forward: &Forward) -> Aim {
-    let target = forward.target.as_ref().map(ToString::to_string).unwrap_or_default();
+    let target = forward.target.as_ref().map(ToString::to_string);
+    let kind = match &forward.listen {
+        Local::Socks5(_) => Some(ProxyKind::Socks5),
+        Local::HttpProxy(_) => Some(ProxyKind::HttpConnect),
+        Local::Tcp(_) | Local::Udp(_) | Local::Unix { .. } => None,
+    };
+    let terms = |kind| Arc::new(ProxyTerms { kind, users: forward.basic_auth.clone() });
     Aim {
-        name: format!("{address} -> {target}"),
-        target: Target::Forward(target),
+        name: match &target {
+            Some(target) => format!("{address} -> {target}"),
+            None => address.to_owned(),
+        },
+        target: Target::Forward(target.unwrap_or_default()),
         priority: Priority::Normal,
         // Whoever reaches the listener may visit: the client itself chose its address.
         visitors: Visitors::default(),
         http: None,
+        flows: FlowTimes::default(),
+        proxy: kind.map(terms),
     }
 }
 
@@ -179,19 +193,26 @@ fn bind(
         address,
         timeouts: Timeouts::default(),
         health: Health::default(),
+        steering: listeners.steering(),
     };
+    entrance.steer(session);
     Ok((OpenForward { forward: forward.clone(), entrance: Arc::new(entrance) }, listeners))
 }
 
 /// Logs what an open forward does, and where its visitors go.
 fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
-    let target = forward.target.as_ref().map(ToString::to_string).unwrap_or_default();
-    let forward = &entrance.address;
-    tracing::info!(
-        forward,
-        target,
-        "forward {forward} {does}; its visitors go to {target} on the server's side"
-    );
+    let address = &entrance.address;
+    match forward.target.as_ref().map(ToString::to_string) {
+        Some(target) => tracing::info!(
+            forward = address,
+            target,
+            "forward {address} {does}; its visitors go to {target} on the server's side"
+        ),
+        None => tracing::info!(
+            forward = address,
+            "forward {address} {does}; its programs reach what they name, on the server's side"
+        ),
+    }
 }
 
 /// Changes an open forward to the target and the socket mode of `forward`.

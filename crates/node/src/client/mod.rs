@@ -10,6 +10,7 @@ mod owner;
 mod published;
 mod register;
 mod reload;
+mod targets;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -26,7 +27,7 @@ use arc_swap::ArcSwap;
 use config::{ClientConfig, Common, Kept, Lists};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{Status, Streams};
+use ops::status::{Status, StreamNumber, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -156,8 +157,8 @@ impl Daemon for Client {
         Box::pin(survey::streams(self.workers.handles(), service, limit))
     }
 
-    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
-        Box::pin(survey::kill(self.workers.handles(), link, stream))
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
+        Box::pin(survey::kill(self.workers.handles(), number))
     }
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {

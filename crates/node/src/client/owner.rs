@@ -1,7 +1,6 @@
 //! The client's reaction to events of its links: streams become connections to targets.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -10,27 +9,22 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use config::ClientConfig;
 use link::client::Report;
 use link::{End, Link, Owner, State};
 use ops::status;
 use proto::control::ControlMessage;
 use proto::{Measure, Open, ResetCode, Target};
-use relay::{
-    Caller, ProxyVersion, Settings, TargetAddr, Timeouts, Watcher, connect_stream, proxy_header,
-    refuse_stream,
-};
-use transport::{Inlet, Outlet};
+use relay::{proxy_header, refuse_stream};
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::ClientShared;
 use super::links::Links;
 use super::outage::{Told, Weight};
 use super::register::register;
+use super::targets::{Introduction, Local, Services};
 use super::trouble::Trouble;
-use crate::health::Healths;
 use crate::session::{Handle, Worker};
-use crate::watch::TargetWatch;
-use crate::{descriptors, probes, survey};
+use crate::{probes, survey};
 
 /// The owner of successive links: one of the N places for links of a session.
 pub(super) struct ClientOwner {
@@ -44,65 +38,9 @@ pub(super) struct ClientOwner {
     serial: Cell<u64>,
 }
 
-/// A service on one worker.
-#[derive(Debug)]
-struct Local {
-    target: TargetAddr,
-    settings: Rc<Settings>,
-    /// The header that tells the target the visitor's address.
-    header: Option<Introduction>,
-}
-
-/// How a target learns the visitor's address.
-#[derive(Debug)]
-struct Introduction {
-    version: ProxyVersion,
-    /// The public addresses that the client asks for.
-    asked: Vec<config::Public>,
-    /// No proxy stands on a path to the server, so the address of a carrier is the server's.
-    is_direct: bool,
-}
-
 impl fmt::Debug for ClientOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ClientOwner(link {})", self.serial.get())
-    }
-}
-
-/// The services of one configuration.
-struct Services {
-    of: Arc<ClientConfig>,
-    known: HashMap<String, Rc<Local>>,
-}
-
-impl Services {
-    fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
-        let room = descriptors::room();
-        let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
-        let local = |service: &config::Service| {
-            let target = target(service)?;
-            let timeouts = Timeouts {
-                dial: service.timeouts.dial.duration(),
-                idle: service.timeouts.idle.duration(),
-                half_close: service.timeouts.half_close.duration(),
-            };
-            let stats = worker.state.service_stats(&service.name);
-            let to = service.target.to_string();
-            let health = healths.of(&service.name, &to);
-            let watcher: Rc<dyn Watcher> =
-                Rc::new(TargetWatch { service: service.name.clone(), target: to, health });
-            let watcher = Some(watcher);
-            let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
-            let settings = Rc::new(settings);
-            let header = service.proxy_protocol.map(|version| Introduction {
-                version: proxy_version(version),
-                asked: service.public.clone(),
-                is_direct,
-            });
-            let local = Local { target, settings, header };
-            Some((service.name.clone(), Rc::new(local)))
-        };
-        Self { known: of.services.iter().filter_map(local).collect(), of }
     }
 }
 
@@ -140,7 +78,7 @@ impl ClientOwner {
     pub(super) fn begin(&self, link: Option<&Link>) {
         let Some(link) = link else { return };
         self.serial.set(link.serial());
-        self.worker.state.add_link(&self.links.session, link);
+        self.worker.state.add_link(self.worker.index, &self.links.session, link);
         register(link, &self.shared);
     }
 
@@ -237,29 +175,6 @@ impl ClientOwner {
     }
 }
 
-pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersion {
-    match version {
-        config::ProxyProtocol::V1 => ProxyVersion::V1,
-        config::ProxyProtocol::V2 => ProxyVersion::V2,
-    }
-}
-
-/// The address that streams of a service are connected to. `None`: the service takes no streams, or
-/// its target is no address.
-pub(super) fn target(service: &config::Service) -> Option<TargetAddr> {
-    match &service.target {
-        config::Target::Unix(address) => Some(TargetAddr::Unix(address.clone())),
-        config::Target::Tcp { host, port } | config::Target::Udp { host, port } => {
-            let host = match host {
-                config::Host::Ip(ip) => ip.to_string(),
-                config::Host::Name(name) => name.clone(),
-            };
-            service.carries(config::Over::Tcp).then_some(TargetAddr::Tcp { host, port: *port })
-        }
-        config::Target::Socks5 | config::Target::HttpProxy | config::Target::Files(_) => None,
-    }
-}
-
 impl Owner for ClientOwner {
     fn accept(&self, link: &Link, open: Open, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
         let name = match &open.target {
@@ -275,10 +190,29 @@ impl Owner for ClientOwner {
         match self.service(name) {
             Some(local) => {
                 let header = local.header.as_ref().map(|how| self.header(link, how, name, &open));
-                let caller = Caller { visitor: open.visitor, header, ..Caller::default() };
-                connect_stream(local.target.clone(), caller, inlet, &local.settings, None)
+                local.serve(open.visitor, header, inlet)
             }
             None => refuse_stream(&*inlet, None, ResetCode::Unknown),
+        }
+    }
+
+    fn accept_flow(
+        &self,
+        _link: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        let Target::Service(name) = &open.target else {
+            // A server dials for clients; a client does not.
+            inlet.close(ResetCode::Denied);
+            return None;
+        };
+        match self.service(name) {
+            Some(local) => local.serve_flow(open.visitor, inlet),
+            None => {
+                inlet.close(ResetCode::Unknown);
+                None
+            }
         }
     }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use config::ClientConfig;
+use config::{ClientConfig, Over};
 use link::Link;
 use proto::control::{ControlMessage, Register, ServiceSpec};
 use proto::greeting::{Features, Name};
 
 use super::ClientShared;
-use super::owner::target;
 use crate::session::Handle;
 
 /// The period at which the client asks again for refused services. A person who frees a taken port
@@ -23,8 +22,9 @@ const AGAIN: Duration = Duration::from_secs(15);
 const TOO_OLD: &str = "the server is too old to restrict visitors (allow_from, deny_from); the \
     service is not published; update the server";
 
-/// The state of a service that this version does not carry.
-const UNWIRED: &str = "this version does not carry UDP, proxies and files";
+/// The state of a service by UDP at a server without [`Features::FLOWS`].
+const NO_UDP: &str =
+    "the server is too old to carry UDP; the service is not published; update the server";
 
 /// The generation of the first set of a process.
 pub(super) const FIRST: u64 = 1;
@@ -34,10 +34,7 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
     let generation = shared.generation.load(Ordering::Acquire);
     // A server without the feature would skip the lists and let everybody visit.
     let restricts = link.features().have(Features::VISITORS);
-    // Streams have an address to dial; this version carries nothing else.
-    let is_possible = |service: &config::Service| {
-        target(service).is_some() && !service.carries(config::Over::Udp)
-    };
+    let carries_udp = link.features().have(Features::FLOWS);
     let services = if shared.leaving.load(Ordering::Relaxed) {
         Vec::new()
     } else {
@@ -48,8 +45,8 @@ pub(super) fn register(link: &Link, shared: &ClientShared) {
             .partition(|service| restricts || config.visitors_of(service).are_all());
         refused.iter().for_each(|service| shared.published.refuse(&service.name, TOO_OLD));
         let (asked, refused): (Vec<_>, Vec<_>) =
-            asked.into_iter().partition(|service| is_possible(service));
-        refused.iter().for_each(|service| shared.published.refuse(&service.name, UNWIRED));
+            asked.into_iter().partition(|service| carries_udp || !service.carries(Over::Udp));
+        refused.iter().for_each(|service| shared.published.refuse(&service.name, NO_UDP));
         asked.into_iter().filter_map(|service| spec(&config, service)).collect()
     };
     let message = ControlMessage::Register(Register { generation, services });

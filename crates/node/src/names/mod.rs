@@ -233,6 +233,8 @@ mod tests {
             priority: Priority::Normal,
             visitors: Visitors::default(),
             http: None,
+            flows: proto::control::FlowTimes::default(),
+            proxy: None,
         };
         let session = Session::new("home", NonZeroUsize::MIN.get());
         let entrance = Arc::new(Entrance {
@@ -241,6 +243,7 @@ mod tests {
             timeouts: Timeouts::default(),
             route: Route::new(aim, &session, Gate::new(None)),
             health: Health::default(),
+            steering: None,
         });
         Published { kind: host.kind, path: None, entrance }
     }

@@ -334,7 +334,7 @@ fn begin(
     let (worker_of, registry_of) = (Rc::clone(worker), Arc::clone(registry));
     let owner = owner::ServerOwner::new(worker_of, registry_of, serial, &session.name);
     let link = Link::new(settings, owner);
-    worker.state.add_link(session, &link);
+    worker.state.add_link(worker.index, session, &link);
     link
 }
 

@@ -1,6 +1,7 @@
 //! The server's reaction to events of its links.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,9 +13,10 @@ use net::resolve::Lookups;
 use proto::control::{ControlMessage, Register};
 use proto::{Measure, Open, ResetCode, Target};
 use relay::{
-    Allow, Caller, Destination, Settings, TargetAddr, Watcher, connect_stream, refuse_stream,
+    Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
+    connect_flow, connect_stream, refuse_stream,
 };
-use transport::{Inlet, Outlet};
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
 
 use super::registry::Registry;
 use crate::descriptors;
@@ -29,6 +31,8 @@ pub(super) struct ServerOwner {
     serial: u64,
     /// Shared by the forwarded streams of this link.
     settings: Rc<Settings>,
+    /// Shared by the forwarded flows of this link.
+    flows: Rc<FlowSettings>,
     /// Limits the log lines about denied targets.
     denied: Rc<RepeatLimit<TargetAddr>>,
 }
@@ -49,16 +53,19 @@ impl ServerOwner {
     ) -> Rc<Self> {
         let lookups = Lookups::on(&registry.shared().names, name);
         let watcher: Rc<dyn Watcher> = Rc::new(ForwardWatch { client: name.to_owned() });
+        let (room, watcher) = (descriptors::room(), Some(watcher));
+        let flows = FlowSettings {
+            room,
+            lookups: lookups.clone(),
+            watcher: watcher.clone(),
+            ..FlowSettings::default()
+        };
         Rc::new(Self {
             worker,
             registry,
             serial,
-            settings: Rc::new(Settings {
-                room: descriptors::room(),
-                lookups,
-                watcher: Some(watcher),
-                ..Settings::default()
-            }),
+            settings: Rc::new(Settings { room, lookups, watcher, ..Settings::default() }),
+            flows: Rc::new(flows),
             denied: Rc::new(RepeatLimit::new()),
         })
     }
@@ -66,29 +73,52 @@ impl ServerOwner {
     /// Dials a target on this side for a client. The rights are checked for the name, and again for
     /// every address to which the name resolves.
     fn forward(&self, text: &str, inlet: Box<dyn Inlet>, reports: bool) -> Rc<dyn Outlet> {
-        let refuse =
-            |inlet: Box<dyn Inlet>, code| refuse_stream(&*inlet, Some(&self.settings), code);
-        // A target over UDP is that of a flow.
-        let Ok(target @ (TargetAddr::Tcp { .. } | TargetAddr::Unix(_))) = text.parse() else {
-            return refuse(inlet, ResetCode::Unknown);
-        };
-        let Some(session) = self.registry.session_of(self.serial) else {
-            return refuse(inlet, ResetCode::Shutdown);
-        };
-        let Some(client) = self.registry.shared().clients.find(&session.name) else {
-            return refuse(inlet, ResetCode::Denied);
-        };
-        let Some(permit) = client.gate.admit() else {
-            return refuse(inlet, ResetCode::Limit);
-        };
-        let rights = client.forward.clone();
-        let name = session.name.clone();
-        let asked = target.clone();
-        let denied = Rc::clone(&self.denied);
-        let over = match asked {
+        let refuse = |code| refuse_stream(&*inlet, Some(&self.settings), code);
+        match self.may_dial(text, Over::Tcp) {
+            Err(code) => refuse(code),
+            Ok((target, allow, permit)) => {
+                let caller = Caller { allow: Some(allow), reports, ..Caller::default() };
+                connect_stream(target, caller, inlet, &self.settings, Some(permit))
+            }
+        }
+    }
+
+    /// The same for a flow.
+    fn forward_flow(
+        &self,
+        text: &str,
+        visitor: Option<SocketAddr>,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        match self.may_dial(text, Over::Udp) {
+            Err(code) => {
+                inlet.close(code);
+                None
+            }
+            Ok((target, allow, permit)) => {
+                let (allow, permit) = (Some(allow), Some(permit));
+                let caller = FlowCaller { allow, visitor, permit };
+                Some(connect_flow(target, caller, inlet, &self.flows))
+            }
+        }
+    }
+
+    /// The target of a client's forward over this protocol, and the rule for it.
+    fn may_dial(&self, text: &str, over: Over) -> Result<(TargetAddr, Allow, Permit), ResetCode> {
+        let target = text.parse::<TargetAddr>().map_err(|_| ResetCode::Unknown)?;
+        let of = match target {
             TargetAddr::Udp { .. } => Over::Udp,
             TargetAddr::Tcp { .. } | TargetAddr::Unix(_) => Over::Tcp,
         };
+        if of != over {
+            return Err(ResetCode::Unknown);
+        }
+        let session = self.registry.session_of(self.serial).ok_or(ResetCode::Shutdown)?;
+        let client = self.registry.shared().clients.find(&session.name);
+        let client = client.ok_or(ResetCode::Denied)?;
+        let permit = client.gate.admit().ok_or(ResetCode::Limit)?;
+        let (rights, name) = (client.forward.clone(), session.name.clone());
+        let (asked, denied) = (target.clone(), Rc::clone(&self.denied));
         let allow = Allow::new(move |destination| {
             let (permitted, right) = match (&asked, destination) {
                 (_, Destination::Name(host, port)) => {
@@ -101,11 +131,10 @@ impl ServerOwner {
                 (TargetAddr::Unix(address), Destination::Unix(_)) => {
                     (rights.permits_unix(address), format!("unix:{}", address.place()))
                 }
-                (TargetAddr::Tcp { .. }, Destination::Udp(..) | Destination::Unix(_))
-                | (TargetAddr::Udp { .. }, Destination::Tcp(..) | Destination::Unix(_))
-                | (TargetAddr::Unix(_), Destination::Tcp(..) | Destination::Udp(..)) => {
-                    (false, String::new())
-                }
+                (
+                    TargetAddr::Tcp { .. } | TargetAddr::Udp { .. } | TargetAddr::Unix(_),
+                    Destination::Tcp(..) | Destination::Udp(..) | Destination::Unix(_),
+                ) => (false, String::new()),
             };
             if !permitted && denied.pass(asked.clone(), Instant::now()).is_some() {
                 tracing::warn!(
@@ -118,8 +147,7 @@ impl ServerOwner {
             }
             permitted
         });
-        let caller = Caller { allow: Some(allow), reports, ..Caller::default() };
-        connect_stream(target, caller, inlet, &self.settings, Some(permit))
+        Ok((target, allow, permit))
     }
 
     fn measure(&self, measure: Measure, inlet: Box<dyn Inlet>) -> Rc<dyn Outlet> {
@@ -177,6 +205,22 @@ impl Owner for ServerOwner {
             Target::Measure(measure) => self.measure(measure, inlet),
             // Only clients have services.
             Target::Service(_) => refuse_stream(&*inlet, None, ResetCode::Unknown),
+        }
+    }
+
+    fn accept_flow(
+        &self,
+        _link: &Link,
+        open: Open,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        match open.target {
+            Target::Forward(text) => self.forward_flow(&text, open.visitor, inlet),
+            // Only clients have services, and flows of other kinds there are none.
+            Target::Service(_) | Target::Reported(_) | Target::Measure(_) => {
+                inlet.close(ResetCode::Unknown);
+                None
+            }
         }
     }
 

@@ -9,9 +9,12 @@ use zeroize::Zeroizing;
 /// The longest user, and the longest password, in bytes (RFC 1929 section 2).
 const LONGEST: usize = 255;
 
-/// A user and a password.
+/// Users and their passwords, at least one.
 #[derive(Clone)]
-pub struct Credentials {
+pub struct Credentials(Vec<Pair>);
+
+#[derive(Clone)]
+struct Pair {
     user: Padded,
     password: Padded,
 }
@@ -33,8 +36,19 @@ impl Credentials {
     /// `None`: the user or the password is longer than 255 bytes.
     #[must_use]
     pub fn new(user: &str, password: &str) -> Option<Self> {
-        let (user, password) = (user.as_bytes(), password.as_bytes());
-        Some(Self { user: Padded::new(user)?, password: Padded::new(password)? })
+        Self::any_of([(user, password)])
+    }
+
+    /// Users, each with a password, of which a visitor gives one pair. `None`: there is no pair, or
+    /// a text is longer than 255 bytes.
+    #[must_use]
+    pub fn any_of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
+        let pair = |(user, password): (&str, &str)| {
+            let (user, password) = (user.as_bytes(), password.as_bytes());
+            Some(Pair { user: Padded::new(user)?, password: Padded::new(password)? })
+        };
+        let pairs: Vec<_> = pairs.into_iter().map(pair).collect::<Option<_>>()?;
+        (!pairs.is_empty()).then_some(Self(pairs))
     }
 
     /// Whether a visitor gave these credentials.
@@ -42,7 +56,10 @@ impl Credentials {
         let (user, password) = (Padded::new(&given.user), Padded::new(&given.password));
         // No text that is too long is stored, so the early end tells nothing of the stored ones.
         let (Some(user), Some(password)) = (user, password) else { return false };
-        (self.user.equals(&user) & self.password.equals(&password)).into()
+        // All pairs are compared, so the time does not tell which one was right.
+        let right =
+            self.0.iter().map(|pair| pair.user.equals(&user) & pair.password.equals(&password));
+        right.fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 }
 

@@ -222,8 +222,8 @@ impl Daemon for RunningDaemon {
         self.role.streams(service, limit)
     }
 
-    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
-        self.role.kill(link, stream)
+    fn kill(&self, number: ops::status::StreamNumber) -> SendFuture<'_, bool> {
+        self.role.kill(number)
     }
 
     fn enroll(&self, order: Order) -> SendFuture<'_, anyhow::Result<Opened>> {

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use anyhow::Context;
-use config::{ClientGrant, ForwardRights, HostRights, PortRights, Rights};
+use config::{ClientGrant, ForwardRights, HostRights, Over, PortRights, Rights};
 use proto::greeting::StoredCredential;
 use relay::Gate;
 
@@ -91,6 +91,14 @@ impl Client {
             ports: rights.ports,
             hosts: rights.hosts,
             epoch: 0,
+        }
+    }
+
+    /// The ports of this protocol that the client may publish.
+    pub(crate) const fn ports_of(&self, over: Over) -> &PortRights {
+        match over {
+            Over::Tcp => &self.tcp,
+            Over::Udp => &self.udp,
         }
     }
 

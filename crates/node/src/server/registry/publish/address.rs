@@ -21,10 +21,10 @@ pub(super) enum Key {
 }
 
 impl Key {
-    /// The address at which visitors connect; `None` for a name.
-    pub(super) const fn address(&self) -> Option<SocketAddr> {
+    /// The port at which visitors connect; `None` for a name.
+    pub(super) const fn port(&self) -> Option<(Over, SocketAddr)> {
         match self {
-            Self::Port(_, address) => Some(*address),
+            Self::Port(over, address) => Some((*over, *address)),
             Self::Name(..) => None,
         }
     }
@@ -48,8 +48,8 @@ impl From<Key> for Place {
 /// A public address as a client asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Public {
-    /// A TCP port; 0 lets the server choose.
-    Tcp(SocketAddr),
+    /// A port of this protocol; 0 lets the server choose.
+    Port(Over, SocketAddr),
     /// A name.
     Name(Host),
 }
@@ -58,7 +58,7 @@ impl Public {
     /// The resource that this address takes.
     pub(super) fn key(&self) -> Key {
         match self {
-            Self::Tcp(address) => Key::Port(Over::Tcp, *address),
+            Self::Port(over, address) => Key::Port(*over, *address),
             Self::Name(host) => Key::Name(host.kind.space(), Arc::clone(&host.name)),
         }
     }
@@ -66,7 +66,7 @@ impl Public {
     /// The place of an entrance at this address, for a service with this path.
     pub(super) fn place(&self, path: Option<&str>) -> Place {
         match self {
-            Self::Tcp(_) => self.key().into(),
+            Self::Port(..) => self.key().into(),
             Self::Name(host) => {
                 let (kind, path) = (Some(host.kind), path.map(Arc::from));
                 Place { key: self.key(), kind, path }
@@ -82,17 +82,21 @@ pub(super) fn error(code: ServiceErrorCode, text: String) -> ServiceError {
     ServiceError { code, text }
 }
 
-/// Parses `tcp://:port`, `tcp://address:port`, or a name. A port without an address is at
+/// Parses `tcp://:port`, `udp://address:port`, or a name. A port without an address is at
 /// `public_bind`. A name of one label lies in `domain`.
 pub(super) fn parse(text: &str, public_bind: IpAddr, domain: Option<&str>) -> Outcome<Public> {
     let bad = || {
         let text = format!(
-            "`{text}` is no public address: tcp://:10022, tcp://127.0.0.1:10022, \
+            "`{text}` is no public address: tcp://:10022, udp://127.0.0.1:5353, \
              http://app.example.com, https://app.example.com or tls://app.example.com"
         );
         error(ServiceErrorCode::BadAddress, text)
     };
-    let Some(rest) = text.strip_prefix("tcp://") else {
+    let port = [Over::Tcp, Over::Udp].into_iter().find_map(|over| {
+        let rest = text.strip_prefix(scheme(over))?.strip_prefix("://")?;
+        Some((over, rest))
+    });
+    let Some((over, rest)) = port else {
         let mut host: Host = text.parse().map_err(|()| bad())?;
         if let Some(domain) = domain
             && !host.name.contains(['.', '*'])
@@ -103,18 +107,25 @@ pub(super) fn parse(text: &str, public_bind: IpAddr, domain: Option<&str>) -> Ou
     };
     if let Some(port) = rest.strip_prefix(':') {
         let port = port.parse().map_err(|_| bad())?;
-        return Ok(Public::Tcp(SocketAddr::new(public_bind, port)));
+        return Ok(Public::Port(over, SocketAddr::new(public_bind, port)));
     }
-    rest.parse().map(Public::Tcp).map_err(|_| bad())
+    rest.parse().map(|address| Public::Port(over, address)).map_err(|_| bad())
+}
+
+const fn scheme(over: Over) -> &'static str {
+    match over {
+        Over::Tcp => "tcp",
+        Over::Udp => "udp",
+    }
 }
 
 /// The address as a client is told it. The text has no host where the server listens at all
 /// addresses, because the client knows the host by which it reaches the server.
-pub(super) fn told(address: SocketAddr) -> String {
+pub(super) fn told(over: Over, address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
-        format!("tcp://:{}", address.port())
+        format!("{over}://:{}", address.port())
     } else {
-        format!("tcp://{address}")
+        format!("{over}://{address}")
     }
 }
 

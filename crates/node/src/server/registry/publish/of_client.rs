@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use config::Over;
 use logging::AUDIT;
 use proto::Target;
 use proto::control::{Register, ServiceError, ServiceErrorCode, ServiceSpec};
@@ -23,7 +24,7 @@ use crate::session::{Handle, Session};
 
 use super::super::super::hosts::Hosts;
 use super::Registrant;
-use super::address::{Outcome, Place, Public, error, no_room, parse, refusal, told};
+use super::address::{Key, Outcome, Place, Public, error, no_room, parse, refusal, told};
 use super::ports::ChosenPorts;
 use super::table::{Claim, Refused, Table};
 
@@ -60,7 +61,7 @@ pub(super) struct Registration {
     chosen: HashMap<String, Vec<Place>>,
     /// The ports from which the server may still choose, by address. Ports that turned out to be
     /// taken are not tried again.
-    free: HashMap<IpAddr, Box<dyn Iterator<Item = u16> + Send>>,
+    free: HashMap<(Over, IpAddr), Box<dyn Iterator<Item = u16> + Send>>,
 }
 
 impl OfClient {
@@ -127,8 +128,9 @@ impl OfClient {
                 parse(text, to.public_bind, domain.as_ref().map(|domain| domain.as_str()))?;
             let place = public.place(spec.http.path.as_deref());
             reached.push(match public {
-                Public::Tcp(address) => {
-                    told(self.open_port(to, spec, (text, address, place), state).await?)
+                Public::Port(over, address) => {
+                    let port = (text.as_str(), (over, address), place);
+                    told(over, self.open_port(to, spec, port, state).await?)
                 }
                 Public::Name(host) => self.open_name(to, spec, (text, host, place), state).await?,
             });
@@ -136,7 +138,12 @@ impl OfClient {
         Ok(reached)
     }
 
-    fn not_allowed(&self, to: Registrant<'_>, text: &str, address: SocketAddr) -> ServiceError {
+    fn not_allowed(
+        &self,
+        to: Registrant<'_>,
+        text: &str,
+        (over, address): (Over, SocketAddr),
+    ) -> ServiceError {
         // A right without an address applies to `public_bind` only.
         let right = if address.ip() == to.public_bind {
             address.port().to_string()
@@ -145,14 +152,14 @@ impl OfClient {
         };
         let name = &self.name;
         let mut text = format!(
-            "{text} is not allowed to client `{name}`: add `{right}` to `allow.tcp` of this client \
+            "{text} is not allowed to client `{name}`: add `{right}` to `allow.{over}` of this client \
              on the server"
         );
         if to.is_known {
             // A shell would expand the brackets of an IPv6 address.
             let quote = if right.contains('[') { "'" } else { "" };
             text.push_str(&format!(
-                ", or run there: tunnel allow {name} --tcp {quote}{right}{quote}"
+                ", or run there: tunnel allow {name} --{over} {quote}{right}{quote}"
             ));
         }
         error(ServiceErrorCode::NotAllowed, text)
@@ -171,22 +178,23 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        (text, address, place): (&str, SocketAddr, Place),
+        (text, (over, address), place): (&str, (Over, SocketAddr), Place),
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
         let (bind, port) = (address.ip(), address.port());
-        if port != 0 && !to.client.tcp.permits(bind, port) {
-            return Err(self.not_allowed(to, text, address));
+        let rights = to.client.ports_of(over);
+        if port != 0 && !rights.permits(bind, port) {
+            return Err(self.not_allowed(to, text, (over, address)));
         }
         let left = state.ports.checked_sub(1);
         // A client without any right is told that, rather than a number.
-        let Some(left) = left.or_else(|| to.client.tcp.rights.is_empty().then_some(0)) else {
+        let Some(left) = left.or_else(|| rights.rights.is_empty().then_some(0)) else {
             return Err(self.too_many(to, text));
         };
         let address = if port == 0 {
-            self.open_any(to, spec, bind, state).await?
+            self.open_any(to, spec, (over, bind), state).await?
         } else {
-            self.open_at(to, spec, (text, address, place)).await?
+            self.open_at(to, spec, (text, (over, address), place)).await?
         };
         state.ports = left;
         Ok(address)
@@ -196,7 +204,7 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        (text, address, place): (&str, SocketAddr, Place),
+        (text, (over, address), place): (&str, (Over, SocketAddr), Place),
     ) -> Outcome<SocketAddr> {
         if let Some(entry) = self.entrances.get_mut(&place) {
             if entry.wanted {
@@ -217,7 +225,7 @@ impl OfClient {
                 error(ServiceErrorCode::PortTaken, format!("{text} is taken: {other}"))
             }
         })?;
-        self.bind(to, spec, address, claim, false)
+        self.bind(to, spec, (over, address), claim, false)
             .await
             .map_err(|e| refusal(text, spec.name.as_str(), &e))
     }
@@ -228,13 +236,14 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        bind: IpAddr,
+        (over, bind): (Over, IpAddr),
         state: &mut Registration,
     ) -> Outcome<SocketAddr> {
         let service = spec.name.as_str();
+        let rights = to.client.ports_of(over);
         for place in state.chosen.get(service).into_iter().flatten() {
-            let Some(address) = place.key.address() else { continue };
-            let may = address.ip() == bind && to.client.tcp.permits(bind, address.port());
+            let Some((of, address)) = place.key.port() else { continue };
+            let may = of == over && address.ip() == bind && rights.permits(bind, address.port());
             let Some(entry) = self.entrances.get_mut(place).filter(|entry| may && !entry.wanted)
             else {
                 continue;
@@ -244,43 +253,48 @@ impl OfClient {
             return Ok(address);
         }
         let own = self.ports.of(&self.name, service).into_iter();
-        let own = own.filter(|at| at.ip() == bind && to.client.tcp.permits(bind, at.port()));
-        let own: Vec<_> = own.map(|at| at.port()).collect();
-        let ports = state.free.entry(bind).or_insert_with(|| {
-            let ranges: Vec<_> = to.client.tcp.ranges(bind).collect();
+        let own = own.filter(|(of, at)| *of == over && at.ip() == bind);
+        let own = own.map(|(_, at)| at.port()).filter(|port| rights.permits(bind, *port));
+        let own: Vec<_> = own.collect();
+        let ports = state.free.entry((over, bind)).or_insert_with(|| {
+            let ranges: Vec<_> = rights.ranges(bind).collect();
             let all = || ranges.clone().into_iter().flat_map(|(first, last)| first..=last);
             // Ports that other services had are the last choice: the services may come back.
             let others = Arc::new(self.ports.of_others(&self.name, service));
             let is_free = {
                 let others = Arc::clone(&others);
-                move |port: &u16| !others.contains(&SocketAddr::new(bind, *port))
+                move |port: &u16| !others.contains(&(over, SocketAddr::new(bind, *port)))
             };
-            let rest = all().filter(move |port| others.contains(&SocketAddr::new(bind, *port)));
+            let rest =
+                all().filter(move |port| others.contains(&(over, SocketAddr::new(bind, *port))));
             Box::new(all().filter(is_free).chain(rest))
         });
+        let any = format!("{over}://:0");
         for port in own.into_iter().chain(ports.by_ref()) {
             let address = SocketAddr::new(bind, port);
             let claim =
-                match self.table.claim(Public::Tcp(address).key(), &self.name, to.handles.len()) {
+                match self.table.claim(Key::Port(over, address), &self.name, to.handles.len()) {
                     Ok(claim) => claim,
                     Err(Refused::OwnedByOther | Refused::OwnedBySelf) => continue,
-                    Err(Refused::NoRoom) => return Err(no_room("tcp://:0", service)),
+                    Err(Refused::NoRoom) => return Err(no_room(&any, service)),
                 };
-            match self.bind(to, spec, address, claim, true).await {
+            match self.bind(to, spec, (over, address), claim, true).await {
                 Ok(address) => {
                     if to.is_known {
-                        self.ports.note(&self.name, service, address);
+                        self.ports.note(&self.name, service, (over, address));
                     }
                     return Ok(address);
                 }
                 Err(e) if e.kind() == io::ErrorKind::AddrInUse => {}
-                Err(e) => return Err(refusal("tcp://:0", service, &e)),
+                Err(e) => return Err(refusal(&any, service, &e)),
             }
         }
         let name = &self.name;
         Err(error(
             ServiceErrorCode::NotAllowed,
-            format!("client `{name}` has no free port in `allow.tcp` of the server to choose from"),
+            format!(
+                "client `{name}` has no free port in `allow.{over}` of the server to choose from"
+            ),
         ))
     }
 
@@ -289,28 +303,29 @@ impl OfClient {
         &mut self,
         to: Registrant<'_>,
         spec: &ServiceSpec,
-        address: SocketAddr,
+        (over, address): (Over, SocketAddr),
         mut claim: Claim,
         chosen: bool,
     ) -> io::Result<SocketAddr> {
-        let group = net::listen_group(address, to.handles.len())?;
+        let listeners = Listeners::ports(over, address, to.handles.len())?;
         let room = descriptors::room();
-        if !claim.keep(group.iter().filter(|socket| !room.holds(*socket)).count()) {
+        if !claim.keep(listeners.sockets().filter(|socket| !room.holds(socket)).count()) {
             return Err(Errno::MFILE.into());
         }
         let entrance = Arc::new(Entrance {
             id: entrance::next_id(),
-            address: format!("tcp://{address}"),
+            address: format!("{over}://{address}"),
             timeouts: Timeouts::default(),
             health: Health::default(),
+            steering: listeners.steering(),
             route: Route::new(
                 aim(spec, None),
                 to.session,
                 Gate::within(Arc::clone(&to.client.gate), None),
             ),
         });
-        let sockets = Listeners::Tcp(group);
-        if let Err(e) = entrance::open_everywhere(to.handles, &entrance, sockets).await {
+        entrance.steer(to.session);
+        if let Err(e) = entrance::open_everywhere(to.handles, &entrance, listeners).await {
             entrance::close_everywhere(to.handles, entrance.id).await;
             return Err(e);
         }
@@ -385,6 +400,7 @@ impl Entry {
         }
         self.entrance.health.forget();
         self.entrance.route.session.store(Arc::clone(to.session));
+        self.entrance.steer(to.session);
         if !Arc::ptr_eq(&self.gate, &to.client.gate) {
             self.gate = Arc::clone(&to.client.gate);
             self.entrance.route.gate.store(Gate::within(Arc::clone(&self.gate), None));
@@ -395,7 +411,9 @@ impl Entry {
 pub(super) fn aim(spec: &ServiceSpec, http: Option<Arc<HttpTerms>>) -> Aim {
     let name = spec.name.as_str().to_owned();
     let (priority, visitors) = (spec.priority, spec.visitors.clone());
-    Aim { target: Target::Service(name.clone()), name, priority, visitors, http }
+    let flows = spec.flows;
+    let target = Target::Service(name.clone());
+    Aim { target, name, priority, visitors, http, flows, proxy: None }
 }
 
 /// How entrances close.

@@ -67,6 +67,7 @@ impl OfClient {
             },
             timeouts: Timeouts::default(),
             health: Health::default(),
+            steering: None,
             route: Route::new(
                 aim(spec, Some(http)),
                 to.session,

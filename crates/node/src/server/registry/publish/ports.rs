@@ -8,11 +8,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use config::Over;
 use ops::state::{read_private, write_private};
 use proto::greeting::Name;
 
 /// The file in the state directory.
 const FILE: &str = "ports";
+
+/// Stands before the address of a UDP port. An older version skips such a line.
+const UDP: &str = "udp:";
 
 const HEAD: &str = "# The ports that the server chose: client, service, address.\n";
 
@@ -43,8 +47,11 @@ struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Chosen {
     service: String,
-    address: SocketAddr,
+    port: Port,
 }
+
+/// A port of a protocol.
+pub(super) type Port = (Over, SocketAddr);
 
 impl ChosenPorts {
     /// Reads the ports that are kept in the state directory. Without a directory, the ports are kept
@@ -73,29 +80,29 @@ impl ChosenPorts {
     }
 
     /// The addresses that a service had, the older first.
-    pub(super) fn of(&self, client: &str, service: &str) -> Vec<SocketAddr> {
+    pub(super) fn of(&self, client: &str, service: &str) -> Vec<Port> {
         let known = self.known();
         let all = known.clients.get(client).into_iter().flatten();
-        all.filter(|chosen| chosen.service == service).map(|chosen| chosen.address).collect()
+        all.filter(|chosen| chosen.service == service).map(|chosen| chosen.port).collect()
     }
 
     /// The addresses that belong to other services, of this client or of others.
-    pub(super) fn of_others(&self, client: &str, service: &str) -> HashSet<SocketAddr> {
+    pub(super) fn of_others(&self, client: &str, service: &str) -> HashSet<Port> {
         let known = self.known();
         let all = known.clients.iter().flat_map(|(name, all)| all.iter().map(move |c| (name, c)));
         all.filter(|(name, chosen)| *name != client || chosen.service != service)
-            .map(|(_, chosen)| chosen.address)
+            .map(|(_, chosen)| chosen.port)
             .collect()
     }
 
     /// Notes the address that a service has got.
-    pub(super) fn note(&self, client: &str, service: &str, address: SocketAddr) {
+    pub(super) fn note(&self, client: &str, service: &str, port: Port) {
         let mut known = self.known();
-        let chosen = Chosen { service: service.to_owned(), address };
+        let chosen = Chosen { service: service.to_owned(), port };
         if known.clients.get(client).is_some_and(|all| all.contains(&chosen)) {
             return;
         }
-        known.clients.values_mut().for_each(|all| all.retain(|chosen| chosen.address != address));
+        known.clients.values_mut().for_each(|all| all.retain(|chosen| chosen.port != port));
         if known.clients.values().map(Vec::len).sum::<usize>() >= MOST_OF_ALL {
             return;
         }
@@ -153,8 +160,9 @@ fn text(clients: &HashMap<String, Vec<Chosen>>) -> String {
     names.sort_unstable_by_key(|(name, _)| *name);
     let mut text = HEAD.to_owned();
     for (name, all) in names {
-        for Chosen { service, address } in all {
-            let _ = writeln!(text, "{name} {service} {address}");
+        for Chosen { service, port: (over, address) } in all {
+            let over = if *over == Over::Udp { UDP } else { "" };
+            let _ = writeln!(text, "{name} {service} {over}{address}");
         }
     }
     text
@@ -164,8 +172,13 @@ fn text(clients: &HashMap<String, Vec<Chosen>>) -> String {
 fn parse(line: &str) -> Option<(String, Chosen)> {
     let mut words = line.split(' ');
     let (client, service) = (Name::new(words.next()?).ok()?, Name::new(words.next()?).ok()?);
-    let address: SocketAddr = words.next()?.parse().ok()?;
-    let chosen = Chosen { service: service.as_str().to_owned(), address };
+    let word = words.next()?;
+    let port = match word.strip_prefix(UDP) {
+        Some(address) => (Over::Udp, address.parse().ok()?),
+        None => (Over::Tcp, word.parse::<SocketAddr>().ok()?),
+    };
+    let chosen = Chosen { service: service.as_str().to_owned(), port };
+    let (_, address) = port;
     (words.next().is_none() && address.port() != 0).then(|| (client.as_str().to_owned(), chosen))
 }
 
@@ -175,8 +188,8 @@ mod tests {
 
     use super::*;
 
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
+    fn at(port: u16) -> Port {
+        (Over::Tcp, SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
     }
 
     #[test]
@@ -187,12 +200,14 @@ mod tests {
         ports.note("home", "ssh", at(10_001));
         ports.note("other", "web", at(10_002));
         ports.note("other", "ssh", at(10_000));
+        ports.note("other", "ssh", (Over::Udp, at(10_000).1));
         ports.write();
         let ports = ChosenPorts::new(Some(dir.path()));
         assert_eq!(ports.of("home", "web"), []);
         assert_eq!(ports.of("home", "ssh"), [at(10_001)]);
-        assert_eq!(ports.of("other", "ssh"), [at(10_000)]);
-        let others = HashSet::from([at(10_000), at(10_002)]);
+        let both = [at(10_000), (Over::Udp, at(10_000).1)];
+        assert_eq!(ports.of("other", "ssh"), both, "they are two ports");
+        let others = HashSet::from([both[0], both[1], at(10_002)]);
         assert_eq!(ports.of_others("home", "ssh"), others);
         ports.known().clients.remove("other");
         ports.known().is_new = true;

@@ -1,0 +1,227 @@
+//! The targets of a client's services on one worker: addresses that are dialled, and the targets
+//! inside of this process, which are exits and directories.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use config::{ClientConfig, ForwardRights, Host, Over};
+use proto::ResetCode;
+use relay::{
+    Allow, Caller, Destination, Exit, FlowCaller, FlowSettings, ProxyKind, ProxyVersion, Settings,
+    TargetAddr, Timeouts, Watcher, accept_duplex, connect_flow, connect_stream, exit_stream,
+    refuse_stream,
+};
+use tokio::task::spawn_local;
+use transport::{FlowInlet, FlowOutlet, Inlet, Outlet};
+
+use crate::descriptors;
+use crate::health::Healths;
+use crate::route::credentials;
+use crate::session::Worker;
+use crate::watch::TargetWatch;
+
+/// The services of one configuration.
+pub(super) struct Services {
+    pub(super) of: Arc<ClientConfig>,
+    pub(super) known: HashMap<String, Rc<Local>>,
+}
+
+/// A service on one worker.
+#[derive(Debug)]
+pub(super) struct Local {
+    /// Where streams go; `None`: the service takes no streams.
+    streams: Option<Serves>,
+    settings: Rc<Settings>,
+    /// Where flows go; `None`: the service takes no flows.
+    flows: Option<(TargetAddr, Rc<FlowSettings>)>,
+    /// The header that tells the target the visitor's address.
+    pub(super) header: Option<Introduction>,
+}
+
+/// What serves the streams of a service.
+#[derive(Debug)]
+enum Serves {
+    /// An address, which is dialled.
+    Address(TargetAddr),
+    /// Visitors say where they want to go.
+    Exit(Rc<Exit>),
+    /// A directory. `None`: it could not be opened.
+    Files(Option<Rc<web::Files>>),
+}
+
+/// How a target learns the visitor's address.
+#[derive(Debug)]
+pub(super) struct Introduction {
+    pub(super) version: ProxyVersion,
+    /// The public addresses that the client asks for.
+    pub(super) asked: Vec<config::Public>,
+    /// No proxy stands on a path to the server, so the address of a carrier is the server's.
+    pub(super) is_direct: bool,
+}
+
+impl Services {
+    pub(super) fn new(worker: &Worker, healths: &Healths, of: Arc<ClientConfig>) -> Self {
+        let is_direct = of.servers.iter().all(|path| path.proxy.is_none());
+        let local = |service: &config::Service| {
+            (service.name.clone(), Rc::new(Local::new(worker, healths, service, is_direct)))
+        };
+        Self { known: of.services.iter().map(local).collect(), of }
+    }
+}
+
+impl Local {
+    fn new(worker: &Worker, healths: &Healths, service: &config::Service, is_direct: bool) -> Self {
+        let (name, room) = (&service.name, descriptors::room());
+        let timeouts = Timeouts {
+            dial: service.timeouts.dial.duration(),
+            idle: service.timeouts.idle.duration(),
+            half_close: service.timeouts.half_close.duration(),
+        };
+        let to = service.target.to_string();
+        let health = healths.of(name, &to);
+        let watch = TargetWatch { service: name.clone(), target: to, health };
+        let watcher: Option<Rc<dyn Watcher>> = Some(Rc::new(watch));
+        let flows = udp_target(service).map(|target| {
+            let (stats, targets) = worker.state.service_flows(name);
+            let (times, dial) = (service.timeouts.flows, timeouts.dial);
+            let watcher = watcher.clone();
+            let settings = FlowSettings {
+                times,
+                stats,
+                targets,
+                dial,
+                room,
+                watcher,
+                ..FlowSettings::default()
+            };
+            (target, Rc::new(settings))
+        });
+        let stats = worker.state.service_stats(name);
+        let settings = Settings { timeouts, stats, room, watcher, ..Settings::default() };
+        let header = service.proxy_protocol.map(|version| Introduction {
+            version: proxy_version(version),
+            asked: service.public.clone(),
+            is_direct,
+        });
+        Self { streams: Serves::of(service), settings: Rc::new(settings), flows, header }
+    }
+
+    /// Connects a stream of a visitor.
+    pub(super) fn serve(
+        &self,
+        visitor: Option<SocketAddr>,
+        header: Option<Bytes>,
+        inlet: Box<dyn Inlet>,
+    ) -> Rc<dyn Outlet> {
+        let settings = &self.settings;
+        match &self.streams {
+            Some(Serves::Address(target)) => {
+                let caller = Caller { visitor, header, ..Caller::default() };
+                connect_stream(target.clone(), caller, inlet, settings, None)
+            }
+            Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, None),
+            Some(Serves::Files(Some(files))) => {
+                let (outlet, stream) = accept_duplex(inlet, visitor, settings, None);
+                let files = Rc::clone(files);
+                spawn_local(async move { files.serve(stream).await });
+                outlet
+            }
+            Some(Serves::Files(None)) => {
+                refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable)
+            }
+            None => refuse_stream(&*inlet, Some(settings), ResetCode::Unknown),
+        }
+    }
+
+    /// Connects a flow of a visitor. `None`: the service takes no flows, and the inlet is closed.
+    pub(super) fn serve_flow(
+        &self,
+        visitor: Option<SocketAddr>,
+        inlet: Box<dyn FlowInlet>,
+    ) -> Option<Rc<dyn FlowOutlet>> {
+        let Some((target, settings)) = &self.flows else {
+            inlet.close(ResetCode::Unknown);
+            return None;
+        };
+        let caller = FlowCaller { visitor, ..FlowCaller::default() };
+        Some(connect_flow(target.clone(), caller, inlet, settings))
+    }
+}
+
+impl Serves {
+    fn of(service: &config::Service) -> Option<Self> {
+        let exit = |kind| {
+            let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::unreserved);
+            let users = credentials(&service.exit.basic_auth);
+            Self::Exit(Exit::new(kind, users, move |target| allow(rights.clone(), target)))
+        };
+        match &service.target {
+            config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
+            config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
+            config::Target::Files(dir) => Some(Self::Files(files(&service.name, dir))),
+            config::Target::Tcp { .. } | config::Target::Udp { .. } | config::Target::Unix(_) => {
+                target(service).map(Self::Address)
+            }
+        }
+    }
+}
+
+/// The rule of an exit for a dial of `target`.
+fn allow(rights: ForwardRights, target: &TargetAddr) -> Allow {
+    let host = match target {
+        TargetAddr::Tcp { host, .. } | TargetAddr::Udp { host, .. } => host.clone(),
+        TargetAddr::Unix(_) => String::new(),
+    };
+    Allow::new(move |destination| match destination {
+        Destination::Name(name, port) => rights.may_permit(Over::Tcp, name, port),
+        Destination::Tcp(ip, port) => rights.permits(Over::Tcp, &host, ip, port),
+        // A visitor of an exit gets connections alone.
+        Destination::Udp(..) | Destination::Unix(_) => false,
+    })
+}
+
+/// Opens the directory of a service.
+fn files(service: &str, dir: &Path) -> Option<Rc<web::Files>> {
+    web::Files::new(dir).map(Rc::new).inspect_err(|error| {
+        tracing::error!(
+            service,
+            "the files of service {service} cannot be served: {}: {error}; create the directory, then \
+             reload",
+            dir.display()
+        );
+    }).ok()
+}
+
+pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersion {
+    match version {
+        config::ProxyProtocol::V1 => ProxyVersion::V1,
+        config::ProxyProtocol::V2 => ProxyVersion::V2,
+    }
+}
+
+fn text(host: &Host) -> String {
+    match host {
+        Host::Ip(ip) => ip.to_string(),
+        Host::Name(name) => name.clone(),
+    }
+}
+
+/// The address that streams of a service are connected to. `None`: the service takes no streams, or
+/// its target is no address.
+pub(super) fn target(service: &config::Service) -> Option<TargetAddr> {
+    if let config::Target::Unix(address) = &service.target {
+        return Some(TargetAddr::Unix(address.clone()));
+    }
+    let (host, port) = service.target.port().filter(|_| service.carries(Over::Tcp))?;
+    Some(TargetAddr::Tcp { host: text(host), port })
+}
+
+/// The address that flows of a service are sent to.
+fn udp_target(service: &config::Service) -> Option<TargetAddr> {
+    let (host, port) = service.target.port().filter(|_| service.carries(Over::Udp))?;
+    Some(TargetAddr::Udp { host: text(host), port })
+}
