@@ -25,6 +25,7 @@ mod stats;
 mod table;
 mod targets;
 mod visitors;
+mod waking;
 
 pub use settings::{FlowCaps, FlowSettings};
 pub use stats::{DropReason, FlowStats};

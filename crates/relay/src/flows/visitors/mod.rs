@@ -1,5 +1,7 @@
 //! The end of flows at which peers send: one socket, and a flow for each peer and address that the
-//! peer sends to.
+//! peer sends to. `reply` is the way back.
+
+mod reply;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,10 +11,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use net::socket::canonical;
 use net::udp::{Arrival, FlowSocket, Route, Steering};
 use proto::ResetCode;
@@ -22,9 +23,11 @@ use tokio::time::Instant;
 use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
 
 use super::idle::{self, IdleTimer};
-use super::table::{Slot, Source, Table};
+use super::table::{Source, Table};
+use super::waking::TaskWaker;
 use super::{DropReason, FlowSettings, FlowStats};
-use crate::{End, Permit, Visit};
+use crate::{End, Permit};
+use reply::{Reply, is_refusal};
 
 /// The far side refused the flow of a peer. Datagrams of the peer within this time are dropped, so
 /// that each of them does not open a flow again.
@@ -64,7 +67,7 @@ pub fn listen_flows(
         socket: RefCell::new(Some(Rc::new(socket))),
         table: RefCell::new(Table::new(settings.caps)),
         times: Cell::new(settings.times),
-        waker: Cell::new(None),
+        waker: TaskWaker::default(),
         address,
         steering,
         handler,
@@ -89,22 +92,10 @@ impl ListeningFlows {
         self.visitors.address
     }
 
-    /// The number of flows.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.visitors.table.borrow().len()
-    }
-
-    /// Whether there is no flow.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Changes when idle flows end, of those that exist as well.
     pub fn set_times(&self, times: FlowTimes) {
         self.visitors.times.set(times);
-        self.visitors.wake();
+        self.visitors.waker.wake();
     }
 }
 
@@ -126,7 +117,7 @@ struct Visitors {
     socket: RefCell<Option<Rc<FlowSocket>>>,
     table: RefCell<Table<Flow>>,
     times: Cell<FlowTimes>,
-    waker: Cell<Option<Waker>>,
+    waker: TaskWaker,
     address: SocketAddr,
     steering: Option<Arc<Steering>>,
     handler: Rc<dyn FlowHandler>,
@@ -148,6 +139,9 @@ enum Flow {
         reason: DropReason,
     },
 }
+
+/// Both ways of a flow.
+type Ends = (Rc<Reply>, Rc<dyn FlowInlet>);
 
 struct Live {
     reply: Rc<Reply>,
@@ -184,10 +178,16 @@ impl Drop for Counted {
 }
 
 impl Flow {
+    /// The flow that the far side refused with `code`, if that is a reason to wait.
+    fn refused(code: ResetCode, now: Instant) -> Option<Self> {
+        let reason = DropReason::of_refusal(code);
+        is_refusal(code).then(|| Self::Refused { until: now + REFUSED, reason })
+    }
+
     /// Ends the flow on the far side. The table must not be borrowed.
     fn end(self, end: End, code: ResetCode) {
         if let Self::Live(live) = self {
-            live.reply.is_closed.set(true);
+            live.reply.closed.set(Some(code));
             live.reply.tell_end(end);
             live.inlet.close(code);
         }
@@ -225,11 +225,7 @@ impl Visitors {
     }
 
     /// Finds the flow of a peer and refreshes it. An error: the far side has refused it.
-    fn look_up(
-        &self,
-        route: &Route,
-        now: Instant,
-    ) -> Result<Option<(Rc<Reply>, Rc<dyn FlowInlet>)>, DropReason> {
+    fn look_up(&self, route: &Route, now: Instant) -> Result<Option<Ends>, DropReason> {
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.find(route) else { return Ok(None) };
         match table.value(slot) {
@@ -246,34 +242,25 @@ impl Visitors {
         }
     }
 
-    fn open(
-        self: &Rc<Self>,
-        route: Route,
-        now: Instant,
-    ) -> Result<(Rc<Reply>, Rc<dyn FlowInlet>), DropReason> {
+    fn open(self: &Rc<Self>, route: Route, now: Instant) -> Result<Ends, DropReason> {
         let peer = canonical(route.peer);
         let source = Some(Source::of(peer.ip()));
         if self.table.borrow().admits(source).is_err() {
             self.complain();
             return Err(DropReason::Limit);
         }
-        let watcher = self.settings.watcher.as_ref();
-        let visit = watcher.filter(|watcher| watcher.wants_visits());
-        let reply = Rc::new(Reply {
-            visitors: Rc::downgrade(self),
-            route,
-            peer,
-            stats: Rc::clone(&self.settings.stats),
-            visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
-            slot: Cell::new(None),
-            is_closed: Cell::new(false),
-            is_answered: Cell::new(false),
-        });
+        let reply = Reply::new(self, route, peer);
         let outlet = Rc::<Reply>::clone(&reply);
         let (inlet, permit) = self.handler.open(peer, outlet).map_err(DropReason::of_refusal)?;
         let inlet: Rc<dyn FlowInlet> = inlet.into();
-        if reply.is_closed.get() {
-            return Err(DropReason::NoLink);
+        if let Some(code) = reply.closed.get() {
+            if let Some(refused) = Flow::refused(code, now) {
+                let inserted = self.table.borrow_mut().insert(Some(route), source, refused, now);
+                if let Ok((_, Some(gone))) = inserted {
+                    self.evict(gone);
+                }
+            }
+            return Err(DropReason::of_refusal(code));
         }
         let live = Live {
             reply: Rc::clone(&reply),
@@ -289,11 +276,7 @@ impl Visitors {
                     self.table.borrow_mut().answer(slot, now);
                 }
                 if let Some(gone) = gone {
-                    if matches!(gone, Flow::Live(_)) {
-                        self.settings.stats.count_evicted();
-                    }
-                    self.complain();
-                    gone.end(End::Cut, ResetCode::Limit);
+                    self.evict(gone);
                 }
                 Ok((reply, inlet))
             }
@@ -302,6 +285,15 @@ impl Visitors {
                 Err(DropReason::Limit)
             }
         }
+    }
+
+    /// Ends a flow whose place another one took.
+    fn evict(&self, gone: Flow) {
+        if matches!(gone, Flow::Live(_)) {
+            self.settings.stats.count_evicted();
+        }
+        self.complain();
+        gone.end(End::Cut, ResetCode::Limit);
     }
 
     fn complain(&self) {
@@ -333,18 +325,6 @@ impl Visitors {
         }
         true
     }
-
-    fn wake(&self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake_by_ref();
-            self.waker.set(Some(waker));
-        }
-    }
-
-    fn note(&self, cx: &Context<'_>) {
-        let kept = self.waker.take().filter(|waker| waker.will_wake(cx.waker()));
-        self.waker.set(Some(kept.unwrap_or_else(|| cx.waker().clone())));
-    }
 }
 
 /// The task of a listener. Whoever sends an answer wakes it, and the runtime polls it after all
@@ -359,7 +339,7 @@ impl Future for Serving {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { visitors, timer } = &mut *self;
-        visitors.note(cx);
+        visitors.waker.note(cx);
         let socket = visitors.socket.borrow().clone();
         let Some(socket) = socket else { return Poll::Ready(()) };
         let stats = &*visitors.settings.stats;
@@ -381,124 +361,5 @@ impl Future for Serving {
                 return Poll::Pending;
             }
         }
-    }
-}
-
-/// Sends the answers of a flow to its peer, from the address that the peer sent to.
-struct Reply {
-    visitors: std::rc::Weak<Visitors>,
-    route: Route,
-    peer: SocketAddr,
-    stats: Rc<FlowStats>,
-    /// For the access log.
-    visit: Option<Box<Visit>>,
-    /// `None` until the flow is in the table.
-    slot: Cell<Option<Slot>>,
-    is_closed: Cell<bool>,
-    is_answered: Cell<bool>,
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Reply({})", self.peer)
-    }
-}
-
-impl Reply {
-    fn tell_end(&self, end: End) {
-        let visitors = self.visitors.upgrade();
-        let watcher = visitors.as_ref().and_then(|visitors| visitors.settings.watcher.as_ref());
-        if let (Some(visit), Some(watcher)) = (&self.visit, watcher) {
-            visit.note(end);
-            watcher.ended(visit);
-        }
-    }
-
-    /// The far side refused the flow.
-    fn refused(&self, visitors: &Visitors, code: ResetCode) {
-        let FlowSettings { stats, watcher, .. } = &*visitors.settings;
-        let Some(watcher) = watcher else { return };
-        watcher.refused(code);
-        if stats.complaints.ready() {
-            watcher.complain_of_refusal(code, stats.dropped(DropReason::of_refusal(code)).max(1));
-        }
-    }
-}
-
-impl FlowOutlet for Reply {
-    fn deliver(&self, datagram: Bytes) {
-        let Some(visitors) = self.visitors.upgrade() else { return };
-        let socket = visitors.socket.borrow().clone();
-        let Some(socket) = socket.filter(|_| !self.is_closed.get()) else {
-            return self.stats.count_dropped(DropReason::Late, 1);
-        };
-        if let Some(visit) = &self.visit {
-            visit.count_written(datagram.len());
-        }
-        if let Some(slot) = self.slot.get() {
-            visitors.table.borrow_mut().answer(slot, Instant::now());
-        }
-        socket.send(self.route, datagram, &*self.stats);
-        if socket.has_unsent() {
-            visitors.wake();
-        }
-        if !self.is_answered.replace(true)
-            && let Some(watcher) = &visitors.settings.watcher
-        {
-            watcher.served();
-        }
-    }
-
-    fn close(&self, code: ResetCode) {
-        if self.is_closed.replace(true) {
-            return;
-        }
-        let Some(visitors) = self.visitors.upgrade() else { return };
-        let is_refusal = !self.is_answered.get() && is_refusal(code);
-        if let Some(slot) = self.slot.take() {
-            let mut table = visitors.table.borrow_mut();
-            let ended = if is_refusal {
-                let until = Instant::now() + REFUSED;
-                let reason = DropReason::of_refusal(code);
-                let refused = Flow::Refused { until, reason };
-                table.value(slot).map(|flow| std::mem::replace(flow, refused))
-            } else {
-                table.remove(slot)
-            };
-            drop(table);
-            // The link has ended the flow, so the inlet has nothing to close.
-            drop(ended);
-        }
-        self.tell_end(match code {
-            _ if is_refusal => End::Refused(code),
-            ResetCode::Timeout => End::Idle,
-            ResetCode::Shutdown => End::Cut,
-            code => End::FarSide(code),
-        });
-        if is_refusal {
-            self.refused(&visitors, code);
-        }
-    }
-
-    fn peer(&self) -> Option<SocketAddr> {
-        Some(self.peer)
-    }
-
-    fn counted_in(&self) -> *const () {
-        self.stats.identity()
-    }
-}
-
-/// Whether the far side, at the first datagram, had a reason against the flow.
-const fn is_refusal(code: ResetCode) -> bool {
-    match code {
-        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,
-        ResetCode::Refused
-        | ResetCode::Unreachable
-        | ResetCode::Denied
-        | ResetCode::Limit
-        | ResetCode::Unknown
-        | ResetCode::Internal
-        | ResetCode::Other(_) => true,
     }
 }

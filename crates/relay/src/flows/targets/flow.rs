@@ -1,0 +1,319 @@
+//! The flow to one target.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use net::socket::canonical;
+use net::udp::{Arrival, FlowSocket, Loss, Tally, dialling};
+use proto::ResetCode;
+use rustix::io::Errno;
+use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+
+use crate::Permit;
+use crate::dial::{DialError, TargetAddr};
+use crate::flows::ports::Port;
+use crate::flows::table::Slot;
+use crate::flows::waking::TaskWaker;
+use crate::flows::{DropReason, FlowSettings};
+use crate::room::Place;
+
+/// Datagrams that wait for a lookup, and their bytes.
+const WAITING: usize = 8;
+const WAITING_BYTES: usize = 64 << 10;
+
+pub(super) enum State {
+    Looking,
+    Open { socket: Rc<FlowSocket>, target: SocketAddr, _port: Port },
+    Closed,
+}
+
+/// The flow to one target.
+pub(super) struct Target {
+    pub(super) settings: Rc<FlowSettings>,
+    address: TargetAddr,
+    pub(super) state: RefCell<State>,
+    inlet: RefCell<Option<Rc<dyn FlowInlet>>>,
+    permit: Cell<Option<Permit>>,
+    pub(super) slot: Cell<Option<Slot>>,
+    /// Datagrams that wait for the lookup. If the name has several addresses, they stay until one
+    /// has answered.
+    waiting: RefCell<Vec<Bytes>>,
+    /// Addresses that were not tried, the next one last.
+    others: RefCell<Vec<SocketAddr>>,
+    pub(super) waker: TaskWaker,
+    is_answered: Cell<bool>,
+    was_refused: Cell<bool>,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({})", self.address)
+    }
+}
+
+impl Target {
+    pub(super) fn new(
+        address: TargetAddr,
+        inlet: Box<dyn FlowInlet>,
+        settings: &Rc<FlowSettings>,
+        permit: Option<Permit>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            settings: Rc::clone(settings),
+            address,
+            state: RefCell::new(State::Looking),
+            inlet: RefCell::new(Some(inlet.into())),
+            permit: Cell::new(permit),
+            slot: Cell::new(None),
+            waiting: RefCell::default(),
+            others: RefCell::default(),
+            waker: TaskWaker::default(),
+            is_answered: Cell::new(false),
+            was_refused: Cell::new(false),
+        })
+    }
+
+    /// The lookup is over.
+    pub(super) fn found(&self, found: Result<Vec<SocketAddr>, DialError>) {
+        match found {
+            Ok(mut addresses) => {
+                addresses.reverse();
+                self.others.replace(addresses);
+                self.connect();
+            }
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Connects to the next address that the system has a route to, and sends what waits.
+    pub(super) fn connect(&self) {
+        let mut first = None;
+        let socket = loop {
+            let Some(target) = self.others.borrow_mut().pop() else { break None };
+            match self.open_or_make_room(target) {
+                Ok((socket, port)) => {
+                    let socket = Rc::new(socket);
+                    let open = State::Open { socket: Rc::clone(&socket), target, _port: port };
+                    self.state.replace(open);
+                    break Some(socket);
+                }
+                Err(error) => first = first.or(Some(error)),
+            }
+        };
+        let Some(socket) = socket else {
+            let source = first.unwrap_or_else(|| io::ErrorKind::NotFound.into());
+            let target = self.address.clone();
+            return self.fail(&match Errno::from_io_error(&source) {
+                Some(Errno::MFILE | Errno::NFILE) => DialError::Exhausted(target),
+                Some(Errno::AGAIN) => DialError::Ports(target),
+                _ => DialError::Connect { target, source },
+            });
+        };
+        let waiting = if self.others.borrow().is_empty() {
+            self.waiting.take()
+        } else {
+            self.waiting.borrow().clone()
+        };
+        for datagram in waiting {
+            self.send(&socket, datagram);
+        }
+    }
+
+    fn open_or_make_room(&self, target: SocketAddr) -> io::Result<(FlowSocket, Port)> {
+        let is_exhausted = |error: &io::Error| {
+            let errno = Errno::from_io_error(error);
+            matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::AGAIN))
+        };
+        match self.open(target) {
+            Err(error) if is_exhausted(&error) => {
+                let slot = self.slot.get();
+                if slot.is_some_and(|slot| self.settings.targets.make_room(slot)) {
+                    self.open(target)
+                } else {
+                    Err(error)
+                }
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn open(&self, target: SocketAddr) -> io::Result<(FlowSocket, Port)> {
+        let port = Port::take().ok_or(Errno::AGAIN)?;
+        let socket = dialling(target)?;
+        if self.settings.room.place(&socket) != Place::Inside {
+            return Err(Errno::MFILE.into());
+        }
+        Ok((FlowSocket::connect(socket, target)?, port))
+    }
+
+    /// Gathers a datagram, which leaves at the end of the turn.
+    fn send(&self, socket: &FlowSocket, datagram: Bytes) {
+        if let Some(route) = socket.route() {
+            socket.send(route, datagram, &Told(self));
+            self.waker.wake();
+        }
+    }
+
+    /// Keeps a copy of a datagram: it may be a small part of a large buffer.
+    fn keep(&self, datagram: &[u8]) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        let bytes: usize = waiting.iter().map(Bytes::len).sum();
+        let has_room = waiting.len() < WAITING && bytes + datagram.len() <= WAITING_BYTES;
+        if has_room {
+            waiting.push(Bytes::copy_from_slice(datagram));
+        }
+        has_room
+    }
+
+    /// Passes on what the target sent.
+    pub(super) fn arrived(&self, arrival: &Arrival<'_>) {
+        let FlowSettings { stats, targets, watcher, .. } = &*self.settings;
+        stats.count_in(arrival.count(), arrival.bytes());
+        if let Some(slot) = self.slot.get() {
+            targets.answer(slot);
+        }
+        if !self.is_answered.replace(true) {
+            self.others.take();
+            self.waiting.take();
+            if let Some(watcher) = watcher {
+                watcher.dialled(Ok(()));
+            }
+        }
+        let inlet = self.inlet.borrow().clone();
+        let Some(inlet) = inlet else { return };
+        for datagram in arrival.datagrams() {
+            if datagram.len() > DATAGRAM_MAX {
+                stats.count_dropped(DropReason::TooBig, 1);
+                continue;
+            }
+            let dropped = inlet.send(datagram);
+            if dropped > 0 {
+                stats.count_dropped(DropReason::QueueFull, dropped);
+            }
+        }
+    }
+
+    /// Looks whether the target refused what was sent, as long as it has not answered. Returns true
+    /// if another address is to be tried: a name may have an IPv6 address on which nobody listens.
+    pub(super) fn is_refused(&self, socket: &FlowSocket) -> bool {
+        if self.is_answered.get() {
+            return false;
+        }
+        let has_others = !self.others.borrow().is_empty();
+        if has_others && socket.take_error() {
+            Told(self).lost(Loss::Unreachable, 1);
+        }
+        if !self.was_refused.take() {
+            return false;
+        }
+        if !has_others {
+            self.tell(&DialError::Connect {
+                target: self.address.clone(),
+                source: io::ErrorKind::ConnectionRefused.into(),
+            });
+        }
+        has_others
+    }
+
+    /// The target cannot be reached at all.
+    fn fail(&self, error: &DialError) {
+        let code = error.code();
+        let reason = DropReason::of_refusal(code);
+        self.settings.stats.count_dropped(reason, self.waiting.borrow().len());
+        tracing::debug!(%error, "the target of a flow cannot be reached");
+        self.tell(error);
+        self.end(Some(code));
+    }
+
+    fn tell(&self, error: &DialError) {
+        let FlowSettings { stats, watcher, .. } = &*self.settings;
+        let Some(watcher) = watcher else { return };
+        watcher.dialled(Err(error));
+        // The code that denied the target logs the denial, with the missing right.
+        if !matches!(error, DialError::Denied(_)) && stats.complaints.ready() {
+            let reason = DropReason::of_refusal(error.code());
+            watcher.complain_of_dial(error, stats.dropped(reason).max(1));
+        }
+    }
+
+    /// Ends the flow; with a code on the far side as well. No table may be borrowed.
+    pub(super) fn end(&self, code: Option<ResetCode>) {
+        let FlowSettings { stats, targets, .. } = &*self.settings;
+        match self.state.replace(State::Closed) {
+            State::Closed => return,
+            State::Looking => {}
+            State::Open { socket, .. } => socket.flush_last(&**stats),
+        }
+        if let Some(slot) = self.slot.take() {
+            targets.remove(slot);
+        }
+        let inlet = self.inlet.take();
+        if let (Some(inlet), Some(code)) = (inlet, code) {
+            inlet.close(code);
+        }
+        self.waiting.take();
+        self.others.take();
+        drop(self.permit.take());
+        stats.leave();
+        self.waker.wake();
+    }
+}
+
+impl FlowOutlet for Target {
+    fn deliver(&self, datagram: Bytes) {
+        let FlowSettings { stats, targets, .. } = &*self.settings;
+        let socket = match &*self.state.borrow() {
+            State::Closed => return stats.count_dropped(DropReason::Late, 1),
+            State::Looking => None,
+            State::Open { socket, .. } => Some(Rc::clone(socket)),
+        };
+        if let Some(slot) = self.slot.get() {
+            targets.touch(slot);
+        }
+        match socket {
+            None if self.keep(&datagram) => {}
+            None => stats.count_dropped(DropReason::Early, 1),
+            Some(socket) => {
+                if !self.others.borrow().is_empty() {
+                    self.keep(&datagram);
+                }
+                self.send(&socket, datagram);
+            }
+        }
+    }
+
+    fn close(&self, _code: ResetCode) {
+        self.end(None);
+    }
+
+    fn peer(&self) -> Option<SocketAddr> {
+        match &*self.state.borrow() {
+            State::Open { target, .. } => Some(canonical(*target)),
+            State::Looking | State::Closed => None,
+        }
+    }
+
+    fn counted_in(&self) -> *const () {
+        self.settings.stats.identity()
+    }
+}
+
+/// Counts for a flow, and notes that the target refused a datagram.
+pub(super) struct Told<'a>(pub(super) &'a Target);
+
+impl Tally for Told<'_> {
+    fn sent(&self, datagrams: usize, bytes: usize) {
+        self.0.settings.stats.sent(datagrams, bytes);
+    }
+
+    fn lost(&self, loss: Loss, datagrams: usize) {
+        if loss == Loss::Unreachable {
+            self.0.was_refused.set(true);
+        }
+        self.0.settings.stats.lost(loss, datagrams);
+    }
+}

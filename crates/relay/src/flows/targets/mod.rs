@@ -1,0 +1,129 @@
+//! The end of flows that sends to a target: a connected socket for each flow, which lives as long as
+//! the flow. A target sees one port per peer, whatever happens to carriers.
+//!
+//! ```text
+//!   Looking: the name is looked up, a few datagrams wait
+//!      │ connect(2)
+//!      ▼
+//!   Open: datagrams leave at the end of the turn; what the target sends goes into the link
+//!      │ idle, closed by the far side, evicted, or the target is denied or unknown
+//!      ▼
+//!   Closed
+//! ```
+
+mod all;
+mod flow;
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use proto::ResetCode;
+use transport::{FlowInlet, FlowOutlet, LocalFuture};
+
+use super::table::Source;
+use super::{DropReason, FlowSettings};
+use crate::Permit;
+use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
+
+pub use all::FlowTargets;
+use flow::{State, Target, Told};
+
+/// The far end of a flow that arrives.
+#[derive(Debug, Default)]
+pub struct FlowCaller {
+    /// The rule for the target. It is asked about the name and about every resolved address. Without
+    /// a rule every target is permitted.
+    pub allow: Option<Allow>,
+    /// The peer, as the far side tells it. Its address has a share of the flows
+    /// ([`super::FlowCaps::per_source`]).
+    pub visitor: Option<SocketAddr>,
+    /// Returned when the flow ends.
+    pub permit: Option<Permit>,
+}
+
+/// Connects a flow that arrives with `target`, which must be a [`TargetAddr::Udp`]. The outlet is
+/// returned at once; up to 8 datagrams (64 KiB) wait for the lookup of a name. A flow that cannot be
+/// connected is closed with the reason.
+pub fn connect_flow(
+    target: TargetAddr,
+    caller: FlowCaller,
+    inlet: Box<dyn FlowInlet>,
+    settings: &Rc<FlowSettings>,
+) -> Rc<dyn FlowOutlet> {
+    let FlowCaller { allow, visitor, permit } = caller;
+    let flow = Target::new(target.clone(), inlet, settings, permit);
+    settings.stats.enter();
+    if !matches!(target, TargetAddr::Udp { .. }) {
+        flow.end(Some(ResetCode::Unknown));
+        return flow;
+    }
+    let source = visitor.map(|visitor| Source::of(visitor.ip()));
+    if !settings.targets.add(&flow, source) {
+        settings.stats.count_dropped(DropReason::Limit, 1);
+        flow.end(Some(ResetCode::Limit));
+        return flow;
+    }
+    // A clone of the lookups would touch a counter that all workers share.
+    let own = Rc::clone(settings);
+    let mut lookup: Lookup = Box::pin(async move {
+        let FlowSettings { dial, lookups, .. } = &*own;
+        let found = addresses_of(&target, allow.as_ref(), lookups);
+        tokio::time::timeout(*dial, found)
+            .await
+            .unwrap_or_else(|_| Err(DialError::Timeout(target.clone())))
+    });
+    // An address needs no lookup, and a burst that opens a flow need not wait for the next turn.
+    let lookup = match lookup.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(found) => {
+            flow.found(found);
+            None
+        }
+        Poll::Pending => Some(lookup),
+    };
+    if !matches!(*flow.state.borrow(), State::Closed) {
+        tokio::task::spawn_local(Serving { flow: Rc::clone(&flow), lookup });
+    }
+    flow
+}
+
+type Lookup = LocalFuture<'static, Result<Vec<SocketAddr>, DialError>>;
+
+/// The task of a flow: waits for the lookup, then for the socket.
+struct Serving {
+    flow: Rc<Target>,
+    lookup: Option<Lookup>,
+}
+
+impl Future for Serving {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { flow, lookup } = &mut *self;
+        flow.waker.note(cx);
+        loop {
+            let socket = match &*flow.state.borrow() {
+                State::Closed => return Poll::Ready(()),
+                State::Looking => None,
+                State::Open { socket, .. } => Some(Rc::clone(socket)),
+            };
+            let Some(socket) = socket else {
+                let Some(waiting) = lookup else { return Poll::Ready(()) };
+                let found = ready!(waiting.as_mut().poll(cx));
+                *lookup = None;
+                flow.found(found);
+                continue;
+            };
+            let told = Told(flow);
+            let Poll::Pending = socket.poll_read(cx, &told, |arrival| flow.arrived(&arrival));
+            // Pending: the socket is full, and wakes this task.
+            let _ = socket.poll_flush(cx, &told);
+            if !flow.is_refused(&socket) {
+                return Poll::Pending;
+            }
+            flow.connect();
+        }
+    }
+}

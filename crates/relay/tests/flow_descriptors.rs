@@ -1,0 +1,111 @@
+//! Flows when descriptors run short. The test has a file of its own, because the table of descriptors
+//! belongs to the process.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_types,
+    clippy::await_holding_lock,
+    reason = "a test fails by panicking, and one test runs at a time"
+)]
+
+#[path = "flows/rig.rs"]
+#[allow(dead_code, reason = "other tests use the rest of the rig")]
+mod rig;
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError};
+
+use proto::ResetCode;
+use relay::{FlowCaps, Room};
+
+use rig::{Plan, receive, run, target, until};
+
+/// The tests count the descriptors of the same process, so one test runs at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[tokio::test]
+async fn a_flood_of_sources_costs_bounded_descriptors_and_no_answered_flow() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let (target, at) = target().await;
+        let mut plan = Plan::to(at);
+        plan.visitors.caps = FlowCaps { total: 100, per_source: 10 };
+        let rig = plan.rig();
+        let friend = rig.visitor().await;
+        friend.send(b"?").await.unwrap();
+        let from = receive(&target).await.1;
+        target.send_to(b"!", from).await.unwrap();
+        receive(&friend).await;
+        let base = open_descriptors();
+        for number in 0..5_000_u32 {
+            let [.., high, low] = number.to_be_bytes();
+            let source = rig.visitor_from(Ipv4Addr::new(127, 1, high, low)).await;
+            source.send(b"flood").await.unwrap();
+            receive(&target).await;
+            if number % 500 == 0 {
+                // The runtime of a test that waits has a few as well.
+                assert!(open_descriptors() <= base + 110, "{} over {base}", open_descriptors());
+            }
+        }
+        assert_eq!((rig.live(), rig.visitors.stats.evicted()), ((100, 100), 4_901));
+        friend.send(b"still").await.unwrap();
+        assert_eq!(receive(&target).await, (b"still".to_vec(), from));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn descriptors_of_unanswered_flows_go_to_new_ones() {
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    run(async {
+        let (target, at) = target().await;
+        let mut plan = Plan::to(at);
+        let visitors: Vec<_> =
+            (0..7).map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        // The thread keeps a few descriptors of its own from its first flow on.
+        let warm = Plan::to(at).rig();
+        warm.visitor().await.send(b"warm").await.unwrap();
+        receive(&target).await;
+        drop(warm);
+        // Room for the listener, and two sockets to targets.
+        let next: Vec<_> = (0..3).map(|_| visitors[0].try_clone().unwrap()).collect();
+        let highest = next.iter().map(AsRawFd::as_raw_fd).max().unwrap();
+        drop(next);
+        let ceiling = u32::try_from(highest).unwrap() + 1;
+        plan.targets.room = Room::below(ceiling, ceiling);
+        let rig = plan.rig();
+        for visitor in &visitors {
+            visitor.connect(rig.address).unwrap();
+        }
+        let mut answered = None;
+        for (number, visitor) in visitors.iter().take(6).enumerate() {
+            visitor.send(&[number as u8]).unwrap();
+            let (got, from) = receive(&target).await;
+            assert_eq!(got, [number as u8]);
+            if number == 0 {
+                target.send_to(b"!", from).await.unwrap();
+                until(|| rig.visitors.stats.datagrams_out() == 1).await;
+                answered = Some(from);
+            }
+        }
+        assert_eq!(rig.live(), (2, 2));
+        assert_eq!(*rig.link.closed.borrow(), [ResetCode::Limit; 4]);
+        visitors[0].send(b"still").unwrap();
+        let (got, from) = receive(&target).await;
+        assert_eq!((got.as_slice(), Some(from)), (b"still".as_slice(), answered));
+        // With both answered, a new flow finds no descriptor.
+        visitors[5].send(b"?").unwrap();
+        let from = receive(&target).await.1;
+        target.send_to(b"!", from).await.unwrap();
+        until(|| rig.visitors.stats.datagrams_out() == 2).await;
+        visitors[6].send(b"?").unwrap();
+        until(|| rig.link.closed.borrow().len() == 5).await;
+        assert_eq!(rig.live(), (2, 2));
+    })
+    .await;
+}
