@@ -115,9 +115,9 @@ fn add(counter: &Cell<u64>, n: usize) {
     counter.set(counter.get().wrapping_add(n as u64));
 }
 
-impl Drop for Near {
+impl Drop for Association {
     fn drop(&mut self) {
-        self.settings.stats.leave();
+        self.near.settings.stats.leave();
     }
 }
 

@@ -11,5 +11,6 @@ mod flow;
 mod http;
 mod life;
 mod link;
+mod proxy;
 mod rig;
 mod unix;
