@@ -36,7 +36,7 @@ mod units;
 mod yaml;
 
 pub use address::{Local, Target};
-pub use decode::{Sources, keys};
+pub use decode::{Sources, connect_target, keys};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]

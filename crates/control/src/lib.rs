@@ -32,7 +32,7 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Instance, allow, change_lists, client, clients, enroll, kill, limit, log, ping, reload, revoke,
+    Connected, Instance, allow, change_lists, client, clients, connect, enroll, kill, limit, log, ping, reload, revoke,
     speedtest, status, stop, streams,
 };
 pub use denied::Denied;

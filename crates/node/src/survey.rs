@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::link::Link;
+use ops::status::{StreamKind, StreamNumber};
 use ops::{status, term};
 use proto::{StreamId, Target};
 use relay::Stats;
@@ -56,6 +57,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             worker: worker.index,
             state: state(&link).to_owned(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
+            flows: 0,
             retained_bytes: link.retained(),
             carriers: carriers
                 .into_iter()
@@ -92,8 +94,8 @@ fn part(worker: &Rc<Worker>) -> Part {
             bytes_in: stats.bytes_in(),
             bytes_out: stats.bytes_out(),
             refused: refused(stats),
-            kept: false,
             down: entrance.health.fault().map(Fault::down),
+            ..status::Service::default()
         });
     }
     part
@@ -236,8 +238,14 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
             } else {
                 (stream.received, stream.sent)
             };
+            let number = StreamNumber {
+                link: link.serial(),
+                kind: StreamKind::Stream,
+                number: stream.id.raw(),
+            };
             part.list.push(status::Stream {
-                id: format!("{}/{}", link.serial(), stream.id.raw()),
+                id: number.to_string(),
+                kind: number.kind,
                 peer: session.name.clone(),
                 service: service.to_owned(),
                 socket: outlet.peer().map(term::address).unwrap_or_default(),
@@ -250,7 +258,11 @@ fn streams_of(worker: &Rc<Worker>, wanted: Option<&str>, room: usize) -> status:
 }
 
 /// Resets a stream on both sides. False: no stream has this number.
-pub(crate) async fn kill(handles: &[Handle], serial: u64, stream: u32) -> bool {
+pub(crate) async fn kill(handles: &[Handle], number: StreamNumber) -> bool {
+    let StreamNumber { link: serial, kind, number: stream } = number;
+    if kind == StreamKind::Flow {
+        return false;
+    }
     for handle in handles {
         let kill = move |worker: &Rc<Worker>| {
             let links = worker.state.all_links();

@@ -2,12 +2,13 @@
 //! frame.
 
 use std::future::Future;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
 use config::edit::Operation;
-use config::{Common, Kept, Lists};
+use config::{Common, Kept, Lists, Target};
 
 use crate::clients::{Applied, Change, Clients, Details};
 use crate::enrol::{Opened, Order};
@@ -15,7 +16,7 @@ use crate::lists::ListChange;
 use crate::measure::Meter;
 use crate::reload::Reloaded;
 use crate::shown::{self, Shown};
-use crate::status::{Status, Streams};
+use crate::status::{Status, StreamNumber, Streams};
 
 /// The error of a command that only a server can carry out.
 const NOT_A_SERVER: &str =
@@ -24,6 +25,10 @@ const NOT_A_SERVER: &str =
 /// The error of a command that only a client can carry out.
 const NOT_A_CLIENT: &str =
     "this is a server; services and forwards are added where `tunnel client` runs";
+
+/// The error of a connection that only a client can make.
+const NO_OTHER_SIDE: &str =
+    "this is a server; its side is reached from where `tunnel client` runs";
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -38,13 +43,13 @@ pub trait Daemon: Send + Sync {
     /// Collects the status from the workers. The caller sets a deadline.
     fn status(&self) -> SendFuture<'_, Status>;
 
-    /// Lists at most `limit` streams. `_service` restricts the list to one service.
+    /// Lists at most `limit` streams and flows. `_service` restricts the list to one service.
     fn streams(&self, _service: Option<String>, _limit: usize) -> SendFuture<'_, Streams> {
         Box::pin(std::future::ready(Streams::default()))
     }
 
-    /// Resets a stream on both sides. False: no stream has this number.
-    fn kill(&self, _link: u64, _stream: u32) -> SendFuture<'_, bool> {
+    /// Resets a stream on both sides, or ends a flow. False: there is none of this number.
+    fn kill(&self, _number: StreamNumber) -> SendFuture<'_, bool> {
         Box::pin(std::future::ready(false))
     }
 
@@ -101,6 +106,19 @@ pub trait Daemon: Send + Sync {
     /// nothing has changed.
     fn change_lists(&self, _change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(async { anyhow::bail!(NOT_A_CLIENT) })
+    }
+
+    /// Connects a local socket with a target on the server's side, a TCP address or a Unix socket.
+    /// As soon as the target is connected, the daemon writes [`CONNECTED`] to the socket, carries
+    /// the bytes of both directions from then on, and the future is ready. The other end of the
+    /// socket sends nothing before that line.
+    ///
+    /// # Errors
+    /// The reason why there is no connection. Nothing was written to the socket then.
+    ///
+    /// [`CONNECTED`]: crate::connect::CONNECTED
+    fn connect(&self, _target: Target, _socket: UnixStream) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { anyhow::bail!(NO_OTHER_SIDE) })
     }
 
     /// The measurements of the links; `None` when the daemon cannot measure.

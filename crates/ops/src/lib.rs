@@ -9,6 +9,7 @@
 //! | `status` | the result of `tunnel status`, and its text for a terminal |
 //! | `measure` | the results of `tunnel ping` and `tunnel speedtest` |
 //! | `clients` | the results of `tunnel clients`, and the changes of a client's entry |
+//! | `connect` | the target of `tunnel connect`, and the line before its bytes |
 //! | `enrol` | orders for a code, and the code |
 //! | `loaded`, `reload` | a configuration that was read, and the outcome of a reload |
 //! | `shown` | the configuration file as the admin API shows it |
@@ -17,6 +18,7 @@
 //! | `term`, `token` | text for a person, and a new token |
 
 pub mod clients;
+pub mod connect;
 mod daemon;
 pub mod enrol;
 mod life;

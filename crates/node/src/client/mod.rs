@@ -26,7 +26,7 @@ use arc_swap::ArcSwap;
 use config::{ClientConfig, Common, Kept, Lists};
 use link::ProcessBudget;
 use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{Status, Streams};
+use ops::status::{Status, StreamNumber, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, term};
 use proto::{InstanceId, LinkConfig};
 use tokio::sync::mpsc;
@@ -156,8 +156,16 @@ impl Daemon for Client {
         Box::pin(survey::streams(self.workers.handles(), service, limit))
     }
 
-    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
-        Box::pin(survey::kill(self.workers.handles(), link, stream))
+    fn connect(
+        &self,
+        _target: config::Target,
+        _socket: std::os::unix::net::UnixStream,
+    ) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(async { anyhow::bail!("this daemon makes no connections for `tunnel connect`") })
+    }
+
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
+        Box::pin(survey::kill(self.workers.handles(), number))
     }
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {

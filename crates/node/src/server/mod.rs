@@ -47,7 +47,7 @@ use net::resolve::{Bounds, Resolver};
 use ops::clients::{self as told, Applied, Change, Details};
 use ops::enrol::{Opened, Order};
 use ops::measure::{Meter, Ping, Progress, Speed};
-use ops::status::{self, Status, Streams};
+use ops::status::{self, Status, StreamNumber, Streams};
 use ops::{Daemon, Reloaded, Role, SendFuture, WrongConfig};
 use proto::LinkConfig;
 use proto::greeting::{Features, Name};
@@ -299,8 +299,8 @@ impl Daemon for Server {
         Box::pin(survey::streams(self.workers.handles(), service, limit))
     }
 
-    fn kill(&self, link: u64, stream: u32) -> SendFuture<'_, bool> {
-        Box::pin(survey::kill(self.workers.handles(), link, stream))
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
+        Box::pin(survey::kill(self.workers.handles(), number))
     }
 
     fn reload(&self) -> SendFuture<'_, anyhow::Result<Reloaded>> {

@@ -1,6 +1,7 @@
 //! The status of a running daemon, for `tunnel status`. Field names are an interface (`--json`):
 //! fields are added, and none is removed.
 
+mod number;
 mod render;
 #[cfg(any(test, feature = "sample"))]
 mod sample;
@@ -9,10 +10,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use number::{NoStreamNumber, StreamKind, StreamNumber};
 pub(crate) use render::tables;
 pub use render::{Rates, bytes, duration, render, render_streams};
 #[cfg(any(test, feature = "sample"))]
-pub use sample::sample;
+pub use sample::{sample, sample_flows};
 
 /// The status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -175,6 +177,9 @@ pub struct Link {
     pub state: String,
     /// The number of open streams.
     pub streams: u64,
+    /// The number of open flows.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flows: u64,
     /// The bytes that are kept for replay until the other side has consumed them.
     pub retained_bytes: u64,
     /// The live connections of the link.
@@ -303,11 +308,26 @@ pub struct Service {
     pub streams: u64,
     /// The number of streams since the start.
     pub streams_total: u64,
-    /// The bytes from visitors to the target since the start.
+    /// The number of open flows.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flows: u64,
+    /// The number of flows since the start.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub flows_total: u64,
+    /// The bytes from visitors to the target since the start, of streams and of datagrams.
     pub bytes_in: u64,
-    /// The bytes from the target to visitors since the start.
+    /// The bytes from the target to visitors since the start, of streams and of datagrams.
     pub bytes_out: u64,
-    /// The numbers of visitors and streams refused since the start, by reason: `limit`, `denied`,
+    /// The datagrams from visitors to the target since the start.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub datagrams_in: u64,
+    /// The datagrams from the target to visitors since the start.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub datagrams_out: u64,
+    /// The numbers of datagrams dropped since the start, by reason.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, u64>,
+    /// The numbers of visitors, streams and flows refused since the start, by reason: `limit`, `denied`,
     /// `timeout` …, and [`VISITOR_DENIED`].
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
@@ -362,25 +382,39 @@ impl Session {
 }
 
 impl Service {
+    /// Whether it carries UDP, or did.
+    pub fn carries_flows(&self) -> bool {
+        self.flows_total > 0 || self.address.contains("udp://")
+    }
+
     /// Adds the counts of the same service from elsewhere.
     pub fn add(&mut self, part: &Self) {
         self.down = self.down.take().or_else(|| part.down.clone());
         self.streams += part.streams;
         self.streams_total += part.streams_total;
+        self.flows += part.flows;
+        self.flows_total += part.flows_total;
         self.bytes_in += part.bytes_in;
         self.bytes_out += part.bytes_out;
-        for (reason, count) in &part.refused {
-            *self.refused.entry(reason.clone()).or_default() += count;
+        self.datagrams_in += part.datagrams_in;
+        self.datagrams_out += part.datagrams_out;
+        for (own, part) in [(&mut self.refused, &part.refused), (&mut self.dropped, &part.dropped)]
+        {
+            for (reason, count) in part {
+                *own.entry(reason.clone()).or_default() += count;
+            }
         }
     }
 }
 
-/// An open stream.
+/// An open stream or flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stream {
-    /// `LINK/STREAM`: the serial of the link, and the number of the stream on the link.
+    /// The [`StreamNumber`]: `LINK/STREAM`, or `LINK/uFLOW`.
     pub id: String,
+    /// `stream` or `flow`.
+    pub kind: StreamKind,
     /// The name of the other side, as in [`Session`].
     pub peer: String,
     /// The name of the service, or the address of the forward; empty when the stream belongs to
@@ -395,11 +429,11 @@ pub struct Stream {
     pub bytes_out: u64,
 }
 
-/// A list of streams.
+/// A list of streams and flows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Streams {
-    /// The number of matching streams, which may exceed the length of the list.
+    /// The number of matching streams and flows, which may exceed the length of the list.
     pub total: u64,
     pub list: Vec<Stream>,
 }
@@ -431,5 +465,27 @@ mod tests {
         let mut value = serde_json::to_value(sample()).unwrap();
         value["later"] = 1.into();
         assert_eq!(serde_json::from_value::<Status>(value).unwrap(), sample());
+    }
+
+    #[test]
+    fn the_parts_of_a_service_add_up() {
+        let part = Service {
+            flows: 1,
+            flows_total: 2,
+            datagrams_in: 3,
+            datagrams_out: 4,
+            dropped: BTreeMap::from([("queue".to_owned(), 5)]),
+            ..Service::default()
+        };
+        let mut sum = part.clone();
+        sum.add(&part);
+        assert_eq!((sum.flows, sum.flows_total), (2, 4));
+        assert_eq!((sum.datagrams_in, sum.datagrams_out), (6, 8));
+        assert_eq!(sum.dropped, BTreeMap::from([("queue".to_owned(), 10)]));
+        // Where there is no UDP, an earlier reader sees nothing new.
+        let json = serde_json::to_string(&Service::default()).unwrap();
+        assert!(!json.contains("flow") && !json.contains("dropped"), "{json}");
+        let old = r#"{"id":"3/17"}"#;
+        assert_eq!(serde_json::from_str::<Stream>(old).unwrap().kind, StreamKind::Stream);
     }
 }

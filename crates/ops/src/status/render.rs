@@ -1,10 +1,10 @@
 //! The status as text for a person.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
-    Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, Streams, TARGET_DOWN, Tcp, UP,
-    WAITING,
+    Certificate, DENIED, Link, SUPERSEDED, Service, Session, Status, StreamKind, Streams,
+    TARGET_DOWN, Tcp, UP, WAITING,
 };
 use crate::term;
 
@@ -141,12 +141,16 @@ pub(crate) fn tables(session: &Session, rates: Option<&Rates>) -> String {
 }
 
 fn links_table(links: &[Link]) -> String {
-    let mut rows = vec![titles(&[
-        "link", "worker", "state", "streams", "carrier", "peer", "rtt", "loss", "queue",
-    ])];
+    // Most tunnels carry no UDP.
+    let has_flows = links.iter().any(|link| link.flows > 0);
+    let flows: &[&str] = if has_flows { &["flows"] } else { &[] };
+    let (own, path) =
+        (["link", "worker", "state", "streams"], ["carrier", "peer", "rtt", "loss", "queue"]);
+    let mut rows = vec![titles(&[&own[..], flows, &path].concat())];
     for link in links {
         let own = [link.serial.to_string(), link.worker.to_string(), link.state.clone()];
-        let own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
+        let mut own: Vec<String> = own.into_iter().chain([link.streams.to_string()]).collect();
+        own.extend(has_flows.then(|| link.flows.to_string()));
         if link.carriers.is_empty() {
             rows.push(own.iter().cloned().chain(titles(&["-"; 5])).collect());
         }
@@ -178,18 +182,24 @@ fn loss(tcp: Option<Tcp>) -> String {
 /// The columns that services and forwards share.
 const COUNTS: [&str; 4] = ["streams", "total", "in", "out"];
 
+/// The columns behind them, where a service or forward of the table carries UDP.
+const FLOWS: [&str; 4] = ["flows", "total", "datagrams in", "out"];
+
 /// The columns behind them, when rates are known.
 const RATES: [&str; 2] = ["in/s", "out/s"];
 
 fn services_table(session: &Session, rates: Option<&Rates>) -> String {
-    let heads = [&["service", "address", "target", "state"][..], &COUNTS, moving(rates)];
+    let has_flows = carry_flows(&session.services);
+    let heads =
+        [&["service", "address", "target", "state"][..], &COUNTS, flows(has_flows), moving(rates)];
     let mut rows = vec![titles(&heads.concat())];
     for service in &session.services {
-        let cells = cells(&session.peer, service, rates);
+        let cells = cells(&session.peer, service, has_flows, rates);
         rows.push([dash(&service.name)].into_iter().chain(cells).collect());
     }
     let mut text = table(&rows);
     text.push_str(&refusals(&session.services));
+    text.push_str(&drops(&session.services));
     text.push_str(&downs(&session.services));
     let refused = session.services.iter().filter(|s| brief(&s.state) == REFUSED);
     for Service { name, state, .. } in refused {
@@ -201,11 +211,13 @@ fn services_table(session: &Session, rates: Option<&Rates>) -> String {
 /// The table of forwards. It has no names, because the name of a forward repeats address and
 /// target.
 fn forwards_table(session: &Session, rates: Option<&Rates>) -> String {
-    let heads = [&["forward", "target", "state"][..], &COUNTS, moving(rates)];
+    let forwards = &session.forwards;
+    let has_flows = carry_flows(forwards);
+    let heads = [&["forward", "target", "state"][..], &COUNTS, flows(has_flows), moving(rates)];
     let mut rows = vec![titles(&heads.concat())];
-    rows.extend(session.forwards.iter().map(|forward| cells(&session.peer, forward, rates)));
-    let kept = kept(session.forwards.iter().map(|forward| (&forward.address, forward.kept)));
-    table(&rows) + &refusals(&session.forwards) + &downs(&session.forwards) + &kept
+    rows.extend(forwards.iter().map(|forward| cells(&session.peer, forward, has_flows, rates)));
+    let kept = kept(forwards.iter().map(|forward| (&forward.address, forward.kept)));
+    table(&rows) + &refusals(forwards) + &drops(forwards) + &downs(forwards) + &kept
 }
 
 /// The line about entries that commands added.
@@ -220,18 +232,44 @@ fn kept<'a>(entries: impl Iterator<Item = (&'a String, bool)>) -> String {
 
 /// The numbers of refusals with their reasons, a line per service.
 fn refusals(services: &[Service]) -> String {
+    by_reason("refused by", services, |service| &service.refused)
+}
+
+/// The numbers of dropped datagrams with their reasons, a line per service.
+fn drops(services: &[Service]) -> String {
+    by_reason("datagrams dropped by", services, |service| &service.dropped)
+}
+
+fn by_reason(
+    what: &str,
+    services: &[Service],
+    of: impl Fn(&Service) -> &BTreeMap<String, u64>,
+) -> String {
     let line = |service: &Service| {
         let reasons: Vec<_> =
-            service.refused.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+            of(service).iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         let name = if service.name.is_empty() { &service.address } else { &service.name };
-        (!reasons.is_empty()).then(|| format!("refused by {name}: {}\n", reasons.join(", ")))
+        (!reasons.is_empty()).then(|| format!("{what} {name}: {}\n", reasons.join(", ")))
     };
     services.iter().filter_map(line).collect()
 }
 
-/// A table of streams for a person, and the number of streams that it omits.
+/// Whether one of the services carries UDP, or did.
+fn carry_flows(services: &[Service]) -> bool {
+    services.iter().any(Service::carries_flows)
+}
+
+const fn flows(has_flows: bool) -> &'static [&'static str] {
+    if has_flows { &FLOWS } else { &[] }
+}
+
+/// A table of streams and flows for a person, and the number of those that it omits.
 pub fn render_streams(streams: &Streams) -> String {
-    let mut rows = vec![titles(&["stream", "peer", "service", "socket", "in", "out"])];
+    let first = match streams.list.iter().any(|stream| stream.kind == StreamKind::Flow) {
+        true => "stream or flow",
+        false => "stream",
+    };
+    let mut rows = vec![titles(&[first, "peer", "service", "socket", "in", "out"])];
     for stream in &streams.list {
         rows.push(vec![
             stream.id.clone(),
@@ -255,7 +293,7 @@ const fn moving(rates: Option<&Rates>) -> &'static [&'static str] {
     if rates.is_some() { &RATES } else { &[] }
 }
 
-fn cells(peer: &str, service: &Service, rates: Option<&Rates>) -> Vec<String> {
+fn cells(peer: &str, service: &Service, has_flows: bool, rates: Option<&Rates>) -> Vec<String> {
     let mut cells = vec![
         dash(&service.address),
         dash(&service.target),
@@ -265,6 +303,11 @@ fn cells(peer: &str, service: &Service, rates: Option<&Rates>) -> Vec<String> {
         bytes(service.bytes_in),
         bytes(service.bytes_out),
     ];
+    if has_flows {
+        let counts = [service.flows, service.flows_total];
+        let datagrams = [service.datagrams_in, service.datagrams_out];
+        cells.extend(counts.into_iter().chain(datagrams).map(|count| count.to_string()));
+    }
     if let Some(Rates(known)) = rates {
         let (inwards, outwards) = known.get(&key(peer, service)).copied().unwrap_or_default();
         cells.extend([bytes(inwards), bytes(outwards)]);
@@ -379,6 +422,38 @@ home: up
   ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB
 ";
         assert_eq!(render(&sample(), None), expected);
+    }
+
+    #[test]
+    fn flows_have_columns_where_there_are_any() {
+        let mut status = sample();
+        status.sessions[0].links[0].flows = 3;
+        status.sessions[0].services.push(super::super::sample_flows());
+        let expected = "
+  link  worker  state    streams  flows  carrier      peer             rtt      loss    queue
+  7     1       up       1        3      #2 over tls  192.0.2.7:40000  12.3 ms  1.25 %  20.0 KiB
+  8     0       stalled  0        0      -            -                -        -       -
+  service  address              target  state  streams  total  in       out      flows  total  datagrams in  out
+  ssh      tcp://0.0.0.0:10022  -       up     1        20     1.5 KiB  3.0 GiB  0      0      0             0
+  dns      udp://0.0.0.0:5353   -       up     0        0      3.9 KiB  8.7 KiB  3      40     100           99
+  datagrams dropped by dns: 1 oversize, 7 queue
+";
+        let text = render(&status, None);
+        assert!(text.ends_with(expected), "{text}");
+
+        let stream = |id: &str, kind| super::super::Stream {
+            id: id.into(),
+            kind,
+            ..super::super::Stream::default()
+        };
+        let list = vec![stream("3/17", StreamKind::Stream), stream("3/u1", StreamKind::Flow)];
+        let text = render_streams(&Streams { total: 2, list });
+        let expected = "\
+stream or flow  peer  service  socket  in   out
+3/17                  -        -       0 B  0 B
+3/u1                  -        -       0 B  0 B
+";
+        assert_eq!(text, expected);
     }
 
     #[test]

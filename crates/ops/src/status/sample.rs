@@ -2,6 +2,23 @@
 
 use super::*;
 
+/// A service over UDP, as a client has one.
+pub fn sample_flows() -> Service {
+    Service {
+        name: "dns".into(),
+        address: "udp://0.0.0.0:5353".into(),
+        state: "up".into(),
+        flows: 3,
+        flows_total: 40,
+        bytes_in: 4000,
+        bytes_out: 9000,
+        datagrams_in: 100,
+        datagrams_out: 99,
+        dropped: BTreeMap::from([("oversize".to_owned(), 1), ("queue".to_owned(), 7)]),
+        ..Service::default()
+    }
+}
+
 /// A server with one session and a service.
 pub fn sample() -> Status {
     let tcp = Tcp {
@@ -52,6 +69,7 @@ pub fn sample() -> Status {
                     serial: 7,
                     state: "up".into(),
                     streams: 1,
+                    flows: 0,
                     retained_bytes: 0,
                     carriers: vec![carrier],
                     worker: 1,
