@@ -13,6 +13,7 @@ mod measure;
 mod network;
 mod offset;
 mod open;
+mod special;
 mod stream;
 #[cfg(test)]
 mod testing;
@@ -35,6 +36,7 @@ pub use link::{
 pub use measure::{Measure, TALLY, Tally, UnknownMeasure};
 pub use network::Network;
 pub use open::{Open, Priority, Target};
+pub use special::Special;
 pub use unix::{UnixAddr, UnixAddrError};
 pub use violation::{Initiator, Scope, Violation, ViolationCode};
 pub use visitors::{NETWORKS_MAX, Visitors};

@@ -44,6 +44,22 @@ impl Network {
         self.ip
     }
 
+    /// The last address of the network.
+    #[must_use]
+    pub fn last(&self) -> IpAddr {
+        let behind = u32::from(width(self.ip) - self.prefix);
+        match self.ip {
+            IpAddr::V4(ip) => {
+                let mask = u32::MAX.checked_shl(behind).unwrap_or(0);
+                IpAddr::V4((ip.to_bits() | !mask).into())
+            }
+            IpAddr::V6(ip) => {
+                let mask = u128::MAX.checked_shl(behind).unwrap_or(0);
+                IpAddr::V6((ip.to_bits() | !mask).into())
+            }
+        }
+    }
+
     /// The number of leading bits that all addresses of the network share.
     #[must_use]
     pub const fn prefix(&self) -> u8 {
@@ -99,7 +115,7 @@ mod tests {
         ) {
             let (a, b) = (a.to_canonical(), b.to_canonical());
             let net = Network::new(a, prefix).unwrap();
-            prop_assert!(net.contains(a) && net.contains(net.ip()));
+            prop_assert!(net.contains(a) && net.contains(net.ip()) && net.contains(net.last()));
             let same = a.is_ipv4() == b.is_ipv4() && Network::new(b, prefix) == Some(net);
             prop_assert_eq!(net.contains(b), same);
         }
