@@ -27,7 +27,6 @@ mod net;
 mod otlp;
 mod problem;
 mod proxy;
-mod reserved;
 mod rights;
 pub mod sample;
 mod scheme;
