@@ -174,6 +174,7 @@ fn links<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     let help = "Links that carry streams.";
     gauge(list, "tunnel_links_up", help, |link| u64::from(link.state == UP));
     gauge(list, "tunnel_link_streams", "Open streams.", |link| link.streams);
+    gauge(list, "tunnel_link_flows", "Open flows of UDP.", |link| link.flows);
     let help = "Bytes kept for replay until the other side has consumed them.";
     gauge(list, "tunnel_link_retained_bytes", help, |link| link.retained_bytes);
     let counter =
@@ -271,6 +272,7 @@ fn sent<'a>(list: &mut List<'a>, sessions: &Sessions<'a>) {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Series<'a> {
     peer: &'a str,
     kind: &'static str,
@@ -329,10 +331,48 @@ fn services<'a>(list: &mut List<'a>, role: &str, sessions: &Sessions<'a>) {
     let help = "Bytes from the target towards visitors.";
     metric(list, "tunnel_service_out_bytes_total", Counter, help, |s| s.bytes_out);
     let name = "tunnel_service_refused_total";
-    list.metric(name, Counter, "Visitors and streams refused, failed dials included, by reason.");
+    let help = "Visitors, streams and flows refused, failed dials included, by reason.";
+    by_reason(list, name, help, &all, |service| &service.refused);
+    flows(list, &all);
+}
+
+/// The figures of services and forwards that carry UDP, or did.
+fn flows<'a>(list: &mut List<'a>, all: &[Series<'a>]) {
+    let all: Vec<_> = all.iter().filter(|series| series.service.carries_flows()).copied().collect();
+    let name = "tunnel_service_flows";
+    list.metric(name, Gauge, "Open flows of UDP.");
     for series in &all {
+        list.value(name, &series.labels(), series.service.flows);
+    }
+    let name = "tunnel_service_flows_total";
+    list.metric(name, Counter, "Flows of UDP that were opened.");
+    for series in &all {
+        list.value(name, &series.labels(), series.service.flows_total);
+    }
+    let name = "tunnel_service_datagrams_total";
+    list.metric(name, Counter, "Datagrams from visitors to the target (in) and back (out).");
+    for series in &all {
+        let Service { datagrams_in, datagrams_out, .. } = series.service;
+        for (direction, count) in [("in", *datagrams_in), ("out", *datagrams_out)] {
+            let labels = series.labels().into_iter().chain([("direction", direction)]);
+            list.value(name, &labels.collect::<Vec<_>>(), count);
+        }
+    }
+    let name = "tunnel_service_datagrams_dropped_total";
+    by_reason(list, name, "Datagrams dropped, by reason.", &all, |service| &service.dropped);
+}
+
+fn by_reason<'a>(
+    list: &mut List<'a>,
+    name: &'static str,
+    help: &'static str,
+    all: &[Series<'a>],
+    of: fn(&'a Service) -> &'a BTreeMap<String, u64>,
+) {
+    list.metric(name, Counter, help);
+    for series in all {
         let labels = series.labels();
-        for (reason, count) in &series.service.refused {
+        for (reason, count) in of(series.service) {
             let labels: Vec<_> = labels.iter().copied().chain([("reason", &**reason)]).collect();
             list.value(name, &labels, *count);
         }
@@ -370,7 +410,7 @@ fn resident_bytes() -> Option<u64> {
 mod tests {
     use super::*;
 
-    use ops::status::sample;
+    use ops::status::{sample, sample_flows};
     fn page(status: &Status) -> String {
         crate::page::page(&list(status))
     }
@@ -415,6 +455,8 @@ mod tests {
         status.sessions[0].services[0].refused = [("limit".to_owned(), 3)].into();
         status.sessions[0].forwards = vec![Service { bytes_in: 7, ..Service::default() }];
         status.sessions[0].add([1 << 40, 5, 2]);
+        status.sessions[0].links[0].flows = 3;
+        status.sessions[0].services.push(sample_flows());
         let certificate = |host: &str, source: &str, expires_at, error: Option<&str>| Certificate {
             host: host.to_owned(),
             source: source.to_owned(),

@@ -17,7 +17,7 @@ use logging::AUDIT;
 use ops::enrol::Order;
 use ops::measure::Ping;
 use ops::shown::Shown;
-use ops::status::Status;
+use ops::status::{Status, StreamNumber};
 use ops::{Daemon, WrongConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -183,24 +183,17 @@ async fn kill(
     State(source): Source,
     named: Result<Path<(String, String)>, PathRejection>,
 ) -> Response {
-    let named = named.ok().map(|Path((link, stream))| (link.parse::<u64>(), stream.parse::<u32>()));
-    let Some((Ok(link), Ok(stream))) = named else {
-        return problem(StatusCode::NOT_FOUND, "no such stream: two numbers name one");
+    let number = named.ok().map(|Path((link, stream))| format!("{link}/{stream}").parse());
+    let Some(Ok(number)) = number else {
+        let why = "no such stream: two numbers name one, with a `u` before that of a flow";
+        return problem(StatusCode::NOT_FOUND, why);
     };
-    match timeout(
-        PATIENCE,
-        source.kill(ops::status::StreamNumber {
-            link,
-            kind: ops::status::StreamKind::Stream,
-            number: stream,
-        }),
-    )
-    .await
-    {
+    match timeout(PATIENCE, source.kill(number)).await {
         Ok(true) => {
+            let StreamNumber { link, kind, number: stream } = number;
             tracing::info!(
                 target: AUDIT, link, stream,
-                "stream {stream} of link {link} was reset, as asked over the admin API"
+                "{} {number} was reset, as asked over the admin API", kind.name()
             );
             StatusCode::NO_CONTENT.into_response()
         }

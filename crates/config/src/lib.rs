@@ -27,7 +27,6 @@ mod net;
 mod otlp;
 mod problem;
 mod proxy;
-mod reserved;
 mod rights;
 pub mod sample;
 mod scheme;
@@ -36,7 +35,7 @@ mod units;
 mod yaml;
 
 pub use address::{Local, Target};
-pub use decode::{Sources, keys};
+pub use decode::{Sources, connect_target, keys};
 pub use endpoint::{Endpoint, Host, server_url};
 pub use flags::{ClientFlags, ServerFlags};
 #[doc(hidden)]

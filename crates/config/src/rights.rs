@@ -6,10 +6,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use proto::UnixAddr;
+use proto::{Special, UnixAddr};
 
 use crate::endpoint::{Host, ports, split};
-use crate::reserved::Reserved;
 use crate::{BadValue, Net, Over};
 
 /// A right of `allow.tcp` and `allow.udp`: `5203`, `10000-10100` or `127.0.0.1:10000-10100`.
@@ -114,17 +113,17 @@ enum Place {
 impl Place {
     /// Whether the place includes `ip`, an address of the host `asked`.
     fn has(&self, asked: &str, ip: IpAddr) -> bool {
-        let reserved = Reserved::of(ip);
         match self {
-            Self::Any => reserved.is_none(),
+            Self::Any => Special::of(ip).is_none(),
             Self::Name(name) => {
-                name.eq_ignore_ascii_case(asked)
-                    && (reserved.is_none() || is_localhost(name) && Reserved::is_loopback(ip))
+                let may = match Special::of(ip) {
+                    None => true,
+                    Some(Special::Loopback) => is_localhost(name) && ip.is_loopback(),
+                    Some(_) => false,
+                };
+                may && name.eq_ignore_ascii_case(asked)
             }
-            Self::Net(net) => {
-                net.contains(ip)
-                    && reserved.is_none_or(|reserved| reserved.contains(&net.network()))
-            }
+            Self::Net(net) => net.network().names(ip),
         }
     }
 }
@@ -229,23 +228,23 @@ impl fmt::Display for ForwardRight {
 }
 
 /// The targets that a client may reach from the server's side, or that a visitor of an exit may
-/// reach from the client's side; empty permits none. Loopback, link-local addresses and metadata
-/// services are permitted only by an entry that has no other address: `127.0.0.0/8:*`,
-/// `169.254.169.254:80`, and for loopback the name `localhost`.
+/// reach from the client's side; empty permits none. Addresses that are no ordinary destination
+/// ([`Special`]) are permitted only by an entry that names them and nothing else:
+/// `127.0.0.0/8:*`, `169.254.169.254:80`, and for loopback the name `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForwardRights(pub Vec<ForwardRight>);
 
 impl ForwardRights {
-    /// The right `*:*`: everything but the reserved addresses, and no Unix socket.
+    /// The right `*:*`: every ordinary destination, and no Unix socket.
     #[must_use]
-    pub fn unreserved() -> Self {
+    pub fn ordinary() -> Self {
         let (first, last) = (1, u16::MAX);
         Self(vec![ForwardRight(Reach::Port { over: None, place: Place::Any, first, last })])
     }
 
     /// Whether a dial or a datagram to `resolved`, an address of the host `asked`, is permitted. A
     /// right by address applies to the dialled address. A right by name applies to the requested
-    /// name, and permits every address that the resolver returns for it but the reserved ones.
+    /// name, and permits every ordinary address that the resolver returns for it.
     /// Check each address before dialling it.
     #[must_use]
     pub fn permits(&self, over: Over, asked: &str, resolved: IpAddr, port: u16) -> bool {
@@ -337,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn reserved_addresses_are_reached_only_by_a_right_to_them_alone() {
-        let reserved = [
+    fn special_addresses_are_reached_only_by_a_right_to_them_alone() {
+        let special = [
             "127.0.0.1",
             "127.9.9.9",
             "0.0.0.0",
@@ -375,7 +374,7 @@ mod tests {
             [Over::Tcp, Over::Udp].map(|over| rights.permits(over, "evil.example", ip, 80))
         };
         for right in wide {
-            for ip in reserved {
+            for ip in special {
                 assert_eq!(permits(right, ip), [false, false], "{right} {ip}");
             }
         }
@@ -386,6 +385,11 @@ mod tests {
             ("169.254.169.254:80", "169.254.169.254", true),
             ("169.254.169.254:80", "169.254.169.253", false),
             ("169.254.0.0/16:*", "169.254.1.1", true),
+            // Link-local, and more than that.
+            ("169.254.0.0/16:*", "169.254.169.254", false),
+            ("224.0.0.0/4:*", "224.0.0.251", true),
+            ("*:*", "224.0.0.251", false),
+            ("*:*", "255.255.255.255", false),
             ("[fe80::]/10:*", "fe80::1", true),
             ("[::1]:80", "::1", true),
             ("[fd00:ec2::254]:80", "fd00:ec2::254", true),
@@ -401,7 +405,7 @@ mod tests {
         ] {
             assert_eq!(permits(right, ip), [want, want], "{right} {ip}");
         }
-        let all = ForwardRights::unreserved();
+        let all = ForwardRights::ordinary();
         assert_eq!(all, ForwardRights(vec!["*:*".parse().unwrap()]));
         assert!(!all.permits_unix(&UnixAddr::new("@app").unwrap()));
     }

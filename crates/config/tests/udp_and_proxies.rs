@@ -11,7 +11,7 @@ const TOP: &str = "servers: tls://a\nname: a\ntoken: q7Xb2LmZ0aKc9RtYv4WnPs\n";
 
 fn sources<T>(f: impl FnOnce(&Sources<'_>) -> T) -> T {
     f(&Sources {
-        env: &|name| (name == "PASSWORD").then(|| "secret".to_owned()),
+        env: &|name| (name == "PASSWORD").then(|| "hunter2".to_owned()),
         read: &|_| Err("no such file".to_owned()),
     })
 }
@@ -122,9 +122,9 @@ fn an_exit_has_users_and_destinations_or_visitors_by_address() {
     );
     let exit = &config.services[0].exit;
     let users: Vec<_> = exit.basic_auth.iter().map(config::Secret::reveal).collect();
-    assert_eq!(users, ["a:secret", "b:c:d"]);
+    assert_eq!(users, ["a:hunter2", "b:c:d"]);
     assert_eq!(exit.allow, None);
-    assert!(!format!("{config:?}").contains("secret"), "a log may have the configuration");
+    assert!(!format!("{config:?}").contains("hunter2"), "a log may have the configuration");
     // What the server does with requests is another thing.
     assert!(config.services[0].http.is_default());
     client("allow_from: 10.0.0.0/8\nservices: ['1080=socks5']");

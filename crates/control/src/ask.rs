@@ -12,7 +12,7 @@ use ops::clients::{Clients, Details, LimitOrder, Limits};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
-use ops::status::{Status, Streams};
+use ops::status::{Status, StreamNumber, Streams};
 use ops::{Reloaded, WrongConfig};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
@@ -26,6 +26,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit of a reload: the daemon may have to wait for another reload, and both for new links.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time limit of a connection to a target: the client may wait 10 s for a link, and the server looks
+/// up a name and dials several addresses.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest answer, in bytes. A status with tens of thousands of services fits.
 const MAX_ANSWER: u64 = 64 << 20;
@@ -125,7 +129,7 @@ pub fn change_lists(instance: &Instance, change: ListChange) -> anyhow::Result<R
     Ok(reloaded)
 }
 
-/// Lists at most `limit` streams of the daemon, of all services or of the named service.
+/// Lists at most `limit` streams and flows of the daemon, of all services or of the named service.
 pub fn streams(
     instance: &Instance,
     service: Option<String>,
@@ -136,9 +140,10 @@ pub fn streams(
     Ok(streams)
 }
 
-/// Resets a stream. Returns false if the link has no such stream.
-pub fn kill(instance: &Instance, link: u64, stream: u32) -> anyhow::Result<bool> {
-    let answer = instance.ask(Request::Kill { link, stream })?;
+/// Resets a stream, or ends a flow. Returns false if the link has none of this number.
+pub fn kill(instance: &Instance, number: StreamNumber) -> anyhow::Result<bool> {
+    let StreamNumber { link, kind, number: stream } = number;
+    let answer = instance.ask(Request::Kill { link, stream, kind })?;
     let Answer::Killed(was) = answer else { bail!(UNASKED) };
     Ok(was)
 }
@@ -215,7 +220,8 @@ pub fn speedtest(
         match instance.next(&mut answers)? {
             Answer::Progress(progress) => news(&progress),
             Answer::Speed(speed) => return Ok(*speed),
-            Answer::Status(_)
+            Answer::Ok
+            | Answer::Status(_)
             | Answer::Stopping { .. }
             | Answer::Reloaded(_)
             | Answer::Opened(_)
@@ -232,6 +238,30 @@ pub fn speedtest(
             | Answer::Error(_) => bail!(UNASKED),
         }
     }
+}
+
+/// A byte stream to a target.
+#[derive(Debug)]
+pub struct Connected {
+    /// The stream. Reads and writes have no time limit.
+    pub socket: UnixStream,
+    /// The bytes of the target that arrived already.
+    pub early: Vec<u8>,
+}
+
+/// Makes the connection to the daemon the byte stream to a target on the server's side. The error
+/// may be a [`WrongConfig`].
+pub fn connect(instance: Instance, target: String) -> anyhow::Result<Connected> {
+    instance.stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
+    instance.send(Request::Connect { target })?;
+    let mut answers = BufReader::new((&instance.stream).take(MAX_ANSWER));
+    let answer = instance.next(&mut answers)?;
+    let early = answers.buffer().to_vec();
+    let Answer::Ok = answer else { bail!(UNASKED) };
+    let Instance { stream: socket, .. } = instance;
+    socket.set_read_timeout(None)?;
+    socket.set_write_timeout(None)?;
+    Ok(Connected { socket, early })
 }
 
 fn millis(time: Duration) -> u64 {

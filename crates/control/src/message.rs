@@ -5,7 +5,7 @@ use ops::clients::{Clients, Details, LimitOrder, Limits};
 use ops::enrol::{Allowed, Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::{Ping, Progress, Speed};
-use ops::status::{Status, Streams};
+use ops::status::{Status, StreamKind, Streams};
 use serde::{Deserialize, Serialize};
 
 /// A request of the command line.
@@ -28,15 +28,18 @@ pub(crate) enum Request {
     Client {
         name: String,
     },
-    /// Lists at most `limit` streams, of all services or of one.
+    /// Lists at most `limit` streams and flows, of all services or of one.
     Streams {
         service: Option<String>,
         limit: usize,
     },
-    /// Resets a stream.
+    /// Resets a stream, or ends a flow.
     Kill {
         link: u64,
         stream: u32,
+        /// A daemon of an earlier version, which has no flows, ignores the field of a stream.
+        #[serde(default)]
+        kind: StreamKind,
     },
     /// Removes a client that was enrolled by a code.
     Revoke {
@@ -45,6 +48,10 @@ pub(crate) enum Request {
     /// Sets the log filter. Without a filter, only reads the present filter.
     Log {
         filter: Option<String>,
+    },
+    /// Turns the connection into the byte stream to a target on the server's side.
+    Connect {
+        target: String,
     },
     Ping {
         timeout_millis: u64,
@@ -58,6 +65,8 @@ pub(crate) enum Request {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
+    /// The target is connected: [`CONNECTED`](ops::connect::CONNECTED).
+    Ok,
     Status(Box<Status>),
     Stopping {
         pid: u32,

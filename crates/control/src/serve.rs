@@ -10,6 +10,7 @@ use ops::clients::Change;
 use ops::measure::{LONGEST, Meter, PATIENCE_MAX};
 use ops::socket_file::{self, PRIVATE, SocketFile};
 use ops::state::create_private;
+use ops::status::StreamNumber;
 use ops::{Daemon, Life, WrongConfig};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -124,6 +125,7 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
             Ok(Request::Speedtest { millis }) => {
                 speedtest(stream.get_mut(), millis, source.meter()).await?
             }
+            Ok(Request::Connect { target }) => return connect(stream, &target, source).await,
             Ok(request) => answer(request, source, life).await,
             Err(e) => Answer::Error(not_understood(&line, &e)),
         };
@@ -131,6 +133,28 @@ async fn converse(stream: UnixStream, source: &dyn Daemon, life: &Life) -> io::R
         if !whole {
             return Ok(());
         }
+    }
+}
+
+/// Hands the connection over as the byte stream to a target. A refusal is the last answer.
+async fn connect(
+    stream: BufReader<UnixStream>,
+    target: &str,
+    source: &dyn Daemon,
+) -> io::Result<()> {
+    let is_early = !stream.buffer().is_empty();
+    let socket = stream.into_inner().into_std()?;
+    // The daemon has the socket from now on, except for a refusal. This copy goes with the return,
+    // so the end of the stream is seen at the other end.
+    let own = socket.try_clone()?;
+    let outcome = match ops::connect::target(target) {
+        _ if is_early => Err(anyhow::anyhow!("bytes arrived before the answer")),
+        Ok(target) => source.connect(target, socket).await,
+        Err(why) => Err(why.into()),
+    };
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(why) => write(&mut UnixStream::from_std(own)?, &failed(why)).await,
     }
 }
 
@@ -203,7 +227,9 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
             }
             None => not_here(),
         },
-        Request::Speedtest { .. } => Answer::Error("in the middle of something else".into()),
+        Request::Speedtest { .. } | Request::Connect { .. } => {
+            Answer::Error("in the middle of something else".into())
+        }
         Request::Reload => match source.reload().await {
             Ok(reloaded) => Answer::Reloaded(reloaded),
             Err(why) => failed(why),
@@ -235,22 +261,14 @@ async fn answer(request: Request, source: &dyn Daemon, life: &Life) -> Answer {
                 Err(_) => no_answer(),
             }
         }
-        Request::Kill { link, stream } => {
-            match timeout(
-                STATUS_TIMEOUT,
-                source.kill(ops::status::StreamNumber {
-                    link,
-                    kind: ops::status::StreamKind::Stream,
-                    number: stream,
-                }),
-            )
-            .await
-            {
+        Request::Kill { link, stream, kind } => {
+            let number = StreamNumber { link, kind, number: stream };
+            match timeout(STATUS_TIMEOUT, source.kill(number)).await {
                 Ok(killed) => {
                     if killed {
                         tracing::info!(
                             target: AUDIT, link, stream,
-                            "stream {stream} of link {link} was reset, as asked over the control socket"
+                            "{} {number} was reset, as asked over the control socket", kind.name()
                         );
                     }
                     Answer::Killed(killed)
@@ -343,6 +361,62 @@ mod tests {
         serving.abort();
         assert!(serving.await.unwrap_err().is_cancelled());
         assert!(!path.exists());
+    }
+
+    /// A daemon whose only target echoes.
+    struct Echo;
+
+    impl Daemon for Echo {
+        fn status(&self) -> SendFuture<'_, Status> {
+            Box::pin(async { sample() })
+        }
+
+        fn connect(
+            &self,
+            target: config::Target,
+            socket: std::os::unix::net::UnixStream,
+        ) -> SendFuture<'_, anyhow::Result<()>> {
+            Box::pin(async move {
+                anyhow::ensure!(target.to_string() == "tcp://echo:7", "{target} refused");
+                let mut socket = UnixStream::from_std(socket)?;
+                // With the first bytes of the target.
+                socket.write_all(&[ops::connect::CONNECTED, b"hello "].concat()).await?;
+                tokio::spawn(async move {
+                    let (mut from, mut to) = socket.split();
+                    tokio::io::copy(&mut from, &mut to).await
+                });
+                Ok(())
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_becomes_the_stream_to_a_target_or_has_the_reason() {
+        use std::io::{Read, Write};
+        let line = serde_json::to_vec(&Answer::Ok).unwrap();
+        assert_eq!([&line[..], b"\n"].concat(), ops::connect::CONNECTED);
+
+        let dir = tempfile::tempdir().unwrap();
+        let socket = ControlSocket::bind(&socket(&dir, true)).unwrap();
+        let path = socket.path().to_owned();
+        let serving = tokio::spawn(socket.serve(Arc::new(Echo), Life::new()));
+        let asked = path.clone();
+        let connect =
+            move |target: &str| ask::connect(Instance::connect(&asked).unwrap(), target.to_owned());
+        let echoed = tokio::task::spawn_blocking(move || {
+            let refused = connect("other:7").unwrap_err();
+            assert!(format!("{refused:#}").ends_with("tcp://other:7 refused"), "{refused:#}");
+            assert!(connect("udp://echo:7").unwrap_err().is::<WrongConfig>());
+            let ask::Connected { mut socket, mut early } = connect("echo:7").unwrap();
+            socket.write_all(b"world").unwrap();
+            socket.shutdown(std::net::Shutdown::Write).unwrap();
+            socket.read_to_end(&mut early).unwrap();
+            early
+        });
+        assert_eq!(echoed.await.unwrap(), b"hello world", "no byte is lost at the hand-over");
+        let both = raw(&path, b"{\"command\":\"connect\",\"target\":\"echo:7\"}\nearly").await;
+        assert!(both.contains("before the answer"), "{both}");
+        serving.abort();
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@
 //! | `term`, `token` | text for a person, and a new token |
 
 pub mod clients;
+pub mod connect;
 mod daemon;
 pub mod enrol;
 mod life;

@@ -67,8 +67,7 @@ pub use listen_unix::{ListeningUnix, listen_unix};
 pub use look::{LOOK_MAX, look};
 pub use pipe::{Http, Leaving, Onward, Why};
 pub use proxy::{
-    Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, outward, serve_connect,
-    serve_proxy,
+    Connectors, Credentials, Exit, Links, Proxy, ProxyKind, exit_stream, serve_connect, serve_proxy,
 };
 pub use proxy_header::{ProxyVersion, proxy_header};
 pub use room::Room;

@@ -66,15 +66,15 @@ pub(crate) fn streams(args: &StreamsArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let mut unknown = Vec::new();
-    for &(link, stream) in &args.kill {
-        if control::kill(&instance, link, stream)? {
-            term::out(format_args!("{link}/{stream} is reset"));
+    for &number in &args.kill {
+        if control::kill(&instance, number)? {
+            term::out(format_args!("{number} is reset"));
         } else {
-            unknown.push(format!("{link}/{stream}"));
+            unknown.push(number.to_string());
         }
     }
     if !unknown.is_empty() {
-        bail!("no such stream (any more): {}", unknown.join(", "));
+        bail!("no such stream or flow (any more): {}", unknown.join(", "));
     }
     Ok(())
 }

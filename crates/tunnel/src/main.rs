@@ -8,6 +8,7 @@ mod cli;
 mod clients;
 mod commands;
 mod config_file;
+mod connect;
 mod cores;
 mod daemon;
 mod demo;

@@ -67,11 +67,7 @@ fn allow(s: &Section<'_>) -> Option<ForwardRights> {
     if items.is_empty() {
         let bad = BadValue::new("an empty list lets visitors reach nothing");
         let at = s.key("allow").map_or_else(|| s.at(), |item| item.at());
-        s.cx.warn(
-            at,
-            &s.path("allow"),
-            bad.hint("without the key, everything but reserved addresses"),
-        );
+        s.cx.warn(at, &s.path("allow"), bad.hint("without the key, all ordinary destinations"));
     }
     let read = |text: &str| {
         let right: ForwardRight = text.parse()?;

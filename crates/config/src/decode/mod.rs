@@ -38,6 +38,7 @@ use keys::Table;
 pub(crate) use public::twice;
 pub(crate) use service::services_of;
 pub(crate) use taken::{Bind, Taken};
+pub use target::connect_target;
 
 /// Most reported problems, and most warnings. A wrong kind of file would otherwise report
 /// thousands.

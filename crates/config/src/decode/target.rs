@@ -1,5 +1,7 @@
 //! `target`: what a service or a forward dials, perhaps a range of ports.
 
+use std::net::Ipv6Addr;
+
 use super::Section;
 use crate::address::{HTTP_PROXY, Kind, Ports, Role, SOCKS5, directory, unix};
 use crate::endpoint::split;
@@ -124,6 +126,26 @@ pub(super) fn parse_target(text: &str) -> Result<Targets, BadValue> {
     }
 }
 
+/// Reads a target on the server's side for one connection: `host:port`, `tcp://host:port` or
+/// `unix:///path`. The port is always there, so an IPv6 address needs no brackets: `::1:22`.
+///
+/// # Errors
+/// The text is another address, or none.
+pub fn connect_target(text: &str) -> Result<Target, BadValue> {
+    let bare = text.rsplit_once(':').and_then(|(host, port)| {
+        host.parse::<Ipv6Addr>().is_ok().then(|| format!("[{host}]:{port}"))
+    });
+    let bad = |why: &str| {
+        BadValue::new(format!("`{text}` {why}")).hint("host:port, tcp://host:port or unix:///path")
+    };
+    match parse_target(bare.as_deref().unwrap_or(text))?.one(Over::Tcp) {
+        None => Err(bad("is a range of ports")),
+        Some(target @ (Target::Tcp { .. } | Target::Unix(_))) => Ok(target),
+        Some(Target::Udp { .. }) => Err(bad("takes datagrams, and this is a byte stream")),
+        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_)) => Err(bad("is for a service")),
+    }
+}
+
 fn of_ports(text: &str) -> Result<Targets, BadValue> {
     let of_http;
     let text = match text.split_once("://") {
@@ -162,5 +184,29 @@ fn http_target(text: &str, rest: &str) -> Result<String, BadValue> {
     match split(rest)? {
         (_, Some(_)) => Ok(format!("tcp://{rest}")),
         (host, None) => Ok(format!("tcp://{host}:80")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_one_target_of_streams() {
+        let shown = |text: &str| connect_target(text).map(|target| target.to_string());
+        for (text, long) in [
+            ("db.internal:5432", "tcp://db.internal:5432"),
+            ("tcp://10.0.0.5:22", "tcp://10.0.0.5:22"),
+            ("::1:22", "tcp://[::1]:22"),
+            ("2001:db8::5:22", "tcp://[2001:db8::5]:22"),
+            ("[2001:db8::5]:22", "tcp://[2001:db8::5]:22"),
+            ("22", "tcp://127.0.0.1:22"),
+            ("unix:///run/app.sock", "unix:///run/app.sock"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Ok(long), "{text}");
+        }
+        for bad in ["", "a", "a:0", "a:1-2", "udp://a:1", "socks5", "file:///srv", "::1", "a:b:1"] {
+            assert!(shown(bad).is_err(), "{bad}");
+        }
     }
 }

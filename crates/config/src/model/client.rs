@@ -119,8 +119,8 @@ pub struct Exit {
     /// 255 bytes each (RFC 1929). If empty, the exit asks for none, and the configuration restricts
     /// its visitors otherwise.
     pub basic_auth: Vec<Secret>,
-    /// The destinations that visitors may reach. `None`: everything but reserved addresses, as with
-    /// the right `*:*`.
+    /// The destinations that visitors may reach. `None`: every ordinary destination, as with the
+    /// right `*:*` ([`ForwardRights::ordinary`]).
     pub allow: Option<ForwardRights>,
 }
 

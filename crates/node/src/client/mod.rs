@@ -2,6 +2,7 @@
 //! forwards as entrances.
 
 mod checks;
+mod connect;
 mod destination;
 mod forwards;
 mod links;
@@ -17,6 +18,7 @@ mod trouble;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -155,6 +157,14 @@ impl Daemon for Client {
 
     fn streams(&self, service: Option<String>, limit: usize) -> SendFuture<'_, Streams> {
         Box::pin(survey::streams(self.workers.handles(), service, limit))
+    }
+
+    fn connect(
+        &self,
+        target: config::Target,
+        socket: UnixStream,
+    ) -> SendFuture<'_, anyhow::Result<()>> {
+        Box::pin(connect::connect(&self.shared, self.workers.handles(), target, socket))
     }
 
     fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {

@@ -155,7 +155,7 @@ impl Local {
 impl Serves {
     fn of(service: &config::Service) -> Option<Self> {
         let exit = |kind| {
-            let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::unreserved);
+            let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::ordinary);
             let users = credentials(&service.exit.basic_auth);
             Self::Exit(Exit::new(kind, users, move |target| allow(rights.clone(), target)))
         };

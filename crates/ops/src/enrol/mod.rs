@@ -344,7 +344,7 @@ mod tests {
             listen: vec!["tls://192.0.2.5:7000".into()],
         };
         for (tcp, forward, said) in [
-            (&[][..], &[][..], "Client `home` may publish ports 10000-10999.\n"),
+            (&[][..], &[][..], "Client `home` may publish ports 10000-10999 of TCP and UDP.\n"),
             (&["80"], &[], "Client `home` may publish port 80.\n"),
             (&["80", "90"], &["a:1"], "may publish ports 80, 90 and may reach a:1 on the server's"),
         ] {

@@ -2,17 +2,17 @@
 //! dials.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 
-use proto::{ResetCode, Special};
+use proto::ResetCode;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 use transport::{Inlet, Outlet};
 
 use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, handshake, linger};
 use super::{Credentials, ProxyKind};
-use crate::dial::{self, Allow, Destination, DialError, TargetAddr};
+use crate::dial::{self, Allow, DialError, TargetAddr};
 use crate::pipe::{Pipe, Pump};
 use crate::{Duplex, End, Permit, Settings};
 
@@ -25,7 +25,7 @@ pub struct Exit {
 
 impl Exit {
     /// An exit. With credentials, visitors have to give the same. `allow` makes the rule for a
-    /// target ([`outward`]): the dial asks it about the name and about each of its addresses.
+    /// target: the dial asks it about the name and about each of its addresses.
     #[must_use]
     pub fn new(
         kind: ProxyKind,
@@ -40,25 +40,6 @@ impl fmt::Debug for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exit").field("kind", &self.kind).finish_non_exhaustive()
     }
-}
-
-/// The usual rule of an exit for a dial of `target`: every address but the special ones
-/// ([`Special`]), which the networks around this machine do not keep away from strangers. `named`
-/// tells whether the owner of the exit names a special address: it gets the host that was asked
-/// for, an address of the host, and the port. Unix sockets are never permitted.
-pub fn outward(target: &TargetAddr, named: impl Fn(&str, IpAddr, u16) -> bool + 'static) -> Allow {
-    let host = match target {
-        TargetAddr::Tcp { host, .. } | TargetAddr::Udp { host, .. } => host.clone(),
-        TargetAddr::Unix(_) => String::new(),
-    };
-    Allow::new(move |destination| match destination {
-        // Its addresses are asked about.
-        Destination::Name(..) => true,
-        Destination::Tcp(ip, port) | Destination::Udp(ip, port) => {
-            Special::of(ip).is_none() || named(&host, ip, port)
-        }
-        Destination::Unix(_) => false,
-    })
 }
 
 /// Serves a visitor of an exit in a task of this thread: the handshake over the stream within 10 s,
@@ -133,28 +114,5 @@ async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
                 linger(&mut stream).await;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_exit_leads_out_and_nowhere_else_unless_it_is_named() {
-        let target = TargetAddr::Tcp { host: "db.internal".into(), port: 5432 };
-        let rule = outward(&target, |host, ip, port| {
-            host == "db.internal" && ip.is_loopback() && port == 5432
-        });
-        let permits = |ip: &str, port| rule.permits(Destination::Tcp(ip.parse().unwrap(), port));
-        assert!(permits("192.0.2.1", 80) && permits("10.0.0.1", 22) && permits("2001:db8::1", 1));
-        for ip in ["127.0.0.1", "169.254.169.254", "::1", "fe80::1", "64:ff9b::127.0.0.1"] {
-            assert!(!permits(ip, 80), "{ip}");
-        }
-        assert!(permits("127.0.0.1", 5432) && !permits("169.254.169.254", 5432));
-        assert!(rule.permits(Destination::Name("localhost", 80)));
-        let unix = "unix:///run/app.sock".parse::<TargetAddr>().unwrap();
-        let TargetAddr::Unix(address) = &unix else { panic!("no socket") };
-        assert!(!outward(&unix, |_, _, _| true).permits(Destination::Unix(address)));
     }
 }

@@ -54,8 +54,9 @@ pub(crate) enum Asked {
 pub(crate) enum Speech {
     Socks5,
     Http,
-    /// A line of text, for a command of this program.
-    Line,
+    /// These bytes once the target is connected, and nothing before: for a command of this program,
+    /// which is told of a refusal in another way.
+    Ready(&'static [u8]),
 }
 
 impl Speech {
@@ -64,7 +65,7 @@ impl Speech {
         match self {
             Self::Socks5 => socks5::reply(Reply::Succeeded, None),
             Self::Http => connect::ESTABLISHED.to_vec(),
-            Self::Line => b"ok\n".to_vec(),
+            Self::Ready(line) => line.to_vec(),
         }
     }
 
@@ -73,7 +74,7 @@ impl Speech {
         match self {
             Self::Socks5 => socks5::reply(code.into(), None),
             Self::Http => connect::refusal(code),
-            Self::Line => format!("error: {code}\n").into_bytes(),
+            Self::Ready(_) => Vec::new(),
         }
     }
 }

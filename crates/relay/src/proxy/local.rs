@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use proto::Priority;
+use proto::{Priority, ResetCode};
 use tokio::time::timeout;
 use transport::{Connector, FlowConnector};
 
@@ -110,7 +110,8 @@ async fn serve(
             };
             let connectors = proxy.links.link();
             // A task of its own size: an association would make it larger.
-            Box::pin(opening.connect(connectors.as_ref())).await;
+            // The visitor has its answer, and the reason is in the log.
+            let _ = Box::pin(opening.connect(connectors.as_ref())).await;
         }
         Asked::Associate(port) => Box::pin(associate::serve(socket, port, &proxy, permit)).await,
     }
@@ -121,7 +122,7 @@ async fn serve(
 fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
     tracing::debug!(?visitor, %fault, "a visitor of a proxy is refused");
     if matches!(fault, Fault::Denied | Fault::Unauthenticated | Fault::Method(_)) {
-        proxy.settings.stats.count_refused(proto::ResetCode::Denied);
+        proxy.settings.stats.count_refused(ResetCode::Denied);
     }
     // A program that is asked for its password comes back with it.
     if fault != Fault::Unauthenticated && proxy.complaints.ready() {
@@ -129,26 +130,28 @@ fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
     }
 }
 
-/// Connects a socket with a target that the far end dials. The socket gets one line first: `ok`, or
-/// `error: ` and the reason, after which it ends. For a command whose standard streams are the
-/// connection. `target` is what [`proto::Target::Forward`] has: `tcp://host:port`, `unix:///path`.
-pub fn serve_connect(
+/// Connects a socket with a target that the far end dials. The socket gets the bytes `ready` once
+/// the target is connected, and nothing before. `target` is what [`proto::Target::Forward`] has:
+/// `tcp://host:port`, `unix:///path`. The pump is a task of its own when the future is ready.
+///
+/// # Errors
+/// Why the target is not connected. The socket is closed.
+pub async fn serve_connect(
     socket: Socket,
-    target: &str,
-    connectors: Connectors,
+    (target, ready): (&str, &'static [u8]),
+    connectors: &Connectors,
     priority: Priority,
     settings: &Rc<Settings>,
-    permit: Option<Permit>,
-) {
+) -> Result<(), ResetCode> {
     let opening = Opening {
         socket,
-        speech: Speech::Line,
+        speech: Speech::Ready(ready),
         target: target.to_owned(),
         rest: bytes::BytesMut::new(),
         visitor: None,
         priority,
         settings: Rc::clone(settings),
-        permit,
+        permit: None,
     };
-    tokio::task::spawn_local(async move { opening.connect(Some(&connectors)).await });
+    opening.connect(Some(connectors)).await
 }

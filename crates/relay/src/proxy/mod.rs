@@ -22,7 +22,7 @@
 //! | `opening` | a stream to a target whose outcome is reported, and the answer to the visitor |
 //! | `local` | [`serve_proxy`], and [`serve_connect`] for a program that names the target itself |
 //! | `associate` | UDP over SOCKS5: a socket whose datagrams become flows |
-//! | `exit` | [`exit_stream`], and the rule for its targets |
+//! | `exit` | [`exit_stream`] |
 //!
 //! Names go to the far end as names: the side that dials looks them up. A refusal has the code that
 //! SOCKS5 or HTTP has for its reason, and a clean end. A peer before the end of its handshake costs
@@ -39,7 +39,7 @@ mod opening;
 pub(crate) mod socks5;
 
 pub use credentials::Credentials;
-pub use exit::{Exit, exit_stream, outward};
+pub use exit::{Exit, exit_stream};
 pub use local::{Connectors, Links, Proxy, serve_connect, serve_proxy};
 
 pub(crate) use credentials::Given;

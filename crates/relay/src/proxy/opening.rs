@@ -59,22 +59,33 @@ enum Unconnected {
 impl Opening {
     /// Opens the stream over `connectors` and spawns its pump once the target is connected. `None`:
     /// there is no link.
-    pub(crate) async fn connect(mut self, connectors: Option<&Connectors>) {
+    ///
+    /// # Errors
+    /// Why the target is not connected. The visitor has its answer already.
+    pub(crate) async fn connect(
+        mut self,
+        connectors: Option<&Connectors>,
+    ) -> Result<(), ResetCode> {
         let code = match connectors {
             None => {
                 self.settings.stats.count_refused(ResetCode::Shutdown);
                 ResetCode::Shutdown
             }
             Some(connectors) => match self.open(connectors).await {
-                Ok((pipe, inlet)) => return self.carry(pipe, inlet).await,
+                Ok((pipe, inlet)) => {
+                    self.carry(pipe, inlet).await;
+                    return Ok(());
+                }
                 Err(Unconnected::Refused(code)) => code,
-                Err(Unconnected::Gone) => return,
+                Err(Unconnected::Gone) => return Err(ResetCode::Aborted),
             },
         };
         tracing::debug!(target = self.target, reason = %code, "the target cannot be reached");
-        if self.socket.write_all(&self.speech.refusal(code)).await.is_ok() {
+        let refusal = self.speech.refusal(code);
+        if !refusal.is_empty() && self.socket.write_all(&refusal).await.is_ok() {
             linger(&mut self.socket).await;
         }
+        Err(code)
     }
 
     /// Opens the stream and waits until the target is connected.

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use ops::status::StreamNumber;
 
-use super::values::{forward, interval, patience, server, span, stream_id};
+use super::values::{forward, interval, patience, server, span, target};
 
 /// The running daemon that a command asks.
 #[derive(Debug, Args)]
@@ -132,6 +133,17 @@ pub(crate) struct ForwardArgs {
     pub(crate) which: Which,
 }
 
+/// `tunnel connect`.
+#[derive(Debug, Args)]
+pub(crate) struct ConnectArgs {
+    /// What the server's side connects to: host:port, tcp://host:port, unix:///path; the client
+    /// needs a right to it (allow.forward)
+    #[arg(value_name = "TARGET", value_parser = target)]
+    pub(crate) target: String,
+    #[command(flatten)]
+    pub(crate) which: Which,
+}
+
 /// `tunnel clients`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -198,19 +210,19 @@ pub(crate) struct LimitArgs {
 pub(crate) struct StreamsArgs {
     #[command(flatten)]
     pub(crate) which: Which,
-    /// Only streams of this service, or of the forward with this address
+    /// Only streams and flows of this service, or of the forward with this address
     #[arg(long, value_name = "NAME")]
     pub(crate) service: Option<String>,
-    /// Maximum number of listed streams
+    /// Maximum number of listed streams and flows
     #[arg(long, value_name = "N", default_value = "100")]
     pub(crate) limit: usize,
     /// Print JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
-    /// Reset these streams instead, by the numbers of the list: 3/17
-    #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = stream_id)]
+    /// Reset these streams and end these flows instead, by the numbers of the list: 3/17, 3/u17
+    #[arg(long, value_name = "STREAM", num_args = 1.., value_parser = str::parse::<StreamNumber>)]
     #[arg(conflicts_with_all = ["service", "limit", "json"])]
-    pub(crate) kill: Vec<(u64, u32)>,
+    pub(crate) kill: Vec<StreamNumber>,
 }
 
 /// `tunnel ping`.

@@ -13,8 +13,8 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, ClientsArgs, ClientsCommand, EnrollArgs, ForwardArgs, LimitArgs, PingArgs,
-    PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, LimitArgs,
+    PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};
@@ -61,6 +61,13 @@ Examples:
   tunnel publish --save                    write everything published so into the file
 
 The client keeps the services in its state directory. `tunnel unpublish NAME` withdraws a service.";
+
+const CONNECT_EXAMPLES: &str = "\
+Examples:
+  tunnel connect 10.0.0.5:22
+  ssh -o ProxyCommand='tunnel connect %h:%p' admin@10.0.0.5
+
+The exit code is 1, and the reason on standard error, if there is no connection.";
 
 const CLIENTS_EXAMPLES: &str = "\
 Examples:
@@ -141,6 +148,9 @@ pub(crate) enum Command {
     Unpublish(UnpublishArgs),
     /// Open forwards of a running client, at once and after a restart
     Forward(ForwardArgs),
+    /// Connect standard input and output with a target on the server's side of a running client
+    #[command(after_help = CONNECT_EXAMPLES)]
+    Connect(ConnectArgs),
     /// List the clients of a server, also those that are away; show or change one of them
     #[command(after_help = CLIENTS_EXAMPLES)]
     Clients(ClientsArgs),
@@ -185,6 +195,7 @@ mod tests {
             CLIENT_EXAMPLES,
             ALLOW_EXAMPLES,
             CLIENTS_EXAMPLES,
+            CONNECT_EXAMPLES,
             CERTS_EXAMPLES,
             PUBLISH_EXAMPLES,
         ] {
@@ -230,6 +241,24 @@ mod tests {
             panic!("no enrolment")
         };
         assert_eq!(args.server, ["a.example"]);
+        parse("tunnel client --config c --forward socks5://127.0.0.1:1080").unwrap();
+        parse("tunnel forward http-proxy://3128 udp://5300=udp://9.9.9.9:53").unwrap();
+        assert!(wrong("tunnel connect udp://a:1").contains("takes datagrams"));
+        let Command::Connect(args) = parse("tunnel connect ::1:22").unwrap().command else {
+            panic!("no connection")
+        };
+        assert_eq!(args.target, "tcp://[::1]:22");
+        assert!(wrong("tunnel streams --kill 3/x17").contains("3/u17"));
+        let Command::Streams(args) = parse("tunnel streams --kill 3/17 3/u17").unwrap().command
+        else {
+            panic!("no streams")
+        };
+        let shown: Vec<_> = args.kill.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["3/17", "3/u17"]);
+        let Command::Allow(args) = parse("tunnel allow home --udp 53 54").unwrap().command else {
+            panic!("no rights")
+        };
+        assert_eq!((args.tcp.len(), args.udp.len()), (0, 2));
         assert!(wrong("tunnel client --name x").contains("--server"));
         assert!(wrong("tunnel client --server a --name x").contains("--token-file"));
         assert!(wrong("tunnel server --log-level loud").contains("`loud` is no level"));

@@ -8,14 +8,6 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(10), Duration::from_secs(30))
 }
 
-pub(super) fn stream_id(text: &str) -> Result<(u64, u32), String> {
-    let parse = || -> Option<(u64, u32)> {
-        let (link, stream) = text.split_once('/')?;
-        Some((link.parse().ok()?, stream.parse().ok()?))
-    };
-    parse().ok_or_else(|| "two numbers as in the list of `tunnel streams`: 3/17".to_owned())
-}
-
 pub(super) fn patience(text: &str) -> Result<Duration, String> {
     between(text, Duration::from_millis(10), ops::measure::PATIENCE_MAX)
 }
@@ -40,6 +32,12 @@ pub(super) fn server(text: &str) -> Result<String, String> {
             Err(format!("{bad}{}", hint.unwrap_or_default()))
         }
     }
+}
+
+/// A target of `tunnel connect`, in its long form.
+pub(super) fn target(text: &str) -> Result<String, String> {
+    let target = ops::connect::target(text).map_err(|why| why.to_string())?;
+    Ok(target.to_string())
 }
 
 /// Two addresses with `=` in between, or a proxy alone. The decoder of the configuration checks each

@@ -1,19 +1,20 @@
 //! The running daemon as the control socket, the admin API and signals see it: it answers requests
 //! and carries out commands.
 
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use config::LogFormat;
 use config::edit::Operation;
+use config::{LogFormat, Target};
 use logging::AUDIT;
 use ops::clients::{Applied, Change, Clients, Details};
 use ops::enrol::{Opened, Order};
 use ops::lists::ListChange;
 use ops::measure::Meter;
 use ops::shown::{self, Shown};
-use ops::status::{Status, Streams};
+use ops::status::{Status, StreamNumber, Streams};
 use ops::{Daemon, Life, Phase, Reloaded, Role, SendFuture, WrongConfig};
 
 use crate::config_file::ConfigFile;
@@ -222,7 +223,7 @@ impl Daemon for RunningDaemon {
         self.role.streams(service, limit)
     }
 
-    fn kill(&self, number: ops::status::StreamNumber) -> SendFuture<'_, bool> {
+    fn kill(&self, number: StreamNumber) -> SendFuture<'_, bool> {
         self.role.kill(number)
     }
 
@@ -252,6 +253,10 @@ impl Daemon for RunningDaemon {
 
     fn change_lists(&self, change: ListChange) -> SendFuture<'_, anyhow::Result<Reloaded>> {
         Box::pin(self.change_lists_now(change))
+    }
+
+    fn connect(&self, target: Target, socket: UnixStream) -> SendFuture<'_, anyhow::Result<()>> {
+        self.role.connect(target, socket)
     }
 
     fn meter(&self) -> Option<&dyn Meter> {

@@ -314,7 +314,7 @@ mod tests {
         let grant = allow("22", &["10.0.0.0/8:*".to_owned()]).unwrap();
         let ports = [21, 22, 10_022].map(|port| grant.rights.tcp.permits(bind, port));
         assert_eq!(ports, [false, true, true]);
-        let now = text.replace("10999\"]", "10999\", 22]").replace("[]", "[\"10.0.0.0/8:*\"]");
+        let now = text.replacen("10999\"]", "10999\", 22]", 1).replace("[]", "[\"10.0.0.0/8:*\"]");
         assert_eq!(fs::read_to_string(&file).unwrap(), now);
         for wrong in ["x", "0", "22-1"] {
             let why = allow(wrong, &[]).unwrap_err().to_string();

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Exit, Handler, Listening, ProxyKind, Room, Settings, Socket, accept_duplex, exit_stream,
-    listen, outward, serve_visitor,
+    Allow, Destination, Exit, Handler, Listening, ProxyKind, Room, Settings, Socket, accept_duplex,
+    exit_stream, listen, serve_visitor,
 };
 use testkit::origins::{Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,8 +29,12 @@ struct ExitRig {
 impl ExitRig {
     /// An exit that reaches this machine at `named` alone.
     fn new(kind: ProxyKind, named: u16) -> Self {
-        let exit = Exit::new(kind, None, move |target| {
-            outward(target, move |_, ip, port| ip.is_loopback() && port == named)
+        let exit = Exit::new(kind, None, move |_| {
+            Allow::new(move |destination| match destination {
+                Destination::Name(..) => true,
+                Destination::Tcp(ip, port) => ip.is_loopback() && port == named,
+                Destination::Udp(..) | Destination::Unix(_) => false,
+            })
         });
         Self::serving(move |inlet, settings| exit_stream(&exit, None, inlet, settings, None))
     }
