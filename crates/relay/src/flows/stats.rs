@@ -16,7 +16,7 @@ pub enum DropReason {
     NoLink,
     /// There are as many flows as may be.
     Limit,
-    /// The peer's address has as many flows as it may have.
+    /// The peer's address has as many flows as it may have, and all of them are in use.
     SourceLimit,
     /// It came before its flow was ready, and too many waited already.
     Early,

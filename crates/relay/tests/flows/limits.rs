@@ -70,3 +70,37 @@ async fn a_source_with_its_share_of_flows_loses_its_own() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_source_whose_flows_are_all_in_use_gets_no_further_one() {
+    run(async {
+        let (target, at) = target().await;
+        let mut plan = Plan::to(at);
+        plan.visitors.caps = FlowCaps { total: 100, per_source: 1 };
+        let rig = plan.rig();
+        let busy = rig.visitor().await;
+        busy.send(b"?").await.unwrap();
+        let from = receive(&target).await.1;
+        target.send_to(b"!", from).await.unwrap();
+        receive(&busy).await;
+        rig.visitor().await.send(b"?").await.unwrap();
+        until(|| rig.dropped(DropReason::SourceLimit) == 1).await;
+        busy.send(b"still").await.unwrap();
+        assert_eq!(receive(&target).await, (b"still".to_vec(), from));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_flow_leads_to_no_target_of_streams() {
+    run(async {
+        let mut plan = Plan::to(target().await.1);
+        plan.target = "tcp://127.0.0.1:9".parse().unwrap();
+        let rig = plan.rig();
+        rig.visitor().await.send(b"?").await.unwrap();
+        until(|| !rig.link.closed.borrow().is_empty()).await;
+        assert_eq!(*rig.link.closed.borrow(), [ResetCode::Unknown]);
+        assert_eq!((rig.live(), rig.targets.stats.opened()), ((0, 0), 0));
+    })
+    .await;
+}

@@ -32,10 +32,6 @@ impl List {
         if self.first == NIL { None } else { Some(self.first) }
     }
 
-    pub(super) fn is_empty(self) -> bool {
-        self.first == NIL
-    }
-
     pub(super) fn push(&mut self, links: &mut Links, index: u32) {
         links.set(index, Link { before: self.last, after: NIL });
         match links.0.get_mut(self.last as usize) {

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!   the source has its share ──> its flow goes that was never answered and is unused for longest;
-//!                                if all were answered, the one unused for longest
+//!                                if all were answered, the one unused for longest; if even that
+//!                                one was just used, the new flow is refused
 //!   the table is full        ──> the flow goes that was never answered and is unused for longest;
 //!                                if all were answered, the new flow is refused
 //! ```
@@ -18,6 +19,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use net::udp::Route;
 use proto::control::FlowTimes;
@@ -52,7 +54,16 @@ pub(super) struct Slot {
 
 /// Why a new flow finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IsFull;
+pub(super) enum IsFull {
+    /// All flows of the table were answered.
+    Table,
+    /// All flows of the source were answered, and are in use.
+    Source,
+}
+
+/// An answered flow that was used within this time is not ended for another one of its source. A
+/// source with more busy flows than its share would otherwise lose all of them in turn.
+const IN_USE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Entry<V> {
@@ -143,14 +154,28 @@ impl<V> Table<V> {
         self.entry(slot).is_some_and(|entry| entry.is_answered)
     }
 
-    /// Whether a new flow of `source` finds a place, if another flow has to go for it or not.
-    pub(super) fn admits(&self, source: Option<Source>) -> Result<(), IsFull> {
-        let is_full = self.len() >= self.caps.total.max(1);
-        if is_full && self.lists.unanswered.is_empty() && !self.has_its_share(source) {
-            Err(IsFull)
-        } else {
-            Ok(())
+    /// Whether a new flow of `source` finds a place, perhaps because another one has to go.
+    pub(super) fn admits(&self, source: Option<Source>, now: Instant) -> Result<(), IsFull> {
+        self.leaving(source, now).map(drop)
+    }
+
+    /// The flow that has to go for a new one of `source`.
+    fn leaving(&self, source: Option<Source>, now: Instant) -> Result<Option<u32>, IsFull> {
+        let share = source.and_then(|source| self.shares.get(&source));
+        if let Some(share) = share.filter(|share| share.flows >= self.caps.per_source.max(1)) {
+            let lists = &share.lists;
+            let unused = || lists.answered.first().filter(|&index| !self.is_in_use(index, now));
+            return lists.unanswered.first().or_else(unused).map(Some).ok_or(IsFull::Source);
         }
+        if self.len() >= self.caps.total.max(1) {
+            return self.lists.unanswered.first().map(Some).ok_or(IsFull::Table);
+        }
+        Ok(None)
+    }
+
+    fn is_in_use(&self, index: u32, now: Instant) -> bool {
+        let entry = self.entries.get(index as usize).and_then(Option::as_ref);
+        entry.is_some_and(|entry| now < entry.used + IN_USE)
     }
 
     /// Adds a flow. Another flow may have to go for it.
@@ -165,16 +190,8 @@ impl<V> Table<V> {
         now: Instant,
     ) -> Result<(Slot, Option<V>), V> {
         let is_taken = route.is_some_and(|route| self.by_route.contains_key(&route));
-        if is_taken || self.admits(source).is_err() {
-            return Err(value);
-        }
-        let leaving = if self.has_its_share(source) {
-            source.and_then(|source| self.first_of(source))
-        } else if self.len() >= self.caps.total.max(1) {
-            self.lists.unanswered.first()
-        } else {
-            None
-        };
+        let leaving = self.leaving(source, now);
+        let Some(leaving) = leaving.ok().filter(|_| !is_taken) else { return Err(value) };
         let left = leaving.and_then(|index| self.take(index));
         self.serial += 1;
         let serial = self.serial;
@@ -272,17 +289,6 @@ impl<V> Table<V> {
     fn entry(&mut self, slot: Slot) -> Option<&mut Entry<V>> {
         let entry = self.entries.get_mut(slot.index as usize)?.as_mut();
         entry.filter(|entry| entry.serial == slot.serial)
-    }
-
-    fn has_its_share(&self, source: Option<Source>) -> bool {
-        let share = source.and_then(|source| self.shares.get(&source));
-        share.is_some_and(|share| share.flows >= self.caps.per_source.max(1))
-    }
-
-    /// The flow of the source that goes first.
-    fn first_of(&self, source: Source) -> Option<u32> {
-        let lists = &self.shares.get(&source)?.lists;
-        lists.unanswered.first().or_else(|| lists.answered.first())
     }
 
     fn take(&mut self, index: u32) -> Option<V> {

@@ -45,6 +45,8 @@ pub(super) struct Target {
     /// Addresses that were not tried, the next one last.
     others: RefCell<Vec<SocketAddr>>,
     pub(super) waker: TaskWaker,
+    /// The counters include it.
+    is_counted: Cell<bool>,
     is_answered: Cell<bool>,
     was_refused: Cell<bool>,
 }
@@ -72,9 +74,16 @@ impl Target {
             waiting: RefCell::default(),
             others: RefCell::default(),
             waker: TaskWaker::default(),
+            is_counted: Cell::new(false),
             is_answered: Cell::new(false),
             was_refused: Cell::new(false),
         })
+    }
+
+    /// The flow has a place in the table.
+    pub(super) fn enter(&self) {
+        self.settings.stats.enter();
+        self.is_counted.set(true);
     }
 
     /// The lookup is over.
@@ -258,7 +267,9 @@ impl Target {
         self.waiting.take();
         self.others.take();
         drop(self.permit.take());
-        stats.leave();
+        if self.is_counted.take() {
+            stats.leave();
+        }
         self.waker.wake();
     }
 }

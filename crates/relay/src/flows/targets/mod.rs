@@ -55,7 +55,6 @@ pub fn connect_flow(
 ) -> Rc<dyn FlowOutlet> {
     let FlowCaller { allow, visitor, permit } = caller;
     let flow = Target::new(target.clone(), inlet, settings, permit);
-    settings.stats.enter();
     if !matches!(target, TargetAddr::Udp { .. }) {
         flow.end(Some(ResetCode::Unknown));
         return flow;
@@ -66,6 +65,7 @@ pub fn connect_flow(
         flow.end(Some(ResetCode::Limit));
         return flow;
     }
+    flow.enter();
     // A clone of the lookups would touch a counter that all workers share.
     let own = Rc::clone(settings);
     let mut lookup: Lookup = Box::pin(async move {

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
 
 use super::idle::{self, IdleTimer};
-use super::table::{Source, Table};
+use super::table::{IsFull, Source, Table};
 use super::waking::TaskWaker;
 use super::{DropReason, FlowSettings, FlowStats};
 use crate::{End, Permit};
@@ -245,9 +245,12 @@ impl Visitors {
     fn open(self: &Rc<Self>, route: Route, now: Instant) -> Result<Ends, DropReason> {
         let peer = canonical(route.peer);
         let source = Some(Source::of(peer.ip()));
-        if self.table.borrow().admits(source).is_err() {
+        if let Err(full) = self.table.borrow().admits(source, now) {
             self.complain();
-            return Err(DropReason::Limit);
+            return Err(match full {
+                IsFull::Table => DropReason::Limit,
+                IsFull::Source => DropReason::SourceLimit,
+            });
         }
         let reply = Reply::new(self, route, peer);
         let outlet = Rc::<Reply>::clone(&reply);
