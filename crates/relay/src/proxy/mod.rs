@@ -112,3 +112,10 @@ pub(crate) enum Fault {
     #[error("the head of the request is too large")]
     Size,
 }
+
+impl Fault {
+    /// Whether the visitor is understood, and may not enter.
+    pub(crate) const fn is_denial(self) -> bool {
+        matches!(self, Self::Denied | Self::Unauthenticated | Self::Method(_))
+    }
+}
