@@ -128,7 +128,6 @@ fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
     if fault.is_denial() {
         proxy.settings.stats.count_refused(ResetCode::Denied);
     }
-    // A program that is asked for its password comes back with it.
     if fault != Fault::Unauthenticated && proxy.complaints.ready() {
         tracing::info!("a program at a local proxy was refused: {fault}");
     }

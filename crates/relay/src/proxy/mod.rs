@@ -114,8 +114,9 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// Whether the visitor is understood, and may not enter.
+    /// Whether the visitor is understood, and may not enter. A program that is asked for its
+    /// password first comes back with it.
     pub(crate) const fn is_denial(self) -> bool {
-        matches!(self, Self::Denied | Self::Unauthenticated | Self::Method(_))
+        matches!(self, Self::Denied | Self::Method(_))
     }
 }
