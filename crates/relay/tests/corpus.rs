@@ -6,10 +6,16 @@ use relay::fuzz;
 use testkit::corpus::replay;
 
 #[test]
-fn no_kept_input_breaks_a_sniffer() {
+fn no_kept_input_breaks_a_decoder() {
     replay(
         env!("CARGO_MANIFEST_DIR"),
-        &[("hello", fuzz::hello), ("head", fuzz::head), ("tracker", fuzz::tracker)],
+        &[
+            ("connect", fuzz::connect),
+            ("head", fuzz::head),
+            ("hello", fuzz::hello),
+            ("socks5", fuzz::socks5),
+            ("tracker", fuzz::tracker),
+        ],
     );
 }
 
@@ -64,6 +70,16 @@ proptest! {
     #[test]
     fn a_head_means_the_same_in_any_pieces(input in changed("head")) {
         fuzz::head(&input);
+    }
+
+    #[test]
+    fn a_request_of_connect_means_the_same_in_any_pieces(input in changed("connect")) {
+        fuzz::connect(&input);
+    }
+
+    #[test]
+    fn messages_of_socks5_mean_the_same_in_any_pieces(input in changed("socks5")) {
+        fuzz::socks5(&input);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The harnesses of the fuzz targets, which the replay of their corpora uses as well.
 
 mod conversation;
+mod proxy;
 
 use crate::http::{Then, Tracker};
 use crate::sniff::{First, FirstSniffer, HeadSniffer, HelloSniffer, Looked, Sniff};
 
 pub use conversation::conversation;
+pub use proxy::{connect, socks5};
 
 /// Splits off the first byte, which chooses the size of pieces.
 fn pieces(data: &[u8]) -> Option<(u8, usize, &[u8])> {

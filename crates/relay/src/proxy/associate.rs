@@ -161,7 +161,11 @@ impl Association {
         priority: Priority,
     ) -> io::Result<(Self, SocketAddr)> {
         let Socket::Tcp(tcp) = socket else { return Err(io::ErrorKind::Unsupported.into()) };
-        let mut local = canonical(tcp.local_addr()?);
+        let mut local = tcp.local_addr()?;
+        if local.ip().to_canonical().is_ipv4() {
+            // A listener of both families; the mapped form would get a socket of IPv6.
+            local = canonical(local);
+        }
         local.set_port(0);
         let mut program = canonical(tcp.peer_addr()?);
         program.set_port(port);
@@ -216,7 +220,7 @@ impl Association {
         let mut count = 0;
         while count < BUDGET {
             match near.socket.try_recv_from(&mut buffer) {
-                Ok((size, from)) => self.take(canonical(from), &buffer[..size], proxy),
+                Ok((size, from)) => self.take(from, &buffer[..size], proxy),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // The error of an earlier datagram that the program did not want.
                 Err(_) => {}
@@ -297,7 +301,7 @@ impl Association {
             visitor: Some(program),
             priority: self.priority,
         };
-        let link = proxy.links.link()?;
+        let link = proxy.links.now()?;
         match link.flows.open_flow(open, Rc::new(back)) {
             Ok(inlet) => Some(Flow { inlet, state, used: self.clock }),
             Err(error) => {

@@ -68,8 +68,11 @@ async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
         Ok(agreed) => agreed,
         Err(error) => {
             tracing::debug!(%error, "a visitor of an exit is refused");
-            if let Failed::Fault(_) = error {
-                stream.pipe().settings().stats.count_refused(ResetCode::Denied);
+            if let Failed::Fault(fault) = error {
+                if fault.is_denial() {
+                    stream.pipe().settings().stats.count_refused(ResetCode::Denied);
+                    stream.pipe().note_end(End::Refused(ResetCode::Denied));
+                }
                 linger(&mut stream).await;
             }
             return;

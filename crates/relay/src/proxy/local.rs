@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use proto::{Priority, ResetCode};
 use tokio::time::timeout;
-use transport::{Connector, FlowConnector};
+use transport::{Connector, FlowConnector, LocalFuture};
 
 use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, Speech, handshake, linger};
 use super::opening::Opening;
@@ -27,11 +27,16 @@ pub struct Connectors {
     pub reports: bool,
 }
 
-/// The links of a proxy.
+/// The links of a proxy. Each connection and each new flow asks, so that a link that retires gets
+/// no more of them.
 pub trait Links: fmt::Debug {
-    /// A link that takes streams now; `None`: there is none at present. Each connection and each
-    /// new flow asks, so that a link that retires gets no more of them.
-    fn link(&self) -> Option<Connectors>;
+    /// A link of this thread that takes streams now; `None`: there is none.
+    fn now(&self) -> Option<Connectors>;
+
+    /// As [`Links::now`], but may wait for a link for as long as an ordinary visitor is held.
+    fn soon(&self) -> LocalFuture<'static, Option<Connectors>> {
+        Box::pin(std::future::ready(self.now()))
+    }
 }
 
 /// A proxy at a listener of this worker.
@@ -108,9 +113,9 @@ async fn serve(
                 settings: Rc::clone(&proxy.settings),
                 permit,
             };
-            let connectors = proxy.links.link();
-            // A task of its own size: an association would make it larger.
-            // The visitor has its answer, and the reason is in the log.
+            let connectors = proxy.links.soon().await;
+            // Boxed, so that the task is small while it waits for the request. The visitor has its
+            // answer, and the reason is in the log.
             let _ = Box::pin(opening.connect(connectors.as_ref())).await;
         }
         Asked::Associate(port) => Box::pin(associate::serve(socket, port, &proxy, permit)).await,
@@ -121,10 +126,9 @@ async fn serve(
 /// program is wrong, and its user should see why.
 fn complain(proxy: &Proxy, visitor: Option<SocketAddr>, fault: Fault) {
     tracing::debug!(?visitor, %fault, "a visitor of a proxy is refused");
-    if matches!(fault, Fault::Denied | Fault::Unauthenticated | Fault::Method(_)) {
+    if fault.is_denial() {
         proxy.settings.stats.count_refused(ResetCode::Denied);
     }
-    // A program that is asked for its password comes back with it.
     if fault != Fault::Unauthenticated && proxy.complaints.ready() {
         tracing::info!("a program at a local proxy was refused: {fault}");
     }

@@ -112,3 +112,11 @@ pub(crate) enum Fault {
     #[error("the head of the request is too large")]
     Size,
 }
+
+impl Fault {
+    /// Whether the visitor is understood, and may not enter. A program that is asked for its
+    /// password first comes back with it.
+    pub(crate) const fn is_denial(self) -> bool {
+        matches!(self, Self::Denied | Self::Method(_))
+    }
+}

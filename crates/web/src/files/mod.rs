@@ -255,3 +255,38 @@ fn page(refusal: Refusal, is_head: bool, answer: Answer) -> Response<FileBody> {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_workers_share_the_files_of_a_directory() {
+        const fn is_shared<T: Clone + Send + Sync>() {}
+        is_shared::<Files>();
+    }
+
+    #[test]
+    fn a_range_of_a_version_becomes_a_condition_and_an_uncertain_one_the_whole_file() {
+        let of = |method: Method, list: &[(HeaderName, &'static str)]| {
+            let fields =
+                list.iter().map(|(name, text)| (name.clone(), HeaderValue::from_static(text)));
+            let (kept, resumes) = conditions(&method, &fields.collect());
+            (kept.contains_key(header::RANGE), kept.contains_key(header::IF_MATCH), resumes)
+        };
+        let range = (header::RANGE, "bytes=1-");
+        let tag = (header::IF_RANGE, "\"a\"");
+        let table = [
+            (vec![range.clone()], (true, false, false)),
+            (vec![range.clone(), tag.clone()], (true, true, true)),
+            (vec![tag.clone()], (false, false, false)),
+            (vec![range.clone(), (header::IF_RANGE, "W/\"a\"")], (false, false, false)),
+            (vec![range.clone(), tag.clone(), (header::IF_MATCH, "*")], (false, true, false)),
+            (vec![(header::RANGE, "bytes=1-2,3-4")], (false, false, false)),
+        ];
+        for (fields, expected) in table {
+            assert_eq!(of(Method::GET, &fields), expected, "{fields:?}");
+        }
+        assert_eq!(of(Method::HEAD, &[range, tag]), (false, false, false));
+    }
+}

@@ -13,7 +13,7 @@ use testkit::origins::{Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use transport::{Inlet, Outlet};
 
-use super::rig::{reply, request, socks5};
+use super::rig::{ClosedPort, reply, request, socks5};
 use crate::link::{Link, Opener};
 use crate::rig::{FRAME, WINDOW, exchange, receive, run, until, visit};
 
@@ -97,7 +97,8 @@ fn all_bytes_arrive_through_an_exit_also_those_behind_the_request() {
 #[test]
 fn an_exit_reaches_its_own_machine_only_where_that_is_named() {
     run(async {
-        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let port = ClosedPort::new();
+        let closed = port.address();
         let origin = Origin::echo().unwrap();
         let other = origin.address();
         let rig = ExitRig::new(ProxyKind::Socks5, closed.port());

@@ -1,7 +1,7 @@
 //! A proxy at a forward: after its handshake the connection is that of an ordinary forward.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::process::Command;
 
 use proto::{Priority, ResetCode, Target};
@@ -9,14 +9,10 @@ use relay::{Credentials, ProxyKind, Socket, serve_connect};
 use testkit::origins::{Origin, Pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::rig::{Options, ProxyRig, reply, request, socks5};
+use super::rig::{ClosedPort, Options, ProxyRig, reply, request, socks5};
 use crate::rig::{exchange, receive, reset, run};
 
 const MB: u64 = 1_000_000;
-
-fn closed_port() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
-}
 
 #[test]
 fn all_bytes_arrive_in_both_directions_and_a_half_close_stays_one() {
@@ -101,7 +97,8 @@ fn names_are_looked_up_at_the_far_end() {
 #[test]
 fn a_refusal_has_the_code_of_its_reason_and_a_clean_end() {
     run(async {
-        let closed = closed_port();
+        let port = ClosedPort::new();
+        let closed = port.address();
         let rig = ProxyRig::new(Options { denied: 7, ..Options::default() });
         let refused = async |to: SocketAddr| {
             rig.visit(move |mut socket| {
@@ -129,7 +126,8 @@ fn a_refusal_has_the_code_of_its_reason_and_a_clean_end() {
 #[test]
 fn http_has_a_page_for_each_refusal() {
     run(async {
-        let closed = closed_port();
+        let port = ClosedPort::new();
+        let closed = port.address();
         let rig = ProxyRig::new(Options { kind: ProxyKind::HttpConnect, ..Options::default() });
         let ask = async |head: String| {
             rig.visit(move |mut socket| {
@@ -182,7 +180,8 @@ fn a_reset_after_the_handshake_is_a_reset_on_the_other_side() {
 fn a_far_end_that_does_not_report_is_connected_at_once_and_refuses_by_a_reset() {
     run(async {
         let origin = Origin::half_close_echo().unwrap();
-        let (target, closed) = (origin.address(), closed_port());
+        let port = ClosedPort::new();
+        let (target, closed) = (origin.address(), port.address());
         let rig = ProxyRig::new(Options { reports: false, ..Options::default() });
         let got = rig
             .visit(move |socket| {
@@ -207,7 +206,8 @@ fn a_far_end_that_does_not_report_is_connected_at_once_and_refuses_by_a_reset() 
 fn a_command_gets_one_line_before_the_bytes() {
     run(async {
         let origin = Origin::half_close_echo().unwrap();
-        let (target, closed) = (origin.address(), closed_port());
+        let port = ClosedPort::new();
+        let (target, closed) = (origin.address(), port.address());
         let rig = ProxyRig::new(Options::default());
         let connectors = rig.ways.0.borrow().clone().unwrap();
         for (target, line, rest) in
@@ -251,7 +251,8 @@ async fn curl(arguments: Vec<String>) -> Option<(Option<i32>, String)> {
 fn curl_speaks_with_both_kinds_and_their_passwords() {
     run(async {
         let origin = Origin::http().unwrap();
-        let (url, closed) = (format!("http://{}/", origin.address()), closed_port());
+        let port = ClosedPort::new();
+        let (url, closed) = (format!("http://{}/", origin.address()), port.address());
         let anna = || Credentials::new("anna", "one:two");
         let socks = ProxyRig::new(Options { credentials: anna(), ..Options::default() });
         let http = ProxyRig::new(Options {

@@ -125,7 +125,7 @@ fn dialler(settings: Rc<Settings>, denied: u16) -> impl Fn(Open, Box<dyn Inlet>)
 pub(crate) struct Ways(pub(crate) RefCell<Option<Connectors>>);
 
 impl Links for Ways {
-    fn link(&self) -> Option<Connectors> {
+    fn now(&self) -> Option<Connectors> {
         self.0.borrow().clone()
     }
 }
@@ -251,4 +251,20 @@ pub(crate) fn reply(mut socket: impl Read) -> io::Result<u8> {
     socket.read_exact(&mut reply)?;
     assert_eq!((reply[0], &reply[2..]), (5, &[0, 1, 0, 0, 0, 0, 0, 0][..]));
     Ok(reply[1])
+}
+
+/// A port that refuses connections as long as this lives: it is bound, and nobody listens.
+pub(crate) struct ClosedPort(socket2::Socket);
+
+impl ClosedPort {
+    pub(crate) fn new() -> Self {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        Self(socket)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.local_addr().unwrap().as_socket().unwrap()
+    }
 }
