@@ -213,7 +213,9 @@ impl Ports {
         let Some(port) = port else {
             let hint = match kind {
                 Some(Kind::Udp) => role.example().replace("tcp", "udp"),
-                None | Some(Kind::Tcp | Kind::Socks5 | Kind::HttpProxy) => role.example().to_owned(),
+                None | Some(Kind::Tcp | Kind::Socks5 | Kind::HttpProxy) => {
+                    role.example().to_owned()
+                }
             };
             return Err(BadValue::new(format!("`{text}` has no port")).hint(hint));
         };

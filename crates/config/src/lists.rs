@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use proto::Visitors;
 use proto::control::{MESSAGE_MAX, SERVICES_MAX};
 
-use crate::decode::{Bind, Taken, exit::open_to_all, twice};
 use crate::address::local;
+use crate::decode::{Bind, Taken, exit::open_to_all, twice};
 use crate::model::{ClientConfig, Forward, Public, Service};
 use crate::names::{Names, expand, is_own, public_name};
 use crate::{BadValue, Local};
@@ -264,8 +264,7 @@ fn is_same_place(one: &Forward, other: &Forward) -> bool {
     {
         return one == other;
     }
-    let (Some((over, one)), Some((of_other, other))) =
-        (one.listen.socket(), other.listen.socket())
+    let (Some((over, one)), Some((of_other, other))) = (one.listen.socket(), other.listen.socket())
     else {
         return false;
     };

@@ -22,7 +22,7 @@ fn loaded(text: &str, flags: &ClientFlags) -> Result<Loaded<ClientConfig>, Vec<P
 }
 
 fn client(text: &str) -> ClientConfig {
-    loaded(text, &ClientFlags::default()).unwrap().config
+    loaded(text, &ClientFlags::default()).expect("a valid file").config
 }
 
 #[track_caller]
@@ -133,10 +133,8 @@ fn an_exit_has_users_and_destinations_or_visitors_by_address() {
 #[test]
 fn a_short_form_of_a_command_is_no_way_to_an_exit_for_everybody() {
     let lists = |publish: &str| {
-        sources(|s| load_lists(&[publish.to_owned()], &[], None, s)).map(|lists| config::Kept {
-            lists,
-            without: Vec::new(),
-        })
+        sources(|s| load_lists(&[publish.to_owned()], &[], None, s))
+            .map(|lists| config::Kept { lists, without: Vec::new() })
     };
     let kept = lists("1080=socks5").unwrap();
     let mut open = client("services: []");

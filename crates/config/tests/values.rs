@@ -204,7 +204,9 @@ fn unix_sockets_are_targets_and_listeners() {
     );
     let modes = config.forwards.iter().map(|forward| match forward.listen {
         Local::Unix { mode, .. } => mode,
-        Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => panic!("not a Unix socket"),
+        Local::Tcp(_) | Local::Udp(_) | Local::Socks5(_) | Local::HttpProxy(_) => {
+            panic!("not a Unix socket")
+        }
     });
     assert_eq!(modes.collect::<Vec<_>>(), [0o660, 0o600]);
 }

@@ -32,8 +32,8 @@ mod serve;
 mod socket_path;
 
 pub use ask::{
-    Connected, Instance, allow, change_lists, client, clients, connect, enroll, kill, limit, log, ping, reload, revoke,
-    speedtest, status, stop, streams,
+    Connected, Instance, allow, change_lists, client, clients, connect, enroll, kill, limit, log,
+    ping, reload, revoke, speedtest, status, stop, streams,
 };
 pub use denied::Denied;
 pub use serve::ControlSocket;

@@ -401,9 +401,8 @@ mod tests {
         let path = socket.path().to_owned();
         let serving = tokio::spawn(socket.serve(Arc::new(Echo), Life::new()));
         let asked = path.clone();
-        let connect = move |target: &str| {
-            ask::connect(Instance::connect(&asked).unwrap(), target.to_owned())
-        };
+        let connect =
+            move |target: &str| ask::connect(Instance::connect(&asked).unwrap(), target.to_owned());
         let echoed = tokio::task::spawn_blocking(move || {
             let refused = connect("other:7").unwrap_err();
             assert!(format!("{refused:#}").ends_with("tcp://other:7 refused"), "{refused:#}");

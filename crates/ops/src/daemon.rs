@@ -27,8 +27,7 @@ const NOT_A_CLIENT: &str =
     "this is a server; services and forwards are added where `tunnel client` runs";
 
 /// The error of a connection that only a client can make.
-const NO_OTHER_SIDE: &str =
-    "this is a server; its side is reached from where `tunnel client` runs";
+const NO_OTHER_SIDE: &str = "this is a server; its side is reached from where `tunnel client` runs";
 
 /// A future that may move between threads, because the control socket runs beside the workers.
 pub type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -21,7 +21,9 @@ use crate::input::key_exposure;
 use crate::kept_lists::KeptLists;
 use crate::load::{self, Either, Whereabouts};
 use crate::runtime::slow_runtime;
-use crate::{clients, connect, cores, demo, enroll, generate, install, instances, measure, published};
+use crate::{
+    clients, connect, cores, demo, enroll, generate, install, instances, measure, published,
+};
 
 /// Runs a command. If the error is a [`ops::WrongConfig`], the configuration is wrong.
 pub(crate) fn run(command: &Command) -> anyhow::Result<()> {

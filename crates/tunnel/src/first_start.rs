@@ -158,7 +158,9 @@ mod tests {
         );
         assert!(text.contains("printf %s SECRET > home.token"), "{text}");
         assert!(
-            text.contains("\nClient `home` may publish ports 10000-10999 of TCP and UDP; --allow-tcp"),
+            text.contains(
+                "\nClient `home` may publish ports 10000-10999 of TCP and UDP; --allow-tcp"
+            ),
             "{text}"
         );
     }

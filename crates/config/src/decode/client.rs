@@ -217,9 +217,7 @@ fn forward(cx: &Cx<'_>, item: Item, taken: &mut Listeners) -> Option<Forward> {
 /// `listen` alone.
 fn long(item: Item) -> Item {
     let is_proxy = match &item.node.kind {
-        Kind::Scalar { text, .. } => {
-            local(text, SOCKET_MODE).is_ok_and(|listen| listen.is_proxy())
-        }
+        Kind::Scalar { text, .. } => local(text, SOCKET_MODE).is_ok_and(|listen| listen.is_proxy()),
         Kind::List(_) | Kind::Map(_) => false,
     };
     if is_proxy { item.keyed("listen") } else { item.long("listen", None) }

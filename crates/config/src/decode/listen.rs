@@ -84,7 +84,8 @@ fn mux(s: Option<&Section<'_>>) -> Mux {
     let default = s.and_then(|s| {
         s.value("default", |text| {
             let bad = |why| BadValue::new(why).hint("tcp://host:port or unix:///path");
-            let target = parse_target(text)?.one(Over::Tcp).ok_or_else(|| bad("a range of ports"))?;
+            let target =
+                parse_target(text)?.one(Over::Tcp).ok_or_else(|| bad("a range of ports"))?;
             match target {
                 Target::Tcp { .. } | Target::Unix(_) => Ok(target),
                 Target::Udp { .. } => Err(bad("the connections of a mux:// port are TCP")),

@@ -189,7 +189,9 @@ pub(super) fn ports(all: &[Public]) -> BTreeMap<u16, Vec<Public>> {
     let mut ports = BTreeMap::<u16, Vec<Public>>::new();
     for public in all {
         match public {
-            Public::Tcp { port, .. } | Public::Udp { port, .. } => ports.entry(*port).or_default().push(public.clone()),
+            Public::Tcp { port, .. } | Public::Udp { port, .. } => {
+                ports.entry(*port).or_default().push(public.clone())
+            }
             Public::Name { .. } => {}
         }
     }

@@ -142,9 +142,7 @@ pub fn connect_target(text: &str) -> Result<Target, BadValue> {
         None => Err(bad("is a range of ports")),
         Some(target @ (Target::Tcp { .. } | Target::Unix(_))) => Ok(target),
         Some(Target::Udp { .. }) => Err(bad("takes datagrams, and this is a byte stream")),
-        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_)) => {
-            Err(bad("is for a service"))
-        }
+        Some(Target::Socks5 | Target::HttpProxy | Target::Files(_)) => Err(bad("is for a service")),
     }
 }
 

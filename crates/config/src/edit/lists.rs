@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use super::value::Value;
 use super::{Action, EditError, OPERATIONS_MAX, Operation, edit};
+use crate::Lists;
 use crate::decode::{Cx, Item, Sources};
 use crate::model::{Forward, Service};
 use crate::yaml::{Kind, Node, parse};
-use crate::Lists;
 
 /// Adds `lists` to the text of a client's file, and keeps everything else of the text. An entry takes
 /// the place of the entries that have its name, one of its ports or its address. `file` is the file's

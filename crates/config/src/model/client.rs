@@ -187,8 +187,7 @@ impl Service {
     /// Whether everybody who reaches the server could use the exit. `visitors` are those of the
     /// service.
     pub(crate) fn is_open_exit(&self, visitors: &Visitors) -> bool {
-        let everybody =
-            |list: &Arc<[Network]>| list.iter().any(|network| network.prefix() == 0);
+        let everybody = |list: &Arc<[Network]>| list.iter().any(|network| network.prefix() == 0);
         let is_local = |public: &Public| match public {
             Public::Tcp { bind: Some(ip), .. } => ip.to_canonical().is_loopback(),
             Public::Tcp { bind: None, .. } | Public::Udp { .. } | Public::Name { .. } => false,

@@ -57,7 +57,7 @@ fn begin(shared: &ClientShared, service: &Service, check: Check) {
     let to = service.target.to_string();
     let health = shared.healths.of(&service.name, &to);
     let watch = TargetWatch { service: service.name.clone(), target: to, health };
-    let Some(target) = target(&service) else { return };
+    let Some(target) = target(service) else { return };
     let timeout = check.timeout.duration();
     // A target that expects a header would log a connection without one as broken.
     let version = service.proxy_protocol.map(proxy_version);

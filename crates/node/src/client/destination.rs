@@ -23,7 +23,9 @@ impl Place {
     /// server if they are others than usual.
     fn of(public: &Public) -> Self {
         match public {
-            Public::Tcp { bind, port } | Public::Udp { bind, port } => Self { bind: *bind, port: *port },
+            Public::Tcp { bind, port } | Public::Udp { bind, port } => {
+                Self { bind: *bind, port: *port }
+            }
             Public::Name { kind, .. } => Self { bind: None, port: usual_port(*kind) },
         }
     }

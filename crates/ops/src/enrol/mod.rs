@@ -111,7 +111,8 @@ impl Order {
     pub fn is_default(&self) -> bool {
         let others = [&self.allow_forward, &self.allow_http, &self.allow_tls];
         let ports = [&self.allow_tcp, &self.allow_udp];
-        ports.iter().all(|ports| **ports == [PORTS]) && others.iter().all(|rights| rights.is_empty())
+        ports.iter().all(|ports| **ports == [PORTS])
+            && others.iter().all(|rights| rights.is_empty())
     }
 
     /// Whether the order names no right.

@@ -13,8 +13,8 @@ use clap::{Parser, Subcommand};
 use logging::levels;
 
 pub(crate) use asked::{
-    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, LimitArgs, PingArgs,
-    PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
+    AllowArgs, ClientsArgs, ClientsCommand, ConnectArgs, EnrollArgs, ForwardArgs, LimitArgs,
+    PingArgs, PublishArgs, SpeedArgs, StreamsArgs, UnpublishArgs, Which,
 };
 pub(crate) use generate::{Generate, Shell, Side};
 pub(crate) use install::{InstallArgs, PlaceArgs, UninstallArgs};

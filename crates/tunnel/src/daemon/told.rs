@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use config::{LogFormat, Target};
 use config::edit::Operation;
+use config::{LogFormat, Target};
 use logging::AUDIT;
 use ops::clients::{Applied, Change, Clients, Details};
 use ops::enrol::{Opened, Order};

@@ -211,7 +211,8 @@ impl Enrolled for Kept {
 }
 
 fn entry(order: &Order, token: &str) -> Zeroizing<String> {
-    let Order { name, allow_tcp, allow_udp, allow_forward, allow_http, allow_tls, renew: _ } = order;
+    let Order { name, allow_tcp, allow_udp, allow_forward, allow_http, allow_tls, renew: _ } =
+        order;
     let list =
         |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
     let mut others = String::new();
