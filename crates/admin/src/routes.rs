@@ -299,7 +299,7 @@ async fn client(State(source): Source, Path(name): Path<String>) -> Response {
 const ENROLMENT: Form = Form {
     is: "an object",
     example: r#"{"name":"office","allow_tcp":["10000-10100"]}"#,
-    keys: &["name", "allow_tcp", "allow_http", "allow_tls", "allow_forward", "renew"],
+    keys: &["name", "allow_tcp", "allow_udp", "allow_http", "allow_tls", "allow_forward", "renew"],
 };
 
 /// Makes an enrolment code. The answer contains all data that `tunnel enroll` prints.

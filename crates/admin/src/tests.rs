@@ -367,5 +367,14 @@ fn a_wrong_body_is_answered_with_what_is_right() {
     assert_eq!(status, 400);
     assert!(said.ends_with("where limit is a number"), "{said}");
     assert_eq!(ask("DELETE /api/v1/streams/%ff/1", json, "").0, 404);
+    for (number, why) in [
+        ("3/17", "(any more)"),
+        ("3/u17", "(any more)"),
+        ("3/x17", "two numbers name one, with a `u` before that of a flow"),
+        ("3/u4294967296", "two numbers name one"),
+    ] {
+        let (status, said) = ask(&format!("DELETE /api/v1/streams/{number}"), json, "");
+        assert!(status == 404 && said.contains(why), "{number}: {said}");
+    }
     assert_eq!(ask("DELETE /api/v1/enrolments/%ff", json, "").0, 404);
 }

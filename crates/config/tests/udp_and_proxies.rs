@@ -22,7 +22,7 @@ fn loaded(text: &str, flags: &ClientFlags) -> Result<Loaded<ClientConfig>, Vec<P
 }
 
 fn client(text: &str) -> ClientConfig {
-    loaded(text, &ClientFlags::default()).unwrap().config
+    loaded(text, &ClientFlags::default()).expect("a valid file").config
 }
 
 #[track_caller]

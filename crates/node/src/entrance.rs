@@ -37,7 +37,7 @@ use relay::{
     Connectors, Detached, FlowHandler, FlowSettings, Handler, Http, Leaving, Links, Listening,
     ListeningFlows, ListeningUnix, Onward, Permit, Proxy, Settings, Socket, Timeouts, Watcher,
 };
-use transport::{FlowConnector as _, FlowInlet, FlowOutlet, OpenError};
+use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
 use crate::descriptors;
 use crate::health::Health;
@@ -292,6 +292,7 @@ impl FlowHandler for FlowDoor {
 }
 
 /// The links of a proxy on one worker.
+#[derive(Clone)]
 struct ProxyLinks {
     worker: Rc<Worker>,
     entrance: Arc<Entrance>,
@@ -304,9 +305,29 @@ impl fmt::Debug for ProxyLinks {
 }
 
 impl Links for ProxyLinks {
-    fn link(&self) -> Option<Connectors> {
+    fn now(&self) -> Option<Connectors> {
         let link = self.worker.state.live_link(&self.entrance.route.session.load())?;
         Some(connectors(&link))
+    }
+
+    fn soon(&self) -> LocalFuture<'static, Option<Connectors>> {
+        let links = self.clone();
+        Box::pin(async move {
+            let deadline = tokio::time::Instant::now() + HOLD;
+            loop {
+                let session = links.entrance.route.session.load_full();
+                let revived = session.revived.notified();
+                if let Some(connectors) = links.now() {
+                    return Some(connectors);
+                }
+                tokio::select! {
+                    () = revived => {}
+                    () = tokio::time::sleep_until(deadline) => return None,
+                    // A reload may lead the forward to another session.
+                    () = tokio::time::sleep(Duration::from_millis(200)) => {}
+                }
+            }
+        })
     }
 }
 

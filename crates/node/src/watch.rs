@@ -70,7 +70,8 @@ impl Watcher for EntranceWatch {
 
     fn refused(&self, code: ResetCode) {
         let health = &self.0.health;
-        if !health.down(code) {
+        // The programs at a proxy name their targets: a target of one says nothing of the forward.
+        if self.0.route.aim.load().proxy.is_some() || !health.down(code) {
             return;
         }
         let (Some(fault), Some(names)) = (health.fault(), self.names()) else { return };
@@ -92,6 +93,9 @@ impl Watcher for EntranceWatch {
     }
 
     fn complain_of_refusal(&self, code: ResetCode, refused: u64) {
+        if self.0.route.aim.load().proxy.is_some() {
+            return;
+        }
         let Some(names) = self.names() else { return };
         let Names { client, service, forward, .. } = &names;
         let who = if forward.is_some() { "server" } else { "client" };

@@ -217,7 +217,7 @@ fn an_open_that_cannot_be_read_is_refused_and_nothing_else_is_touched() {
         [&[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, length], bytes, &[0]].concat()
     };
     let mut kind = text(b"x");
-    kind[9] = 3;
+    kind[9] = 4;
     let mut measurement = text(b"x");
     measurement[9] = 2;
     let table = [

@@ -242,7 +242,7 @@ fn flows(s: &Section<'_>) -> FlowTimes {
         let bad = BadValue::new(format!("{long}s is longer than `flow` ({answered}s)"));
         s.bad("flow_unanswered", bad.hint("a flow that was answered lives at least as long"));
     }
-    let unanswered = unanswered.unwrap_or(default.unanswered.min(answered));
+    let unanswered = unanswered.unwrap_or_else(|| default.unanswered.min(answered));
     FlowTimes { unanswered, answered }
 }
 

@@ -11,7 +11,7 @@ use link::{End, Link, Owner, State};
 use logging::{AUDIT, RepeatLimit};
 use net::resolve::Lookups;
 use proto::control::{ControlMessage, Register};
-use proto::{Measure, Open, ResetCode, Target};
+use proto::{Measure, Open, ResetCode, Special, Target};
 use relay::{
     Allow, Caller, Destination, FlowCaller, FlowSettings, Permit, Settings, TargetAddr, Watcher,
     connect_flow, connect_stream, refuse_stream,
@@ -142,7 +142,7 @@ impl ServerOwner {
                     client = name,
                     "a forward of client {name} to {right} is not allowed; add it to allow.forward of this \
                      client{}",
-                    command(&name, &asked).unwrap_or_default()
+                    command(&name, &needed(&asked, destination)).unwrap_or_default()
                 );
             }
             permitted
@@ -175,6 +175,17 @@ impl ServerOwner {
                 );
             }
         });
+    }
+}
+
+/// The target that a right has to name: the address itself, where a right to its name or to its
+/// network does not reach it.
+fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
+    match (asked, destination) {
+        (TargetAddr::Tcp { port, .. }, Destination::Tcp(ip, _)) if Special::of(ip).is_some() => {
+            TargetAddr::Tcp { host: ip.to_string(), port: *port }
+        }
+        _ => asked.clone(),
     }
 }
 

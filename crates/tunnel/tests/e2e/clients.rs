@@ -245,7 +245,10 @@ fn every_client_is_listed_also_one_that_is_away_and_one_that_was_refused() {
         "{said}"
     );
     assert!(line("away ").contains("enrolled  away for "), "{said}");
-    assert!(line("away ").contains("publish 10000-10999; reach nothing"), "{said}");
+    assert!(
+        line("away ").contains("publish 10000-10999, udp://10000-10999; reach nothing"),
+        "{said}"
+    );
     let (exit, said, _) = clients(&running, &["show", "home"]);
     assert_eq!(exit, Some(0));
     assert!(said.starts_with("home: connected, ") && said.contains("echo"), "{said}");

@@ -185,7 +185,10 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     let running = Setup::new(Scheme::TLS).start_server();
     let (exit, said, _) = enroll(&running, &["away"]);
     assert_eq!(exit, Some(0));
-    assert!(said.contains("Client `away` may publish ports 10000-10999.\n"), "{said}");
+    assert!(
+        said.contains("Client `away` may publish ports 10000-10999 of TCP and UDP.\n"),
+        "{said}"
+    );
     let (dir, public) = (TempDir::new().unwrap(), default_port());
     let other = free_port();
     let publish = |port| format!("tcp://:{port}=tcp://127.0.0.1:{}", origin.port());
@@ -193,7 +196,8 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     let args: Vec<_> = args.iter().flat_map(|pair| ["--publish", pair]).collect();
     let mut command = redeem(dir.path(), &code_in(&said), &args);
     let client = Daemon::start("away", dir.path(), &mut command);
-    client.wait_line(&["`away` is enrolled; it may publish ports 10000-10999; its config"], SOON);
+    let may = "`away` is enrolled; it may publish ports 10000-10999 of TCP and UDP; its config";
+    client.wait_line(&[may], SOON);
     wait("the service", SOON, || try_connect(public).ok());
     let at_22 = "add `22` to `allow.tcp` of this client on the server, or run there: \
                  tunnel allow away --tcp 22";
@@ -222,7 +226,8 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
     assert!(try_connect(other).is_err());
 
-    let now = format!("client `away` may publish ports 10000-10999, {other}\n");
+    let both = format!("ports 10000-10999, {other}, UDP ports 10000-10999");
+    let now = format!("client `away` may publish {both}\n");
     assert_eq!(run_printed(&running, &line), (Some(0), now.clone(), String::new()));
     wait("the service that waited", SOON, || try_connect(other).ok());
     echo(&connect(other), 2);
