@@ -185,6 +185,9 @@ fn needed(asked: &TargetAddr, destination: Destination<'_>) -> TargetAddr {
         (TargetAddr::Tcp { port, .. }, Destination::Tcp(ip, _)) if Special::of(ip).is_some() => {
             TargetAddr::Tcp { host: ip.to_string(), port: *port }
         }
+        (TargetAddr::Udp { port, .. }, Destination::Udp(ip, _)) if Special::of(ip).is_some() => {
+            TargetAddr::Udp { host: ip.to_string(), port: *port }
+        }
         _ => asked.clone(),
     }
 }

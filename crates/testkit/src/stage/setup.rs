@@ -31,6 +31,8 @@ pub struct Setup {
     pub allow: Vec<u16>,
     /// Further rights of the client: keys of `allow` as they stand in a flow map.
     pub more_rights: Vec<String>,
+    /// Further targets of the client's forwards: entries of `allow.forward`.
+    pub more_targets: Vec<String>,
     /// URLs of additional listeners for clients, or flow maps in the form `{ url: …, … }`.
     pub more_listen: Vec<String>,
     /// Additional top-level lines of the files.
@@ -97,6 +99,7 @@ impl Setup {
             forwards: Vec::new(),
             allow: Vec::new(),
             more_rights: Vec::new(),
+            more_targets: Vec::new(),
             more_listen: Vec::new(),
             server_lines: String::new(),
             client_lines: String::new(),
@@ -200,7 +203,9 @@ impl Setup {
         let ports: Vec<_> =
             ports.map(|port| format!("\"{}\"", self.public_address(port))).collect();
         let targets = self.forwards.iter().map(|forward| forward.1);
-        let targets: Vec<_> = targets.map(|port| format!("\"{}:{port}\"", self.host)).collect();
+        let targets = targets.map(|port| format!("{}:{port}", self.host));
+        let targets = targets.chain(self.more_targets.iter().cloned());
+        let targets: Vec<_> = targets.map(|target| format!("\"{target}\"")).collect();
         let other = |at: &String| {
             if at.starts_with('{') { format!(", {at}") } else { format!(", \"{at}\"") }
         };

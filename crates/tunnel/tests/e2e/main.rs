@@ -56,6 +56,7 @@ mod strangers;
 mod survival;
 mod taken;
 mod targets;
+mod udp;
 mod unix_sockets;
 mod visitors;
 mod web_socket;

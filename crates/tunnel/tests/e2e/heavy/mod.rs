@@ -6,3 +6,4 @@ mod herd;
 mod neighbours;
 mod pressure;
 mod quiet;
+mod sources;

@@ -1,0 +1,155 @@
+//! Public ports of UDP: rights, ports that the server chooses, ranges, ports of both protocols.
+
+use std::fs;
+use std::net::UdpSocket;
+
+use super::{Echo, ask, one_service, services, start, visitor};
+use crate::harness::{Origin, SOON, Scheme, Setup, connect, free_port, run, tunnel, wait};
+
+/// Where a service is published, as the client logs it: the part behind the last colon.
+fn published(log: &str, service: &str) -> Option<Vec<String>> {
+    let line =
+        log.lines().find(|line| line.contains(&format!("service {service} is published at")))?;
+    let (_, at) = line.split_once("is published at ")?;
+    Some(at.split([' ', ',']).filter(|word| word.contains("://")).map(str::to_owned).collect())
+}
+
+#[test]
+fn a_udp_port_without_a_right_is_refused_with_the_command_that_helps() {
+    let echo = Echo::start();
+    let (mut setup, port) = one_service(Scheme::TLS, echo.port());
+    // The right to the TCP port is none to the UDP port.
+    setup.more_rights.clear();
+    setup.allow.push(port);
+    let mut running = setup.start();
+    let line = running.client().wait_line(&["service echo is not published"], SOON);
+    assert!(line.contains("allow.udp") && line.contains("--udp"), "{line}");
+}
+
+#[test]
+fn the_server_chooses_a_udp_port_and_keeps_it() {
+    let echo = Echo::start();
+    let mut setup = Setup::new(Scheme::TLS);
+    let first = free_port();
+    setup.more_rights.push(format!("udp: [\"{first}-{}\"]", first + 3));
+    let target = format!("udp://127.0.0.1:{}", echo.port());
+    services(&mut setup, &[("any", "\"udp://:0\"", &target, "")]);
+    let mut running = start(setup, 1);
+    let port_of =
+        |log: &str| -> Option<u16> { published(log, "any")?[0].rsplit_once(':')?.1.parse().ok() };
+    let log = running.client().log();
+    let port = wait("its port", SOON, || port_of(&log).or_else(|| None));
+    assert!((first..=first + 3).contains(&port), "{log}");
+    ask(&visitor(port), b"chosen");
+    running.client().terminate();
+    running.client().wait_end(SOON);
+    running.start_client();
+    wait("the same port again", SOON, || {
+        let log = running.client().log();
+        (port_of(&log)? == port).then_some(())
+    });
+    ask(&visitor(port), b"kept");
+}
+
+#[test]
+fn a_range_of_ports_leads_to_a_range_of_targets_or_to_one() {
+    // Three neighbours whose ports follow each other.
+    let (first, echoes) = loop {
+        let base = free_port();
+        let sockets: Result<Vec<_>, _> =
+            (base..base + 3).map(|port| UdpSocket::bind(("127.0.0.1", port))).collect();
+        if let Ok(sockets) = sockets {
+            break (base, sockets);
+        }
+    };
+    let threads: Vec<_> = echoes
+        .into_iter()
+        .map(|socket| {
+            socket.set_read_timeout(Some(SOON)).unwrap();
+            std::thread::spawn(move || {
+                let mut buf = [0; 64];
+                let mine = socket.local_addr().unwrap().port();
+                while let Ok((length, peer)) = socket.recv_from(&mut buf) {
+                    if &buf[..length] == b"end" {
+                        return;
+                    }
+                    let _ = socket.send_to(&mine.to_be_bytes(), peer);
+                }
+            })
+        })
+        .collect();
+    let mut setup = Setup::new(Scheme::TLS);
+    let (many, all) = (free_port(), free_port());
+    setup.more_rights.push(format!("udp: [\"{many}-{}\", \"{all}-{}\"]", many + 2, all + 2));
+    services(
+        &mut setup,
+        &[
+            (
+                "each",
+                &format!("\"udp://:{many}-{}\"", many + 2),
+                &format!("udp://127.0.0.1:{first}-{}", first + 2),
+                "",
+            ),
+            (
+                "one",
+                &format!("\"udp://:{all}-{}\"", all + 2),
+                &format!("udp://127.0.0.1:{first}"),
+                "",
+            ),
+        ],
+    );
+    let _running = start(setup, 2);
+    let answer = |port: u16| {
+        let visitor = visitor(port);
+        wait("an answer", SOON, || {
+            visitor.send(b"?").ok()?;
+            let mut answer = [0; 2];
+            visitor.recv(&mut answer).ok()?;
+            Some(u16::from_be_bytes(answer))
+        })
+    };
+    for n in 0..3 {
+        assert_eq!(answer(many + n), first + n);
+        assert_eq!(answer(all + n), first);
+    }
+    for n in 0..3 {
+        visitor(first + n).send(b"end").unwrap();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn one_service_has_a_tcp_and_a_udp_port_and_each_visitor_its_protocol() {
+    let echo = Echo::start();
+    // The TCP port of the same number.
+    let origin = Origin::start_on(&format!("127.0.0.1:{}", echo.port()), |mut stream| {
+        let mut reader = stream.try_clone().unwrap();
+        let _ = std::io::copy(&mut reader, &mut stream);
+    });
+    assert_eq!(origin.port(), echo.port());
+    let (mut setup, port) = (Setup::new(Scheme::QUIC), free_port());
+    setup.more_rights.push(format!("udp: [\"{port}\"]"));
+    setup.allow.push(port);
+    let public = format!("[\"tcp://:{port}\", \"udp://:{port}\"]");
+    services(&mut setup, &[("both", &public, &format!("tcp://127.0.0.1:{}", echo.port()), "")]);
+    let running = start(setup, 1);
+    running.wait_echo(port);
+    ask(&visitor(port), b"over UDP");
+    drop(connect(port));
+}
+
+#[test]
+fn publish_and_enroll_take_udp_on_the_command_line() {
+    let echo = Echo::start();
+    let (mut setup, port) = (Setup::new(Scheme::TLS), free_port());
+    setup.more_rights.push(format!("udp: [\"{port}\"]"));
+    let mut running = setup.start();
+    let socket = running.file("client.sock");
+    let what = format!("udp://:{port}=udp://127.0.0.1:{}", echo.port());
+    let output = run(tunnel(&["publish", &what]).arg("--control").arg(&socket));
+    assert!(output.status.success(), "{output:?}");
+    ask(&visitor(port), b"published by a command");
+    // A change of the file does not take it away, and `--remove` does.
+    fs::read_to_string(running.file("client.yaml")).unwrap();
+    assert!(running.client().is_running());
+}
