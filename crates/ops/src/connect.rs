@@ -1,7 +1,7 @@
 //! `tunnel connect`: the connection of a command to the control socket becomes the byte stream to a
 //! target on the server's side.
 
-use config::Target;
+pub use config::Target;
 
 use crate::WrongConfig;
 
