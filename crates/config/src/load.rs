@@ -173,10 +173,11 @@ pub fn load_lists(
     forward: &[String],
     prefix: Option<&str>,
     sources: &Sources<'_>,
-) -> Result<Lists, Vec<Problem>> {
+) -> Result<Loaded<Lists>, Vec<Problem>> {
     let (publish, forward) = (publish.to_vec(), forward.to_vec());
     let flags = ClientFlags { publish, forward, ..ClientFlags::default() };
-    Ok(load(None, flags.tree(), &[], sources, |cx, root| kept(cx, root, prefix))?.config.lists)
+    let kept = load(None, flags.tree(), &[], sources, |cx, root| kept(cx, root, prefix))?;
+    Ok(Loaded { config: kept.config.lists, warnings: kept.warnings })
 }
 
 /// The most ports that a client of the server's files may publish without `limits.ports`. Each port

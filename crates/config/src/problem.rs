@@ -75,6 +75,13 @@ impl BadValue {
         Self { message: message.into(), hint: None }
     }
 
+    /// The description and the hint in one line.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let hint = self.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
+        format!("{}{}", self.message, hint.unwrap_or_default())
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -133,8 +133,8 @@ fn an_exit_has_users_and_destinations_or_visitors_by_address() {
 #[test]
 fn a_short_form_of_a_command_is_no_way_to_an_exit_for_everybody() {
     let lists = |publish: &str| {
-        sources(|s| load_lists(&[publish.to_owned()], &[], None, s))
-            .map(|lists| config::Kept { lists, without: Vec::new() })
+        let loaded = sources(|s| load_lists(&[publish.to_owned()], &[], None, s));
+        loaded.map(|loaded| config::Kept { lists: loaded.config, without: Vec::new() })
     };
     let kept = lists("1080=socks5").unwrap();
     let mut open = client("services: []");
@@ -223,6 +223,8 @@ fn a_proxy_beyond_loopback_without_a_password_is_a_warning() {
     ] {
         let warnings = loaded("", &flags(&[], &[listen])).unwrap().warnings;
         assert_eq!(!warnings.is_empty(), warns, "{listen}: {warnings:?}");
+        let of_command = sources(|s| load_lists(&[], &[listen.to_owned()], None, s)).unwrap();
+        assert_eq!(of_command.warnings.len(), warnings.len(), "{listen}");
     }
 }
 

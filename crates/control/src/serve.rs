@@ -373,7 +373,7 @@ mod tests {
 
         fn connect(
             &self,
-            target: config::Target,
+            target: ops::connect::Target,
             socket: std::os::unix::net::UnixStream,
         ) -> SendFuture<'_, anyhow::Result<()>> {
             Box::pin(async move {

@@ -1,7 +1,7 @@
 //! `tunnel connect`: the connection of a command to the control socket becomes the byte stream to a
 //! target on the server's side.
 
-use config::Target;
+pub use config::Target;
 
 use crate::WrongConfig;
 
@@ -15,8 +15,5 @@ pub const CONNECTED: &[u8] = b"\"ok\"\n";
 /// # Errors
 /// The text is no such target.
 pub fn target(text: &str) -> Result<Target, WrongConfig> {
-    config::connect_target(text).map_err(|bad| {
-        let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
-        WrongConfig::one(format!("{bad}{}", hint.unwrap_or_default()))
-    })
+    config::connect_target(text).map_err(|bad| WrongConfig::one(bad.line()))
 }

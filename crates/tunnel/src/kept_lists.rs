@@ -154,7 +154,7 @@ mod tests {
     fn lists(publish: &[&str]) -> Lists {
         let publish: Vec<_> = publish.iter().map(ToString::to_string).collect();
         let load = |sources: &config::Sources<'_>| config::load_lists(&publish, &[], None, sources);
-        with_sources(Path::new(""), load).unwrap()
+        with_sources(Path::new(""), load).unwrap().config
     }
 
     fn names(kept: &Kept) -> Vec<&str> {

@@ -97,10 +97,7 @@ fn rights<R: std::str::FromStr<Err = BadValue>>(
     texts: &[String],
 ) -> Result<Vec<(R, Value)>, EditError> {
     let read = |text: &String| {
-        let right = text.parse::<R>().map_err(|bad| {
-            let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
-            refused(format!("{flag}: {bad}{}", hint.unwrap_or_default()))
-        })?;
+        let right = text.parse::<R>().map_err(|bad| refused(format!("{flag}: {}", bad.line())))?;
         // The file expands environment variables, the flag does not.
         Ok((right, Value::plain(&text.replace("${", "$${"))))
     };

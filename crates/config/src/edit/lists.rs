@@ -287,7 +287,7 @@ mod tests {
         let sources = Sources { env: &|_| None, read: &|_| Err(String::new()) };
         let [publish, forward] =
             [publish, forward].map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>());
-        load_lists(&publish, &forward, None, &sources).unwrap()
+        load_lists(&publish, &forward, None, &sources).unwrap().config
     }
 
     fn published(text: &str, publish_: &[&str], forward: &[&str]) -> Result<String, String> {

@@ -179,7 +179,7 @@ impl Client {
     /// Applies a change of services and forwards to the configuration in force.
     pub(super) async fn change_lists(&self, change: Kept) -> anyhow::Result<Reloaded> {
         let mut new = ClientConfig::clone(&self.shared.config.load());
-        new.keep(&change).map_err(|bad| WrongConfig::one(bad.to_string()))?;
+        new.keep(&change).map_err(|bad| WrongConfig::one(bad.line()))?;
         self.apply_for(new, Some(&change.lists.services)).await
     }
 

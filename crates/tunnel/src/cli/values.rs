@@ -27,10 +27,7 @@ fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, Stri
 pub(super) fn server(text: &str) -> Result<String, String> {
     match config::server_url(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(bad) => {
-            let hint = bad.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
-            Err(format!("{bad}{}", hint.unwrap_or_default()))
-        }
+        Err(bad) => Err(bad.line()),
     }
 }
 

@@ -132,6 +132,10 @@ impl Order {
             config::load_lists(&change.publish, &change.forward, prefix, sources)
         };
         let added = with_sources(Path::new(""), load)?;
+        for warning in &added.warnings {
+            tracing::warn!("{warning}");
+        }
+        let added = added.config;
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
         for what in &change.without {
             let mut meant = vec![what.clone()];
@@ -205,7 +209,7 @@ mod tests {
             let texts = ["http://app.example.com=3000", "80=8080", "tls://v.example=1"];
             config::load_lists(&texts.map(str::to_owned), &[], Some("a"), sources)
         };
-        let running = with_sources(Path::new(""), load).unwrap();
+        let running = with_sources(Path::new(""), load).unwrap().config;
         let known = names(&running);
         let gone = |what: &str| {
             let without = vec![what.to_owned()];

@@ -154,7 +154,7 @@ pub(crate) fn flag_lists(args: &ClientArgs) -> Result<Lists, WrongConfig> {
     let load = |sources: &config::Sources<'_>| {
         config::load_lists(&args.publish, &args.forward, None, sources)
     };
-    Ok(with_sources(Path::new(""), load)?)
+    Ok(with_sources(Path::new(""), load)?.config)
 }
 
 /// The configuration of a file of either role.

@@ -185,7 +185,7 @@ fn streams_are_listed_at_both_ends_and_one_of_them_is_ended_by_its_number() {
         assert_eq!(streams(&running, role, &[])["total"], 3);
         let (exit, _, complaint) = kill();
         assert_eq!(exit, Some(1));
-        assert!(complaint.contains("no such stream (any more)"), "{complaint}");
+        assert!(complaint.contains("no such stream or flow (any more)"), "{complaint}");
         let mut command = tunnel(&["streams", "--kill", "7", "--control"]);
         assert_eq!(run(command.arg(&control)).status.code(), Some(2));
     }

@@ -234,7 +234,7 @@ fn a_client_has_the_default_ports_and_a_refusal_names_the_command_that_gives_ano
     client.wait_line(&[&format!("service tcp-{other} is published at ")], SOON);
     running.server.wait_line(&["rights were added by `tunnel allow`", "away"], SOON);
     let after = fs::read_to_string(&file).unwrap();
-    assert_eq!(after, before.replace("10999\"]", &format!("10999\", {other}]")));
+    assert_eq!(after, before.replacen("10999\"]", &format!("10999\", {other}]"), 1));
     // The second time it is there already, and it is what a reload reads.
     assert_eq!(run_printed(&running, &line).1, now);
     assert_eq!(fs::read_to_string(&file).unwrap(), after);
