@@ -40,7 +40,7 @@ fn a_hundred_thousand_sources_cost_bounded_memory_and_no_answered_flow() {
         // A newcomer is served, too.
         ask(&visitor(port), b"honest newcomer");
         wait("the end of the flood's flows", 10 * SOON, || {
-            (service(&running, "server", "echo")["flows"].as_u64()? < 100).then_some(())
+            (service(&running, "server", "echo")["flows"].as_u64().unwrap_or(0) < 100).then_some(())
         });
     });
 }

@@ -52,8 +52,8 @@ fn a_keep_alive_every_25_seconds_keeps_a_flow_whose_idle_time_is_longer() {
     }
     assert_eq!(echo.peers().len(), 1, "one flow");
     wait("the end of the idle flow", SOON, || {
-        let flows = |role| super::service(&running, role, "echo")["flows"].as_u64();
-        (flows("server") == Some(0) && flows("client") == Some(0)).then_some(())
+        let flows = |role| super::service(&running, role, "echo")["flows"].as_u64().unwrap_or(0);
+        (flows("server") + flows("client") == 0).then_some(())
     });
     ask(&visitor, b"again");
     assert_eq!(echo.peers().len(), 2, "a new flow");

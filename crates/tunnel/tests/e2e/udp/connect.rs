@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::harness::{
-    Origin, Scheme, Setup, binary, bytes, free_port, program, run, side_by_side, start_sshd, tunnel,
+    Origin, SOON, Scheme, Setup, binary, bytes, free_port, program, run, side_by_side, start_sshd,
+    tunnel,
 };
 
 const MB: u64 = 1_000_000;
@@ -16,7 +17,8 @@ fn ssh_and_rsync_run_over_tunnel_connect() {
         let mut setup = Setup::new(scheme);
         let (port, _sshd, options) = start_sshd(setup.dir());
         setup.more_targets.push(format!("127.0.0.1:{port}"));
-        let running = setup.start();
+        let mut running = setup.start();
+        running.client().wait_line(&["is connected to"], SOON);
         let socket = running.file("client.sock");
         let command = format!(
             "ProxyCommand={} connect --control {} %h:%p",
@@ -54,10 +56,9 @@ fn both_directions_end_on_their_own_and_a_refusal_has_its_reason() {
         bytes::send(&stream, 3 * MB);
     });
     let (mut setup, closed) = (Setup::new(Scheme::TLS), free_port());
-    setup
-        .more_rights
-        .push(format!("forward: [\"127.0.0.1:{}\", \"127.0.0.1:{closed}\"]", origin.port()));
-    let running = setup.start();
+    setup.more_targets.extend([origin.port(), closed].map(|port| format!("127.0.0.1:{port}")));
+    let mut running = setup.start();
+    running.client().wait_line(&["is connected to"], SOON);
     let socket = running.file("client.sock");
     let connect = |target: String| {
         let mut command = tunnel(&["connect", &target]);

@@ -11,20 +11,21 @@ use crate::harness::{LONG, Scheme, Setup, free_port, program, run, side_by_side,
 /// dnsmasq with answers of about these numbers of bytes.
 fn dnsmasq(dir: &std::path::Path) -> (u16, Daemon) {
     let port = free_port();
-    let mut conf = format!(
-        "port={port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\nkeep-in-foreground\n\
-         pid-file\nedns-packet-max=4096\nuser=\ngroup=\naddress=/small.test/192.0.2.7\n\
+    let conf = format!(
+        "port={port}\nlisten-address=127.0.0.1\nbind-interfaces\nno-resolv\nno-hosts\n\
+         pid-file\nedns-packet-max=4096\naddress=/small.test/192.0.2.7\n\
          address=/small.test/2001:db8::7\n"
     );
-    for size in SIZES {
-        let strings: Vec<_> =
-            (0..size / 200).map(|n| format!("\"{}\"", format!("{n:03}-").repeat(49))).collect();
-        conf.push_str(&format!("txt-record=txt{size}.test,{}\n", strings.join(",")));
-    }
     let file = dir.join("dnsmasq.conf");
     fs::write(&file, conf).unwrap();
     let mut command = Command::new(program("dnsmasq"));
-    command.arg(format!("--conf-file={}", file.display()));
+    command.arg("--keep-in-foreground").arg(format!("--conf-file={}", file.display()));
+    // A line of its file holds less.
+    for size in SIZES {
+        let strings: Vec<_> =
+            (0..size / 200).map(|n| format!("\"{}\"", format!("{n:03}-").repeat(49))).collect();
+        command.arg(format!("--txt-record=txt{size}.test,{}", strings.join(",")));
+    }
     (port, Daemon::start("dnsmasq", dir, &mut command))
 }
 

@@ -79,7 +79,14 @@ fn a_range_of_ports_leads_to_a_range_of_targets_or_to_one() {
         })
         .collect();
     let mut setup = Setup::new(Scheme::TLS);
-    let (many, all) = (free_port(), free_port());
+    // Six ports that follow each other.
+    let many = loop {
+        let ports: Vec<_> = (0..6).map(|_| free_port()).collect();
+        if ports[5] == ports[0] + 5 {
+            break ports[0];
+        }
+    };
+    let all = many + 3;
     setup.more_rights.push(format!("udp: [\"{many}-{}\", \"{all}-{}\"]", many + 2, all + 2));
     services(
         &mut setup,
