@@ -9,8 +9,8 @@ use std::time::Duration;
 use ::link::Link;
 use ops::status::{StreamKind, StreamNumber};
 use ops::{status, term};
-use proto::{FlowId, StreamId, Target};
-use relay::{FlowStats, Stats};
+use proto::{FlowDrops, FlowId, StreamId, Target};
+use relay::{DropReason, FlowStats, Stats};
 use tokio::runtime::Handle as Runtime;
 
 use crate::health::Fault;
@@ -58,6 +58,7 @@ fn part(worker: &Rc<Worker>) -> Part {
             state: state(&link).to_owned(),
             streams: u64::try_from(link.stream_count()).unwrap_or(u64::MAX),
             flows: u64::try_from(link.flow_count()).unwrap_or(u64::MAX),
+            dropped: dropped(link.flow_drops()),
             retained_bytes: link.retained(),
             carriers: carriers
                 .into_iter()
@@ -194,6 +195,17 @@ pub(crate) fn without_links(
         told.sent = ledger.sums(&session.name);
     }
     told
+}
+
+/// The numbers of datagrams that a link dropped, by reason.
+fn dropped(drops: FlowDrops) -> BTreeMap<String, u64> {
+    let all = [
+        (DropReason::Early, drops.early),
+        (DropReason::Late, drops.late),
+        (DropReason::Unjoined, drops.unjoined),
+    ];
+    let some = all.into_iter().filter(|(_, count)| *count > 0);
+    some.map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }
 
 /// Adds the counts of flows. `to_target`: the sockets here belong to targets, so that what they sent

@@ -25,8 +25,12 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn example(name: &str) -> String {
+    named(&format!("frame-{name}"))
+}
+
+fn named(name: &str) -> String {
     let text = spec();
-    let (_, rest) = text.split_once(&format!("```hex name=frame-{name}\n")).expect(name);
+    let (_, rest) = text.split_once(&format!("```hex name={name}\n")).expect(name);
     let (block, _) = rest.split_once("```").unwrap();
     let digits = block.lines().map(|line| line.split('#').next().unwrap());
     digits.flat_map(str::split_whitespace).collect()
@@ -118,6 +122,34 @@ fn the_example_of_a_measurement_is_what_the_code_sends() {
     let open = Open { target, visitor: None, priority: Priority::Bulk };
     client.open(&open).unwrap();
     assert_sent("open-measure", &mut client);
+}
+
+#[test]
+fn the_examples_of_datagrams_are_what_the_code_sends() {
+    let flow = |payload: &[u8]| {
+        let mut client = link(Side::Client);
+        let open = Open {
+            target: Target::Service("dns".into()),
+            visitor: None,
+            priority: Priority::Normal,
+        };
+        let key = client.open_flow(&open).unwrap();
+        sent(&mut client, FIRST);
+        assert_eq!(client.send_datagram(key, payload), 0);
+        client
+    };
+    assert_sent("datagram", &mut flow(b"hi"));
+    let packets = |payload: &[u8]| {
+        let mut client = flow(payload);
+        client.takes_packets(FIRST);
+        let mut out = Vec::<Bytes>::new();
+        client.poll_packets(epoch(), FIRST, (522, usize::MAX), &mut out);
+        out
+    };
+    assert_eq!(hex(&packets(b"hi")[0]), named("packet-whole"));
+    let pieces = packets(&[7; 3_000]);
+    assert_eq!(hex(&pieces[1][..10]), named("packet-fragment"));
+    assert!(pieces.iter().all(|piece| piece.len() <= 522));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use proto::control::{
-    ControlDecoder, ControlMessage, Register, Registered, ServiceError, ServiceErrorCode,
-    ServiceResult, ServiceSpec, Strained,
+    ControlDecoder, ControlMessage, FlowClose, FlowOpen, Register, Registered, ServiceError,
+    ServiceErrorCode, ServiceResult, ServiceSpec, Strained,
 };
 use proto::greeting::{
     Attach, AttachMode, Binding, ClientAccepted, ClientGreeting, ClientSetup, EarlyBinding,
@@ -18,7 +18,8 @@ use proto::greeting::{
     StoredCredential, Terms, Token, Versions,
 };
 use proto::{
-    CarrierNumber, FieldEdits, HttpOptions, InstanceId, LinkId, Network, Priority, Visitors,
+    CarrierNumber, FieldEdits, FlowId, HttpOptions, InstanceId, LinkId, Network, Open, Priority,
+    ResetCode, Target, Visitors,
 };
 
 const TOKEN: &str = "9fK2xQ7bVt0LmZ4cRw8JpA";
@@ -284,9 +285,21 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
     });
     let strained = ControlMessage::Strained(Strained { rate: 125_000 });
     let bytes = |message: &ControlMessage| message.encode().unwrap().to_vec();
+    let flow = FlowId::new(2);
+    let flow_open = ControlMessage::FlowOpen(FlowOpen {
+        flow,
+        open: Open {
+            target: Target::Service("dns".into()),
+            visitor: Some("[2001:db8::7]:53".parse().unwrap()),
+            priority: Priority::Normal,
+        },
+    });
+    let flow_close = ControlMessage::FlowClose(FlowClose { flow, code: ResetCode::Timeout });
     assert_examples(
         "control-",
         &[
+            ("control-flow-close", bytes(&flow_close)),
+            ("control-flow-open", bytes(&flow_open)),
             ("control-named", bytes(&named)),
             ("control-register", bytes(&register)),
             ("control-registered", bytes(&registered)),
@@ -294,9 +307,8 @@ fn the_control_messages_of_the_document_are_those_of_the_code() {
             ("control-strained", bytes(&strained)),
         ],
     );
-    for (example, message) in
-        examples("control-").into_values().zip([named, register, registered, restricted, strained])
-    {
+    let messages = [flow_close, flow_open, named, register, registered, restricted, strained];
+    for (example, message) in examples("control-").into_values().zip(messages) {
         let mut decoder = ControlDecoder::new();
         assert_eq!(decoder.decode(&mut Bytes::from(example)), Ok(Some(message)));
     }

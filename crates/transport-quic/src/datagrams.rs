@@ -24,15 +24,15 @@ pub(crate) struct QuicDatagrams {
     connection: Connection,
     /// A datagram that waits for room, as quinn wants it.
     sending: Waiting<Result<(), SendDatagramError>>,
-    /// Bytes of the datagram in `sending`.
-    blocked: Option<usize>,
+    /// `sending` waits with the datagram that is in front.
+    is_blocked: bool,
     receiving: Waiting<Result<Bytes, ConnectionError>>,
 }
 
 impl QuicDatagrams {
     pub(crate) fn new(connection: Connection) -> Self {
         let (sending, receiving) = Default::default();
-        Self { connection, sending, blocked: None, receiving }
+        Self { connection, sending, is_blocked: false, receiving }
     }
 }
 
@@ -60,44 +60,36 @@ impl Datagrams for QuicDatagrams {
         cx: &mut Context<'_>,
         datagrams: &mut VecDeque<Bytes>,
     ) -> Poll<io::Result<usize>> {
-        let Self { connection, sending, blocked, .. } = self;
+        let Self { connection, sending, is_blocked, .. } = self;
         let mut taken = 0;
-        if blocked.is_some() {
-            // It was counted when it was taken.
-            match sending.poll(cx, || std::future::ready(Ok(()))) {
-                Poll::Ready(outcome) => sent(outcome)?,
-                Poll::Pending => return Poll::Pending,
-            }
-            *blocked = None;
-        }
         // quinn counts some bytes beside the payload: the last datagram may find no room.
         let mut room = connection.datagram_send_buffer_space();
-        while let Some(next) = datagrams.pop_front() {
-            taken += 1;
-            let length = next.len();
-            if length + PER_DATAGRAM <= room {
-                room -= length + PER_DATAGRAM;
-                sent(connection.send_datagram(next))?;
-                continue;
-            }
-            let own = connection.clone();
-            let wait = || async move { own.send_datagram_wait(next).await };
-            match sending.poll(cx, wait) {
-                Poll::Ready(outcome) => sent(outcome)?,
-                Poll::Pending => {
-                    *blocked = Some(length);
-                    break;
+        while let Some(next) = datagrams.front() {
+            let length = next.len() + PER_DATAGRAM;
+            if length <= room && !*is_blocked {
+                room -= length;
+                sent(connection.send_datagram(next.clone()))?;
+            } else {
+                // The datagram stays in front until quinn has taken it.
+                let (own, next) = (connection.clone(), next.clone());
+                let polled = sending.poll(cx, || async move { own.send_datagram_wait(next).await });
+                *is_blocked = polled.is_pending();
+                match polled {
+                    Poll::Ready(outcome) => sent(outcome)?,
+                    Poll::Pending if taken == 0 => return Poll::Pending,
+                    Poll::Pending => break,
                 }
+                room = connection.datagram_send_buffer_space();
             }
-            room = connection.datagram_send_buffer_space();
+            datagrams.pop_front();
+            taken += 1;
         }
         Poll::Ready(Ok(taken))
     }
 
     fn carried(&self) -> Carried {
         let waiting = DATAGRAMS.saturating_sub(self.connection.datagram_send_buffer_space());
-        let waiting = (waiting + self.blocked.unwrap_or(0)) as u64;
-        Carried { packets: self.connection.stats().udp_tx.bytes, waiting }
+        Carried { packets: self.connection.stats().udp_tx.bytes, waiting: waiting as u64 }
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {

@@ -265,7 +265,7 @@ fn datagrams_without_room_stay_with_the_caller_and_none_is_dropped() {
         assert_eq!(queue.len(), COUNT as usize - taken);
         assert!(from.carried().waiting >= 200_000);
         let blocked = poll_fn(|cx| Poll::Ready(from.poll_send(cx, &mut queue).is_pending())).await;
-        assert!(blocked, "the last datagram that was taken waits for room");
+        assert!(blocked, "the first datagram waits for room");
         for number in 0..taken {
             let datagram = poll_fn(|cx| to.poll_recv(cx)).await.unwrap();
             assert_eq!(datagram[..4], u32::try_from(number).unwrap().to_be_bytes());

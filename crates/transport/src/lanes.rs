@@ -78,7 +78,8 @@ pub trait Datagrams: Send + fmt::Debug {
 
     /// Takes datagrams from the front of `datagrams` while the transport has room for them, and
     /// returns their number. Pending: there is no room for the first one; the task of `cx` is woken
-    /// when there is. Nothing that was taken is dropped here. A datagram longer than
+    /// when there is. The datagram in front must be the same in the next call. Nothing that was
+    /// taken is dropped here. A datagram longer than
     /// [`Datagrams::limit`] is taken and dropped. The error means that the connection is dead.
     fn poll_send(
         &mut self,

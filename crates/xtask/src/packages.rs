@@ -27,6 +27,8 @@ const NEEDS: &[Need] = &[
     need("nginx", "nginx-light", "end-to-end: an origin nobody here wrote, 18,000 idle visitors"),
     need("wrk", "wrk", "end-to-end: HTTP load"),
     need("iperf3", "iperf3", "end-to-end: bulk both ways, through a service and a forward"),
+    need("dig", "bind9-dnsutils", "end-to-end: a resolver asks through a UDP service"),
+    need("dnsmasq", "dnsmasq-base", "end-to-end: a DNS server behind a UDP service"),
     need("curl", "curl", "end-to-end: chunked bodies, keep-alive"),
     need("sshd", "openssh-server", "end-to-end: a server-first protocol"),
     need("ssh", "openssh-client", "end-to-end: interactive stream, carrier of rsync"),

@@ -180,6 +180,10 @@ pub struct Link {
     /// The number of open flows.
     #[serde(skip_serializing_if = "is_zero")]
     pub flows: u64,
+    /// The numbers of received datagrams that the link dropped before a flow got them, by reason:
+    /// `early`, `late`, `unjoined`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub dropped: BTreeMap<String, u64>,
     /// The bytes that are kept for replay until the other side has consumed them.
     pub retained_bytes: u64,
     /// The live connections of the link.

@@ -70,6 +70,7 @@ pub fn sample() -> Status {
                     state: "up".into(),
                     streams: 1,
                     flows: 0,
+                    dropped: BTreeMap::from([("early".to_owned(), 2)]),
                     retained_bytes: 0,
                     carriers: vec![carrier],
                     worker: 1,

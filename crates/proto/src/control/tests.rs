@@ -10,8 +10,8 @@ use super::*;
 use crate::greeting::Name;
 use crate::wire::put_tlv;
 use crate::{
-    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, HttpOptionError, HttpOptions, NETWORKS_MAX, Network,
-    Priority, Visitors,
+    CREDENTIALS_MAX, EDITS_MAX, FieldEdits, FlowId, HttpOptionError, HttpOptions, NETWORKS_MAX,
+    Network, Open, Priority, ResetCode, Target, Visitors,
 };
 
 fn name(text: &str) -> Name {
@@ -90,6 +90,19 @@ fn examples() -> Vec<ControlMessage> {
             ],
         }),
         ControlMessage::Strained(Strained { rate: 125_000 }),
+        ControlMessage::FlowOpen(FlowOpen {
+            flow: FlowId::new(3),
+            open: Open {
+                target: Target::Forward("udp://dns.internal:53".to_owned()),
+                visitor: Some("192.0.2.7:5353".parse().unwrap()),
+                priority: Priority::Interactive,
+            },
+        }),
+        ControlMessage::FlowClose(FlowClose { flow: FlowId::new(3), code: ResetCode::Other(99) }),
+        register(vec![ServiceSpec {
+            flows: FlowTimes { unanswered: 1, answered: 3_600 },
+            ..spec("game")
+        }]),
     ]
 }
 

@@ -203,26 +203,33 @@ fn a_far_end_that_does_not_report_is_connected_at_once_and_refuses_by_a_reset() 
 }
 
 #[test]
-fn a_command_gets_one_line_before_the_bytes() {
+fn a_command_gets_one_line_before_the_bytes_or_the_reason() {
     run(async {
         let origin = Origin::half_close_echo().unwrap();
         let port = ClosedPort::new();
         let (target, closed) = (origin.address(), port.address());
         let rig = ProxyRig::new(Options::default());
         let connectors = rig.ways.0.borrow().clone().unwrap();
-        for (target, line, rest) in
-            [(target, &b"ok\n"[..], &b"hello"[..]), (closed, b"error: connection refused\n", b"")]
+        for (target, heard_by_it, outcome) in
+            [(target, &b"ok\nhello"[..], Ok(())), (closed, b"", Err(ResetCode::Refused))]
         {
             let (mut command, socket) = tokio::net::UnixStream::pair().unwrap();
             let target = format!("tcp://{target}");
             let socket = Socket::Unix(socket);
             let priority = Priority::Interactive;
-            serve_connect(socket, &target, connectors.clone(), priority, &rig.near, None);
+            let place = (target.as_str(), &b"ok\n"[..]);
+            let served = serve_connect(socket, place, &connectors, priority, &rig.near).await;
+            assert_eq!(served, outcome);
+            if outcome.is_err() {
+                // The socket is closed, and nothing was written to it.
+                assert_eq!(command.read(&mut [0; 8]).await.unwrap(), 0);
+                continue;
+            }
             command.write_all(b"hello").await.unwrap();
             command.shutdown().await.unwrap();
             let mut heard = Vec::new();
             command.read_to_end(&mut heard).await.unwrap();
-            assert_eq!(heard, [line, rest].concat());
+            assert_eq!(heard, heard_by_it);
         }
         rig.settled().await;
         assert_eq!(rig.opened.borrow()[0].priority, Priority::Interactive);

@@ -61,7 +61,7 @@ async fn fetch(
     answer
 }
 
-async fn visit(scheme: Scheme, port: u16, roots: RootCertStore) {
+async fn visit(port: u16, roots: RootCertStore) {
     let mut endpoint = Endpoint::client(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     endpoint
         .set_default_client_config(ClientConfig::with_root_certificates(Arc::new(roots)).unwrap());
@@ -73,7 +73,6 @@ async fn visit(scheme: Scheme, port: u16, roots: RootCertStore) {
     for size in [0, 1, 1_200, 100_000, 3_000_000] {
         let get = Request::get(format!("https://localhost/{size}")).body(()).unwrap();
         assert!(fetch(&mut requests, get, None).await == super::pattern(size), "{size}");
-        println!("{scheme:?}: {size} bytes have come");
         let put = Request::put("https://localhost/count").body(()).unwrap();
         let answer = fetch(&mut requests, put, Some(super::pattern(size))).await;
         assert_eq!(answer, size.to_string().into_bytes());
@@ -104,7 +103,7 @@ fn http3_reaches_an_origin_behind_a_udp_service() {
     side_by_side(Scheme::ALL, |scheme| {
         let (setup, port) = one_service(scheme, target);
         let _running = start(setup, 1);
-        let visit = async { timeout(LONG, visit(scheme, port, roots.clone())).await };
+        let visit = async { timeout(LONG, visit(port, roots.clone())).await };
         runtime.block_on(visit).unwrap_or_else(|_| panic!("{scheme:?}: not done in time"));
     });
     runtime.shutdown_timeout(Duration::from_secs(1));

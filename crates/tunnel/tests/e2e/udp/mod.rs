@@ -6,6 +6,7 @@ mod connect;
 mod dns;
 mod exits;
 mod http3;
+mod iperf;
 mod neighbours;
 mod ports;
 mod proxies;

@@ -380,7 +380,7 @@ impl OfClient {
     }
 
     #[cfg(test)]
-    pub(super) fn has(&self, key: super::address::Key) -> bool {
+    pub(super) fn has(&self, key: Key) -> bool {
         self.entrances.contains_key(&key.into())
     }
 }
