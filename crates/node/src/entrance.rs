@@ -87,7 +87,7 @@ impl Entrance {
     /// exist keep their worker.
     pub(crate) fn steer(&self, session: &Session) {
         let Some(steering) = &self.steering else { return };
-        let workers = session.linked_workers();
+        let workers = session.flow_workers();
         // Without a link no worker can use a datagram, whoever reads it.
         if !workers.is_empty()
             && let Err(error) = steering.assign(&workers)

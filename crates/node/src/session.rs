@@ -29,6 +29,8 @@ pub(crate) struct Session {
     /// The number of links that have not ended, by worker. Links that wait for a carrier or are going
     /// away count.
     links: Box<[AtomicU32]>,
+    /// Those of them that are not going away.
+    staying: Box<[AtomicU32]>,
     /// Notified when a link becomes live.
     pub(crate) revived: Notify,
     /// The number of visitors that wait for a live link.
@@ -76,6 +78,7 @@ impl Session {
             name: name.to_owned(),
             live: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             links: (0..workers).map(|_| AtomicU32::new(0)).collect(),
+            staying: (0..workers).map(|_| AtomicU32::new(0)).collect(),
             revived: Notify::new(),
             held: AtomicU32::new(0),
             past: (0..workers).map(|_| Default::default()).collect(),
@@ -93,13 +96,24 @@ impl Session {
 
     /// Whether the session has a link that is live or waits for a carrier.
     pub(crate) fn has_links(&self) -> bool {
-        !self.linked_workers().is_empty()
+        self.links.iter().any(|links| links.load(Ordering::Relaxed) > 0)
     }
 
-    /// The workers with such a link.
-    pub(crate) fn linked_workers(&self) -> Vec<usize> {
-        let links = self.links.iter().enumerate();
-        links.filter(|(_, n)| n.load(Ordering::Relaxed) > 0).map(|(worker, _)| worker).collect()
+    /// The workers with a link for new flows; if there is none, the workers with any link.
+    pub(crate) fn flow_workers(&self) -> Vec<usize> {
+        let with = |links: &[AtomicU32]| -> Vec<usize> {
+            let counts = links.iter().map(|links| links.load(Ordering::Relaxed)).enumerate();
+            counts.filter(|(_, count)| *count > 0).map(|(worker, _)| worker).collect()
+        };
+        let staying = with(&self.staying);
+        if staying.is_empty() { with(&self.links) } else { staying }
+    }
+
+    /// The number of links of this worker that are going away.
+    pub(crate) fn leaving(&self, worker: usize) -> usize {
+        let [links, staying] =
+            [&self.links, &self.staying].map(|links| links[worker].load(Ordering::Relaxed));
+        usize::try_from(links.saturating_sub(staying)).unwrap_or(0)
     }
 
     /// The number of workers.
@@ -152,6 +166,7 @@ struct Member {
     session: Arc<Session>,
     link: Link,
     live: bool,
+    stays: bool,
 }
 
 /// A worker of either role.
@@ -183,9 +198,11 @@ impl State {
 
     /// Adds a new link of the session to this worker.
     pub(crate) fn add_link(&self, worker: usize, session: &Arc<Session>, link: &Link) {
-        let member = Member { session: Arc::clone(session), link: link.clone(), live: false };
+        let member =
+            Member { session: Arc::clone(session), link: link.clone(), live: false, stays: true };
         self.links.borrow_mut().entry(session.id).or_default().push(member);
         session.links[worker].fetch_add(1, Ordering::Relaxed);
+        session.staying[worker].fetch_add(1, Ordering::Relaxed);
         self.steer(session);
     }
 
@@ -206,16 +223,23 @@ impl State {
         let Some(member) = members.iter_mut().find(|member| member.link.serial() == serial) else {
             return;
         };
-        let live = live && !member.link.is_going_away();
-        if member.live == live {
-            return;
+        let goes = member.link.is_going_away() || member.link.has_ended();
+        let left = goes && std::mem::replace(&mut member.stays, false);
+        if left {
+            session.staying[worker].fetch_sub(1, Ordering::Relaxed);
         }
-        member.live = live;
-        if live {
-            session.live[worker].fetch_add(1, Ordering::Relaxed);
-            session.revived.notify_waiters();
-        } else {
-            session.live[worker].fetch_sub(1, Ordering::Relaxed);
+        let live = live && !goes;
+        if std::mem::replace(&mut member.live, live) != live {
+            if live {
+                session.live[worker].fetch_add(1, Ordering::Relaxed);
+                session.revived.notify_waiters();
+            } else {
+                session.live[worker].fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        drop(links);
+        if left {
+            self.steer(session);
         }
     }
 
@@ -228,6 +252,8 @@ impl State {
             members.retain(|member| {
                 let stays = member.link.serial() != serial;
                 if !stays {
+                    let stayed = u32::from(member.stays);
+                    session.staying[worker].fetch_sub(stayed, Ordering::Relaxed);
                     let (received, sent, resumes) = member.link.totals();
                     let past = session.past.get(worker).into_iter().flatten();
                     for (sum, part) in past.zip([received, sent, resumes]) {

@@ -259,8 +259,9 @@ impl Registry {
     }
 
     /// Chooses the worker of a greeted carrier. A carrier of an existing link goes to the worker of
-    /// the link. A new link goes to a worker with the fewest links of the session, and preferably
-    /// to the present worker `here`. A carrier that cannot move (see `Transport::stays`) begins its
+    /// the link. A new link goes to a worker with the fewest links of the session, not counting
+    /// links that are going away, and preferably to the worker of such a link, or to the present
+    /// worker `here`. A carrier that cannot move (see `Transport::stays`) begins its
     /// link here.
     pub(super) fn place(&self, greeted: &Greeted, here: usize) -> Option<Placed> {
         let mut sessions = self.sessions();
@@ -275,10 +276,25 @@ impl Registry {
         for (worker, _) in sessions.links_of(&session) {
             counts[worker] += 1;
         }
+        // Flows of a link that is going away keep their worker. With its successor on the same worker
+        // the peers of a UDP port need not move.
+        let mut succeeds = Vec::new();
+        for (worker, count) in counts.iter_mut().enumerate() {
+            let leaving = session.leaving(worker);
+            *count = count.saturating_sub(leaving);
+            if leaving > 0 {
+                succeeds.push(worker);
+            }
+        }
         let least = counts.iter().copied().min().unwrap_or(0);
         let first = counts.iter().position(|&n| n == least).unwrap_or(here);
         let stays = greeted.carrier.peer.transport.stays();
-        let worker = if stays || counts.get(here) == Some(&least) { here } else { first };
+        let worker = match succeeds.into_iter().find(|worker| counts[*worker] == least) {
+            _ if stays => here,
+            Some(worker) => worker,
+            None if counts.get(here) == Some(&least) => here,
+            None => first,
+        };
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let id = greeted.accepted.link;
         sessions.ids.insert(serial, id);
