@@ -9,6 +9,7 @@
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
 //! | [`idle`] | thousands of connections without traffic |
 //! | [`storm`] | thousands of clients that log in at the same time; [`herd`] has the clients |
+//! | [`udp`] | datagrams per second and their loss; the server at the far end as well |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
 //! | [`bridge`] | a WebSocket for each visitor: measures a reverse proxy without a tunnel |
 //! | [`histogram`] | latencies in bounded memory |
@@ -48,5 +49,6 @@ pub mod server;
 pub mod sources;
 pub mod storm;
 mod turns;
+pub mod udp;
 
 pub use run::runtime;
