@@ -18,6 +18,7 @@
 //! | [`options`] | `--name value` options and their errors |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`server`] | the server under test, and how to connect to it |
+//! | [`socks`] | the greeting of SOCKS5 |
 //! | [`sources`] | the source addresses of connections |
 //! | [`rig`] | parts of the tunnel itself, for `micro/` and the test of allocations |
 //! | `crew` | tasks that start together and end at a known time |
@@ -46,6 +47,7 @@ pub mod requests;
 pub mod rig;
 mod run;
 pub mod server;
+pub mod socks;
 pub mod sources;
 pub mod storm;
 mod turns;

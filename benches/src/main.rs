@@ -16,7 +16,7 @@ use serde::Serialize;
 const HELP: &str = "\
 load PROGRAM --option value …
 
-  bulk         --target A --seconds S [--streams N] [--write BYTES] [--direction up|down]
+  bulk         --target A --seconds S [--streams N] [--write BYTES] [--direction up|down] [--socks5 PROXY]
                bytes into `origin sink` (up) or out of `origin source` (down)
   requests     --target A --seconds S [--connections N] [--http [--path P] | --echo BYTES] [--sources N]
                GET, or bytes that come back, over connections that stay

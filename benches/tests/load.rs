@@ -50,7 +50,7 @@ fn answer_once(answer: &'static str) -> Origin {
 }
 
 fn bulk_options(target: SocketAddr, direction: Direction) -> bulk::Options {
-    bulk::Options { target, streams: 4, write: 10_000, direction, length: LENGTH }
+    bulk::Options { target, proxy: None, streams: 4, write: 10_000, direction, length: LENGTH }
 }
 
 fn requests_options(target: SocketAddr, exchange: Exchange) -> requests::Options {
