@@ -22,9 +22,10 @@ use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::reader::ReadEnd;
 
-/// Bytes and datagrams that are received in one turn before others may run.
+/// Bytes and datagrams that are received in one turn before others may run. A transport that gets
+/// more than its reader takes drops some.
 const BUDGET: usize = 256 << 10;
-const DATAGRAMS: usize = 256;
+const DATAGRAMS: usize = 512;
 
 /// Bytes taken from the link at once. What the transport did not take yet can be dropped no more.
 const BATCH: usize = 64 << 10;
