@@ -68,12 +68,17 @@ impl Link {
         }
     }
 
-    /// Queues a datagram. Returns the number of datagrams of the flow that were dropped: the oldest
-    /// of those that wait, or this one.
+    /// Queues datagrams. Returns the number of datagrams of the flow that were dropped: those that
+    /// have waited for long, or some of these.
     #[must_use]
-    pub fn send_datagram(&mut self, key: FlowKey, payload: &[u8]) -> usize {
+    pub fn send_datagrams<'a>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
         let is_live = self.is_live();
-        let dropped = self.flows.push(key, payload, is_live);
+        let dropped = self.flows.push(now, key, payloads, is_live);
         self.flows.account(&*self.budget);
         dropped
     }

@@ -26,12 +26,12 @@ use proto::ResetCode;
 use proto::control::FlowTimes;
 use rustix::io::Errno;
 use tokio::time::Instant;
-use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet, LocalFuture};
+use transport::{FlowInlet, FlowOutlet, LocalFuture};
 
 use super::idle::{self, IdleTimer};
 use super::ports::Port;
 use super::table::{Slot, Source, Table};
-use super::{DropReason, FlowSettings};
+use super::{DropReason, FlowSettings, pass_on};
 use crate::Permit;
 use crate::dial::{Allow, DialError, TargetAddr, addresses_of};
 use crate::room::Place;
@@ -318,8 +318,11 @@ impl Target {
 
     /// Gathers a datagram, which leaves at the end of the turn.
     fn send(&self, socket: &FlowSocket, datagram: Bytes) {
-        if let Some(route) = socket.route() {
-            socket.send(route, datagram, &Told(self));
+        let Some(route) = socket.route() else { return };
+        // Datagrams that wait have woken the task.
+        let is_first = !socket.has_unsent();
+        socket.send(route, datagram, &Told(self));
+        if is_first {
             wake(&self.waker);
         }
     }
@@ -351,16 +354,7 @@ impl Target {
         }
         let inlet = self.inlet.borrow().clone();
         let Some(inlet) = inlet else { return };
-        for datagram in arrival.datagrams() {
-            if datagram.len() > DATAGRAM_MAX {
-                stats.count_dropped(DropReason::TooBig, 1);
-                continue;
-            }
-            let dropped = inlet.send(datagram);
-            if dropped > 0 {
-                stats.count_dropped(DropReason::QueueFull, dropped);
-            }
-        }
+        pass_on(arrival, &*inlet, stats);
     }
 
     /// Looks whether the target refused what was sent, as long as it has not answered. Returns true
@@ -438,7 +432,9 @@ impl FlowOutlet for Target {
             State::Looking => None,
             State::Open { socket, .. } => Some(Rc::clone(socket)),
         };
-        if let Some(slot) = self.slot.get() {
+        // The datagrams of a turn are one use of the flow.
+        let is_first = socket.as_ref().is_none_or(|socket| !socket.has_unsent());
+        if let Some(slot) = self.slot.get().filter(|_| is_first) {
             targets.table.borrow_mut().touch(slot, Instant::now());
         }
         match socket {

@@ -19,11 +19,11 @@ use proto::ResetCode;
 use proto::control::FlowTimes;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+use transport::{FlowInlet, FlowOutlet};
 
 use super::idle::{self, IdleTimer};
 use super::table::{Slot, Source, Table};
-use super::{DropReason, FlowSettings, FlowStats};
+use super::{DropReason, FlowSettings, FlowStats, pass_on};
 use crate::{End, Permit, Visit};
 
 /// The far side refused the flow of a peer. Datagrams of the peer within this time are dropped, so
@@ -65,6 +65,7 @@ pub fn listen_flows(
         table: RefCell::new(Table::new(settings.caps)),
         times: Cell::new(settings.times),
         waker: Cell::new(None),
+        turn: Cell::new(0),
         address,
         steering,
         handler,
@@ -127,6 +128,8 @@ struct Visitors {
     table: RefCell<Table<Flow>>,
     times: Cell<FlowTimes>,
     waker: Cell<Option<Waker>>,
+    /// Counts the turns of the task, so that a flow is refreshed once in each.
+    turn: Cell<u64>,
     address: SocketAddr,
     steering: Option<Arc<Steering>>,
     handler: Rc<dyn FlowHandler>,
@@ -212,16 +215,7 @@ impl Visitors {
         if let Some(visit) = &reply.visit {
             visit.count_read(arrival.bytes());
         }
-        for datagram in arrival.datagrams() {
-            if datagram.len() > DATAGRAM_MAX {
-                stats.count_dropped(DropReason::TooBig, 1);
-                continue;
-            }
-            let dropped = inlet.send(datagram);
-            if dropped > 0 {
-                stats.count_dropped(DropReason::QueueFull, dropped);
-            }
-        }
+        pass_on(arrival, &*inlet, stats);
     }
 
     /// Finds the flow of a peer and refreshes it. An error: the far side has refused it.
@@ -266,6 +260,7 @@ impl Visitors {
             stats: Rc::clone(&self.settings.stats),
             visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
             slot: Cell::new(None),
+            turn: Cell::new(0),
             is_closed: Cell::new(false),
             is_answered: Cell::new(false),
         });
@@ -360,6 +355,7 @@ impl Future for Serving {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { visitors, timer } = &mut *self;
         visitors.note(cx);
+        visitors.turn.set(visitors.turn.get() + 1);
         let socket = visitors.socket.borrow().clone();
         let Some(socket) = socket else { return Poll::Ready(()) };
         let stats = &*visitors.settings.stats;
@@ -394,6 +390,8 @@ struct Reply {
     visit: Option<Box<Visit>>,
     /// `None` until the flow is in the table.
     slot: Cell<Option<Slot>>,
+    /// The turn in which the flow was last refreshed.
+    turn: Cell<u64>,
     is_closed: Cell<bool>,
     is_answered: Cell<bool>,
 }
@@ -435,11 +433,15 @@ impl FlowOutlet for Reply {
         if let Some(visit) = &self.visit {
             visit.count_written(datagram.len());
         }
-        if let Some(slot) = self.slot.get() {
+        if let Some(slot) = self.slot.get()
+            && self.turn.replace(visitors.turn.get()) != visitors.turn.get()
+        {
             visitors.table.borrow_mut().answer(slot, Instant::now());
         }
+        // Datagrams that wait have woken the task.
+        let is_first = !socket.has_unsent();
         socket.send(self.route, datagram, &*self.stats);
-        if socket.has_unsent() {
+        if is_first {
             visitors.wake();
         }
         if !self.is_answered.replace(true)
