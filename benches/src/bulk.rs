@@ -20,6 +20,7 @@ use crate::failures::{Failures, Kind};
 use crate::options::{Usage, Words};
 use crate::origin::{READ, WRITE_MAX};
 use crate::report::rounded;
+use crate::socks;
 use crate::sources::Sources;
 
 /// The direction of the bytes.
@@ -37,6 +38,8 @@ pub enum Direction {
 pub struct Options {
     /// A sink for `Up`, a source for `Down`.
     pub target: SocketAddr,
+    /// The proxy that connects to the target, by SOCKS5.
+    pub proxy: Option<SocketAddr>,
     /// The number of concurrent connections.
     pub streams: usize,
     /// Bytes of one write; for `Down`, of the source's writes.
@@ -73,13 +76,14 @@ pub struct Report {
 }
 
 impl Options {
-    /// `--target A --seconds S [--streams N] [--write BYTES] [--direction up|down]`
+    /// `--target A --seconds S [--socks5 PROXY] [--streams N] [--write BYTES] [--direction up|down]`
     pub fn read(words: &mut Words) -> Result<Self, Usage> {
         let streams = words.number("--streams", 1..=1000, Some(1))?;
         descriptors::require(streams)?;
         let directions = [("up", Direction::Up), ("down", Direction::Down)];
         Ok(Self {
             target: words.address("--target")?,
+            proxy: words.optional_address("--socks5")?,
             streams,
             write: words.bytes("--write", 1..=WRITE_MAX, 128 << 10)?,
             direction: words.one_of("--direction", &directions, Some(Direction::Up))?,
@@ -99,6 +103,8 @@ struct Progress {
 #[derive(Debug)]
 struct Shared {
     sources: Sources,
+    /// The target that the proxy is asked for.
+    asked: Option<SocketAddr>,
     write: usize,
     direction: Direction,
     failures: Failures,
@@ -108,7 +114,8 @@ struct Shared {
 /// Runs the program.
 pub async fn run(options: &Options) -> Report {
     let shared = Rc::new(Shared {
-        sources: Sources::new(options.target, 1),
+        sources: Sources::new(options.proxy.unwrap_or(options.target), 1),
+        asked: options.proxy.map(|_| options.target),
         write: options.write,
         direction: options.direction,
         failures: Failures::default(),
@@ -169,7 +176,14 @@ impl Shared {
 }
 
 async fn stream(shared: Rc<Shared>, index: usize, mut member: Member) {
-    let connected = member.prepare(shared.sources.connect()).await;
+    let connect = async {
+        let mut stream = shared.sources.connect().await?;
+        if let Some(target) = shared.asked {
+            socks::ask(&mut stream, target).await?;
+        }
+        Ok(stream)
+    };
+    let connected = member.prepare(connect).await;
     let stop = member.start().await;
     let progress = &shared.streams[index];
     let outcome = match (connected, shared.direction) {

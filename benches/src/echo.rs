@@ -74,7 +74,14 @@ impl Options {
                 };
                 let target = parse_address("--bulk", address)?;
                 let length = length + 2 * MARGIN;
-                Some(bulk::Options { target, streams, write: 128 << 10, direction, length })
+                Some(bulk::Options {
+                    target,
+                    proxy: None,
+                    streams,
+                    write: 128 << 10,
+                    direction,
+                    length,
+                })
             }
         };
         let pause = words.text("--pause").map_or(Ok(0.0), |text| {

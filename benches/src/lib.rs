@@ -9,6 +9,7 @@
 //! | [`echo`] | the latency of one byte, alone or beside a bulk transfer |
 //! | [`idle`] | thousands of connections without traffic |
 //! | [`storm`] | thousands of clients that log in at the same time; [`herd`] has the clients |
+//! | [`udp`] | datagrams per second and their loss; the server at the far end as well |
 //! | [`origin`] | the servers at the far end: echo, sink, source |
 //! | [`bridge`] | a WebSocket for each visitor: measures a reverse proxy without a tunnel |
 //! | [`histogram`] | latencies in bounded memory |
@@ -17,6 +18,7 @@
 //! | [`options`] | `--name value` options and their errors |
 //! | [`descriptors`] | the limit of open descriptors |
 //! | [`server`] | the server under test, and how to connect to it |
+//! | [`socks`] | the greeting of SOCKS5 |
 //! | [`sources`] | the source addresses of connections |
 //! | [`rig`] | parts of the tunnel itself, for `micro/` and the test of allocations |
 //! | `crew` | tasks that start together and end at a known time |
@@ -45,8 +47,10 @@ pub mod requests;
 pub mod rig;
 mod run;
 pub mod server;
+pub mod socks;
 pub mod sources;
 pub mod storm;
 mod turns;
+pub mod udp;
 
 pub use run::runtime;

@@ -9,13 +9,14 @@ use std::process::ExitCode;
 use benches::options::{Usage, Words};
 use benches::{
     bridge, bulk, connections, descriptors, echo, idle, origin, report, requests, runtime, storm,
+    udp,
 };
 use serde::Serialize;
 
 const HELP: &str = "\
 load PROGRAM --option value …
 
-  bulk         --target A --seconds S [--streams N] [--write BYTES] [--direction up|down]
+  bulk         --target A --seconds S [--streams N] [--write BYTES] [--direction up|down] [--socks5 PROXY]
                bytes into `origin sink` (up) or out of `origin source` (down)
   requests     --target A --seconds S [--connections N] [--http [--path P] | --echo BYTES] [--sources N]
                GET, or bytes that come back, over connections that stay
@@ -29,10 +30,13 @@ load PROGRAM --option value …
                [--prefix TEXT] [--loss clients|server] [--limit S]
                clients c0, c1, … that log in at once, are lost and come back; with `server` whoever
                reads the first line restarts the server; one line when all are in, one at the end
+  udp          --target A --seconds S [--flows N] [--payload BYTES] [--rate PER_S | --search]
+               datagrams to `origin udp`, and how many are lost: as many as possible, or at a rate; with
+               `--search` at 80 % of the highest rate that gets through, after a line with that rate
   bridge       --listen A (--server wss://A/P|ws://A/P [--pin P|--ca FILE] | --target A)
                a WebSocket for each visitor, and its other end: what a reverse proxy passes by itself;
                says its address and runs until it is ended
-  origin       echo|sink|source --listen A
+  origin       echo|sink|source|udp --listen A
                the server at the far end; says its address and runs until it is ended
 
 Addresses are digits, 127.0.0.1:8080. Each program says one line of JSON on standard output; its
@@ -105,6 +109,12 @@ fn start(mut args: impl Iterator<Item = String>) -> Result<(), End> {
             let report = runtime()?.block_on(storm::run(&options, tell))?;
             Ok(report::print(&report)?)
         }
+        "udp" => {
+            let options = read(args, udp::Options::read)?;
+            let tell = |reached: &udp::Report| report::print(reached).unwrap_or_else(|_| gone());
+            let report = udp::run(&options, tell)?;
+            Ok(report::print(&report)?)
+        }
         "bridge" => {
             let options = read(args, bridge::Options::read)?;
             let tell = |listening| say_listening("bridge", None, listening);
@@ -123,7 +133,7 @@ fn read<T>(
     args: impl Iterator<Item = String>,
     options: impl FnOnce(&mut Words) -> Result<T, Usage>,
 ) -> Result<T, Usage> {
-    let mut words = Words::read(args, &["--http"])?;
+    let mut words = Words::read(args, &["--http", "--search"])?;
     let options = options(&mut words)?;
     words.finish()?;
     Ok(options)
@@ -136,9 +146,14 @@ fn run(program: impl Future<Output: Serialize>) -> Result<(), End> {
 
 fn serve(mut args: impl Iterator<Item = String>) -> Result<(), End> {
     let name = args.next().unwrap_or_default();
+    if name == "udp" {
+        let socket = udp::socket::Socket::listen(read(args, |words| words.address("--listen"))?)?;
+        say_listening("origin", Some(&name), socket.local_addr()?);
+        return Ok(udp::sink::serve(&socket, || true)?);
+    }
     let kind = origin::KINDS.iter().find(|kind| kind.0 == name).map(|kind| kind.1);
     let kind =
-        kind.ok_or_else(|| Usage(format!("an origin is echo, sink or source, not `{name}`")))?;
+        kind.ok_or_else(|| Usage(format!("an origin is echo, sink, source or udp, not `{name}`")))?;
     let address = read(args, |words| words.address("--listen"))?;
     runtime()?.block_on(async {
         let listener = origin::listen(address)?;

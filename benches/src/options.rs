@@ -70,6 +70,11 @@ impl Words {
         parse_address(name, &text)
     }
 
+    /// Takes an address, if it is given.
+    pub fn optional_address(&mut self, name: &str) -> Result<Option<SocketAddr>, Usage> {
+        self.text(name).map(|text| parse_address(name, &text)).transpose()
+    }
+
     /// Takes an integer within a range. Without a default, the option is required.
     pub fn number(
         &mut self,

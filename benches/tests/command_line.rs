@@ -54,6 +54,8 @@ fn every_program_says_one_line_and_idle_two() {
     let (echo, sink, source) =
         (Origin::start("echo"), Origin::start("sink"), Origin::start("source"));
     let (echo, sink, source) = (&echo.address, &sink.address, &source.address);
+    let udp = Origin::start("udp");
+    let udp = &udp.address;
     for (line, program) in [
         (format!("bulk --target {sink} --direction up --seconds 0.2 --write 1KiB"), "bulk"),
         (format!("bulk --target {source} --direction down --seconds 0.2 --streams 4"), "bulk"),
@@ -61,6 +63,7 @@ fn every_program_says_one_line_and_idle_two() {
         (format!("connections --target {echo} --seconds 0.2 --concurrency 2"), "connections"),
         (format!("echo --target {echo} --bulk sink:{sink} --seconds 0.2"), "echo"),
         (format!("echo --target {echo} --bulk source:{source} --seconds 0.2"), "echo"),
+        (format!("udp --target {udp} --rate 500 --flows 2 --seconds 0.2"), "udp"),
     ] {
         let said = lines(&line);
         assert_eq!(said.len(), 1, "{line}: {said:?}");
@@ -91,6 +94,9 @@ fn nonsense_is_wrong_usage_and_says_nothing_to_a_reader_of_json() {
         "echo --target 127.0.0.1:1 --seconds 1 --pause -1",
         "idle --target 127.0.0.1:1 --hold 1",
         "idle --target 127.0.0.1:1 --hold 1 --connections 999999",
+        "udp --target 127.0.0.1:1 --seconds 1 --payload 67",
+        "udp --target 127.0.0.1:1 --seconds 1 --rate 5 --search",
+        "udp --target 127.0.0.1:1 --seconds 1 --flows 1001",
         "origin",
         "origin teapot --listen 127.0.0.1:0",
         "origin echo",

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use benches::bulk::{self, Direction};
 use benches::failures::Kind;
 use benches::requests::{self, Exchange};
+use benches::udp::{self, Offer};
 use benches::{connections, echo, idle, origin, runtime};
 use testkit::origins::{Digest, Ended, Origin};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -49,7 +50,7 @@ fn answer_once(answer: &'static str) -> Origin {
 }
 
 fn bulk_options(target: SocketAddr, direction: Direction) -> bulk::Options {
-    bulk::Options { target, streams: 4, write: 10_000, direction, length: LENGTH }
+    bulk::Options { target, proxy: None, streams: 4, write: 10_000, direction, length: LENGTH }
 }
 
 fn requests_options(target: SocketAddr, exchange: Exchange) -> requests::Options {
@@ -221,4 +222,44 @@ fn what_hangs_is_an_error_and_keeps_no_program_from_ending() {
     });
     // 10 s of preparation, 2 s of grace.
     assert!(begin.elapsed() < 5 * SOON, "{:?}", begin.elapsed());
+}
+
+/// As [`start`], for datagrams.
+fn start_udp() -> SocketAddr {
+    let socket = udp::socket::Socket::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || udp::sink::serve(&socket, || true).unwrap());
+    address
+}
+
+#[test]
+fn datagrams_are_counted_by_the_receiver() {
+    let target = start_udp();
+    for (flows, payload, offer) in [
+        (1, 1_200, Offer::Rate(2_000.0)),
+        (5, 68, Offer::Rate(1_000.0)),
+        (1, 9_000, Offer::All),
+        (3, 1_200, Offer::Search),
+    ] {
+        let options = udp::Options { target, flows, payload, offer, length: LENGTH / 4 };
+        let mut reached = Vec::new();
+        let report = udp::run(&options, |report| reached.push(report.reached_per_s)).unwrap();
+        let offered = &report.offer;
+        assert_eq!(report.errors, 0, "{report:?}");
+        assert!(offered.received > 0 && offered.wrong == 0, "{report:?}");
+        assert_eq!(offered.sent, offered.received + offered.lost, "{report:?}");
+        assert_eq!(reached.len(), usize::from(offer == Offer::Search));
+        assert!(reached.iter().all(|rate| *rate == report.reached_per_s && rate.is_some()));
+    }
+}
+
+#[test]
+fn a_target_of_datagrams_that_never_answers_is_an_error() {
+    // A bound socket that nobody reads.
+    let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let target = silent.local_addr().unwrap();
+    let (payload, offer) = (1_200, Offer::All);
+    let options = udp::Options { target, flows: 1, payload, offer, length: LENGTH };
+    let report = udp::run(&options, |_| {}).unwrap();
+    assert_eq!((report.errors, report.failures[&Kind::Timeout]), (1, 1));
 }

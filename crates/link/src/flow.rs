@@ -25,9 +25,12 @@ impl fmt::Debug for LinkFlow {
 }
 
 impl FlowInlet for LinkFlow {
-    fn send(&self, datagram: &[u8]) -> usize {
-        self.link.sent.set(self.link.sent.get() + datagram.len() as u64);
-        let dropped = self.link.machine.borrow_mut().send_datagram(self.key, datagram);
+    fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize {
+        let mut bytes = 0;
+        let counted = datagrams.inspect(|datagram| bytes += datagram.len() as u64);
+        let now = crate::now();
+        let dropped = self.link.machine.borrow_mut().send_datagrams(now, self.key, counted);
+        self.link.sent.set(self.link.sent.get() + bytes);
         self.link.commanded();
         dropped
     }

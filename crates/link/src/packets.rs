@@ -2,7 +2,7 @@
 //!
 //! Such a transport sends datagrams before the bytes of lanes, so datagrams that come without end
 //! would stop all streams. Therefore the transport gets no more datagrams than it has sent of the
-//! lanes, as long as lanes have something to send.
+//! lanes, as long as streams have something under way.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,9 +22,10 @@ use crate::inner::Inner;
 use crate::io::CarrierIo;
 use crate::reader::ReadEnd;
 
-/// Bytes and datagrams that are received in one turn before others may run.
+/// Bytes and datagrams that are received in one turn before others may run. A transport that gets
+/// more than its reader takes drops some.
 const BUDGET: usize = 256 << 10;
-const DATAGRAMS: usize = 256;
+const DATAGRAMS: usize = 512;
 
 /// Bytes taken from the link at once. What the transport did not take yet can be dropped no more.
 const BATCH: usize = 64 << 10;
@@ -72,7 +73,8 @@ impl Packets {
             if waiting.is_empty() {
                 let mut machine = link.machine.borrow_mut();
                 let round_trip = machine.round_trip().unwrap_or_default();
-                let share = turns.share(now, datagrams.carried(), round_trip);
+                let carried = datagrams.carried();
+                let share = turns.share(now, carried, round_trip, || machine.has_payload_under_way());
                 if share == 0 {
                     // The streams have their turn. Without them nothing wakes the writer.
                     let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
@@ -135,62 +137,81 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> ReadEnd {
 /// Bytes by which datagrams may be ahead of lanes.
 const LEAD: u64 = 32 << 10;
 
-/// Bytes of lanes, within a round trip, that show that streams have something to send. Less may be
-/// acknowledgements.
-const STREAMS_SEND: u64 = 4 << 10;
-
 /// How long a writer of datagrams waits before it looks at the lanes again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The least and the longest time for which lanes count as busy after they have sent: the round trip
-/// of a path, within these bounds.
-const BUSY: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
+/// The least and the longest time for which datagrams wait for lanes that could send and do not:
+/// the round trip of a path, within these bounds.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(250)];
 
-/// Whose turn it is.
+/// After that time the datagrams have the path alone for this many times as long.
+const ALONE: u32 = 8;
+
+/// How often the streams are asked whether they have something under way.
+const ASK: Duration = Duration::from_millis(2);
+
+/// Whose turn it is. The transport sends datagrams first, so it gets them in portions, as long as
+/// streams have something under way: the next portion follows when lanes have sent as much, or when
+/// they do not send although nothing stops them.
 #[derive(Debug, Default)]
 struct Turns {
     /// Bytes of datagrams that the transport was given.
     given: u64,
-    /// Bytes of datagrams that were given and sent when last looked at, and of everything else that
-    /// was sent.
-    own: u64,
+    /// Bytes of everything but datagrams that was sent when last looked at.
     others: u64,
     /// Bytes by which datagrams are ahead.
     lead: u64,
-    /// Bytes of lanes, and of datagrams, since they were last judged.
-    seen: [u64; 2],
-    busy_until: Option<Instant>,
+    /// Since when lanes could send and do not.
+    silent_since: Option<Instant>,
+    alone_until: Option<Instant>,
+    /// Whether streams had something under way, and when that is asked again.
+    streams_send: bool,
+    ask_at: Option<Instant>,
 }
 
 impl Turns {
     /// Bytes of datagrams that may be given now.
-    fn share(&mut self, now: Instant, carried: Carried, round_trip: Duration) -> usize {
+    fn share(
+        &mut self,
+        now: Instant,
+        carried: Carried,
+        round_trip: Duration,
+        streams_send: impl FnOnce() -> bool,
+    ) -> usize {
+        if self.ask_at.is_none_or(|at| at <= now) {
+            self.streams_send = streams_send();
+            self.ask_at = Some(now + ASK);
+        }
         let own = self.given.saturating_sub(carried.waiting);
         let others = carried.packets.saturating_sub(own);
         let progress = others.saturating_sub(self.others);
-        self.seen[0] += progress;
-        self.seen[1] += own.saturating_sub(self.own);
-        (self.own, self.others) = (own, others.max(self.others));
+        self.others = others.max(self.others);
         self.lead = self.lead.saturating_sub(progress);
-        // The heads of packets count as the lanes': some 3 % of long datagrams, and more of short
-        // ones.
-        if self.seen[0] > STREAMS_SEND + self.seen[1] / 2 {
-            self.busy_until = Some(now + round_trip.clamp(BUSY[0], BUSY[1]));
-            self.seen = [0; 2];
-        }
-        if self.busy_until.is_none_or(|until| until <= now) {
-            self.busy_until = None;
+        if !self.streams_send || self.alone_until.is_some_and(|until| until > now) {
             self.lead = 0;
             return usize::MAX;
         }
-        usize::try_from(LEAD.saturating_sub(self.lead)).unwrap_or(0)
+        self.alone_until = None;
+        let share = LEAD.saturating_sub(self.lead);
+        // The heads of packets and acknowledgements are no progress of lanes.
+        let is_silent = share == 0 && carried.waiting == 0 && progress < LEAD / 16;
+        if !is_silent {
+            self.silent_since = None;
+        } else {
+            let patience = round_trip.clamp(PATIENCE[0], PATIENCE[1]);
+            if now.saturating_duration_since(*self.silent_since.get_or_insert(now)) >= patience {
+                self.silent_since = None;
+                self.alone_until = Some(now + patience * ALONE);
+                self.lead = 0;
+                return usize::MAX;
+            }
+        }
+        usize::try_from(share).unwrap_or(usize::MAX)
     }
 
     fn taken(&mut self, bytes: usize) {
         self.given += bytes as u64;
-        if self.busy_until.is_some() {
-            self.lead += bytes as u64;
-        }
+        self.lead += bytes as u64;
     }
 }
 
@@ -198,9 +219,19 @@ impl Turns {
 mod tests {
     use super::*;
 
+    /// What the streams of a test do.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Streams {
+        None,
+        /// They have more than the path takes.
+        Bulk,
+        /// They wait for their receivers.
+        Blocked,
+    }
+
     /// A path of 10 MB/s that sends datagrams before lanes, in steps of 1 ms. Returns the bytes of
     /// each in a second.
-    fn second(streams: bool, datagram_rate: u64) -> [u64; 2] {
+    fn second(streams: Streams, datagram_rate: u64) -> [u64; 2] {
         let start = crate::now();
         let (mut turns, mut carried) = (Turns::default(), Carried::default());
         let mut sent = [0, 0];
@@ -208,14 +239,17 @@ mod tests {
         for ms in 0..1_000 {
             let now = start + Duration::from_millis(ms);
             offered += datagram_rate / 1_000;
-            let share = turns.share(now, carried, Duration::from_millis(20)) as u64;
-            let give = share.min(offered);
+            let has_streams = || streams != Streams::None;
+            let rtt = Duration::from_millis(20);
+            let share = turns.share(now, carried, rtt, has_streams) as u64;
+            // The transport has a buffer of 256 KiB.
+            let give = share.min(offered).min((256 << 10) - carried.waiting);
             turns.taken(give as usize);
             offered -= give;
             carried.waiting += give;
             let own = carried.waiting.min(10_000);
             carried.waiting -= own;
-            let other = if streams { 10_000 - own } else { own / 40 };
+            let other = if streams == Streams::Bulk { 10_000 - own } else { own / 40 };
             carried.packets += own + other;
             sent[0] += own;
             sent[1] += other;
@@ -225,19 +259,25 @@ mod tests {
 
     #[test]
     fn datagrams_without_end_leave_a_half_to_streams() {
-        let [own, others] = second(true, 100_000_000);
+        let [own, others] = second(Streams::Bulk, 100_000_000);
         assert!(own > 4_000_000 && others > 4_000_000, "{own} {others}");
     }
 
     #[test]
     fn few_datagrams_go_first_and_the_streams_get_the_rest() {
-        let [own, others] = second(true, 1_000_000);
+        let [own, others] = second(Streams::Bulk, 1_000_000);
         assert!(own > 980_000 && others > 8_500_000, "{own} {others}");
     }
 
     #[test]
     fn datagrams_alone_get_everything() {
-        let [own, _] = second(false, 100_000_000);
+        let [own, _] = second(Streams::None, 100_000_000);
         assert!(own > 9_900_000, "{own}");
+    }
+
+    #[test]
+    fn datagrams_beside_streams_that_do_not_send_get_nearly_everything() {
+        let [own, _] = second(Streams::Blocked, 100_000_000);
+        assert!(own > 8_500_000, "{own}");
     }
 }

@@ -80,16 +80,44 @@ fn a_burst_that_begins_a_flow_arrives_whole() {
 }
 
 #[test]
-fn a_full_queue_drops_its_oldest_datagrams_and_those_of_no_other_flow() {
-    let mut pair = Pair::over(slow(), LinkConfig::default(), 1);
-    let [busy, quiet] = [0, 1].map(|_| pair.open_flow(Client, &open("x")));
-    assert_eq!(pair.send_datagram(Client, quiet, &numbered(7)), 0);
-    let dropped: usize = (0..2_000).map(|n| pair.send_datagram(Client, busy, &numbered(n))).sum();
-    assert!((1_000..1_990).contains(&dropped), "{dropped}");
-    pair.run();
-    let kept = 2_000 - u32::try_from(dropped).unwrap();
-    assert_eq!(numbers(&pair, Server, busy), (2_000 - kept..2_000).collect::<Vec<_>>());
-    assert_eq!(numbers(&pair, Server, quiet), [7]);
+fn a_burst_that_is_too_large_loses_its_end_and_nothing_of_another_flow() {
+    for mut pair in pairs() {
+        let [busy, quiet] = [0, 1].map(|_| pair.open_flow(Client, &open("x")));
+        assert_eq!(pair.send_datagram(Client, quiet, &numbered(7)), 0);
+        let mut send = |n| pair.send_datagram(Client, busy, &numbered(n));
+        assert_eq!((0..3_000).map(&mut send).sum::<usize>(), 0);
+        let dropped: usize = (3_000..6_000).map(&mut send).sum();
+        assert!((2_500..3_000).contains(&dropped), "{dropped}");
+        pair.run();
+        let kept = 6_000 - u32::try_from(dropped).unwrap();
+        let mut got = numbers(&pair, Server, busy);
+        got.sort_unstable();
+        assert_eq!(got, (0..kept).collect::<Vec<_>>());
+        assert_eq!(numbers(&pair, Server, quiet), [7]);
+    }
+}
+
+#[test]
+fn old_datagrams_make_way_for_new_ones() {
+    for mut pair in pairs() {
+        let [busy, quiet] = [0, 1].map(|_| pair.open_flow(Client, &open("x")));
+        assert_eq!(pair.send_datagram(Client, quiet, &numbered(7)), 0);
+        assert_eq!(
+            (0..800).map(|n| pair.send_datagram(Client, busy, &numbered(n))).sum::<usize>(),
+            0
+        );
+        // The carrier takes nothing meanwhile.
+        pair.now += Duration::from_millis(25);
+        let dropped: usize =
+            (800..802).map(|n| pair.send_datagram(Client, busy, &numbered(n))).sum();
+        assert!((590..600).contains(&dropped), "{dropped}");
+        pair.run();
+        let first = u32::try_from(dropped).unwrap();
+        let mut got = numbers(&pair, Server, busy);
+        got.sort_unstable();
+        assert_eq!(got, (first..802).collect::<Vec<_>>());
+        assert_eq!(numbers(&pair, Server, quiet), [7]);
+    }
 }
 
 #[test]

@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future as _;
 use std::io;
+use std::pin::pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -93,8 +95,15 @@ impl Datagrams for QuicDatagrams {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Bytes>> {
-        let connection = &self.connection;
-        let received = self.receiving.poll(cx, || {
+        let Self { connection, receiving, .. } = self;
+        if receiving.is_idle() {
+            // A datagram that is there costs no allocation. quinn forgets who asked in vain.
+            let first = pin!(connection.read_datagram());
+            if let Poll::Ready(received) = first.poll(cx) {
+                return Poll::Ready(received.map_err(|error| of_connection(&error)));
+            }
+        }
+        let received = receiving.poll(cx, || {
             let connection = connection.clone();
             async move { connection.read_datagram().await }
         });

@@ -16,12 +16,25 @@ use net::udp::{keep_joining, take_one_by_one};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
 
+use crate::settings::DATAGRAMS;
+
 /// The payload of one call: 65,535 bytes less the heads of IPv6 and UDP, which the length field of
 /// IPv4 counts as well.
 const CALL: usize = 65_535 - 48;
 
 /// The number of bytes that the kernel may join into one received message.
 const JOINED: usize = 65_535;
+
+/// Messages of one call while it is unknown how large they are.
+const FEW: usize = 3;
+
+/// Bytes of one call, at most.
+const ONCE: usize = FEW * JOINED;
+
+/// After so many bytes the connections and their readers run, before the next call. quinn would read
+/// 32 messages, and joined ones are 2 MiB. A connection takes all of them before its reader runs,
+/// and its buffer of datagrams drops what it has no room for.
+const TURN: usize = DATAGRAMS - ONCE;
 
 /// The form in which datagrams arrive that come together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +75,10 @@ pub(crate) struct Socket {
     /// The size of the last sent segments. They mostly belong to the same connection as the next
     /// ones. So the next call of quinn becomes one system call, and not a full and a small one.
     segment: AtomicUsize,
+    /// The number of messages that the next call may read.
+    messages: AtomicUsize,
+    /// Bytes that were read since other tasks ran.
+    read: AtomicUsize,
 }
 
 impl Socket {
@@ -84,7 +101,18 @@ impl Socket {
                 1
             }
         };
-        Ok(Arc::new(Self { inner, receive, segment: AtomicUsize::new(1) }))
+        let (segment, messages, read) = (1.into(), FEW.into(), 0.into());
+        Ok(Arc::new(Self { inner, receive, segment, messages, read }))
+    }
+
+    /// Notes what a call has read that asked for `asked` messages.
+    fn has_read(&self, asked: usize, read: &[RecvMeta]) {
+        let bytes: usize = read.iter().map(|meta| meta.len).sum();
+        // What follows a full read is probably alike.
+        let is_small = read.len() == asked && bytes * quinn::udp::BATCH_SIZE <= ONCE * asked;
+        let next = if is_small { quinn::udp::BATCH_SIZE } else { FEW };
+        self.messages.store(next, Ordering::Relaxed);
+        self.read.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
@@ -119,7 +147,20 @@ impl AsyncUdpSocket for Socket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.inner.poll_recv(cx, bufs, meta)
+        if self.read.load(Ordering::Relaxed) >= TURN {
+            // quinn's task ends its turn, and goes on after the tasks that it has woken.
+            self.read.store(0, Ordering::Relaxed);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let asked = self.messages.load(Ordering::Relaxed).min(bufs.len());
+        let polled = self.inner.poll_recv(cx, &mut bufs[..asked], meta);
+        match &polled {
+            Poll::Ready(Ok(read)) => self.has_read(asked, &meta[..*read]),
+            Poll::Pending => self.read.store(0, Ordering::Relaxed),
+            Poll::Ready(Err(_)) => {}
+        }
+        polled
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -184,8 +225,8 @@ mod tests {
         socket.try_send(transmit).unwrap();
     }
 
-    /// Sends four datagrams in one call. Returns the number of messages in the first read, and the
-    /// number of bytes in them.
+    /// Sends four datagrams in one call. Returns the number of messages that arrive, and the number
+    /// of bytes in them.
     async fn arrivals(receiving: Receiving) -> (usize, usize) {
         let socket = bound();
         let destination = socket.local_addr().unwrap();
@@ -203,9 +244,14 @@ mod tests {
         let mut space = vec![0; 1_000 * socket.max_receive_segments() * 4];
         let mut buffers: Vec<_> =
             space.chunks_mut(1_000 * socket.max_receive_segments()).map(IoSliceMut::new).collect();
-        let mut metas = [RecvMeta::default(); 4];
-        let messages = poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await.unwrap();
-        (messages, metas[..messages].iter().map(|meta| meta.len).sum())
+        let (mut messages, mut bytes) = (0, 0);
+        while bytes < contents.len() {
+            let mut metas = [RecvMeta::default(); 4];
+            let read = poll_fn(|cx| socket.poll_recv(cx, &mut buffers, &mut metas)).await.unwrap();
+            messages += read;
+            bytes += metas[..read].iter().map(|meta| meta.len).sum::<usize>();
+        }
+        (messages, bytes)
     }
 
     #[tokio::test]
@@ -243,6 +289,75 @@ mod tests {
             send(&socket, &Transmit { contents, segment_size: None, ..transmit_of(&batch) }).await;
             assert_eq!(to.recv(&mut [0; 4_000]).unwrap(), 1_000);
         }
+    }
+
+    /// A socket in which messages of one size wait.
+    #[derive(Debug)]
+    struct Backlog {
+        size: usize,
+        left: AtomicUsize,
+    }
+
+    impl AsyncUdpSocket for Backlog {
+        fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+            unimplemented!("nothing is sent")
+        }
+
+        fn try_send(&self, _: &Transmit<'_>) -> io::Result<()> {
+            unimplemented!("nothing is sent")
+        }
+
+        fn poll_recv(
+            &self,
+            _: &mut Context<'_>,
+            bufs: &mut [IoSliceMut<'_>],
+            meta: &mut [RecvMeta],
+        ) -> Poll<io::Result<usize>> {
+            let left = self.left.load(Ordering::Relaxed);
+            let read = left.min(bufs.len());
+            if read == 0 {
+                return Poll::Pending;
+            }
+            self.left.store(left - read, Ordering::Relaxed);
+            meta[..read].iter_mut().for_each(|meta| meta.len = self.size);
+            Poll::Ready(Ok(read))
+        }
+
+        fn local_addr(&self) -> io::Result<SocketAddr> {
+            unimplemented!("nobody asks")
+        }
+    }
+
+    /// The messages of each call of a reader that reads as long as it may, by turns.
+    fn turns(size: usize, count: usize) -> Vec<Vec<usize>> {
+        let inner = Arc::new(Backlog { size, left: count.into() });
+        let (segment, messages, read) = (1.into(), FEW.into(), 0.into());
+        let socket = Socket { inner, receive: 1, segment, messages, read };
+        let mut space = vec![0; 32];
+        let mut turns = vec![Vec::new()];
+        while turns.iter().flatten().sum::<usize>() < count {
+            let mut buffers: Vec<_> = space.chunks_mut(1).map(IoSliceMut::new).collect();
+            let mut metas = [RecvMeta::default(); 32];
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            match socket.poll_recv(&mut cx, &mut buffers, &mut metas) {
+                Poll::Ready(read) => turns.last_mut().unwrap().push(read.unwrap()),
+                Poll::Pending => turns.push(Vec::new()),
+            }
+        }
+        turns
+    }
+
+    #[test]
+    fn a_turn_reads_no_more_than_the_buffer_of_a_connection_holds() {
+        assert_eq!(turns(65_000, 7), [vec![3], vec![3], vec![1]]);
+        for size in [100, 1_200, 1_472, 6_000, 8_952, 16_336, 40_000, 65_000] {
+            for turn in turns(size, 1_000) {
+                let bytes = turn.iter().sum::<usize>() * size;
+                assert!(bytes <= crate::settings::DATAGRAMS, "{size}: {turn:?}");
+            }
+        }
+        // Small messages need few calls.
+        assert_eq!(turns(100, 99)[0], [3, 32, 32, 32]);
     }
 
     #[tokio::test]

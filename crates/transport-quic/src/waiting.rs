@@ -12,6 +12,11 @@ use std::task::{Context, Poll, ready};
 pub(crate) struct Waiting<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> Waiting<T> {
+    /// Whether no future is pending.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Polls the pending future, or a new future that `start` makes.
     pub(crate) fn poll<F>(&mut self, cx: &mut Context<'_>, start: impl FnOnce() -> F) -> Poll<T>
     where

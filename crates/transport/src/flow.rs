@@ -49,11 +49,11 @@ pub trait FlowOutlet: fmt::Debug {
 /// The link side of a flow. Dropping it closes the flow with [`ResetCode::Aborted`], unless
 /// [`FlowInlet::close`] was called before.
 pub trait FlowInlet: fmt::Debug {
-    /// Sends a datagram, of at most [`DATAGRAM_MAX`] bytes. The bytes are copied. Returns the
-    /// number of datagrams of the flow that were dropped: the oldest of those that wait for the
-    /// carrier, or this one.
+    /// Sends datagrams that came together, of at most [`DATAGRAM_MAX`] bytes each. The bytes are
+    /// copied. Returns the number of datagrams of the flow that were dropped: of those that have
+    /// waited for the carrier for long, or of these.
     #[must_use]
-    fn send(&self, datagram: &[u8]) -> usize;
+    fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize;
 
     /// Ends the flow at both ends. Datagrams that wait for the carrier are dropped.
     fn close(&self, code: ResetCode);

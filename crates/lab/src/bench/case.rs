@@ -31,6 +31,10 @@ pub(crate) enum Load {
     Bulk { streams: u32, down: bool },
     /// Visitors in sequence: connect, one echo, close.
     Connections,
+    /// `load bulk` to listeners of the client; `down` is from the origin to the visitor.
+    Forward { down: bool },
+    /// `load udp --search` with payloads of this number of bytes.
+    Datagrams(u32),
     /// One byte there and back beside a stream that takes all the bandwidth it can get.
     EchoBesideBulk,
     /// This number of visitors that send nothing.
@@ -49,6 +53,8 @@ pub(super) const DOWNLOAD: usize = 16 << 20;
 pub(super) enum Group {
     Http,
     Bulk,
+    Forward,
+    Datagrams,
     Connections,
     Echo,
     Idle,
@@ -56,8 +62,16 @@ pub(super) enum Group {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Http, Self::Bulk, Self::Connections, Self::Echo, Self::Idle, Self::Storm];
+    pub(super) const ALL: [Self; 8] = [
+        Self::Http,
+        Self::Bulk,
+        Self::Forward,
+        Self::Datagrams,
+        Self::Connections,
+        Self::Echo,
+        Self::Idle,
+        Self::Storm,
+    ];
 
     /// Whether a round takes long and gives nearly the same figures each time.
     pub(super) const fn is_slow(self) -> bool {
@@ -84,6 +98,15 @@ pub(super) static CASES: &[Case] = &[
     bulk("bulk-4-down", "4 streams from origin to visitor", 4, true),
     bulk("bulk-16-up", "16 streams from visitor to origin", 16, false),
     bulk("bulk-16-down", "16 streams from origin to visitor", 16, true),
+    forward("forward-up", "one stream from visitor to origin, by a forward", false),
+    forward("forward-down", "one stream from origin to visitor, by a forward", true),
+    Case {
+        name: "udp-1200",
+        what: "one flow of datagrams of 1,200 bytes",
+        load: Load::Datagrams(1_200),
+        group: Group::Datagrams,
+        stretch: 1.0,
+    },
     Case {
         name: "connections",
         what: "new visitor connections, each with one byte there and back",
@@ -123,6 +146,10 @@ const fn bulk(name: &'static str, what: &'static str, streams: u32, down: bool) 
     Case { name, what, load, group: Group::Bulk, stretch: 1.0 }
 }
 
+const fn forward(name: &'static str, what: &'static str, down: bool) -> Case {
+    Case { name, what, load: Load::Forward { down }, group: Group::Forward, stretch: 1.0 }
+}
+
 impl Case {
     pub(crate) fn all() -> &'static [Self] {
         CASES
@@ -136,7 +163,8 @@ impl Case {
     pub(crate) const fn unit(&self) -> &'static str {
         match self.load {
             Load::Http(_) => "requests/s",
-            Load::Downloads(_) | Load::Bulk { .. } => "Gbit/s",
+            Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => "Gbit/s",
+            Load::Datagrams(_) => "packets/s",
             Load::Connections => "connections/s",
             Load::EchoBesideBulk => "echoes/s",
             Load::Idle(_) => "visitors",
@@ -150,8 +178,11 @@ impl Case {
             Load::Http(_) => {
                 &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerRequest, Figure::PeakRss]
             }
-            Load::Downloads(_) | Load::Bulk { .. } => {
+            Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => {
                 &[Figure::Rate, Figure::CpuPerGb, Figure::PeakRss]
+            }
+            Load::Datagrams(_) => {
+                &[Figure::Rate, Figure::CpuPerPacket, Figure::CalmLoss, Figure::PeakRss]
             }
             Load::Connections => {
                 &[Figure::Rate, Figure::P50, Figure::P99, Figure::CpuPerConnection, Figure::PeakRss]
@@ -179,7 +210,9 @@ impl Case {
             Load::Downloads(_) => {
                 system.is_for_http() || [DIRECT, "tunnel-tcp"].contains(&system.name)
             }
-            _ if system.is_for_http() => false,
+            Load::Forward { .. } => system.is_forward() || system.name == DIRECT,
+            Load::Datagrams(_) => system.has_datagrams(),
+            _ if system.is_for_http() || system.is_forward() => false,
             Load::Bulk { .. } => true,
             Load::Http(_) | Load::Connections | Load::EchoBesideBulk => !system.is_bridge(),
             Load::Idle(_) => system.name != DIRECT && !system.is_bridge(),
@@ -195,6 +228,8 @@ impl Case {
             Load::Http(_)
             | Load::Downloads(_)
             | Load::Bulk { .. }
+            | Load::Forward { .. }
+            | Load::Datagrams(_)
             | Load::Connections
             | Load::EchoBesideBulk
             | Load::Idle(_) => 0,
@@ -205,7 +240,8 @@ impl Case {
     pub(super) const fn cpu_figure(&self) -> Option<Figure> {
         match self.load {
             Load::Http(_) => Some(Figure::CpuPerRequest),
-            Load::Downloads(_) | Load::Bulk { .. } => Some(Figure::CpuPerGb),
+            Load::Downloads(_) | Load::Bulk { .. } | Load::Forward { .. } => Some(Figure::CpuPerGb),
+            Load::Datagrams(_) => Some(Figure::CpuPerPacket),
             Load::Connections => Some(Figure::CpuPerConnection),
             Load::Storm(_) => Some(Figure::CpuPerLogin),
             Load::EchoBesideBulk | Load::Idle(_) => None,
@@ -217,7 +253,12 @@ impl Case {
         match self.load {
             Load::Http(_) | Load::Downloads(_) => &["nginx", "wrk", "curl"],
             Load::Bulk { .. } => &["iperf3"],
-            Load::Connections | Load::EchoBesideBulk | Load::Idle(_) | Load::Storm(_) => &[],
+            Load::Forward { .. }
+            | Load::Datagrams(_)
+            | Load::Connections
+            | Load::EchoBesideBulk
+            | Load::Idle(_)
+            | Load::Storm(_) => &[],
         }
     }
 }
@@ -238,6 +279,20 @@ mod tests {
     }
 
     #[test]
+    fn forwards_and_datagrams_have_their_own_systems() {
+        let systems = |case: &str| {
+            let case = Case::named(case).unwrap();
+            let fit = crate::systems::all().iter().filter(|system| case.is_for(system));
+            fit.map(|system| system.name).collect::<Vec<_>>()
+        };
+        assert_eq!(systems("forward-up"), [DIRECT, "tunnel-forward", "tunnel-socks5"]);
+        let datagrams = systems("udp-1200");
+        assert!(datagrams.contains(&"tunnel-wss") && datagrams.contains(&"hysteria-quic"));
+        assert!(!datagrams.contains(&"haproxy-2hop") && !datagrams.contains(&"tunnel-socks5"));
+        assert!(!systems("bulk-up").contains(&"tunnel-forward"));
+    }
+
+    #[test]
     fn names_take_http_alone() {
         let cases = |name: &str| {
             let system = crate::systems::all().iter().find(|system| system.name == name).unwrap();
@@ -248,7 +303,8 @@ mod tests {
         for name in ["tunnel-http-name", "tunnel-http-pass", "tunnel-https-name", "nginx-tls"] {
             assert_eq!(cases(name), http, "{name}");
         }
-        assert_eq!(cases("tunnel-tcp").len(), CASES.len());
+        let all = CASES.iter().map(|case| case.name).filter(|name| !name.starts_with("forward-"));
+        assert_eq!(cases("tunnel-tcp"), all.collect::<Vec<_>>());
         assert!(!cases("tunnel-tls").contains(&"http-download"));
     }
 }

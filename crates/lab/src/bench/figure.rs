@@ -14,6 +14,10 @@ pub(crate) enum Figure {
     CpuPerConnection,
     CpuPerLogin,
     CpuPerGb,
+    /// Processor time per datagram that arrived, at 80 % of the rate.
+    CpuPerPacket,
+    /// Datagrams that were lost at 80 % of the rate, percent.
+    CalmLoss,
     /// Rate of the bulk stream beside an echo: a system that throttles this stream has short
     /// latencies.
     BulkBeside,
@@ -29,7 +33,7 @@ pub(crate) enum Figure {
 pub(crate) type Sample = BTreeMap<Figure, f64>;
 
 impl Figure {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Rate,
         Self::P50,
         Self::P99,
@@ -38,6 +42,8 @@ impl Figure {
         Self::CpuPerConnection,
         Self::CpuPerLogin,
         Self::CpuPerGb,
+        Self::CpuPerPacket,
+        Self::CalmLoss,
         Self::BulkBeside,
         Self::PeakRss,
         Self::RssPerVisitor,
@@ -55,6 +61,8 @@ impl Figure {
             Self::CpuPerConnection => "cpu_us_per_connection",
             Self::CpuPerLogin => "cpu_us_per_login",
             Self::CpuPerGb => "cpu_s_per_gb",
+            Self::CpuPerPacket => "cpu_us_per_packet",
+            Self::CalmLoss => "loss_percent_at_80",
             Self::BulkBeside => "bulk_gbit_per_s",
             Self::PeakRss => "peak_rss_mib",
             Self::RssPerVisitor => "rss_bytes_per_visitor",
@@ -73,6 +81,8 @@ impl Figure {
             Self::CpuPerConnection => "CPU µs/connection",
             Self::CpuPerLogin => "CPU µs/log-in",
             Self::CpuPerGb => "CPU s/GB",
+            Self::CpuPerPacket => "CPU µs/packet",
+            Self::CalmLoss => "loss % at 80 %",
             Self::BulkBeside => "bulk Gbit/s",
             Self::PeakRss => "peak RSS MiB",
             Self::RssPerVisitor => "RSS B/visitor",
@@ -82,7 +92,10 @@ impl Figure {
 
     /// Whether the figure is about visitors; the others are about daemons.
     pub(super) const fn is_of_visitors(self) -> bool {
-        matches!(self, Self::Rate | Self::P50 | Self::P99 | Self::P999 | Self::BulkBeside)
+        matches!(
+            self,
+            Self::Rate | Self::P50 | Self::P99 | Self::P999 | Self::BulkBeside | Self::CalmLoss
+        )
     }
 
     /// The figure with this key.

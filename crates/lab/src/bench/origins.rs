@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use testkit::stage::{Daemon, Iperf3, Nginx, SOON, free_port, wait_listening};
 
 use super::case::{Case, DOWNLOAD, Load};
-use crate::systems::{Origin, WEB};
+use crate::systems::{Origin, UDP, WEB};
 
 /// One nginx, one iperf3 and a `load origin` of each kind, as far as the cases need them.
 #[derive(Debug)]
@@ -33,11 +33,13 @@ impl Origins {
             fs::write(&file, answer).with_context(|| format!("writing {}", file.display()))?;
         }
         let iperf = wanted(|load| matches!(load, Load::Bulk { .. })).then(|| Iperf3::start(dir));
-        let bulk = wanted(|load| load == Load::EchoBesideBulk);
-        let echo = bulk
+        let beside = wanted(|load| load == Load::EchoBesideBulk);
+        let bulk = beside || wanted(|load| matches!(load, Load::Forward { .. }));
+        let udp = wanted(|load| matches!(load, Load::Datagrams(_)));
+        let echo = beside
             || wanted(|load| matches!(load, Load::Connections | Load::Idle(_) | Load::Storm(_)));
         let mut ours = Vec::new();
-        for (kind, wanted) in [("echo", echo), ("sink", bulk), ("source", bulk)] {
+        for (kind, wanted) in [("echo", echo), ("sink", bulk), ("source", bulk), (UDP, udp)] {
             if wanted {
                 let port = free_port();
                 let mut command = Command::new(load);
@@ -49,12 +51,15 @@ impl Origins {
         Ok(Self { dir: dir.to_owned(), web, iperf, ours })
     }
 
-    /// The origins as the systems take them.
-    pub(crate) fn list(&self) -> Vec<Origin> {
+    /// The origins as the systems take them. Only cases of datagrams have that of datagrams: an
+    /// older `tunnel` may not know them.
+    pub(crate) fn list(&self, case: &Case) -> Vec<Origin> {
+        let has_udp = matches!(case.load, Load::Datagrams(_));
         let web = self.web.as_ref().map(|nginx| (WEB, nginx.port));
         let iperf = self.iperf.as_ref().map(|iperf| ("iperf", iperf.port));
         let ours = self.ours.iter().map(|(name, port, _)| (*name, *port));
         let all = web.into_iter().chain(iperf).chain(ours);
+        let all = all.filter(|(name, _)| *name != UDP || has_udp);
         all.map(|(name, port)| Origin { name, address: ([127, 0, 0, 1], port).into() }).collect()
     }
 

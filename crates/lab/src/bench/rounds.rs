@@ -150,7 +150,7 @@ impl Entry {
         // Remove the files of an earlier round.
         let _ = fs::remove_dir_all(&self.dir);
         fs::create_dir_all(&self.dir).with_context(|| format!("making {}", self.dir.display()))?;
-        self.system.start(plan.site, &self.dir, &origins.list(), self.case.clients())
+        self.system.start(plan.site, &self.dir, &origins.list(self.case), self.case.clients())
     }
 }
 

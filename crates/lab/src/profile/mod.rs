@@ -92,7 +92,7 @@ fn run(options: &Options) -> Result<()> {
     let daemons = files.join("daemons");
     fs::create_dir_all(&daemons).with_context(|| format!("making {}", daemons.display()))?;
     let origins = Origins::start(&files.join("origins"), &load, &[case])?;
-    let running = system.start(&site, &daemons, &origins.list(), case.clients())?;
+    let running = system.start(&site, &daemons, &origins.list(case), case.clients())?;
     let pids = running.pids().to_vec();
     ensure!(!pids.is_empty(), "{} has no daemon to look into", system.name);
     println!("{} on {} for {seconds} s", case.name, system.name);

@@ -1,7 +1,6 @@
-//! hysteria 2: a QUIC stream for each visitor, with BBR, because no rate is given. The client
-//! forwards, so the visitors' side is the client. The windows are those of its documentation on
-//! performance. Set up from its documentation; not run on the machine where
-//! this module was written.
+//! hysteria 2: a QUIC stream for each visitor, and a DATAGRAM for each datagram, with BBR, because
+//! no rate is given. The client forwards, so the visitors' side is the client. The windows are those
+//! of its documentation on performance.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -41,16 +40,24 @@ fn server(between: SocketAddr) -> String {
 }
 
 fn client(ways: &[Way], between: SocketAddr) -> String {
-    let forwards = ways.iter();
-    let forwards = forwards
-        .map(|way| format!("  - {{ listen: \"{}\", remote: \"{}\" }}\n", way.entrance, way.target));
+    // An empty list is no list to it.
+    let forwards = |key: &str, udp: bool| {
+        let ways = ways.iter().filter(|way| way.is_udp() == udp);
+        let lines: String = ways
+            .map(|Way { entrance, target, .. }| {
+                format!("  - {{ listen: \"{entrance}\", remote: \"{target}\" }}\n")
+            })
+            .collect();
+        if lines.is_empty() { lines } else { format!("{key}:\n{lines}") }
+    };
     format!(
         "server: \"{between}\"\n\
          auth: bench\n\
          tls: {{ sni: localhost, ca: ca.crt }}\n\
          quic: {{ {WINDOWS} }}\n\
-         tcpForwarding:\n{}",
-        forwards.collect::<String>()
+         {}{}",
+        forwards("tcpForwarding", false),
+        forwards("udpForwarding", true)
     )
 }
 
@@ -66,6 +73,9 @@ mod tests {
         let text = client(&[way("web", 1, 2)], between);
         assert!(text.starts_with("server: \"127.0.0.1:9\"\n"), "{text}");
         let forward = "  - { listen: \"127.0.0.1:1\", remote: \"127.0.0.1:2\" }\n";
-        assert!(text.ends_with(forward), "{text}");
+        assert!(text.ends_with(&format!("\ntcpForwarding:\n{forward}")), "{text}");
+        let text = client(&[way("udp", 1, 2)], between);
+        assert!(text.ends_with(&format!("\nudpForwarding:\n{forward}")), "{text}");
+        assert!(!text.contains("tcpForwarding"), "{text}");
     }
 }

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `scene` | a system that is being started: its folder, files, daemons and ports |
 //! | `reach` | checks that a visitor gets through to an origin |
+//! | `socks` | the visitor's side of SOCKS5 |
 //! | `running` | [`Running`]: the daemons, alive until dropped |
 //! | `trial` | `cargo xtask systems`: each system once against an echo |
 //! | the others | one system or family each |
@@ -27,6 +28,7 @@ mod rathole;
 mod reach;
 mod running;
 mod scene;
+mod socks;
 mod trial;
 
 use std::net::SocketAddr;
@@ -52,6 +54,8 @@ pub(crate) struct System {
     pub(crate) name: &'static str,
     needs: &'static [Need],
     visitors: Visitors,
+    /// Whether it carries UDP as well.
+    has_datagrams: bool,
     start: Start,
 }
 
@@ -64,6 +68,8 @@ pub(crate) enum Visitors {
     Http,
     /// HTTP for the host [`HOST`] over TLS.
     Https,
+    /// Any bytes, behind the greeting of SOCKS5.
+    Socks,
 }
 
 /// The host of systems that take only HTTP.
@@ -72,24 +78,37 @@ pub(crate) const HOST: &str = "bench.example.com";
 /// The origin of HTTP, the only origin behind a system that takes only HTTP.
 pub(crate) const WEB: &str = "web";
 
+/// The origin of datagrams, a `load origin udp`.
+pub(crate) const UDP: &str = "udp";
+
 type Start = fn(&mut Scene<'_>) -> Result<()>;
 
 const fn bytes(name: &'static str, needs: &'static [Need], start: Start) -> System {
-    System { name, needs, visitors: Visitors::Any, start }
+    System { name, needs, visitors: Visitors::Any, has_datagrams: false, start }
+}
+
+/// A system that carries bytes and datagrams.
+const fn all_kinds(name: &'static str, needs: &'static [Need], start: Start) -> System {
+    System { has_datagrams: true, ..bytes(name, needs, start) }
 }
 
 const fn http(name: &'static str, needs: &'static [Need], start: Start) -> System {
-    System { name, needs, visitors: Visitors::Http, start }
+    System { visitors: Visitors::Http, ..bytes(name, needs, start) }
 }
 
 const fn https(name: &'static str, needs: &'static [Need], start: Start) -> System {
-    System { name, needs, visitors: Visitors::Https, start }
+    System { visitors: Visitors::Https, ..bytes(name, needs, start) }
+}
+
+const fn socks(name: &'static str, needs: &'static [Need], start: Start) -> System {
+    System { visitors: Visitors::Socks, ..bytes(name, needs, start) }
 }
 
 /// A target of visitors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// A name of letters and digits, because it becomes the name of a service.
+    /// A name of letters and digits, because it becomes the name of a service. [`UDP`] is the origin
+    /// of datagrams; all others take TCP.
     pub(crate) name: &'static str,
     /// An IPv4 address of the loopback interface.
     pub(crate) address: SocketAddr,
@@ -114,19 +133,21 @@ enum Need {
 pub(crate) const fn all() -> &'static [System] {
     use Need::{Former, Load, Peer, Program, Tunnel};
     const ALL: &[System] = &[
-        bytes("direct", &[], direct),
-        bytes("tunnel-tcp", &[Tunnel], ours::tcp),
-        bytes("tunnel-tls", &[Tunnel], ours::tls),
-        bytes("tunnel-ws", &[Tunnel], ours::ws),
-        bytes("tunnel-wss", &[Tunnel], ours::wss),
-        bytes("tunnel-quic", &[Tunnel], ours::quic),
+        all_kinds("direct", &[], direct),
+        all_kinds("tunnel-tcp", &[Tunnel], ours::tcp),
+        all_kinds("tunnel-tls", &[Tunnel], ours::tls),
+        all_kinds("tunnel-ws", &[Tunnel], ours::ws),
+        all_kinds("tunnel-wss", &[Tunnel], ours::wss),
+        all_kinds("tunnel-quic", &[Tunnel], ours::quic),
         bytes("tunnel-nginx", &[Tunnel, Program("nginx")], ours::behind_nginx),
+        bytes("tunnel-forward", &[Tunnel], ours::forward),
+        socks("tunnel-socks5", &[Tunnel], ours::socks5),
         http("tunnel-http-name", &[Tunnel], ours::http_name),
         http("tunnel-http-pass", &[Tunnel], ours::http_pass),
         https("tunnel-https-name", &[Tunnel], ours::https_name),
-        bytes("former-tcp", &[Tunnel, Former], ours::former_tcp),
-        bytes("former-tls", &[Tunnel, Former], ours::former_tls),
-        bytes("former-quic", &[Tunnel, Former], ours::former_quic),
+        all_kinds("former-tcp", &[Tunnel, Former], ours::former_tcp),
+        all_kinds("former-tls", &[Tunnel, Former], ours::former_tls),
+        all_kinds("former-quic", &[Tunnel, Former], ours::former_quic),
         bytes(NGINX, &[Tunnel, Load, Program("nginx")], nginx::alone),
         https("nginx-tls", &[Tunnel, Program("nginx")], ours::nginx_tls),
         bytes("haproxy-2hop", &[Peer("haproxy")], haproxy::start),
@@ -136,7 +157,7 @@ pub(crate) const fn all() -> &'static [System] {
         bytes("chisel-ws", &[Peer("chisel")], chisel::start),
         bytes("qmux-quic", &[Peer("qmux")], qmux::start),
         bytes("evproxy-tcp", &[Peer("evproxy")], evproxy::start),
-        bytes("hysteria-quic", &[Peer("hysteria"), Tunnel], hysteria::start),
+        all_kinds("hysteria-quic", &[Peer("hysteria"), Tunnel], hysteria::start),
         bytes("kcptun-kcp", &[Peer("kcptun")], kcptun::start),
     ];
     ALL
@@ -169,7 +190,17 @@ impl System {
 
     /// Whether the system takes only HTTP. Of the origins it reaches [`WEB`] alone.
     pub(crate) fn is_for_http(&self) -> bool {
-        self.visitors != Visitors::Any
+        matches!(self.visitors, Visitors::Http | Visitors::Https)
+    }
+
+    /// Whether the system reaches [`UDP`].
+    pub(crate) const fn has_datagrams(&self) -> bool {
+        self.has_datagrams
+    }
+
+    /// Whether the client of `tunnel` listens and the server dials.
+    pub(crate) fn is_forward(&self) -> bool {
+        ["tunnel-forward", "tunnel-socks5"].contains(&self.name)
     }
 
     /// Starts the daemons of both sides, and returns when a visitor gets through to every origin.
@@ -191,6 +222,9 @@ impl System {
         let mut scene = Scene::new(site, dir, origins, clients, self.visitors);
         if self.is_for_http() {
             scene.ways.retain(|way| way.name == WEB);
+        }
+        if !self.has_datagrams {
+            scene.ways.retain(|way| !way.is_udp());
         }
         (self.start)(&mut scene)
             .and_then(|()| reach::wait(&mut scene))

@@ -50,6 +50,22 @@ pub(super) fn https_name(scene: &mut Scene<'_>) -> Result<()> {
     by_name(scene, Public::Https)
 }
 
+/// As [`tcp`], with listeners of the client whose targets the server dials.
+pub(super) fn forward(scene: &mut Scene<'_>) -> Result<()> {
+    of_client(scene, Public::Forward)
+}
+
+/// As [`forward`], with visitors that name the target in the greeting of SOCKS5.
+pub(super) fn socks5(scene: &mut Scene<'_>) -> Result<()> {
+    of_client(scene, Public::Socks)
+}
+
+fn of_client(scene: &mut Scene<'_>, public: Public) -> Result<()> {
+    let address = free();
+    let url = format!("tcp://{address}");
+    launch(scene, &scene.site.tunnel.clone(), address, (&url, &url), public)
+}
+
 fn by_name(scene: &mut Scene<'_>, public: Public) -> Result<()> {
     let address = free();
     let url = format!("tcp://{address}");
@@ -171,6 +187,17 @@ enum Public {
     Http { pass_through: bool },
     /// At the host [`HOST`], behind the door of TLS.
     Https,
+    /// At a listener of the client each.
+    Forward,
+    /// At a listener for SOCKS5 of the client each.
+    Socks,
+}
+
+/// The ports of the ways of one kind, as a list of rights.
+fn ports(ways: &[Way], udp: bool) -> String {
+    let ways = ways.iter().filter(|way| way.is_udp() == udp);
+    let ports = ways.map(|way| format!("\"{}\"", way.entrance.port()));
+    format!("[{}]", ports.collect::<Vec<_>>().join(", "))
 }
 
 /// The values that both files share.
@@ -193,8 +220,17 @@ impl End<'_> {
         let doors = doors.join(", ");
         let (doors, allow) = match public {
             Public::Port => {
-                let ports = ways.iter().map(|way| format!("\"{}\"", way.entrance.port()));
-                (String::new(), format!("tcp: [{}]", ports.collect::<Vec<_>>().join(", ")))
+                let mut allow = format!("tcp: {}", ports(ways, false));
+                if ways.iter().any(Way::is_udp) {
+                    // Writing into a string cannot fail.
+                    let _ = write!(allow, ", udp: {}", ports(ways, true));
+                }
+                (String::new(), allow)
+            }
+            Public::Forward | Public::Socks => {
+                let targets = ways.iter().map(|way| format!("\"{}\"", way.target));
+                let targets = targets.collect::<Vec<_>>().join(", ");
+                (String::new(), format!("forward: [{targets}]"))
             }
             Public::Http { pass_through } => (
                 format!("http: {{ listen: [{doors}] }}\n"),
@@ -240,23 +276,38 @@ impl End<'_> {
              control: \"{dir}/client.sock\"\n\
              workers: 1\n\
              connections: 1\n\
-             log: {{ level: warn }}\n\
-             services:\n",
+             log: {{ level: warn }}\n",
             dir = dir.display(),
         );
-        for Way { name, entrance, target } in ways {
+        text.push_str(match self.public {
+            Public::Forward | Public::Socks => "forwards:\n",
+            Public::Port | Public::Http { .. } | Public::Https => "services:\n",
+        });
+        for way @ Way { name, entrance, target } in ways {
+            let scheme = way.scheme();
+            // Writing into a string cannot fail.
             let public = match self.public {
-                Public::Port => format!("\"tcp://:{}\"", entrance.port()),
+                Public::Forward => {
+                    let _ = writeln!(
+                        text,
+                        "  - {{ listen: \"tcp://{entrance}\", target: \"tcp://{target}\" }}"
+                    );
+                    continue;
+                }
+                Public::Socks => {
+                    let _ = writeln!(text, "  - {{ listen: \"socks5://{entrance}\" }}");
+                    continue;
+                }
+                Public::Port => format!("\"{scheme}://:{}\"", entrance.port()),
                 Public::Http { pass_through: false } => format!("\"http://{HOST}\""),
                 Public::Http { pass_through: true } => {
                     format!("\"http://{HOST}\", pass_through: true")
                 }
                 Public::Https => format!("\"https://{HOST}\""),
             };
-            // Writing into a string cannot fail.
             let _ = writeln!(
                 text,
-                "  - {{ name: {name}, target: \"tcp://{target}\", public: {public} }}"
+                "  - {{ name: {name}, target: \"{scheme}://{target}\", public: {public} }}"
             );
         }
         text
@@ -293,6 +344,32 @@ mod tests {
             ),
             "{client}"
         );
+    }
+
+    #[test]
+    fn datagrams_have_rights_and_a_scheme_of_their_own() {
+        let url = "tcp://127.0.0.1:7000";
+        let end = |public| End { listen: url, dial: url, token: "t", dir: Path::new("/d"), public };
+        let (port, ways) = (end(Public::Port), [way("web", 1, 2), way("udp", 3, 4)]);
+        let (server, client) = (port.server(&ways), port.client(&ways));
+        assert!(server.contains("allow: { tcp: [\"1\"], udp: [\"3\"] }"), "{server}");
+        let service = "{ name: udp, target: \"udp://127.0.0.1:4\", public: \"udp://:3\" }\n";
+        assert!(client.ends_with(service), "{client}");
+    }
+
+    #[test]
+    fn forwards_stand_at_the_client() {
+        let url = "tcp://127.0.0.1:7000";
+        let end = |public| End { listen: url, dial: url, token: "t", dir: Path::new("/d"), public };
+        let ways = [way("sink", 1, 2)];
+        for (public, forward) in [
+            (Public::Forward, "{ listen: \"tcp://127.0.0.1:1\", target: \"tcp://127.0.0.1:2\" }"),
+            (Public::Socks, "{ listen: \"socks5://127.0.0.1:1\" }"),
+        ] {
+            let (server, client) = (end(public).server(&ways), end(public).client(&ways));
+            assert!(server.contains("allow: { forward: [\"127.0.0.1:2\"] }"), "{server}");
+            assert!(client.ends_with(&format!("\nforwards:\n  - {forward}\n")), "{client}");
+        }
     }
 
     #[test]

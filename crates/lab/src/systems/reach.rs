@@ -1,12 +1,12 @@
 //! Checks that a visitor gets through to an origin. Most systems accept visitors before the other
 //! side is there, and no byte may be sent to an origin whose protocol is unknown here. So the proof
 //! is a new connection of the origin, read from `/proc`. Systems that take only HTTP answer a
-//! request of curl.
+//! request of curl, and the origin of datagrams answers a question.
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
-use std::net::TcpStream;
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use anyhow::{Result, ensure};
 
 use super::running::url;
 use super::scene::{Scene, Way};
-use super::{HOST, Visitors};
+use super::{HOST, Visitors, socks};
 
 /// The time until visitors get through to all origins: 5 times the time of the slowest system on a
 /// busy machine.
@@ -24,6 +24,9 @@ const READY: Duration = Duration::from_secs(30);
 /// The time limit of one visitor: an early visitor may wait for a peer that tries again after a
 /// second.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time limit of one datagram and its answer.
+const ANSWER: Duration = Duration::from_millis(200);
 
 /// The time limit for the origin to lose that visitor. iperf3 serves one client at a time.
 const GONE: Duration = Duration::from_secs(5);
@@ -58,7 +61,8 @@ pub(super) fn wait(scene: &mut Scene<'_>) -> Result<()> {
 /// Whether a visitor gets through.
 fn gets_through(way: &Way, visitors: Visitors) -> bool {
     match visitors {
-        Visitors::Any => visit(way),
+        Visitors::Any if way.is_udp() => answers(way),
+        Visitors::Any | Visitors::Socks => visit(way, visitors),
         Visitors::Http | Visitors::Https => request(way, visitors),
     }
 }
@@ -76,10 +80,32 @@ fn request(way: &Way, visitors: Visitors) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// Whether the origin of datagrams answers a question about a run that nobody has made.
+fn answers(way: &Way) -> bool {
+    let answer = || -> io::Result<usize> {
+        let visitor = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        visitor.connect(way.entrance)?;
+        visitor.set_read_timeout(Some(ANSWER))?;
+        visitor.send(&question())?;
+        visitor.recv(&mut [0; 256])
+    };
+    answer().is_ok_and(|length| length > 0)
+}
+
+/// A question of `load udp`: the format is that of `benches::udp::packet`.
+fn question() -> [u8; 68] {
+    let mut question = [0; 68];
+    question[..5].copy_from_slice(b"load\x01");
+    question
+}
+
 /// Whether a connection of one visitor gets through.
-fn visit(way: &Way) -> bool {
+fn visit(way: &Way, visitors: Visitors) -> bool {
     let before = connected(way.target.port());
     let Ok(mut visitor) = TcpStream::connect_timeout(&way.entrance, PATIENCE) else { return false };
+    if visitors == Visitors::Socks && socks::ask(&visitor, way.target).is_err() {
+        return false;
+    }
     let start = Instant::now();
     let new = loop {
         let mut new = connected(way.target.port());
@@ -153,12 +179,14 @@ mod tests {
         let origin = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = origin.local_addr().unwrap();
         let direct = Way { name: "origin", entrance: target, target };
-        assert!(visit(&direct));
+        assert!(visit(&direct, Visitors::Any));
 
         let door = TcpListener::bind("127.0.0.1:0").unwrap();
         let entrance = door.local_addr().unwrap();
         thread::spawn(move || drop(door.accept()));
-        assert!(!visit(&Way { entrance, ..direct }));
-        assert!(!visit(&Way { entrance: free(), ..direct }), "nobody listens");
+        assert!(!visit(&Way { entrance, ..direct }, Visitors::Any));
+        let nobody = Way { entrance: free(), ..direct };
+        assert!(!visit(&nobody, Visitors::Any), "nobody listens");
+        assert!(!answers(&nobody), "nobody listens");
     }
 }

@@ -1,14 +1,15 @@
 //! The daemons of a started system, which run until they are dropped.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Error, Result, bail};
 use testkit::stage::Daemon;
 
-use super::{HOST, Visitors};
+use super::scene::Way;
+use super::{HOST, Visitors, socks};
 
 /// The number of last lines of a log in an error.
 const LAST_LINES: usize = 8;
@@ -16,8 +17,7 @@ const LAST_LINES: usize = 8;
 /// A started system.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Origin names, and the addresses where their visitors connect.
-    addresses: Vec<(&'static str, SocketAddr)>,
+    ways: Vec<Way>,
     visitors: Visitors,
     login: Option<Login>,
     pids: Vec<u32>,
@@ -36,13 +36,13 @@ pub(crate) struct Login {
 
 impl Running {
     pub(super) fn new(
-        addresses: Vec<(&'static str, SocketAddr)>,
+        ways: Vec<Way>,
         visitors: Visitors,
         login: Option<Login>,
         daemons: Daemons,
     ) -> Self {
         let pids = daemons.0.iter().map(Daemon::id).collect();
-        Self { addresses, visitors, login, pids, daemons }
+        Self { ways, visitors, login, pids, daemons }
     }
 
     /// The address where visitors of this origin connect.
@@ -50,8 +50,37 @@ impl Running {
     /// # Panics
     /// When the system was started without this origin.
     pub(crate) fn address(&self, origin: &str) -> SocketAddr {
-        let found = self.addresses.iter().find(|(name, _)| *name == origin);
-        found.unwrap_or_else(|| panic!("no origin was called {origin}")).1
+        self.way(origin).entrance
+    }
+
+    fn way(&self, origin: &str) -> &Way {
+        let found = self.ways.iter().find(|way| way.name == origin);
+        found.unwrap_or_else(|| panic!("no origin was called {origin}"))
+    }
+
+    /// The proxy that visitors of this origin ask by SOCKS5, if they have to, and the address where
+    /// they connect.
+    ///
+    /// # Panics
+    /// As [`Self::address`].
+    pub(crate) fn by_proxy(&self, origin: &str) -> (Option<SocketAddr>, SocketAddr) {
+        let way = self.way(origin);
+        match self.visitors {
+            Visitors::Socks => (Some(way.entrance), way.target),
+            Visitors::Any | Visitors::Http | Visitors::Https => (None, way.entrance),
+        }
+    }
+
+    /// A new visitor of this origin, which takes bytes.
+    ///
+    /// # Panics
+    /// As [`Self::address`].
+    pub(super) fn visit(&self, origin: &str) -> Result<TcpStream> {
+        let visitor = TcpStream::connect(self.address(origin))?;
+        if let (Some(_), target) = self.by_proxy(origin) {
+            socks::ask(&visitor, target)?;
+        }
+        Ok(visitor)
     }
 
     /// The URL of a path of this origin, which speaks HTTP.
@@ -85,7 +114,7 @@ impl Running {
 pub(super) fn url(visitors: Visitors, address: SocketAddr, path: &str) -> String {
     let port = address.port();
     match visitors {
-        Visitors::Any => format!("http://{address}{path}"),
+        Visitors::Any | Visitors::Socks => format!("http://{address}{path}"),
         Visitors::Http => format!("http://{HOST}:{port}{path}"),
         Visitors::Https => format!("https://{HOST}:{port}{path}"),
     }

@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use testkit::stage::{free_port, is_listening};
 
 use super::running::{Daemons, Login, Running};
-use super::{Origin, Visitors};
+use super::{Origin, UDP, Visitors};
 use xtask::site::Site;
 
 /// The time limit for a daemon to listen: 5 times the need of the slowest on a busy machine.
@@ -27,6 +27,18 @@ pub(super) struct Way {
     /// The address where visitors connect; no socket uses it yet.
     pub(super) entrance: SocketAddr,
     pub(super) target: SocketAddr,
+}
+
+impl Way {
+    /// Whether the way is for datagrams.
+    pub(super) fn is_udp(&self) -> bool {
+        self.name == UDP
+    }
+
+    /// The URL scheme of both ends.
+    pub(super) fn scheme(&self) -> &'static str {
+        if self.is_udp() { "udp" } else { "tcp" }
+    }
 }
 
 /// One of two proxies on a way.
@@ -114,8 +126,7 @@ impl<'a> Scene<'a> {
     }
 
     pub(super) fn into_running(self) -> Running {
-        let addresses = self.ways.iter().map(|way| (way.name, way.entrance)).collect();
-        Running::new(addresses, self.visitors, self.login, self.daemons)
+        Running::new(self.ways, self.visitors, self.login, self.daemons)
     }
 }
 

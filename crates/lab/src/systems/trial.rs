@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use std::{slice, thread};
@@ -83,7 +83,7 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
         ));
     }
     for origin in origins {
-        echo(running.address(origin.name))?;
+        echo(&running.visit(origin.name)?)?;
     }
     running.check()?;
     Ok(format!(
@@ -97,15 +97,16 @@ fn try_one(site: &Site, system: &System, origins: &[Origin]) -> Result<String> {
 }
 
 /// Sends bytes and checks that the same bytes come back.
-fn echo(address: SocketAddr) -> Result<()> {
-    let visitor = TcpStream::connect(address)?;
+fn echo(mut visitor: &TcpStream) -> Result<()> {
     visitor.set_read_timeout(Some(DEADLINE))?;
     visitor.set_write_timeout(Some(DEADLINE))?;
     let sent: Vec<u8> = (0..BYTES).map(|i| (i * 31 + i / 251) as u8).collect();
     let mut got = vec![0; BYTES];
     thread::scope(|scope| {
-        let writer = scope.spawn(|| (&visitor).write_all(&sent));
-        (&visitor).read_exact(&mut got).context("reading the echo")?;
+        let mut own = visitor;
+        let sent = &sent;
+        let writer = scope.spawn(move || own.write_all(sent));
+        visitor.read_exact(&mut got).context("reading the echo")?;
         writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))?.context("writing")
     })?;
     ensure!(got == sent, "other bytes came back");

@@ -1,8 +1,7 @@
 //! Flows: the datagrams of many conversations over one link, in both directions.
 //!
 //! A flow has no credit and no replay. Datagrams that wait for the carrier stand in a queue of their
-//! flow (`queue.rs`), which drops its oldest datagram when it is full. Datagrams that overtake the
-//! FlowOpen of their flow wait in a small room (`early.rs`). A carrier with datagrams of its own may
+//! flow (`queue.rs`), which is bounded in size and in age. Datagrams that overtake the FlowOpen of their flow wait in a small room (`early.rs`). A carrier with datagrams of its own may
 //! take only short ones: longer ones are cut into fragments, and the receiver joins them
 //! (`fragment.rs`).
 
@@ -275,12 +274,19 @@ impl Flows {
         }
     }
 
-    /// Queues a datagram. Returns the number of datagrams that were dropped.
-    pub(crate) fn push(&mut self, key: FlowKey, payload: &[u8], is_live: bool) -> usize {
+    /// Queues datagrams. Returns the number of datagrams that were dropped.
+    pub(crate) fn push<'a>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        is_live: bool,
+    ) -> usize {
         let Some(flow) = self.all.get_mut(key.index).filter(|flow| flow.id == key.id) else {
-            return 1;
+            return payloads.count();
         };
-        self.queues.push(key, &mut flow.outgoing, payload, is_live)
+        let flow = &mut flow.outgoing;
+        payloads.map(|payload| self.queues.push(now, key, flow, payload, is_live)).sum()
     }
 
     /// The next frame whose turn it is.

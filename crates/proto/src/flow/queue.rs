@@ -1,8 +1,9 @@
-//! Datagrams that wait for the carrier. Each flow has a bounded queue, which drops its oldest
-//! datagram: a new datagram is worth more than an old one, and a flow that sends too much loses its
-//! own datagrams only. Flows of a priority class take turns, by bytes.
+//! Datagrams that wait for the carrier. Each flow has a bounded queue: a flow that sends too much
+//! loses its own datagrams only. Datagrams that have waited for long are dropped for new ones, which
+//! are worth more. Flows of a priority class take turns, by bytes.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use slab::Slab;
@@ -13,10 +14,20 @@ use crate::frame::{HEAD, Head, Kind};
 use crate::offset::{Offset, length};
 use crate::{Budget, Priority, StreamId};
 
-/// Bytes and datagrams that wait in a flow, at most: 5 ms at 400 Mbit/s, and three datagrams of the
-/// largest size.
+/// Bytes and datagrams that wait in a flow, at most: what comes in 10 ms at 3 Gbit/s, because on a
+/// busy machine the processes on the way do not run for some milliseconds. Datagrams that come when
+/// the queue is full are dropped before they are copied.
+const BURST_BYTES: usize = 4 << 20;
+const BURST_DATAGRAMS: usize = 16 << 10;
+
+/// Bytes and datagrams that may wait for longer than [`AGE`], at most. So the queue in front of a
+/// slow carrier is short: 20 ms at 100 Mbit/s. Three datagrams of the largest size fit.
 const FLOW_BYTES: usize = 256 << 10;
 const FLOW_DATAGRAMS: usize = 1 << 10;
+
+/// A queue in front of a carrier that is fast enough is empty after this time, even if the process
+/// does not run for some milliseconds.
+const AGE: Duration = Duration::from_millis(20);
 
 /// The same without a live carrier. What waits then is old when it leaves, and little of it is of
 /// use.
@@ -24,7 +35,7 @@ const STALLED_BYTES: usize = 72 << 10;
 const STALLED_DATAGRAMS: usize = 8;
 
 /// Bytes that wait in all flows of a link, at most.
-const LINK_BYTES: usize = 4 << 20;
+const LINK_BYTES: usize = 8 << 20;
 
 /// Memory of a queued datagram beside its frame, bytes.
 const OVERHEAD: usize = 64;
@@ -39,7 +50,7 @@ const CHUNK: usize = 32 << 10;
 const CHUNKS: usize = 4;
 
 /// Capacity of a queue that an idle flow keeps, datagrams.
-const KEPT: usize = 16;
+const KEPT: usize = 8;
 
 /// How far the control stream of the link has come. A FlowOpen must not be overtaken by more than
 /// [`AHEAD_MAX`] datagrams.
@@ -66,7 +77,8 @@ enum Standing {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     priority: Priority,
-    waiting: VecDeque<Bytes>,
+    /// Frames, and since when they wait.
+    waiting: VecDeque<(Instant, Bytes)>,
     /// Bytes of the waiting frames, with [`OVERHEAD`].
     bytes: usize,
     /// The end of our FlowOpen on the control stream; `None`: the peer has opened the flow.
@@ -143,8 +155,10 @@ impl Queues {
         self.ready.iter().all(VecDeque::is_empty)
     }
 
+    /// Queues a datagram. Returns the number of dropped datagrams.
     pub(super) fn push(
         &mut self,
+        now: Instant,
         key: FlowKey,
         flow: &mut Outgoing,
         payload: &[u8],
@@ -154,22 +168,18 @@ impl Queues {
         if payload.len() > DATAGRAM_MAX {
             return 1;
         }
-        let (bytes, datagrams) =
-            if is_live { (FLOW_BYTES, FLOW_DATAGRAMS) } else { (STALLED_BYTES, STALLED_DATAGRAMS) };
-        let frame = self.chunks.frame(key, payload);
-        let needed = cost(&frame);
-        let mut dropped = 0;
-        while flow.waiting.len() >= datagrams
-            || flow.bytes + needed > bytes
+        let needed = HEAD + payload.len() + OVERHEAD;
+        let dropped = self.drop_old(now, flow, needed, is_live);
+        if flow.waiting.len() >= BURST_DATAGRAMS
+            || flow.bytes + needed > BURST_BYTES
             || self.bytes + needed > LINK_BYTES
         {
-            let Some(oldest) = flow.waiting.pop_front() else { return dropped + 1 };
-            self.forget(flow, &oldest);
-            dropped += 1;
+            return dropped + 1;
         }
+        let frame = self.chunks.frame(key, payload);
         flow.bytes += needed;
         self.bytes += needed;
-        flow.waiting.push_back(frame);
+        flow.waiting.push_back((now, frame));
         if flow.standing == Standing::Idle {
             flow.standing = Standing::Ready;
             self.ready[class(flow.priority)].push_back(key);
@@ -177,9 +187,33 @@ impl Queues {
         dropped
     }
 
-    fn forget(&mut self, flow: &mut Outgoing, frame: &Bytes) {
-        flow.bytes -= cost(frame);
-        self.bytes -= cost(frame);
+    /// Drops what has waited for long, as far as a datagram of `needed` bytes wants its place.
+    /// Returns the number of dropped datagrams.
+    fn drop_old(
+        &mut self,
+        now: Instant,
+        flow: &mut Outgoing,
+        needed: usize,
+        is_live: bool,
+    ) -> usize {
+        let (bytes, datagrams, age) = if is_live {
+            (FLOW_BYTES, FLOW_DATAGRAMS, AGE)
+        } else {
+            (STALLED_BYTES, STALLED_DATAGRAMS, Duration::ZERO)
+        };
+        let mut dropped = 0;
+        while flow.waiting.len() >= datagrams
+            || flow.bytes + needed > bytes
+            || self.bytes + needed > LINK_BYTES
+        {
+            let is_old =
+                |oldest: &mut (Instant, Bytes)| now.saturating_duration_since(oldest.0) >= age;
+            let Some((_, oldest)) = flow.waiting.pop_front_if(is_old) else { break };
+            flow.bytes -= cost(&oldest);
+            self.bytes -= cost(&oldest);
+            dropped += 1;
+        }
+        dropped
     }
 
     /// Drops what waits in a flow that is closed.
@@ -223,7 +257,7 @@ impl Queues {
                     self.parked.push(key);
                     continue;
                 }
-                let Some(frame) = flow.waiting.pop_front() else {
+                let Some((_, frame)) = flow.waiting.pop_front() else {
                     flow.standing = Standing::Idle;
                     flow.waiting.shrink_to(KEPT);
                     self.next_turn(class);

@@ -68,12 +68,17 @@ impl Link {
         }
     }
 
-    /// Queues a datagram. Returns the number of datagrams of the flow that were dropped: the oldest
-    /// of those that wait, or this one.
+    /// Queues datagrams. Returns the number of datagrams of the flow that were dropped: those that
+    /// have waited for long, or some of these.
     #[must_use]
-    pub fn send_datagram(&mut self, key: FlowKey, payload: &[u8]) -> usize {
+    pub fn send_datagrams<'a>(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        payloads: impl Iterator<Item = &'a [u8]>,
+    ) -> usize {
         let is_live = self.is_live();
-        let dropped = self.flows.push(key, payload, is_live);
+        let dropped = self.flows.push(now, key, payloads, is_live);
         self.flows.account(&*self.budget);
         dropped
     }
@@ -155,6 +160,14 @@ impl Link {
     pub fn has_packets(&self, number: CarrierNumber) -> bool {
         let carrier = self.carriers.get(number);
         carrier.is_some_and(super::carrier::Carrier::is_live) && !self.flows.queues.is_empty()
+    }
+
+    /// Whether bytes of a stream were sent and are not consumed, or wait to be sent. Looks at streams
+    /// until it finds one.
+    #[must_use]
+    pub fn has_payload_under_way(&self) -> bool {
+        let mut streams = self.streams.iter().filter(|(_, stream)| stream.id != StreamId::CONTROL);
+        streams.any(|(_, stream)| stream.send.outstanding() > 0)
     }
 
     /// Appends datagrams for a carrier that takes at most `limit` bytes in one, until they have

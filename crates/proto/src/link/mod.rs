@@ -12,7 +12,7 @@
 //! more, and then arms a timer for `poll_timeout`. Commands make news as well: `consume` and `stop`
 //! may close a stream although no frame is to be sent.
 //!
-//! Datagrams: [`Link::open_flow`], [`Link::send_datagram`], [`Link::close_flow`]. On a carrier with
+//! Datagrams: [`Link::open_flow`], [`Link::send_datagrams`], [`Link::close_flow`]. On a carrier with
 //! datagrams of its own the driver moves them by [`Link::handle_packet`] and [`Link::poll_packets`],
 //! on any other they are frames.
 //!

@@ -31,3 +31,18 @@ pub use settings::{FlowCaps, FlowSettings};
 pub use stats::{DropReason, FlowStats};
 pub use targets::{FlowCaller, FlowTargets, connect_flow};
 pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
+
+use net::udp::Arrival;
+use transport::{DATAGRAM_MAX, FlowInlet};
+
+/// Passes what arrived at a socket into the link.
+fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) {
+    // All have the size of the first, or less.
+    if arrival.bytes() > DATAGRAM_MAX && arrival.count() == 1 {
+        return stats.count_dropped(DropReason::TooBig, 1);
+    }
+    let dropped = inlet.send(&mut arrival.datagrams());
+    if dropped > 0 {
+        stats.count_dropped(DropReason::QueueFull, dropped);
+    }
+}

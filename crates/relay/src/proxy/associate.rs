@@ -272,7 +272,7 @@ impl Association {
         flow.used = self.clock;
         flow.state.last.set(now);
         near.settings.stats.count_in(datagram.payload.len());
-        add(&drops.carrier, flow.inlet.send(datagram.payload));
+        add(&drops.carrier, flow.inlet.send(&mut std::iter::once(datagram.payload)));
     }
 
     /// Opens the flow of a destination.

@@ -166,7 +166,8 @@ impl Pair {
     /// Panics when the end has no record of the flow.
     pub fn send_datagram(&mut self, side: Side, id: FlowId, payload: &[u8]) -> usize {
         let key = self.conversation(side, id).key;
-        self.end_mut(side).link.send_datagram(key, payload)
+        let now = self.now;
+        self.end_mut(side).link.send_datagrams(now, key, std::iter::once(payload))
     }
 
     /// An end's record of a flow.

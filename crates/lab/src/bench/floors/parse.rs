@@ -80,9 +80,14 @@ fn floor(entry: &Value, systems: &[&'static str]) -> Result<Floor> {
     ensure!(case.figures().contains(&figure), "{} has no {}", case.name, figure.key());
 
     let key = one_of(&BOUNDS)?;
-    let bound = entry.get(key).and_then(Value::as_f64).filter(|bound| *bound > 0.0);
-    let bound = bound.with_context(|| format!("{key} is a number above 0"))?;
-    let bound = if key == "at_least" { Bound::AtLeast(bound) } else { Bound::AtMost(bound) };
+    let least = key == "at_least";
+    let bound = entry.get(key).and_then(Value::as_f64);
+    let bound = bound.filter(|bound| *bound > 0.0 || (*bound == 0.0 && !least));
+    let bound = bound.with_context(|| match least {
+        true => format!("{key} is a number above 0"),
+        false => format!("{key} is a number, not below 0"),
+    })?;
+    let bound = if least { Bound::AtLeast(bound) } else { Bound::AtMost(bound) };
     Ok(Floor { case, system, what, bound })
 }
 
@@ -147,6 +152,7 @@ mod tests {
             (change("at_least = 0.5", ""), "one of at_least"),
             (change("at_least = 0.5", "at_least = \"much\""), "a number above 0"),
             (change("at_least = 0.5", "at_least = 0"), "a number above 0"),
+            (change("at_least = 0.5", "at_most = -1"), "not below 0"),
             (change("ratio_to = \"direct\"", "figure = \"speed\""), "no figure speed"),
             (change("ratio_to = \"direct\"", "figure = \"cpu_s_per_gb\""), "has no cpu_s_per_gb"),
             (change("ratio_to = \"direct\"", "case_ratio_to = \"bulk-up\""), "shares no round"),

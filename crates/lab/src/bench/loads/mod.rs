@@ -5,12 +5,14 @@
 //! | `program` | a child with a deadline |
 //! | `wrk`, `iperf` | command line and report of third-party programs |
 //! | `ours` | `load connections`, `load echo` and `load storm` |
+//! | `udp` | `load udp`, with a look at the daemons |
 //! | `idle` | `load idle`, with a look at the daemons |
 
 mod idle;
 mod iperf;
 mod ours;
 mod program;
+mod udp;
 mod wrk;
 
 use std::path::Path;
@@ -21,7 +23,7 @@ use anyhow::{Context as _, Result, bail};
 use super::case::{Case, Load};
 use super::daemons;
 use super::figure::{Figure, Sample};
-use crate::systems::{Running, WEB};
+use crate::systems::{Running, UDP, WEB};
 
 /// Time for a load in addition to its seconds, until all visitors have connected: five times the
 /// slowest peer's time for 10,000 connections.
@@ -50,7 +52,7 @@ pub(crate) fn measure(case: &Case, load: &Path, system: &Running, seconds: f64) 
     if pids.is_empty() {
         return Ok(sample);
     }
-    if let Some(figure) = case.cpu_figure() {
+    if let Some(figure) = case.cpu_figure().filter(|figure| !sample.contains_key(figure)) {
         let used = (after - before).as_secs_f64() / units;
         let micros = figure != Figure::CpuPerGb;
         sample.insert(figure, if micros { used * 1e6 } else { used });
@@ -77,6 +79,13 @@ pub(crate) fn apply(case: &Case, load: &Path, system: &Running, seconds: f64) ->
         Load::Bulk { streams, down } => {
             let mut command = iperf::command(at("iperf"), streams, down, seconds);
             iperf::parse(&program::run(&mut command, deadline)?)
+        }
+        Load::Forward { down } => {
+            let origin = if down { "source" } else { "sink" };
+            ours::bulk(load, system.by_proxy(origin), down, seconds, deadline)
+        }
+        Load::Datagrams(payload) => {
+            udp::measure(load, at(UDP), payload, system.pids(), seconds, deadline)
         }
         Load::Connections => ours::connections(load, at("echo"), seconds, deadline),
         Load::EchoBesideBulk => {

@@ -34,6 +34,31 @@ pub(super) fn connections(
     parse_connections(&program::run(&mut command, deadline)?)
 }
 
+/// `load bulk` to a sink or from a source, or to a proxy that is asked for it.
+pub(super) fn bulk(
+    load: &Path,
+    (proxy, target): (Option<SocketAddr>, SocketAddr),
+    down: bool,
+    seconds: f64,
+    deadline: Duration,
+) -> Result<Done> {
+    let mut command = Command::new(load);
+    command.args(["bulk", "--target", &target.to_string()]);
+    command.args(["--seconds", &seconds.to_string()]);
+    command.args(["--direction", if down { "down" } else { "up" }]);
+    if let Some(proxy) = proxy {
+        command.args(["--socks5", &proxy.to_string()]);
+    }
+    parse_bulk(&program::run(&mut command, deadline)?)
+}
+
+fn parse_bulk(said: &str) -> Result<Done> {
+    let report = good_report(said)?;
+    let (rate, bytes) = (number(&report, "gbit_per_s")?, number(&report, "bytes")?);
+    ensure!(bytes > 0.0, "load bulk: nothing arrived");
+    Ok(Done { sample: Sample::from([(Figure::Rate, rate)]), units: bytes / 1e9 })
+}
+
 /// `load echo` beside a bulk stream, in one direction and then in the other. The worse value of
 /// each figure counts.
 pub(super) fn echo_beside_bulk(
@@ -175,6 +200,16 @@ mod tests {
         let sample = parse_echo(&echo(GOOD, GOOD)).unwrap();
         assert_eq!(sample[&Figure::Rate], 3000.0);
         assert_eq!((sample[&Figure::P999], sample[&Figure::BulkBeside]), (9.0, 8.5));
+    }
+
+    #[test]
+    fn the_bytes_of_a_transfer_are_its_work() {
+        let line = |bytes: u64| {
+            format!("{{\"program\":\"bulk\",\"bytes\":{bytes},\"gbit_per_s\":8.0,{GOOD}}}\n")
+        };
+        let done = parse_bulk(&line(2_000_000_000)).unwrap();
+        assert_eq!((done.sample[&Figure::Rate], done.units), (8.0, 2.0));
+        assert!(parse_bulk(&line(0)).is_err());
     }
 
     #[test]

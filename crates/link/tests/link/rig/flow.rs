@@ -24,7 +24,7 @@ impl FlowTap {
 
     /// Sends, and returns the number of dropped datagrams.
     pub(crate) fn send(&self, datagram: &[u8]) -> usize {
-        self.inlet.borrow().as_ref().map_or(1, |inlet| inlet.send(datagram))
+        self.inlet.borrow().as_ref().map_or(1, |inlet| inlet.send(&mut std::iter::once(datagram)))
     }
 
     pub(crate) fn close(&self, code: ResetCode) {

@@ -11,14 +11,14 @@ use net::socket::canonical;
 use net::udp::{Arrival, FlowSocket, Loss, Tally, dialling};
 use proto::ResetCode;
 use rustix::io::Errno;
-use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+use transport::{FlowInlet, FlowOutlet};
 
 use crate::Permit;
 use crate::dial::{DialError, TargetAddr};
 use crate::flows::ports::Port;
 use crate::flows::table::Slot;
 use crate::flows::waking::TaskWaker;
-use crate::flows::{DropReason, FlowSettings};
+use crate::flows::{DropReason, FlowSettings, pass_on};
 use crate::room::Place;
 
 /// Datagrams that wait for a lookup, and their bytes.
@@ -161,8 +161,11 @@ impl Target {
 
     /// Gathers a datagram, which leaves at the end of the turn.
     fn send(&self, socket: &FlowSocket, datagram: Bytes) {
-        if let Some(route) = socket.route() {
-            socket.send(route, datagram, &Told(self));
+        let Some(route) = socket.route() else { return };
+        // Datagrams that wait have woken the task.
+        let is_first = !socket.has_unsent();
+        socket.send(route, datagram, &Told(self));
+        if is_first {
             self.waker.wake();
         }
     }
@@ -194,16 +197,7 @@ impl Target {
         }
         let inlet = self.inlet.borrow().clone();
         let Some(inlet) = inlet else { return };
-        for datagram in arrival.datagrams() {
-            if datagram.len() > DATAGRAM_MAX {
-                stats.count_dropped(DropReason::TooBig, 1);
-                continue;
-            }
-            let dropped = inlet.send(datagram);
-            if dropped > 0 {
-                stats.count_dropped(DropReason::QueueFull, dropped);
-            }
-        }
+        pass_on(arrival, &*inlet, stats);
     }
 
     /// Looks whether the target refused what was sent, as long as it has not answered. Returns true
@@ -282,7 +276,9 @@ impl FlowOutlet for Target {
             State::Looking => None,
             State::Open { socket, .. } => Some(Rc::clone(socket)),
         };
-        if let Some(slot) = self.slot.get() {
+        // The datagrams of a turn are one use of the flow.
+        let is_first = socket.as_ref().is_none_or(|socket| !socket.has_unsent());
+        if let Some(slot) = self.slot.get().filter(|_| is_first) {
             targets.touch(slot);
         }
         match socket {

@@ -20,12 +20,12 @@ use proto::ResetCode;
 use proto::control::FlowTimes;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+use transport::{FlowInlet, FlowOutlet};
 
 use super::idle::{self, IdleTimer};
 use super::table::{IsFull, Source, Table};
 use super::waking::TaskWaker;
-use super::{DropReason, FlowSettings, FlowStats};
+use super::{DropReason, FlowSettings, FlowStats, pass_on};
 use crate::{End, Permit};
 use reply::{Reply, is_refusal};
 
@@ -68,6 +68,7 @@ pub fn listen_flows(
         table: RefCell::new(Table::new(settings.caps)),
         times: Cell::new(settings.times),
         waker: TaskWaker::default(),
+        turn: Cell::new(0),
         address,
         steering,
         handler,
@@ -118,6 +119,8 @@ struct Visitors {
     table: RefCell<Table<Flow>>,
     times: Cell<FlowTimes>,
     waker: TaskWaker,
+    /// Counts the turns of the task, so that a flow is refreshed once in each.
+    turn: Cell<u64>,
     address: SocketAddr,
     steering: Option<Arc<Steering>>,
     handler: Rc<dyn FlowHandler>,
@@ -212,16 +215,7 @@ impl Visitors {
         if let Some(visit) = &reply.visit {
             visit.count_read(arrival.bytes());
         }
-        for datagram in arrival.datagrams() {
-            if datagram.len() > DATAGRAM_MAX {
-                stats.count_dropped(DropReason::TooBig, 1);
-                continue;
-            }
-            let dropped = inlet.send(datagram);
-            if dropped > 0 {
-                stats.count_dropped(DropReason::QueueFull, dropped);
-            }
-        }
+        pass_on(arrival, &*inlet, stats);
     }
 
     /// Finds the flow of a peer and refreshes it. An error: the far side has refused it.
@@ -343,6 +337,7 @@ impl Future for Serving {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let Self { visitors, timer } = &mut *self;
         visitors.waker.note(cx);
+        visitors.turn.set(visitors.turn.get() + 1);
         let socket = visitors.socket.borrow().clone();
         let Some(socket) = socket else { return Poll::Ready(()) };
         let stats = &*visitors.settings.stats;

@@ -26,6 +26,8 @@ pub(super) struct Reply {
     pub(super) visit: Option<Box<Visit>>,
     /// `None` until the flow is in the table.
     pub(super) slot: Cell<Option<Slot>>,
+    /// The turn in which the flow was last refreshed.
+    turn: Cell<u64>,
     /// Why the flow has ended.
     pub(super) closed: Cell<Option<ResetCode>>,
     pub(super) is_answered: Cell<bool>,
@@ -48,6 +50,7 @@ impl Reply {
             stats: Rc::clone(stats),
             visit: visit.map(|_| Box::new(Visit::new(Some(peer)))),
             slot: Cell::new(None),
+            turn: Cell::new(0),
             closed: Cell::new(None),
             is_answered: Cell::new(false),
         })
@@ -86,11 +89,15 @@ impl FlowOutlet for Reply {
         if let Some(visit) = &self.visit {
             visit.count_written(datagram.len());
         }
-        if let Some(slot) = self.slot.get() {
+        if let Some(slot) = self.slot.get()
+            && self.turn.replace(visitors.turn.get()) != visitors.turn.get()
+        {
             visitors.table.borrow_mut().answer(slot, Instant::now());
         }
+        // Datagrams that wait have woken the task.
+        let is_first = !socket.has_unsent();
         socket.send(self.route, datagram, &*self.stats);
-        if socket.has_unsent() {
+        if is_first {
             visitors.waker.wake();
         }
         if !self.is_answered.replace(true)
