@@ -74,7 +74,8 @@ impl Packets {
                 let mut machine = link.machine.borrow_mut();
                 let round_trip = machine.round_trip().unwrap_or_default();
                 let carried = datagrams.carried();
-                let share = turns.share(now, carried, round_trip, || machine.has_payload_under_way());
+                let share =
+                    turns.share(now, carried, round_trip, || machine.has_payload_under_way());
                 if share == 0 {
                     // The streams have their turn. Without them nothing wakes the writer.
                     let pause = pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
@@ -95,6 +96,10 @@ impl Packets {
             if polled.is_pending() || written >= BUDGET {
                 break;
             }
+        }
+        if written > 0 {
+            // What was sent waits for an answer: silence has its deadlines from now on.
+            link.timer.rearm(link.machine.borrow().poll_timeout());
         }
         Ok(written)
     }

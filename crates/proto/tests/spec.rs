@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::collections::VecDeque;
+use std::iter::once;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
@@ -135,7 +136,7 @@ fn the_examples_of_datagrams_are_what_the_code_sends() {
         };
         let key = client.open_flow(&open).unwrap();
         sent(&mut client, FIRST);
-        assert_eq!(client.send_datagram(key, payload), 0);
+        assert_eq!(client.send_datagrams(epoch(), key, once(payload)), 0);
         client
     };
     assert_sent("datagram", &mut flow(b"hi"));

@@ -50,7 +50,7 @@ fn each_broken_rule_ends_the_link_with_its_code_and_nothing_but_goaway_is_sent()
     let credit = |limit: u64, consumed: u64| [limit.to_be_bytes(), consumed.to_be_bytes()].concat();
     let table: Vec<(&str, Vec<u8>, ViolationCode)> = vec![
         ("unknown kind", frame(31, 0, b""), Code::UnknownKind),
-        ("datagrams are not negotiated", frame(7, 0, b"x"), Code::UnknownKind),
+        ("DATAGRAM on the control stream", frame(7, 0, b"x"), Code::BadStream),
         ("short FIN", frame(3, 1, b"abc"), Code::BadLength),
         ("long PING", frame(8, 0, &[0; 9]), Code::BadLength),
         ("empty DATA", frame(2, 1, &[0; 4]), Code::BadLength),

@@ -143,3 +143,19 @@ fn a_flood_of_datagrams_stops_no_stream() {
             .await;
     });
 }
+
+#[test]
+fn datagrams_that_nobody_answers_do_not_make_a_carrier_dead() {
+    virtually(async {
+        let (server, client, dialer) = couple().await;
+        let link = client.live().await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        let near = open_flow(&link, "log");
+        for pause in [3, 30, 7, 50] {
+            assert_eq!(near.send(b"line"), 0);
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+        }
+        until("the datagrams", || server.owner().flows.borrow()[0].count() == 4).await;
+        assert_eq!(dialer.breakers().len(), 1, "the first carrier lives");
+    });
+}

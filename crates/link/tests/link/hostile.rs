@@ -68,8 +68,10 @@ async fn read_to_end(lane: &mut MemoryLane) -> Vec<u8> {
 
 #[test]
 fn a_peer_that_breaks_the_protocol_is_told_by_goaway() {
-    let cases: [(&[u8], ViolationCode); 5] = [
-        (b"GET / HTTP/1.1\r\n\r\n", ViolationCode::UnknownKind),
+    let cases: [(&[u8], ViolationCode); 6] = [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", ViolationCode::UnknownKind),
+        // The first letter is the kind of a datagram, and the next bytes are its length.
+        (b"GET / HTTP/1.1\r\n\r\n", ViolationCode::BadLength),
         (&[0x02, 0xff, 0xff, 0xff, 0, 0, 0, 1], ViolationCode::BadLength),
         (&[0x02, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0, 7], ViolationCode::BadStream),
         // A control message of no known kind, and one that claims 16 MiB.

@@ -208,15 +208,17 @@ struct Sending {
 }
 
 impl FlowInlet for Sending {
-    fn send(&self, datagram: &[u8]) -> usize {
+    fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize {
         let to = self.half.to.borrow().clone();
-        match to {
-            Some(to) if !self.half.link.full.get() => {
-                to.deliver(Bytes::copy_from_slice(datagram));
-                0
+        let to = to.filter(|_| !self.half.link.full.get());
+        let mut dropped = 0;
+        for datagram in datagrams {
+            match &to {
+                Some(to) => to.deliver(Bytes::copy_from_slice(datagram)),
+                None => dropped += 1,
             }
-            Some(_) | None => 1,
         }
+        dropped
     }
 
     fn close(&self, code: ResetCode) {

@@ -206,8 +206,8 @@ impl FlowConnector for Flows {
 struct FakeFlowInlet(Rc<FakeFlow>);
 
 impl FlowInlet for FakeFlowInlet {
-    fn send(&self, datagram: &[u8]) -> usize {
-        self.0.sent.borrow_mut().push(datagram.to_vec());
+    fn send(&self, datagrams: &mut dyn Iterator<Item = &[u8]>) -> usize {
+        self.0.sent.borrow_mut().extend(datagrams.map(<[u8]>::to_vec));
         0
     }
 
