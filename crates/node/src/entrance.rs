@@ -35,7 +35,8 @@ use proto::{ResetCode, Target};
 use relay::http::Tracker;
 use relay::{
     Connectors, Detached, FlowHandler, FlowSettings, Handler, Http, Leaving, Links, Listening,
-    ListeningFlows, ListeningUnix, Onward, Permit, Proxy, Settings, Socket, Timeouts, Watcher,
+    ListeningFlows, ListeningUnix, Onward, Permit, Proxy, ProxyKind, Settings, Socket, Timeouts,
+    Watcher,
 };
 use transport::{FlowConnector as _, FlowInlet, FlowOutlet, LocalFuture, OpenError};
 
@@ -83,6 +84,13 @@ impl Entrance {
         self.route.name()
     }
 
+    /// Whether its visitors may make flows: it is a UDP port, or a SOCKS5 proxy.
+    fn carries_flows(&self) -> bool {
+        let aim = self.route.aim.load();
+        let is_socks = aim.proxy.as_ref().is_some_and(|terms| terms.kind == ProxyKind::Socks5);
+        self.steering.is_some() || is_socks
+    }
+
     /// Leads the peers of a UDP port to the workers that have a link of the session. Flows that
     /// exist keep their worker.
     pub(crate) fn steer(&self, session: &Session) {
@@ -111,7 +119,7 @@ pub(crate) struct OpenEntrance {
     listening: Option<Guard>,
     /// The settings that its streams on this worker share.
     pub(crate) settings: Rc<Settings>,
-    /// The same of its flows, if it is a UDP port.
+    /// The same of its flows, if it is a UDP port or a SOCKS5 proxy.
     pub(crate) flows: Option<Rc<FlowSettings>>,
     /// The proxy for its visitors, if they name their targets, and the terms that it has.
     proxy: RefCell<Option<(Arc<ProxyTerms>, Rc<Proxy>)>>,
@@ -147,7 +155,7 @@ enum Guard {
 fn open(worker: &Worker, entrance: Arc<Entrance>) {
     let room = descriptors::room();
     let watcher: Rc<dyn Watcher> = Rc::new(EntranceWatch(Arc::clone(&entrance)));
-    let flows = entrance.steering.as_ref().map(|_| {
+    let flows = entrance.carries_flows().then(|| {
         let (times, watcher) = (entrance.route.aim.load().flows, Some(Rc::clone(&watcher)));
         Rc::new(FlowSettings { times, room, watcher, ..FlowSettings::default() })
     });
@@ -354,7 +362,9 @@ fn proxy_of(
     let links = ProxyLinks { worker: Rc::clone(worker), entrance: Arc::clone(entrance) };
     let priority = entrance.route.aim.load().priority;
     let settings = Rc::clone(&open.settings);
-    let proxy = Proxy::new(terms.kind, terms.credentials(), priority, Rc::new(links), settings);
+    let flows = open.flows.as_ref().map(|flows| Rc::clone(&flows.stats)).unwrap_or_default();
+    let links = Rc::new(links);
+    let proxy = Proxy::new(terms.kind, terms.credentials(), priority, links, settings, flows);
     *known = Some((Arc::clone(terms), Rc::clone(&proxy)));
     Some(proxy)
 }

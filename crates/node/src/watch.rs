@@ -1,6 +1,7 @@
 //! What the streams of a service or a forward tell: the state of its target, and the access log.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -146,19 +147,39 @@ impl fmt::Debug for TargetWatch {
 }
 
 impl TargetWatch {
-    /// Records the outcome of a dial, and logs news.
-    pub(crate) fn note(&self, outcome: Result<(), &DialError>) {
+    /// Records that a directory was opened or not, and logs news.
+    pub(crate) fn note_opened<T>(&self, outcome: &io::Result<T>) {
         let Self { service, target, health } = self;
         match outcome {
-            Ok(()) => {
-                if let Some(down) = health.up() {
-                    let down = status::duration(down.as_secs());
-                    tracing::info!(
+            Ok(_) => self.note_up(),
+            Err(error) => {
+                if health.down(ResetCode::Unreachable) {
+                    tracing::warn!(
                         service,
-                        "the target {target} of service {service} serves again, after {down}"
+                        "service {service} cannot serve the files of {target}: {error}; the next \
+                         visitor makes the service look again"
                     );
                 }
             }
+        }
+    }
+
+    fn note_up(&self) {
+        let Self { service, target, health } = self;
+        if let Some(down) = health.up() {
+            let down = status::duration(down.as_secs());
+            tracing::info!(
+                service,
+                "the target {target} of service {service} serves again, after {down}"
+            );
+        }
+    }
+
+    /// Records the outcome of a dial, and logs news.
+    pub(crate) fn note(&self, outcome: Result<(), &DialError>) {
+        let Self { service, health, .. } = self;
+        match outcome {
+            Ok(()) => self.note_up(),
             Err(error) => {
                 if health.down(error.code()) {
                     tracing::warn!(service, "the target of service {service} is down: {error}");
@@ -174,6 +195,16 @@ impl Watcher for TargetWatch {
     }
 
     fn complain_of_dial(&self, error: &DialError, failures: u64) {
+        // Other targets are denied where they are asked for, before a dial.
+        if let DialError::Denied(target) = error {
+            let service = &self.service;
+            return tracing::warn!(
+                service,
+                failures,
+                "service {service} leads no visitor to {target}: `allow` of the service does not name \
+                 it"
+            );
+        }
         // The first failure of a target was logged as such.
         if self.health.fault().is_none() || failures > 1 {
             tracing::warn!(

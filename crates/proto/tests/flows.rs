@@ -297,12 +297,10 @@ fn datagrams_and_streams_take_turns_and_a_higher_class_goes_first() {
     pair.feed(Client, stream, 100 << 20);
     pair.run_for(Duration::from_secs(2));
     let before = pair.seen(Server, stream).count;
-    let mut sent = 0;
-    for _ in 0..2_000 {
+    for sent in 0..2_000 {
         for flow in flows {
             let _ = pair.send_datagram(Client, flow, &numbered(sent));
         }
-        sent += 1;
         pair.run_for(Duration::from_millis(1));
     }
     let streamed = pair.seen(Server, stream).count - before;

@@ -333,7 +333,7 @@ mod tests {
         let inner = Arc::new(Backlog { size, left: count.into() });
         let (segment, messages, read) = (1.into(), FEW.into(), 0.into());
         let socket = Socket { inner, receive: 1, segment, messages, read };
-        let mut space = vec![0; 32];
+        let mut space = [0; 32];
         let mut turns = vec![Vec::new()];
         while turns.iter().flatten().sum::<usize>() < count {
             let mut buffers: Vec<_> = space.chunks_mut(1).map(IoSliceMut::new).collect();
@@ -353,7 +353,7 @@ mod tests {
         for size in [100, 1_200, 1_472, 6_000, 8_952, 16_336, 40_000, 65_000] {
             for turn in turns(size, 1_000) {
                 let bytes = turn.iter().sum::<usize>() * size;
-                assert!(bytes <= crate::settings::DATAGRAMS, "{size}: {turn:?}");
+                assert!(bytes <= DATAGRAMS, "{size}: {turn:?}");
             }
         }
         // Small messages need few calls.

@@ -78,7 +78,9 @@ impl Invitation {
         let pin = pin.as_ref().map(|pin| format!(" --pin {pin}")).unwrap_or_default();
         let mut text =
             format!("{bring}  tunnel client{servers} --name {name} --token-file {file}{pin}\n");
-        text.push_str(&format!("\nClient `{name}` {rights}; --allow-tcp here permits others.\n"));
+        text.push_str(&format!(
+            "\nClient `{name}` {rights}; --allow-tcp and --allow-udp here permit others.\n"
+        ));
         text.push_str("Add what to publish, like --publish 3000 or --publish 10022=22\n");
         if text.contains(ops::enrol::PLACEHOLDER) {
             text.push_str(&format!(
@@ -159,7 +161,8 @@ mod tests {
         assert!(text.contains("printf %s SECRET > home.token"), "{text}");
         assert!(
             text.contains(
-                "\nClient `home` may publish ports 10000-10999 of TCP and UDP; --allow-tcp"
+                "\nClient `home` may publish ports 10000-10999 of TCP and UDP; --allow-tcp and \
+                 --allow-udp here permit"
             ),
             "{text}"
         );

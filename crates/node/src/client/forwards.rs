@@ -218,8 +218,10 @@ fn tell(entrance: &Entrance, forward: &Forward, does: &str) {
 /// Changes an open forward to the target and the socket mode of `forward`.
 fn turn(open: &OpenForward, forward: &Forward) {
     open.entrance.health.forget();
+    let leads_elsewhere = forward.target != open.forward.target;
     open.entrance.route.aim.store(Arc::new(aim(&open.entrance.address, forward)));
-    tell(&open.entrance, forward, "leads elsewhere now");
+    let does = if leads_elsewhere { "leads elsewhere now" } else { "has changed" };
+    tell(&open.entrance, forward, does);
     if let Local::Unix { address, mode } = &forward.listen
         && address.abstract_name().is_none()
         && let Err(error) = socket_file::set_mode(Path::new(address.place()), *mode)

@@ -167,9 +167,9 @@ impl Published {
 
 /// A public address as a visitor writes it: `tcp://:10022` gets the server's host.
 fn reachable(address: &str, server: &str) -> String {
-    match address.strip_prefix("tcp://:") {
-        Some(port) if server.contains(':') => format!("tcp://[{server}]:{port}"),
-        Some(port) => format!("tcp://{server}:{port}"),
+    match address.split_once("://:") {
+        Some((scheme, port)) if server.contains(':') => format!("{scheme}://[{server}]:{port}"),
+        Some((scheme, port)) => format!("{scheme}://{server}:{port}"),
         None => address.to_owned(),
     }
 }

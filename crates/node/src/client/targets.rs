@@ -1,9 +1,10 @@
 //! The targets of a client's services on one worker: addresses that are dialled, and the targets
 //! inside of this process, which are exits and directories.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -49,8 +50,8 @@ enum Serves {
     Address(TargetAddr),
     /// Visitors say where they want to go.
     Exit(Rc<Exit>),
-    /// A directory. `None`: it could not be opened.
-    Files(Option<Rc<web::Files>>),
+    /// A directory.
+    Files(Folder),
 }
 
 /// How a target learns the visitor's address.
@@ -83,8 +84,9 @@ impl Local {
         };
         let to = service.target.to_string();
         let health = healths.of(name, &to);
-        let watch = TargetWatch { service: name.clone(), target: to, health };
-        let watcher: Option<Rc<dyn Watcher>> = Some(Rc::new(watch));
+        let watch = Rc::new(TargetWatch { service: name.clone(), target: to, health });
+        let streams = Serves::of(service, &watch);
+        let watcher: Option<Rc<dyn Watcher>> = Some(watch);
         let flows = udp_target(service).map(|target| {
             let (stats, targets) = worker.state.service_flows(name);
             let (times, dial) = (service.timeouts.flows, timeouts.dial);
@@ -107,7 +109,7 @@ impl Local {
             asked: service.public.clone(),
             is_direct,
         });
-        Self { streams: Serves::of(service), settings: Rc::new(settings), flows, header }
+        Self { streams, settings: Rc::new(settings), flows, header }
     }
 
     /// Connects a stream of a visitor.
@@ -124,14 +126,13 @@ impl Local {
                 connect_stream(target.clone(), caller, inlet, settings, None)
             }
             Some(Serves::Exit(exit)) => exit_stream(exit, visitor, inlet, settings, None),
-            Some(Serves::Files(Some(files))) => {
+            Some(Serves::Files(folder)) => {
+                let Some(files) = folder.files() else {
+                    return refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable);
+                };
                 let (outlet, stream) = accept_duplex(inlet, visitor, settings, None);
-                let files = Rc::clone(files);
                 spawn_local(async move { files.serve(stream).await });
                 outlet
-            }
-            Some(Serves::Files(None)) => {
-                refuse_stream(&*inlet, Some(settings), ResetCode::Unreachable)
             }
             None => refuse_stream(&*inlet, Some(settings), ResetCode::Unknown),
         }
@@ -153,7 +154,7 @@ impl Local {
 }
 
 impl Serves {
-    fn of(service: &config::Service) -> Option<Self> {
+    fn of(service: &config::Service, watch: &Rc<TargetWatch>) -> Option<Self> {
         let exit = |kind| {
             let rights = service.exit.allow.clone().unwrap_or_else(ForwardRights::ordinary);
             let users = credentials(&service.exit.basic_auth);
@@ -162,7 +163,7 @@ impl Serves {
         match &service.target {
             config::Target::Socks5 => Some(exit(ProxyKind::Socks5)),
             config::Target::HttpProxy => Some(exit(ProxyKind::HttpConnect)),
-            config::Target::Files(dir) => Some(Self::Files(files(&service.name, dir))),
+            config::Target::Files(dir) => Some(Self::Files(Folder::new(dir, watch))),
             config::Target::Tcp { .. } | config::Target::Udp { .. } | config::Target::Unix(_) => {
                 target(service).map(Self::Address)
             }
@@ -184,16 +185,32 @@ fn allow(rights: ForwardRights, target: &TargetAddr) -> Allow {
     })
 }
 
-/// Opens the directory of a service.
-fn files(service: &str, dir: &Path) -> Option<Rc<web::Files>> {
-    web::Files::new(dir).map(Rc::new).inspect_err(|error| {
-        tracing::error!(
-            service,
-            "the files of service {service} cannot be served: {}: {error}; create the directory, then \
-             reload",
-            dir.display()
-        );
-    }).ok()
+/// The directory of a service. A directory that is absent is looked for again at each visitor.
+#[derive(Debug)]
+struct Folder {
+    dir: PathBuf,
+    opened: OnceCell<Rc<web::Files>>,
+    watch: Rc<TargetWatch>,
+}
+
+impl Folder {
+    fn new(dir: &Path, watch: &Rc<TargetWatch>) -> Self {
+        let (dir, opened) = (dir.to_owned(), OnceCell::new());
+        let folder = Self { dir, opened, watch: Rc::clone(watch) };
+        folder.files();
+        folder
+    }
+
+    /// `None`: the directory cannot be opened. The log and the status say so.
+    fn files(&self) -> Option<Rc<web::Files>> {
+        if let Some(files) = self.opened.get() {
+            return Some(Rc::clone(files));
+        }
+        let opened = web::Files::new(&self.dir).map(Rc::new);
+        self.watch.note_opened(&opened);
+        let files = opened.ok()?;
+        Some(Rc::clone(self.opened.get_or_init(|| files)))
+    }
 }
 
 pub(super) const fn proxy_version(version: config::ProxyProtocol) -> ProxyVersion {

@@ -28,6 +28,7 @@ mod visitors;
 mod waking;
 
 pub use settings::{FlowCaps, FlowSettings};
+pub(crate) use stats::is_refusal;
 pub use stats::{DropReason, FlowStats};
 pub use targets::{FlowCaller, FlowTargets, connect_flow};
 pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
@@ -35,14 +36,18 @@ pub use visitors::{FlowHandler, ListeningFlows, listen_flows};
 use net::udp::Arrival;
 use transport::{DATAGRAM_MAX, FlowInlet};
 
-/// Passes what arrived at a socket into the link.
-fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) {
+/// Passes what arrived at a socket into the link. Returns the number of datagrams of the arrival that
+/// were dropped.
+fn pass_on(arrival: &Arrival<'_>, inlet: &dyn FlowInlet, stats: &FlowStats) -> usize {
     // All have the size of the first, or less.
     if arrival.bytes() > DATAGRAM_MAX && arrival.count() == 1 {
-        return stats.count_dropped(DropReason::TooBig, 1);
+        stats.count_dropped(DropReason::TooBig, 1);
+        return 1;
     }
     let dropped = inlet.send(&mut arrival.datagrams());
     if dropped > 0 {
         stats.count_dropped(DropReason::QueueFull, dropped);
     }
+    // Older datagrams of the flow may be among them.
+    dropped.min(arrival.count())
 }

@@ -73,7 +73,7 @@ impl DropReason {
     }
 
     /// The reason under which the datagrams of a refused flow are counted.
-    pub(super) const fn of_refusal(code: ResetCode) -> Self {
+    pub(crate) const fn of_refusal(code: ResetCode) -> Self {
         match code {
             ResetCode::Denied => Self::Denied,
             ResetCode::Limit => Self::Limit,
@@ -189,25 +189,25 @@ impl FlowStats {
         add(&self.dropped[reason as usize], datagrams as u64);
     }
 
-    pub(super) fn count_in(&self, datagrams: usize, bytes: usize) {
+    pub(crate) fn count_in(&self, datagrams: usize, bytes: usize) {
         add(&self.datagrams_in, datagrams as u64);
         add(&self.bytes_in, bytes as u64);
     }
 
-    pub(super) fn count_evicted(&self) {
+    pub(crate) fn count_evicted(&self) {
         add(&self.evicted, 1);
     }
 
-    pub(super) fn count_idle(&self) {
+    pub(crate) fn count_idle(&self) {
         add(&self.idle, 1);
     }
 
-    pub(super) fn enter(&self) {
+    pub(crate) fn enter(&self) {
         add(&self.opened, 1);
         add(&self.live, 1);
     }
 
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.live.set(self.live.get().saturating_sub(1));
     }
 }
@@ -220,6 +220,20 @@ impl Tally for FlowStats {
 
     fn lost(&self, loss: Loss, datagrams: usize) {
         self.count_dropped(loss.into(), datagrams);
+    }
+}
+
+/// Whether the far side, at the first datagram, had a reason against the flow.
+pub(crate) const fn is_refusal(code: ResetCode) -> bool {
+    match code {
+        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,
+        ResetCode::Refused
+        | ResetCode::Unreachable
+        | ResetCode::Denied
+        | ResetCode::Limit
+        | ResetCode::Unknown
+        | ResetCode::Internal
+        | ResetCode::Other(_) => true,
     }
 }
 

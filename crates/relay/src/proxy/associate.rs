@@ -21,16 +21,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use net::socket::canonical;
+use net::udp::{Loss, Tally as _};
 use proto::{Open, Priority, ResetCode, Target};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet};
+use transport::{DATAGRAM_MAX, FlowInlet, FlowOutlet, OpenError};
 
 use super::handshake::linger;
 use super::local::Proxy;
-use super::socks5::{self, ADDRESS_MAX, Reply};
-use crate::{Permit, Settings, Socket};
+use super::socks5::{self, ADDRESS_MAX, Datagram, Reply};
+use crate::flows::is_refusal;
+use crate::{DropReason, FlowStats, Permit, Settings, Socket};
 
 /// Flows of one association. A browser or a resolver talks to some dozens at a time; beyond the
 /// limit the flow that was used least recently ends.
@@ -68,7 +70,7 @@ pub(super) async fn serve(
     _permit: Option<Permit>,
 ) {
     let settings = &proxy.settings;
-    let made = Association::bind(&socket, port, settings, proxy.priority());
+    let made = Association::bind(&socket, port, proxy);
     let (mut association, bound) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -85,34 +87,16 @@ pub(super) async fn serve(
         return;
     }
     association.run(&mut socket, proxy).await;
-    tracing::debug!(drops = ?association.near.drops, "an association ended");
 }
 
 /// The side of an association that its flows share.
 #[derive(Debug)]
 struct Near {
     socket: UdpSocket,
+    /// The counters of the connections of the proxy.
     settings: Rc<Settings>,
-    drops: Drops,
-}
-
-/// Datagrams that were dropped, by reason.
-#[derive(Debug, Default)]
-struct Drops {
-    /// From another program or another port.
-    stranger: Cell<u64>,
-    /// No datagram of SOCKS5, a fragment, or an address that cannot be asked for.
-    malformed: Cell<u64>,
-    /// The far end refused the destination a moment ago, or there is no link.
-    refused: Cell<u64>,
-    /// The carrier takes no more at present.
-    carrier: Cell<u64>,
-    /// The socket of the program takes no more, or the datagram is too large for it.
-    program: Cell<u64>,
-}
-
-fn add(counter: &Cell<u64>, n: usize) {
-    counter.set(counter.get().wrapping_add(n as u64));
+    /// The counters of the flows of the proxy.
+    flows: Rc<FlowStats>,
 }
 
 impl Drop for Association {
@@ -141,25 +125,60 @@ struct Flow {
     used: u64,
 }
 
+impl Drop for Flow {
+    fn drop(&mut self) {
+        self.state.end(ResetCode::Aborted);
+    }
+}
+
 /// What the link tells of a flow.
 #[derive(Debug)]
 struct FlowState {
+    stats: Rc<FlowStats>,
     /// The time of the last datagram, or of the end of the flow.
     last: Cell<Instant>,
     answered: Cell<bool>,
-    /// The flow has ended. It stays in the list for a while, so that its destination is not asked
-    /// for again at once.
-    closed: Cell<bool>,
+    /// Datagrams that the link took before the first answer.
+    unanswered: Cell<usize>,
+    /// Why the flow has ended. It stays in the list for a while, so that its destination is not
+    /// asked for again at once.
+    closed: Cell<Option<ResetCode>>,
+}
+
+impl FlowState {
+    fn new(stats: &Rc<FlowStats>) -> Rc<Self> {
+        stats.enter();
+        Rc::new(Self {
+            stats: Rc::clone(stats),
+            last: Cell::new(Instant::now()),
+            answered: Cell::new(false),
+            unanswered: Cell::new(0),
+            closed: Cell::new(None),
+        })
+    }
+
+    /// Why datagrams are dropped now, if they are.
+    fn refusal(&self) -> Option<DropReason> {
+        self.closed.get().map(DropReason::of_refusal)
+    }
+
+    fn end(&self, code: ResetCode) {
+        if self.closed.get().is_some() {
+            return;
+        }
+        self.closed.set(Some(code));
+        self.last.set(Instant::now());
+        self.stats.leave();
+        if !self.answered.get() && is_refusal(code) {
+            self.stats.count_dropped(DropReason::of_refusal(code), self.unanswered.take());
+        }
+    }
 }
 
 impl Association {
     /// Binds a socket at the address to which the program connected. Returns its address, too.
-    fn bind(
-        socket: &Socket,
-        port: u16,
-        settings: &Rc<Settings>,
-        priority: Priority,
-    ) -> io::Result<(Self, SocketAddr)> {
+    fn bind(socket: &Socket, port: u16, proxy: &Proxy) -> io::Result<(Self, SocketAddr)> {
+        let settings = &proxy.settings;
         let Socket::Tcp(tcp) = socket else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut local = tcp.local_addr()?;
         if local.ip().to_canonical().is_ipv4() {
@@ -178,8 +197,9 @@ impl Association {
         let socket = UdpSocket::from_std(udp)?;
         settings.stats.enter();
         settings.stats.count_opened();
-        let near = Rc::new(Near { socket, settings: Rc::clone(settings), drops: Drops::default() });
-        let flows = HashMap::new();
+        let (settings, flows) = (Rc::clone(settings), Rc::clone(&proxy.flows));
+        let near = Rc::new(Near { socket, settings, flows });
+        let (flows, priority) = (HashMap::new(), proxy.priority());
         Ok((Self { near, program, priority, flows, clock: 0 }, bound))
     }
 
@@ -233,16 +253,31 @@ impl Association {
 
     /// Takes a datagram that has arrived at the socket.
     fn take(&mut self, from: SocketAddr, bytes: &[u8], proxy: &Proxy) {
-        let near = Rc::clone(&self.near);
-        let drops = &near.drops;
+        let stats = Rc::clone(&self.near.flows);
+        let datagram = socks5::datagram(bytes);
+        stats.count_in(1, datagram.as_ref().map_or(bytes, |datagram| datagram.payload).len());
+        if let Err(reason) = self.pass(from, datagram, proxy) {
+            stats.count_dropped(reason, 1);
+        }
+    }
+
+    /// # Errors
+    /// Why the datagram is dropped.
+    fn pass(
+        &mut self,
+        from: SocketAddr,
+        datagram: Option<Datagram<'_>>,
+        proxy: &Proxy,
+    ) -> Result<(), DropReason> {
         let is_program = from.ip() == self.program.ip()
             && (self.program.port() == 0 || self.program.port() == from.port());
         if !is_program {
-            return add(&drops.stranger, 1);
+            return Err(DropReason::Denied);
         }
-        let Some(datagram) = socks5::datagram(bytes) else { return add(&drops.malformed, 1) };
+        // A fragment, or another protocol.
+        let datagram = datagram.ok_or(DropReason::Failed)?;
         if datagram.payload.len() > DATAGRAM_MAX {
-            return add(&drops.malformed, 1);
+            return Err(DropReason::TooBig);
         }
         let mut key = [0; 2 + ADDRESS_MAX];
         let length = 2 + datagram.address.len();
@@ -251,28 +286,36 @@ impl Association {
         let key = &key[..length];
         let now = Instant::now();
         self.clock += 1;
-        if let Some(flow) = self.flows.get(key).filter(|flow| flow.state.closed.get()) {
+        if let Some((flow, reason)) =
+            self.flows.get(key).and_then(|flow| Some((flow, flow.state.refusal()?)))
+        {
             if now - flow.state.last.get() < REFUSED {
-                return add(&drops.refused, 1);
+                return Err(reason);
             }
             self.flows.remove(key);
         }
         if !self.flows.contains_key(key) {
-            let Ok(target) = datagram.asked() else { return add(&drops.malformed, 1) };
+            let target = datagram.asked().map_err(|_| DropReason::Failed)?;
             if target.port == 0 {
-                return add(&drops.malformed, 1);
+                return Err(DropReason::Failed);
             }
             self.make_room();
-            let Some(flow) = self.open(from, datagram.address, target.to_string(), proxy) else {
-                return add(&drops.refused, 1);
-            };
+            let flow = self.open(from, datagram.address, target.to_string(), proxy)?;
             self.flows.insert(key.to_vec(), flow);
         }
-        let Some(flow) = self.flows.get_mut(key) else { return };
+        let Some(flow) = self.flows.get_mut(key) else { return Ok(()) };
         flow.used = self.clock;
+        if let Some(reason) = flow.state.refusal() {
+            return Err(reason);
+        }
         flow.state.last.set(now);
-        near.settings.stats.count_in(datagram.payload.len());
-        add(&drops.carrier, flow.inlet.send(&mut std::iter::once(datagram.payload)));
+        let dropped = flow.inlet.send(&mut std::iter::once(datagram.payload));
+        if dropped > 0 {
+            self.near.flows.count_dropped(DropReason::QueueFull, dropped);
+        } else if !flow.state.answered.get() {
+            flow.state.unanswered.set(flow.state.unanswered.get().saturating_add(1));
+        }
+        Ok(())
     }
 
     /// Opens the flow of a destination.
@@ -282,12 +325,9 @@ impl Association {
         address: &[u8],
         target: String,
         proxy: &Proxy,
-    ) -> Option<Flow> {
-        let state = Rc::new(FlowState {
-            last: Cell::new(Instant::now()),
-            answered: Cell::new(false),
-            closed: Cell::new(false),
-        });
+    ) -> Result<Flow, DropReason> {
+        let link = proxy.links.now().ok_or(DropReason::NoLink)?;
+        let state = FlowState::new(&self.near.flows);
         let mut header = Vec::with_capacity(3 + address.len());
         socks5::put_header(&mut header, address);
         let back = Back {
@@ -301,12 +341,15 @@ impl Association {
             visitor: Some(program),
             priority: self.priority,
         };
-        let link = proxy.links.now()?;
         match link.flows.open_flow(open, Rc::new(back)) {
-            Ok(inlet) => Some(Flow { inlet, state, used: self.clock }),
+            Ok(inlet) => Ok(Flow { inlet, state, used: self.clock }),
             Err(error) => {
                 tracing::debug!(target, %error, "no flow for the datagrams of a program");
-                None
+                state.end(ResetCode::Aborted);
+                Err(match error {
+                    OpenError::Limit => DropReason::Limit,
+                    OpenError::Closed | OpenError::TooOld => DropReason::NoLink,
+                })
             }
         }
     }
@@ -318,6 +361,7 @@ impl Association {
         }
         let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.used);
         if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            self.near.flows.count_evicted();
             self.flows.remove(&key);
         }
     }
@@ -325,13 +369,18 @@ impl Association {
     /// Ends flows that are idle, and forgets those that have ended.
     fn sweep(&mut self) {
         let now = Instant::now();
+        let stats = &self.near.flows;
         self.flows.retain(|_, flow| {
-            let period = match (flow.state.closed.get(), flow.state.answered.get()) {
+            let period = match (flow.state.closed.get().is_some(), flow.state.answered.get()) {
                 (true, _) => REFUSED,
                 (false, true) => IDLE,
                 (false, false) => IDLE_UNANSWERED,
             };
-            now - flow.state.last.get() < period
+            let stays = now - flow.state.last.get() < period;
+            if !stays && flow.state.closed.get().is_none() {
+                stats.count_idle();
+            }
+            stays
         });
     }
 }
@@ -349,7 +398,7 @@ impl FlowOutlet for Back {
     fn deliver(&self, datagram: Bytes) {
         self.state.answered.set(true);
         self.state.last.set(Instant::now());
-        let Near { socket, settings, drops } = &*self.near;
+        let Near { socket, flows, .. } = &*self.near;
         let (header, length) = (self.header.len(), self.header.len() + datagram.len());
         let mut buffer = SCRATCH.take();
         if buffer.len() < length {
@@ -358,15 +407,14 @@ impl FlowOutlet for Back {
         buffer[..header].copy_from_slice(&self.header);
         buffer[header..length].copy_from_slice(&datagram);
         match socket.try_send_to(&buffer[..length], self.program) {
-            Ok(_) => settings.stats.count_out(datagram.len()),
-            Err(_) => add(&drops.program, 1),
+            Ok(_) => flows.sent(1, datagram.len()),
+            Err(error) => flows.lost(Loss::of(&error), 1),
         }
         SCRATCH.replace(buffer);
     }
 
-    fn close(&self, _code: ResetCode) {
-        self.state.closed.set(true);
-        self.state.last.set(Instant::now());
+    fn close(&self, code: ResetCode) {
+        self.state.end(code);
     }
 
     fn peer(&self) -> Option<SocketAddr> {
@@ -374,7 +422,7 @@ impl FlowOutlet for Back {
     }
 
     fn counted_in(&self) -> *const () {
-        self.near.settings.stats.identity()
+        self.near.flows.identity()
     }
 }
 

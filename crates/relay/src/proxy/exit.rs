@@ -108,10 +108,16 @@ async fn serve(exit: Rc<Exit>, mut stream: Duplex) {
             tokio::task::spawn_local(Pump::new(pipe, inlet, permit));
         }
         Err(error) => {
-            // The state of one target tells nothing of the service, so no watcher hears of it.
             let code = error.code();
             tracing::debug!(%error, "a target of an exit cannot be reached");
-            settings.stats.count_refused(code);
+            let Settings { stats, watcher, .. } = &*settings;
+            stats.count_refused(code);
+            // The state of one target tells nothing of the service: no `Watcher::dialled`.
+            if let Some(watcher) = watcher
+                && stats.complaints.ready()
+            {
+                watcher.complain_of_dial(&error, stats.refused(code));
+            }
             stream.pipe().note_end(End::Refused(code));
             if stream.write_all(&speech.refusal(code)).await.is_ok() {
                 linger(&mut stream).await;

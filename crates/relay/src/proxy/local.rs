@@ -12,7 +12,7 @@ use super::handshake::{Agreed, Asked, Failed, HANDSHAKE, Speech, handshake, ling
 use super::opening::Opening;
 use super::{Credentials, Fault, ProxyKind, associate};
 use crate::throttle::Throttle;
-use crate::{Permit, Settings, Socket};
+use crate::{FlowStats, Permit, Settings, Socket};
 
 /// The two ways into a link.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub struct Proxy {
     priority: Priority,
     pub(super) links: Rc<dyn Links>,
     pub(super) settings: Rc<Settings>,
+    /// The counters of the datagrams of UDP ASSOCIATE.
+    pub(super) flows: Rc<FlowStats>,
     complaints: Throttle,
 }
 
@@ -59,9 +61,10 @@ impl Proxy {
         priority: Priority,
         links: Rc<dyn Links>,
         settings: Rc<Settings>,
+        flows: Rc<FlowStats>,
     ) -> Rc<Self> {
         let complaints = Throttle::default();
-        Rc::new(Self { kind, credentials, priority, links, settings, complaints })
+        Rc::new(Self { kind, credentials, priority, links, settings, flows, complaints })
     }
 
     pub(super) const fn priority(&self) -> Priority {

@@ -284,6 +284,26 @@ async fn without_a_link_datagrams_are_counted_and_the_peer_may_ask_again() {
 }
 
 #[tokio::test]
+async fn what_a_refusal_of_the_far_side_meets_is_counted_and_what_follows_it_for_a_while() {
+    run(async {
+        let (target, at) = target().await;
+        let rig = Plan::to(at).rig();
+        let visitor = rig.visitor().await;
+        for _ in 0..3 {
+            visitor.send(b"?").await.unwrap();
+            receive(&target).await;
+        }
+        let outlet = rig.link.outlets.borrow()[0].clone();
+        outlet.close(ResetCode::Denied);
+        until(|| rig.dropped(DropReason::Denied) == 3).await;
+        visitor.send(b"?").await.unwrap();
+        until(|| rig.dropped(DropReason::Denied) == 4).await;
+        assert_eq!(rig.link.opened.get(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_link_that_ends_lets_the_peer_begin_anew() {
     run(async {
         let (target, at) = target().await;

@@ -52,7 +52,7 @@ impl Sender<'_> {
                 }
                 return Ok(());
             }
-            Err(error) => tally.lost(loss_of(&error), count),
+            Err(error) => tally.lost(Loss::of(&error), count),
         }
         batch.forget(count);
         Ok(())
@@ -78,7 +78,7 @@ impl Sender<'_> {
                     outcome = Err(Full);
                     break;
                 }
-                Err(error) => tally.lost(loss_of(&error), 1),
+                Err(error) => tally.lost(Loss::of(&error), 1),
             }
             done += 1;
         }
@@ -123,7 +123,7 @@ impl Sender<'_> {
         let first = self.ready(&mut attempt);
         match first {
             Err(error) if self.is_connected && tells_of_earlier(&error) => {
-                tally.lost(loss_of(&error), 1);
+                tally.lost(Loss::of(&error), 1);
                 self.ready(&mut attempt)
             }
             outcome => outcome,
@@ -176,24 +176,28 @@ pub(super) fn tells_of_earlier(error: &io::Error) -> bool {
     )
 }
 
-/// What an error of the system means.
-pub(super) fn loss_of(error: &io::Error) -> Loss {
-    match Errno::from_io_error(error) {
-        Some(Errno::MSGSIZE) => Loss::TooBig,
-        Some(Errno::PERM | Errno::ACCESS) => Loss::Denied,
-        Some(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Loss::Full,
-        Some(
-            Errno::CONNREFUSED
-            | Errno::HOSTUNREACH
-            | Errno::NETUNREACH
-            | Errno::HOSTDOWN
-            | Errno::NETDOWN
-            | Errno::NONET
-            | Errno::NOPROTOOPT
-            | Errno::ADDRNOTAVAIL
-            | Errno::INVAL,
-        ) => Loss::Unreachable,
-        Some(_) | None => Loss::Failed,
+impl Loss {
+    /// What an error of the system means.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Self {
+        match Errno::from_io_error(error) {
+            Some(Errno::MSGSIZE) => Self::TooBig,
+            Some(Errno::PERM | Errno::ACCESS) => Self::Denied,
+            Some(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => Self::Full,
+            Some(
+                Errno::CONNREFUSED
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::NETDOWN
+                | Errno::NONET
+                | Errno::NOPROTOOPT
+                | Errno::ADDRNOTAVAIL
+                | Errno::INVAL,
+            ) => Self::Unreachable,
+            None if error.kind() == io::ErrorKind::WouldBlock => Self::Full,
+            Some(_) | None => Self::Failed,
+        }
     }
 }
 
@@ -211,7 +215,7 @@ mod tests {
             (Errno::NOBUFS, Loss::Full),
             (Errno::BADF, Loss::Failed),
         ] {
-            assert_eq!(loss_of(&errno.into()), loss, "{errno}");
+            assert_eq!(Loss::of(&errno.into()), loss, "{errno}");
         }
     }
 }

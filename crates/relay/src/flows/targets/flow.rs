@@ -197,7 +197,7 @@ impl Target {
         }
         let inlet = self.inlet.borrow().clone();
         let Some(inlet) = inlet else { return };
-        pass_on(arrival, &*inlet, stats);
+        let _ = pass_on(arrival, &*inlet, stats);
     }
 
     /// Looks whether the target refused what was sent, as long as it has not answered. Returns true

@@ -25,9 +25,9 @@ use transport::{FlowInlet, FlowOutlet};
 use super::idle::{self, IdleTimer};
 use super::table::{IsFull, Source, Table};
 use super::waking::TaskWaker;
-use super::{DropReason, FlowSettings, FlowStats, pass_on};
+use super::{DropReason, FlowSettings, FlowStats, is_refusal, pass_on};
 use crate::{End, Permit};
-use reply::{Reply, is_refusal};
+use reply::Reply;
 
 /// The far side refused the flow of a peer. Datagrams of the peer within this time are dropped, so
 /// that each of them does not open a flow again.
@@ -215,7 +215,10 @@ impl Visitors {
         if let Some(visit) = &reply.visit {
             visit.count_read(arrival.bytes());
         }
-        pass_on(arrival, &*inlet, stats);
+        let dropped = pass_on(arrival, &*inlet, stats);
+        if !reply.is_answered.get() {
+            reply.unanswered.set(reply.unanswered.get().saturating_add(count - dropped));
+        }
     }
 
     /// Finds the flow of a peer and refreshes it. An error: the far side has refused it.

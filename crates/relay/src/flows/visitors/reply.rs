@@ -31,6 +31,8 @@ pub(super) struct Reply {
     /// Why the flow has ended.
     pub(super) closed: Cell<Option<ResetCode>>,
     pub(super) is_answered: Cell<bool>,
+    /// Datagrams that went to the far side before its first answer.
+    pub(super) unanswered: Cell<usize>,
 }
 
 impl fmt::Debug for Reply {
@@ -53,6 +55,7 @@ impl Reply {
             turn: Cell::new(0),
             closed: Cell::new(None),
             is_answered: Cell::new(false),
+            unanswered: Cell::new(0),
         })
     }
 
@@ -115,6 +118,10 @@ impl FlowOutlet for Reply {
         let Some(visitors) = self.visitors.upgrade() else { return };
         let refused = Flow::refused(code, Instant::now()).filter(|_| !self.is_answered.get());
         let is_refusal = refused.is_some();
+        if is_refusal {
+            // Those that the refusal meets reached nobody.
+            self.stats.count_dropped(DropReason::of_refusal(code), self.unanswered.take());
+        }
         if let Some(slot) = self.slot.take() {
             let mut table = visitors.table.borrow_mut();
             let ended = match refused {
@@ -145,19 +152,5 @@ impl FlowOutlet for Reply {
 
     fn counted_in(&self) -> *const () {
         self.stats.identity()
-    }
-}
-
-/// Whether the far side, at the first datagram, had a reason against the flow.
-pub(super) const fn is_refusal(code: ResetCode) -> bool {
-    match code {
-        ResetCode::Aborted | ResetCode::Shutdown | ResetCode::Timeout => false,
-        ResetCode::Refused
-        | ResetCode::Unreachable
-        | ResetCode::Denied
-        | ResetCode::Limit
-        | ResetCode::Unknown
-        | ResetCode::Internal
-        | ResetCode::Other(_) => true,
     }
 }

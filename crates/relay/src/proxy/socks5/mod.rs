@@ -19,7 +19,7 @@ mod password;
 mod reply;
 mod request;
 
-pub(crate) use datagram::{datagram, put_header};
+pub(crate) use datagram::{Datagram, datagram, put_header};
 pub(crate) use greeting::{Method, greeting};
 pub(crate) use password::{password, status};
 pub(crate) use reply::{Reply, reply};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use proto::{ResetCode, Target};
+use relay::DropReason;
 
 use super::rig::{Options, ProxyRig, address, request};
 use crate::rig::{DEADLINE, run, run_paused, until};
@@ -73,7 +74,7 @@ fn each_destination_is_a_flow_and_a_reply_has_its_address() {
         program.send(&address(DNS), b"question");
         program.send(&by_name, b"hello");
         program.send(&address(DNS), b"");
-        until(|| rig.flows.count() == 2 && rig.near.stats.bytes_in() == 13).await;
+        until(|| rig.flows.count() == 2 && rig.counters.bytes_in() == 13).await;
         let (dns, web) = (rig.flows.nth(0), rig.flows.nth(1));
         until(|| dns.sent.borrow().len() == 2).await;
         assert_eq!(dns.received(), [&b"question"[..], b""]);
@@ -90,9 +91,15 @@ fn each_destination_is_a_flow_and_a_reply_has_its_address() {
             flow.outlet.deliver(Bytes::copy_from_slice(payload));
             assert_eq!(program.receive(), [&[0, 0, 0], &address[..], payload].concat());
         }
+        let counters = &rig.counters;
+        assert_eq!((counters.live(), counters.opened()), (2, 2));
+        assert_eq!((counters.datagrams_in(), counters.datagrams_out()), (3, 3));
+        assert_eq!(counters.bytes_out(), 60_006);
+        assert_eq!(dns.outlet.counted_in(), counters.identity());
         drop(program);
-        until(|| rig.flows.live() == 0).await;
+        until(|| rig.flows.live() == 0 && rig.counters.live() == 0).await;
         rig.settled().await;
+        assert_eq!(rig.counters.drops().count(), 0);
     });
 }
 
@@ -134,6 +141,8 @@ fn strangers_fragments_and_malformed_datagrams_open_nothing() {
         until(|| rig.flows.count() > 0).await;
         assert_eq!(rig.flows.count(), 1);
         assert_eq!(rig.flows.nth(0).received(), [b"last"]);
+        let drops: Vec<_> = rig.counters.drops().collect();
+        assert_eq!(drops, [(DropReason::Denied, 1), (DropReason::Failed, 9)]);
     });
 }
 
@@ -172,6 +181,7 @@ fn the_flow_that_was_used_least_recently_goes_first() {
         assert!(rig.flows.nth(0).is_open.get());
         assert!(!rig.flows.nth(1).is_open.get() && !rig.flows.nth(45).is_open.get());
         assert!(rig.flows.nth(46).is_open.get());
+        assert_eq!((rig.counters.live(), rig.counters.evicted()), (256, 45));
     });
 }
 
@@ -200,6 +210,7 @@ fn an_idle_flow_ends_sooner_without_an_answer() {
         assert_eq!(rig.flows.live(), 1);
         pass(20).await;
         assert_eq!(rig.flows.live(), 0);
+        assert_eq!((rig.counters.live(), rig.counters.idle()), (0, 2));
         assert_eq!(rig.near.stats.live(), 1, "the association itself stays");
         drop(program.connection);
     });
@@ -223,5 +234,7 @@ fn a_refused_destination_is_asked_for_again_only_after_a_pause() {
         program.send(&address(DNS), b"again");
         until(|| rig.flows.count() == 3).await;
         assert_eq!(rig.flows.nth(2).received(), [b"again"]);
+        // The datagram that the refusal met, and those that came in the pause.
+        assert_eq!(rig.counters.drops().collect::<Vec<_>>(), [(DropReason::Denied, 11)]);
     });
 }

@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use proto::{Open, Priority, ResetCode, Target};
 use relay::{
-    Allow, Caller, Connectors, Credentials, Destination, Handler, Links, Listening, Proxy,
-    ProxyKind, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen, serve_proxy,
+    Allow, Caller, Connectors, Credentials, Destination, FlowStats, Handler, Links, Listening,
+    Proxy, ProxyKind, Room, Settings, Socket, TargetAddr, Timeouts, connect_stream, listen,
+    serve_proxy,
 };
 use transport::{FlowConnector, FlowInlet, FlowOutlet, Inlet, OpenError, Outlet};
 
@@ -27,6 +28,8 @@ pub(crate) struct ProxyRig {
     pub(crate) opened: Rc<RefCell<Vec<Open>>>,
     pub(crate) flows: Rc<Flows>,
     pub(crate) ways: Rc<Ways>,
+    /// The counters of UDP ASSOCIATE.
+    pub(crate) counters: Rc<FlowStats>,
     pub(crate) accepted: Rc<Cell<u32>>,
     _listening: Listening,
 }
@@ -77,13 +80,26 @@ impl ProxyRig {
         };
         let ways = Rc::new(Ways(RefCell::new(Some(connectors))));
         let links = Rc::<Ways>::clone(&ways);
-        let proxy = Proxy::new(kind, credentials, Priority::Normal, links, Rc::clone(&near));
+        let counters = Rc::<FlowStats>::default();
+        let (settings, stats) = (Rc::clone(&near), Rc::clone(&counters));
+        let proxy = Proxy::new(kind, credentials, Priority::Normal, links, settings, stats);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let accepted = Rc::<Cell<u32>>::default();
         let programs = Rc::new(Programs { proxy, accepted: Rc::clone(&accepted) });
         let listening = listen(listener, programs, Room::default()).unwrap();
         let address = listening.local_addr();
-        Self { address, link, near, far, opened, flows, ways, accepted, _listening: listening }
+        Self {
+            address,
+            link,
+            near,
+            far,
+            counters,
+            opened,
+            flows,
+            ways,
+            accepted,
+            _listening: listening,
+        }
     }
 
     pub(crate) async fn visit<T: Send + 'static>(

@@ -3,8 +3,11 @@
 use std::fs;
 use std::process::{Command, Output};
 
+use super::status::{command, text};
 use super::{services, start};
-use crate::harness::{Nginx, Scheme, Setup, binary, free_port, program, run, side_by_side, tunnel};
+use crate::harness::{
+    Nginx, SOON, Scheme, Setup, binary, free_port, program, run, side_by_side, tunnel, wait,
+};
 
 fn curl(args: &[&str]) -> Output {
     let mut curl = Command::new(program("curl"));
@@ -40,7 +43,7 @@ fn visitors_leave_through_the_client_with_a_password_and_reach_what_is_named() {
                 ("closed", &public[2], "socks5", auth),
             ],
         );
-        let _running = start(setup, 3);
+        let mut running = start(setup, 3);
         let url = format!("http://127.0.0.1:{}/small", nginx.port);
         let socks = |user: &str, port: u16| format!("socks5h://{user}@127.0.0.1:{port}");
         assert_eq!(answer(&["--proxy", &socks("ann:secret", ports[0]), &url]).0, "200");
@@ -48,6 +51,9 @@ fn visitors_leave_through_the_client_with_a_password_and_reach_what_is_named() {
         assert_eq!(answer(&["--proxytunnel", "--proxy", &proxy, &url]).0, "200");
         let denied = curl(&["--proxy", &socks("ann:secret", ports[2]), &url]);
         assert!(String::from_utf8_lossy(&denied.stderr).contains("(2)"), "{denied:?}");
+        wait("the log names the right", SOON, || {
+            running.client().log().contains("service closed leads no visitor to").then_some(())
+        });
         for user in ["ann:wrong", "x:y"] {
             let refused = curl(&["--proxy", &socks(user, ports[0]), &url]);
             assert_eq!(refused.status.code(), Some(97), "{refused:?}");
@@ -98,4 +104,24 @@ fn files_are_served_with_index_ranges_and_nothing_outside() {
         assert!(["404", "403", "400"].contains(&code(path).as_str()), "{path}: {}", code(path));
     }
     assert_eq!(answer(&["--request", "DELETE", &url("/data.txt")]).0, "405");
+}
+
+#[test]
+fn a_directory_that_comes_later_is_served_from_then_on_and_the_status_says_that_it_is_absent() {
+    let (mut setup, port) = (Setup::new(Scheme::TLS), free_port());
+    setup.allow.push(port);
+    let root = setup.dir().join("later");
+    let target = format!("file://{}", root.display());
+    services(&mut setup, &[("files", &format!("\"tcp://:{port}\""), &target, "")]);
+    let running = start(setup, 1);
+    let url = format!("http://127.0.0.1:{port}/");
+    assert!(!curl(&[&url]).status.success());
+    let status = || text(&command(&running, "client", &["status"]));
+    let before = status();
+    assert!(before.contains("it cannot be reached"), "{before}");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("index.html"), "here").unwrap();
+    assert_eq!(answer(&[&url]), ("200".to_owned(), "here".to_owned()));
+    let after = status();
+    assert!(!after.contains("it cannot be reached"), "{after}");
 }

@@ -38,7 +38,7 @@ fn the_server_chooses_a_udp_port_and_keeps_it() {
     let port_of =
         |log: &str| -> Option<u16> { published(log, "any")?[0].rsplit_once(':')?.1.parse().ok() };
     let log = running.client().log();
-    let port = wait("its port", SOON, || port_of(&log).or_else(|| None));
+    let port = wait("its port", SOON, || port_of(&log));
     assert!((first..=first + 3).contains(&port), "{log}");
     ask(&visitor(port), b"chosen");
     running.client().terminate();

@@ -6,12 +6,12 @@ use super::{Echo, ask, one_service, service, start, visitor};
 use crate::harness::{SOON, Scheme, run, tunnel, wait};
 use testkit::stage::Running;
 
-fn command(running: &Running, role: &str, args: &[&str]) -> Output {
+pub(super) fn command(running: &Running, role: &str, args: &[&str]) -> Output {
     let socket = running.file(&format!("{role}.sock"));
     run(tunnel(args).arg("--control").arg(socket))
 }
 
-fn text(output: &Output) -> String {
+pub(super) fn text(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }

@@ -13,7 +13,7 @@ use tokio::net::UdpSocket;
 use super::batch::Batches;
 use super::options::{Calls, calls, prepare_listener, prepare_target};
 use super::read::{Arrival, Pace, has_port, read};
-use super::send::{Full, Sender, loss_of, tells_of_earlier};
+use super::send::{Full, Sender, tells_of_earlier};
 use super::{Loss, Route, Tally};
 
 /// Bytes that a socket reads in one turn before other tasks run. They take about 50 µs. The first
@@ -122,7 +122,7 @@ impl FlowSocket {
                     bytes += size;
                 }
                 Err(error) if tells_of_earlier(&error) => {
-                    tally.lost(loss_of(&error), 1);
+                    tally.lost(Loss::of(&error), 1);
                     messages += 1;
                 }
                 // Nothing is there, or memory is short. An error that stays must not spin.
