@@ -76,7 +76,7 @@ pub enum Offer {
     All,
     /// Datagrams per second, of all flows together.
     Rate(f64),
-    /// Searches for the highest rate that gets through, and then offers [`CALM`] of it.
+    /// Searches for the highest rate that gets through, and then offers 80 % of it.
     Search,
 }
 
