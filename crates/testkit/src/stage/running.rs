@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -119,8 +120,12 @@ impl Running {
         self.server = Self::spawn(&self.setup, "server");
     }
 
-    /// Waits until every public and local port is listening.
+    /// Waits until every public and local port is listening, and both daemons take commands.
     pub fn wait_ready(&self) {
+        for socket in ["server.sock", "client.sock"] {
+            let socket = self.file(socket);
+            wait("the control socket", SOON, || UnixStream::connect(&socket).ok());
+        }
         let public = self.setup.services.iter().map(|service| service.2);
         for port in public.chain(self.setup.forwards.iter().map(|forward| forward.0)) {
             wait_listening(port, SOON);

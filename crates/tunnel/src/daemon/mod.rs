@@ -63,6 +63,8 @@ async fn live(
     let socket = ControlSocket::bind(&frame.control)?;
     tracing::debug!(path = %socket.path().display(), "control socket");
     let role = tokio::select! {
+        biased;
+        // A role that has started may have visitors, so it drains.
         started = start() => started?,
         // A stop request must also take effect while names resolve or ports bind.
         () = life.reached(Phase::Draining) => {

@@ -54,6 +54,7 @@ fn sigterm_closes_the_doors_and_lets_transfers_finish() {
         let (published, forwarded) = (source(), source());
         let setup = Setup::new(scheme).service("source", published.port());
         let mut running = setup.forward(forwarded.port()).start();
+        running.server.wait_line(&["serving clients on"], SOON);
         let (public, local) = (running.public("source"), running.local());
         let visitors = [inside(public), inside(local)];
         daemon(&mut running, side).terminate();
@@ -80,6 +81,8 @@ fn sigterm_resets_at_the_deadline_who_does_not_finish() {
             lines.push_str("drain_timeout: 2s\n");
         }
         let mut running = setup.start();
+        // Before its start has ended, a daemon ends at once.
+        running.server.wait_line(&["serving clients on"], SOON);
         let public = running.public("echo");
         let mut visitor = connect(public);
         visitor.write_all(b"?").unwrap();
