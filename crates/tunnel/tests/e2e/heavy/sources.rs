@@ -34,8 +34,8 @@ fn a_hundred_thousand_sources_cost_bounded_memory_and_no_answered_flow() {
         ask(&honest, b"honest still");
         let after = [running.server.resident(), running.client().resident()];
         for ((role, before), after) in ["server", "client"].iter().zip(before).zip(after) {
-            println!("{scheme:?} {role}: {before} KiB before, {after} KiB after");
-            assert!(after < before + (128 << 10), "{role}: {before} KiB, then {after} KiB");
+            println!("{scheme:?} {role}: {before} bytes before, {after} bytes after");
+            assert!(after < before + (128 << 20), "{role}: {before} bytes, then {after}");
         }
         println!("descriptors of the client: {}", running.client().descriptors());
         assert!(running.client().descriptors() < 19_000);
@@ -73,8 +73,8 @@ fn four_thousand_idle_flows_each_pass_their_next_datagram() {
         }
         assert_eq!(echo.peers().len(), 4_000, "each visitor has one flow");
         let after = [running.server.resident(), running.client().resident()];
-        println!("{scheme:?}: {before:?} KiB before 4,000 flows, {after:?} KiB with them");
-        assert!((0..2).all(|role| after[role] < before[role] + 4_000 * 8), "8 KiB each");
+        println!("{scheme:?}: {before:?} bytes before 4,000 flows, {after:?} bytes with them");
+        assert!((0..2).all(|role| after[role] < before[role] + 4_000 * (8 << 10)), "8 KiB each");
     });
 }
 
@@ -108,6 +108,6 @@ fn refused_connections_of_a_proxy_leave_nothing_behind() {
         is_back.then_some(())
     });
     let after = [running.server.resident(), running.client().resident()];
-    println!("{base:?} KiB after 500 refused connections, {after:?} KiB after 20,000 more");
-    assert!((0..2).all(|role| after[role] < base[role] + (8 << 10)), "{base:?} {after:?}");
+    println!("{base:?} bytes after 500 refused connections, {after:?} bytes after 20,000 more");
+    assert!((0..2).all(|role| after[role] < base[role] + (8 << 20)), "{base:?} {after:?}");
 }
