@@ -271,7 +271,10 @@ fn examples(site: &Site, tunnel: &Path) -> Result<Tally> {
         let mut check = Command::new(tunnel);
         check.args(["check", "--config"]).arg(copy);
         check.env("TUNNEL_TOKEN", token.trim()).env("CREDENTIALS_DIRECTORY", &copies);
-        run(check.env("APP_PASSWORD", "a password of visitors"))?;
+        for password in ["APP_PASSWORD", "ANN_PASSWORD"] {
+            check.env(password, "a password of visitors");
+        }
+        run(&mut check)?;
     }
     Ok(Tally { passed: files.len() as u64, ignored: 0 })
 }
