@@ -69,11 +69,12 @@ pub(crate) struct Echo {
 
 impl Echo {
     pub(crate) fn start() -> Self {
-        Self::answering(|datagram| datagram.to_vec())
+        Self::answering(|datagram| Some(datagram.to_vec()))
     }
 
-    /// Answers with what `answer` makes of a datagram.
-    pub(crate) fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Self {
+    /// Answers with what `answer` makes of a datagram. `None`: there is no answer, and the peer is
+    /// not noted.
+    pub(crate) fn answering(answer: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -84,13 +85,14 @@ impl Echo {
                 let mut buf = vec![0; LARGEST];
                 while !stop.load(Ordering::Relaxed) {
                     let Ok((length, peer)) = socket.recv_from(&mut buf) else { continue };
+                    let Some(answer) = answer(&buf[..length]) else { continue };
                     let mut peers = peers.lock().unwrap();
                     if !peers.contains(&peer) {
                         peers.push(peer);
                     }
                     drop(peers);
                     // A visitor that has gone is no matter of the echo.
-                    let _ = socket.send_to(&answer(&buf[..length]), peer);
+                    let _ = socket.send_to(&answer, peer);
                 }
             })
         };

@@ -155,8 +155,10 @@ impl Associated {
 #[test]
 fn udp_over_socks_reaches_several_targets_by_address_and_by_name() {
     side_by_side(&[Scheme::TLS, Scheme::QUIC], |scheme| {
-        let echoes =
-            [Echo::start(), Echo::answering(|datagram| datagram.iter().rev().copied().collect())];
+        let echoes = [
+            Echo::start(),
+            Echo::answering(|datagram| Some(datagram.iter().rev().copied().collect())),
+        ];
         let targets =
             |echo: &Echo| ["127.0.0.1", "localhost"].map(|host| format!("{host}:{}", echo.port()));
         let more: Vec<String> = echoes.iter().flat_map(targets).collect();
