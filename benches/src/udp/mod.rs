@@ -173,7 +173,7 @@ pub fn run(options: &Options, mut tell: impl FnMut(&Report)) -> io::Result<Repor
         Offer::All => sender.offer(None, options.length),
         Offer::Rate(rate) => sender.offer(Some(rate), options.length),
         Offer::Search => {
-            let each = (options.length / 4).max(OFFER);
+            let each = (options.length / 2).max(OFFER);
             let reached = search::highest(|rate| {
                 report.offer = sender.offer(rate, each)?;
                 let Offered { sent_per_s, received_per_s, .. } = report.offer;

@@ -14,8 +14,7 @@ use super::{Done, program};
 use crate::bench::daemons;
 use crate::bench::figure::{Figure, Sample};
 
-/// Runs `load udp --search`. The highest rate is searched for with offers of a quarter of `seconds`,
-/// and 80 % of it is offered for `seconds`.
+/// Runs `load udp --search`. The highest rate is searched for with offers of half of `seconds`, and 80 % of it is offered for `seconds`.
 pub(super) fn measure(
     load: &Path,
     target: SocketAddr,
