@@ -280,10 +280,6 @@ impl Sender {
                 return Ok((sent, (now - start).as_secs_f64()));
             }
             let mut due = pace.as_mut().map_or(self.segments as u64, |pace| pace.due(now));
-            if due == 0 {
-                std::thread::sleep(TICK);
-                continue;
-            }
             while due > 0 {
                 let count = self.segments.min(usize::try_from(due).unwrap_or(usize::MAX));
                 self.burst(run, turn, numbers[turn], count)?;
@@ -294,6 +290,10 @@ impl Sender {
                 if let Some(pace) = &mut pace {
                     pace.sent(count as u64);
                 }
+            }
+            // What became due meanwhile waits for the next burst.
+            if pace.is_some() {
+                std::thread::sleep(TICK);
             }
         }
     }
