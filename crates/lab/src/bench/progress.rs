@@ -39,8 +39,8 @@ pub(super) fn weight(options: &Options, case: &Case) -> f64 {
     let loads = match case.group {
         // Idle visitors and clients connect twice, and an echo is measured beside both directions.
         Group::Idle | Group::Echo | Group::Storm => 2.0,
-        // The search has about four offers of half the time.
-        Group::Datagrams => 3.0,
+        // The search has about four offers of half the time, and two measurements follow.
+        Group::Datagrams => 4.0,
         Group::Http | Group::Bulk | Group::Forward | Group::Connections => 1.0,
     };
     (options.seconds * case.stretch + BESIDE) * loads
