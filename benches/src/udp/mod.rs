@@ -76,7 +76,8 @@ pub enum Offer {
     All,
     /// Datagrams per second, of all flows together.
     Rate(f64),
-    /// Searches for the highest rate that gets through, and then offers 80 % of it.
+    /// Searches for the offer of which most gets through, measures the rate that it reaches, and then
+    /// offers 80 % of that rate.
     Search,
 }
 
@@ -91,7 +92,7 @@ pub struct Report {
     pub flows: usize,
     /// Bytes of a datagram.
     pub payload: usize,
-    /// The highest rate that got through in a search, datagrams per second.
+    /// The rate that the best offer of a search has reached, datagrams per second.
     pub reached_per_s: Option<f64>,
     /// The last offer.
     #[serde(flatten)]
@@ -173,13 +174,15 @@ pub fn run(options: &Options, mut tell: impl FnMut(&Report)) -> io::Result<Repor
         Offer::All => sender.offer(None, options.length),
         Offer::Rate(rate) => sender.offer(Some(rate), options.length),
         Offer::Search => {
-            let each = (options.length / 4).max(OFFER);
-            let reached = search::highest(|rate| {
+            let each = (options.length / 2).max(OFFER);
+            let best = search::highest(|rate| {
                 report.offer = sender.offer(rate, each)?;
                 let Offered { sent_per_s, received_per_s, .. } = report.offer;
                 io::Result::Ok(Shown { sent: sent_per_s, received: received_per_s })
             })?;
-            report.reached_per_s = Some(rounded(reached));
+            report.offer = sender.offer(best, options.length)?;
+            let reached = report.offer.received_per_s;
+            report.reached_per_s = Some(reached);
             tell(&Report { event: "reached", ..report.clone() });
             sender.offer(Some(reached * CALM), options.length)
         }
@@ -280,10 +283,6 @@ impl Sender {
                 return Ok((sent, (now - start).as_secs_f64()));
             }
             let mut due = pace.as_mut().map_or(self.segments as u64, |pace| pace.due(now));
-            if due == 0 {
-                std::thread::sleep(TICK);
-                continue;
-            }
             while due > 0 {
                 let count = self.segments.min(usize::try_from(due).unwrap_or(usize::MAX));
                 self.burst(run, turn, numbers[turn], count)?;
@@ -294,6 +293,10 @@ impl Sender {
                 if let Some(pace) = &mut pace {
                     pace.sent(count as u64);
                 }
+            }
+            // What became due meanwhile waits for the next burst.
+            if pace.is_some() {
+                std::thread::sleep(TICK);
             }
         }
     }

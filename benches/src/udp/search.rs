@@ -3,6 +3,9 @@
 //! A sender without a pace shows a rate that gets through, but not the highest: it takes processor
 //! time from the programs under test, which spend theirs on datagrams that are dropped later. So
 //! higher rates than that are offered, each for a short time, as long as more arrives.
+//!
+//! The best of several short offers was also the luckiest one. So the search finds what to offer, and
+//! the rate is that of another, longer run with the same offer.
 
 /// Each offer is so much higher than the best rate so far.
 const STEP: f64 = 1.25;
@@ -21,10 +24,12 @@ pub(super) struct Shown {
 }
 
 /// Searches with `offer`, which offers a rate, or with `None` as much as the sender can send.
-/// Returns the highest rate that got through.
-pub(super) fn highest<E>(mut offer: impl FnMut(Option<f64>) -> Result<Shown, E>) -> Result<f64, E> {
+/// Returns the offer of which most got through.
+pub(super) fn highest<E>(
+    mut offer: impl FnMut(Option<f64>) -> Result<Shown, E>,
+) -> Result<Option<f64>, E> {
     let first = offer(None)?;
-    let mut best = first.received;
+    let (mut best, mut rate) = (first.received, None);
     let mut offered = best;
     let mut misses = 0;
     for _ in 1..OFFERS {
@@ -34,30 +39,32 @@ pub(super) fn highest<E>(mut offer: impl FnMut(Option<f64>) -> Result<Shown, E>)
             break;
         }
         let shown = offer(Some(offered))?;
-        if shown.received > best * 1.01 {
-            misses = 0;
-        } else {
-            misses += 1;
+        misses = if shown.received > best * 1.01 { 0 } else { misses + 1 };
+        if shown.received > best {
+            (best, rate) = (shown.received, Some(offered));
         }
-        best = best.max(shown.received);
     }
-    Ok(best)
+    Ok(rate)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A path that passes `most`, and under more load a share of it.
+    /// A path that passes `most`, and under more load a share of it. Returns what it passes of the
+    /// offer that was found, and the number of offers.
     fn search(most: f64, collapse: f64) -> (f64, usize) {
         let mut offers = 0;
-        let best = highest::<()>(|rate| {
-            offers += 1;
+        let passed = |rate: Option<f64>| {
             let sent = rate.unwrap_or(1e6);
             let excess = (sent - most).max(0.0);
-            Ok(Shown { sent, received: (sent.min(most) - excess * collapse).max(most / 4.0) })
+            Shown { sent, received: (sent.min(most) - excess * collapse).max(most / 4.0) }
+        };
+        let best = highest::<()>(|rate| {
+            offers += 1;
+            Ok(passed(rate))
         });
-        (best.unwrap(), offers)
+        (passed(best.unwrap()).received, offers)
     }
 
     #[test]

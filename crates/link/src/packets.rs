@@ -140,7 +140,10 @@ pub(crate) async fn run(link: &Rc<Inner>, io: &CarrierIo) -> ReadEnd {
 }
 
 /// Bytes by which datagrams may be ahead of lanes.
-const LEAD: u64 = 32 << 10;
+const LEAD: i64 = 32 << 10;
+
+/// The heads of packets and acknowledgements are no progress of lanes.
+const HEADS: u64 = 2 << 10;
 
 /// How long a writer of datagrams waits before it looks at the lanes again.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -164,8 +167,9 @@ struct Turns {
     given: u64,
     /// Bytes of everything but datagrams that was sent when last looked at.
     others: u64,
-    /// Bytes by which datagrams are ahead.
-    lead: u64,
+    /// Bytes by which datagrams are ahead. They are behind by no more than lanes have sent since the
+    /// last look: what came meanwhile makes up for it.
+    lead: i64,
     /// Since when lanes could send and do not.
     silent_since: Option<Instant>,
     alone_until: Option<Instant>,
@@ -191,15 +195,17 @@ impl Turns {
         let others = carried.packets.saturating_sub(own);
         let progress = others.saturating_sub(self.others);
         self.others = others.max(self.others);
-        self.lead = self.lead.saturating_sub(progress);
+        if progress > 0 {
+            let progress = i64::try_from(progress).unwrap_or(i64::MAX);
+            self.lead = self.lead.saturating_sub(progress).max(-progress);
+        }
         if !self.streams_send || self.alone_until.is_some_and(|until| until > now) {
             self.lead = 0;
             return usize::MAX;
         }
         self.alone_until = None;
-        let share = LEAD.saturating_sub(self.lead);
-        // The heads of packets and acknowledgements are no progress of lanes.
-        let is_silent = share == 0 && carried.waiting == 0 && progress < LEAD / 16;
+        let share = usize::try_from(LEAD - self.lead).unwrap_or(0);
+        let is_silent = share == 0 && carried.waiting == 0 && progress < HEADS;
         if !is_silent {
             self.silent_since = None;
         } else {
@@ -211,12 +217,12 @@ impl Turns {
                 return usize::MAX;
             }
         }
-        usize::try_from(share).unwrap_or(usize::MAX)
+        share
     }
 
     fn taken(&mut self, bytes: usize) {
         self.given += bytes as u64;
-        self.lead += bytes as u64;
+        self.lead += bytes as i64;
     }
 }
 

@@ -25,7 +25,8 @@ const CALL: usize = 65_535 - 48;
 /// The number of bytes that the kernel may join into one received message.
 const JOINED: usize = 65_535;
 
-/// Messages of one call while it is unknown how large they are.
+/// Messages of one call. Small ones may be followed by large ones, so more of them could be too many
+/// bytes. Where the rate is high the kernel joins datagrams, and a message is worth its call.
 const FEW: usize = 3;
 
 /// Bytes of one call, at most.
@@ -75,8 +76,6 @@ pub(crate) struct Socket {
     /// The size of the last sent segments. They mostly belong to the same connection as the next
     /// ones. So the next call of quinn becomes one system call, and not a full and a small one.
     segment: AtomicUsize,
-    /// The number of messages that the next call may read.
-    messages: AtomicUsize,
     /// Bytes that were read since other tasks ran.
     read: AtomicUsize,
 }
@@ -101,18 +100,7 @@ impl Socket {
                 1
             }
         };
-        let (segment, messages, read) = (1.into(), FEW.into(), 0.into());
-        Ok(Arc::new(Self { inner, receive, segment, messages, read }))
-    }
-
-    /// Notes what a call has read that asked for `asked` messages.
-    fn has_read(&self, asked: usize, read: &[RecvMeta]) {
-        let bytes: usize = read.iter().map(|meta| meta.len).sum();
-        // What follows a full read is probably alike.
-        let is_small = read.len() == asked && bytes * quinn::udp::BATCH_SIZE <= ONCE * asked;
-        let next = if is_small { quinn::udp::BATCH_SIZE } else { FEW };
-        self.messages.store(next, Ordering::Relaxed);
-        self.read.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Arc::new(Self { inner, receive, segment: 1.into(), read: 0.into() }))
     }
 }
 
@@ -153,10 +141,13 @@ impl AsyncUdpSocket for Socket {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let asked = self.messages.load(Ordering::Relaxed).min(bufs.len());
+        let asked = FEW.min(bufs.len());
         let polled = self.inner.poll_recv(cx, &mut bufs[..asked], meta);
         match &polled {
-            Poll::Ready(Ok(read)) => self.has_read(asked, &meta[..*read]),
+            Poll::Ready(Ok(read)) => {
+                let bytes = meta[..*read].iter().map(|meta| meta.len).sum();
+                self.read.fetch_add(bytes, Ordering::Relaxed);
+            }
             Poll::Pending => self.read.store(0, Ordering::Relaxed),
             Poll::Ready(Err(_)) => {}
         }
@@ -331,8 +322,7 @@ mod tests {
     /// The messages of each call of a reader that reads as long as it may, by turns.
     fn turns(size: usize, count: usize) -> Vec<Vec<usize>> {
         let inner = Arc::new(Backlog { size, left: count.into() });
-        let (segment, messages, read) = (1.into(), FEW.into(), 0.into());
-        let socket = Socket { inner, receive: 1, segment, messages, read };
+        let socket = Socket { inner, receive: 1, segment: 1.into(), read: 0.into() };
         let mut space = [0; 32];
         let mut turns = vec![Vec::new()];
         while turns.iter().flatten().sum::<usize>() < count {
@@ -356,8 +346,6 @@ mod tests {
                 assert!(bytes <= DATAGRAMS, "{size}: {turn:?}");
             }
         }
-        // Small messages need few calls.
-        assert_eq!(turns(100, 99)[0], [3, 32, 32, 32]);
     }
 
     #[tokio::test]

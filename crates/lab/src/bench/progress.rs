@@ -36,9 +36,13 @@ pub(super) fn progress<'a>(case: &Case, rows: impl Iterator<Item = &'a Row>) -> 
 
 /// The estimated seconds of one load of a case.
 pub(super) fn weight(options: &Options, case: &Case) -> f64 {
-    // Idle visitors and clients connect twice, and an echo is measured beside both directions.
-    let twice = matches!(case.group, Group::Idle | Group::Echo | Group::Storm);
-    let loads = if twice { 2.0 } else { 1.0 };
+    let loads = match case.group {
+        // Idle visitors and clients connect twice, and an echo is measured beside both directions.
+        Group::Idle | Group::Echo | Group::Storm => 2.0,
+        // The search has about four offers of half the time, and two measurements follow.
+        Group::Datagrams => 4.0,
+        Group::Http | Group::Bulk | Group::Forward | Group::Connections => 1.0,
+    };
     (options.seconds * case.stretch + BESIDE) * loads
 }
 

@@ -11,7 +11,7 @@ mod queue;
 
 use std::time::Instant;
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use slab::Slab;
 
 use early::Early;
@@ -290,7 +290,7 @@ impl Flows {
     }
 
     /// The next frame whose turn it is.
-    pub(crate) fn pop(&mut self, reach: Reach) -> Option<Bytes> {
+    pub(crate) fn pop(&mut self, reach: Reach) -> Option<BytesMut> {
         self.queues.pop(&mut self.all, reach)
     }
 
@@ -304,7 +304,7 @@ impl Flows {
     ) -> Option<usize> {
         let (key, frame) = self.queues.pop_of(&mut self.all, reach)?;
         // The stream field of the frame's head stands directly before the payload.
-        let packet = frame.slice(HEAD - size_of::<u32>()..);
+        let packet = frame.freeze().slice(HEAD - size_of::<u32>()..);
         if packet.len() <= limit {
             let length = packet.len();
             out.extend([packet]);

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut as _, BytesMut};
 use slab::Slab;
 
 use super::{AHEAD_MAX, DATAGRAM_MAX, Flow, FlowKey, Volume};
@@ -43,8 +43,8 @@ const OVERHEAD: usize = 64;
 /// A flow's turn lasts for so many bytes, or for one datagram if that is longer.
 const TURN: usize = 16 << 10;
 
-/// Frames are packed into chunks of this size.
-const CHUNK: usize = 32 << 10;
+/// Frames are packed into chunks of this size. Those that stand side by side leave as one piece.
+const CHUNK: usize = 64 << 10;
 
 /// Chunks in use at once. The memory of the first is used again when its frames have left.
 const CHUNKS: usize = 4;
@@ -78,7 +78,7 @@ enum Standing {
 pub(crate) struct Outgoing {
     priority: Priority,
     /// Frames, and since when they wait.
-    waiting: VecDeque<(Instant, Bytes)>,
+    waiting: VecDeque<(Instant, BytesMut)>,
     /// Bytes of the waiting frames, with [`OVERHEAD`].
     bytes: usize,
     /// The end of our FlowOpen on the control stream; `None`: the peer has opened the flow.
@@ -145,7 +145,7 @@ const fn class(priority: Priority) -> usize {
     }
 }
 
-const fn cost(frame: &Bytes) -> usize {
+fn cost(frame: &BytesMut) -> usize {
     frame.len() + OVERHEAD
 }
 
@@ -207,7 +207,7 @@ impl Queues {
             || self.bytes + needed > LINK_BYTES
         {
             let is_old =
-                |oldest: &mut (Instant, Bytes)| now.saturating_duration_since(oldest.0) >= age;
+                |oldest: &mut (Instant, BytesMut)| now.saturating_duration_since(oldest.0) >= age;
             let Some((_, oldest)) = flow.waiting.pop_front_if(is_old) else { break };
             flow.bytes -= cost(&oldest);
             self.bytes -= cost(&oldest);
@@ -234,7 +234,7 @@ impl Queues {
         }
     }
 
-    pub(super) fn pop(&mut self, flows: &mut Slab<Flow>, reach: Reach) -> Option<Bytes> {
+    pub(super) fn pop(&mut self, flows: &mut Slab<Flow>, reach: Reach) -> Option<BytesMut> {
         self.pop_of(flows, reach).map(|(_, frame)| frame)
     }
 
@@ -243,7 +243,7 @@ impl Queues {
         &mut self,
         flows: &mut Slab<Flow>,
         reach: Reach,
-    ) -> Option<(FlowKey, Bytes)> {
+    ) -> Option<(FlowKey, BytesMut)> {
         for class in 0..self.ready.len() {
             while let Some(&key) = self.ready[class].front() {
                 let flow = flows.get_mut(key.index).filter(|flow| flow.id == key.id);
@@ -314,7 +314,7 @@ struct Chunks {
 
 impl Chunks {
     /// A frame with this payload.
-    fn frame(&mut self, key: FlowKey, payload: &[u8]) -> Bytes {
+    fn frame(&mut self, key: FlowKey, payload: &[u8]) -> BytesMut {
         let head = Head::new(Kind::Datagram, 0, payload.len(), StreamId::new(key.id.raw()));
         let needed = HEAD + payload.len();
         let mut own = BytesMut::new();
@@ -334,7 +334,7 @@ impl Chunks {
         };
         chunk.put_slice(&head.encode());
         chunk.put_slice(payload);
-        chunk.split().freeze()
+        chunk.split()
     }
 
     const fn memory(&self) -> usize {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use super::{Link, Outgoing, StreamKey, lookup};
 use crate::frame::{Credit, Kind, encode_code, encode_credit, encode_fin, encode_ping};
@@ -128,8 +128,10 @@ impl Link {
         if !streams_wait {
             self.datagram_lead = 0;
         }
+        // Frames that stand side by side in memory are one piece: the carrier copies less.
+        let mut piece = BytesMut::new();
         while batch.frames < BATCH
-            && batch.bytes < before + BATCH_BYTES
+            && batch.bytes + piece.len() < before + BATCH_BYTES
             && (!streams_wait || self.datagram_lead < LEAD)
         {
             let Some(frame) = self.flows.pop(reach) else { break };
@@ -137,7 +139,14 @@ impl Link {
             if !self.scratch.is_empty() {
                 batch.push(self.scratch.split().freeze());
             }
-            batch.push(frame);
+            if piece.is_empty() || piece.as_ptr_range().end == frame.as_ptr() {
+                piece.unsplit(frame);
+            } else {
+                batch.push(std::mem::replace(&mut piece, frame).freeze());
+            }
+        }
+        if !piece.is_empty() {
+            batch.push(piece.freeze());
         }
         self.flows.account(&*self.budget);
     }

@@ -14,8 +14,8 @@ use super::{Done, program};
 use crate::bench::daemons;
 use crate::bench::figure::{Figure, Sample};
 
-/// Runs `load udp --search`. The highest rate is searched for with offers of a quarter of `seconds`,
-/// and 80 % of it is offered for `seconds`.
+/// Runs `load udp --search`: offers of half of `seconds` find the best one, which is measured for
+/// `seconds`, and so is 80 % of the rate that it has reached.
 pub(super) fn measure(
     load: &Path,
     target: SocketAddr,
