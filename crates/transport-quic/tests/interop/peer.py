@@ -77,11 +77,17 @@ class Peer(QuicConnectionProtocol):
 class Echo(Peer):
     """Sends back what it gets: on the first stream at once, of others the whole on one of its own."""
 
+    keys_changed = False
+
     def react(self, event):
         if isinstance(event, events.DatagramFrameReceived):
             self._quic.send_datagram_frame(event.data)
-            # With keys of its own from here on (RFC 9001 section 6).
-            self.request_key_update()
+            # With keys of its own from here on. A second update has to wait until the other end has
+            # acknowledged a packet under the first one (RFC 9001 section 6.1), which aioquic does
+            # not check: two datagrams at once would end the connection.
+            if not self.keys_changed:
+                self.keys_changed = True
+                self.request_key_update()
         elif isinstance(event, events.StreamDataReceived) and event.stream_id == FIRST:
             # Its first byte is the mark, and so is ours.
             self._quic.send_stream_data(FIRST, event.data, event.end_stream)
