@@ -1,0 +1,11 @@
+//! KCP: a reliable byte stream over datagrams, with forward error correction (FEC), compatible with
+//! kcp-go on the wire.
+//!
+//! The crate is pure: it has no socket, no clock and no randomness. The caller passes datagrams, the
+//! current time and random bytes, and sends what the crate returns.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
+
+pub mod wire;
