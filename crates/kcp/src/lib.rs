@@ -6,6 +6,8 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`engine`] | the reliable stream: windows, acknowledgements, loss, congestion control, timers |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
+pub mod engine;
 pub mod wire;

@@ -1,0 +1,61 @@
+//! What an engine has sent and received.
+
+/// Sums since the beginning of the conversation. Counters of several conversations add up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Bytes of payload that were sent, each counted once.
+    pub bytes_out: u64,
+    /// Bytes of payload that arrived, each counted once.
+    pub bytes_in: u64,
+    /// Datagrams that were made.
+    pub datagrams_out: u64,
+    /// Acknowledgements that were sent.
+    pub acks_out: u64,
+    /// Segments that were sent again.
+    pub repeated_out: u64,
+    /// Segments that were given up for lost.
+    pub lost: u64,
+    /// Segments that were given up and arrived after all.
+    pub spurious: u64,
+    /// Timeouts after which a segment left again to ask whether anything arrives.
+    pub probes: u64,
+    /// Segments of all kinds that arrived.
+    pub segments_in: u64,
+    /// Segments with payload that had arrived before.
+    pub repeated_in: u64,
+    /// Segments with payload for which the window had no room.
+    pub beyond_in: u64,
+    /// Datagrams that were no segments of this conversation, or broken ones.
+    pub malformed: u64,
+}
+
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            bytes_out,
+            bytes_in,
+            datagrams_out,
+            acks_out,
+            repeated_out,
+            lost,
+            spurious,
+            probes,
+            segments_in,
+            repeated_in,
+            beyond_in,
+            malformed,
+        } = other;
+        self.bytes_out += bytes_out;
+        self.bytes_in += bytes_in;
+        self.datagrams_out += datagrams_out;
+        self.acks_out += acks_out;
+        self.repeated_out += repeated_out;
+        self.lost += lost;
+        self.spurious += spurious;
+        self.probes += probes;
+        self.segments_in += segments_in;
+        self.repeated_in += repeated_in;
+        self.beyond_in += beyond_in;
+        self.malformed += malformed;
+    }
+}

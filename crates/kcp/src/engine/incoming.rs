@@ -1,0 +1,267 @@
+//! The receiving half: segments in any order, a stream or messages in the right one, and what has
+//! to be acknowledged.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{Millis, Sn};
+
+/// Bytes that a buffer for received bytes has at least, so that segments share one.
+const CHUNK: usize = 8 << 10;
+
+/// A segment whose predecessors have arrived and that was not read yet.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    length: usize,
+    fragments: u8,
+}
+
+/// A segment that arrived before an earlier one.
+#[derive(Debug)]
+struct Early {
+    payload: Bytes,
+    fragments: u8,
+}
+
+/// How often the acknowledgement of an early segment is sent again, with later ones. It is told once
+/// only, unlike `una`: where it is lost, the segment is sent again for nothing.
+const REPEATS: u8 = 2;
+
+/// An acknowledgement to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ack {
+    pub(super) sn: Sn,
+    pub(super) timestamp: Millis,
+}
+
+#[derive(Debug)]
+pub(super) struct Incoming {
+    window: u16,
+    is_stream: bool,
+    /// The next segment of the stream (`rcv_nxt`).
+    next: Sn,
+    /// Slot `n` is for segment `next + n`. The first slot is empty
+    /// unless the reader has left no room.
+    early: VecDeque<Option<Early>>,
+    /// Bytes of segments in order, which were not read yet.
+    ready: BytesMut,
+    pieces: VecDeque<Piece>,
+    /// Pieces that end a message.
+    messages: usize,
+    acks: VecDeque<Ack>,
+    /// Acknowledgements of early segments that were sent, and how often they are sent again.
+    told: VecDeque<(Ack, u8)>,
+    /// The acknowledgements have to leave by then.
+    due: Option<Instant>,
+    /// Segments since the last acknowledgement left.
+    unacknowledged: u32,
+    /// The window was closed, and the peer has to be told that it is open.
+    tells_window: bool,
+}
+
+impl Incoming {
+    pub(super) fn new(window: u16, is_stream: bool) -> Self {
+        Self {
+            window,
+            is_stream,
+            next: Sn(0),
+            early: VecDeque::new(),
+            ready: BytesMut::new(),
+            pieces: VecDeque::new(),
+            messages: 0,
+            acks: VecDeque::new(),
+            told: VecDeque::new(),
+            due: None,
+            unacknowledged: 0,
+            tells_window: false,
+        }
+    }
+
+    /// All segments before this number have arrived (`una`).
+    pub(super) const fn next(&self) -> Sn {
+        self.next
+    }
+
+    /// Segments for which there is room, as it is told to the peer.
+    pub(super) fn room(&self) -> u16 {
+        let unread = u16::try_from(self.pieces.len()).unwrap_or(u16::MAX);
+        self.window.saturating_sub(unread)
+    }
+
+    /// A PUSH has arrived. `delay` is how long its acknowledgement may wait.
+    pub(super) fn push(
+        &mut self,
+        now: Instant,
+        (sn, timestamp): (Sn, Millis),
+        fragments: u8,
+        payload: &[u8],
+        delay: Duration,
+    ) -> Arrival {
+        let ahead = sn.since(self.next);
+        // What is beyond the window is not acknowledged, so that the peer sends it again.
+        if ahead >= i32::from(self.window) {
+            return Arrival::Beyond;
+        }
+        // A peer that repeats a segment without end fills no queue: `una` acknowledges the rest.
+        if self.acks.len() < usize::from(self.window) * 2 {
+            self.acks.push_back(Ack { sn, timestamp });
+        }
+        self.unacknowledged += 1;
+        let Ok(slot) = usize::try_from(ahead) else {
+            self.acknowledge_by(now);
+            return Arrival::Again;
+        };
+        if slot == 0 && self.room() > 0 {
+            self.take(payload, fragments);
+            let closed_a_gap = !self.early.is_empty();
+            self.early.pop_front();
+            self.take_early();
+            // Every second segment is acknowledged at once, as TCP does (RFC 5681 section 4.2), and
+            // the repair of a gap.
+            let delay =
+                if self.unacknowledged >= 2 || closed_a_gap { Duration::ZERO } else { delay };
+            self.acknowledge_by(now + delay);
+            return Arrival::New;
+        }
+        // A gap is told at once, so that the peer repairs it.
+        self.acknowledge_by(now);
+        if self.early.len() <= slot {
+            self.early.resize_with(slot + 1, || None);
+        }
+        match self.early.get_mut(slot) {
+            Some(empty @ None) => {
+                *empty = Some(Early { payload: Bytes::copy_from_slice(payload), fragments });
+                Arrival::New
+            }
+            _ => Arrival::Again,
+        }
+    }
+
+    fn acknowledge_by(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    /// Moves the next segment of the stream to those that can be read.
+    fn take(&mut self, payload: &[u8], fragments: u8) {
+        if self.ready.capacity() - self.ready.len() < payload.len() {
+            self.ready.reserve(CHUNK.max(payload.len()));
+        }
+        self.ready.extend_from_slice(payload);
+        self.pieces.push_back(Piece { length: payload.len(), fragments });
+        self.messages += usize::from(fragments == 0);
+        self.next = self.next.plus(1);
+    }
+
+    /// Moves what has waited for the segments before it.
+    fn take_early(&mut self) {
+        while self.room() > 0 {
+            let Some(Some(early)) = self.early.front_mut().map(Option::take) else { break };
+            self.early.pop_front();
+            self.take(&early.payload, early.fragments);
+        }
+        if self.early.iter().all(Option::is_none) {
+            self.early.clear();
+        }
+    }
+
+    /// The next bytes of the stream, at most `most`, or the next message, however long it is.
+    /// `None` where there is none.
+    pub(super) fn read(&mut self, most: usize) -> Option<Bytes> {
+        let was_closed = self.room() == 0;
+        let length = if self.is_stream { self.of_stream(most) } else { self.of_message() }?;
+        let bytes = self.ready.split_to(length).freeze();
+        if self.early.front().is_some_and(Option::is_some) {
+            self.take_early();
+        }
+        self.tells_window |= was_closed && self.room() > 0;
+        Some(bytes)
+    }
+
+    fn of_stream(&mut self, most: usize) -> Option<usize> {
+        let length = self.ready.len().min(most);
+        let mut left = length;
+        while let Some(piece) = self.pieces.front_mut() {
+            if piece.length > left {
+                piece.length -= left;
+                break;
+            }
+            left -= piece.length;
+            self.pieces.pop_front();
+        }
+        (length > 0).then_some(length)
+    }
+
+    fn of_message(&mut self) -> Option<usize> {
+        self.messages = self.messages.checked_sub(1)?;
+        let mut length = 0;
+        while let Some(piece) = self.pieces.pop_front() {
+            length += piece.length;
+            if piece.fragments == 0 {
+                break;
+            }
+        }
+        Some(length)
+    }
+
+    /// The time by which acknowledgements have to leave.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The next acknowledgement that the peer needs; `una` tells the rest. The last of a batch is
+    /// always sent, for its timestamp.
+    pub(super) fn pop_ack(&mut self) -> Option<Ack> {
+        while let Some(ack) = self.acks.pop_front() {
+            if !ack.sn.is_before(self.next) || self.acks.is_empty() {
+                if self.acks.is_empty() {
+                    self.due = None;
+                    self.unacknowledged = 0;
+                }
+                if !ack.sn.is_before(self.next) && self.told.len() < usize::from(self.window) {
+                    self.told.push_back((ack, REPEATS));
+                }
+                return Some(ack);
+            }
+        }
+        None
+    }
+
+    /// How many acknowledgements [`pop_told`](Self::pop_told) has for a datagram.
+    pub(super) fn told(&mut self) -> usize {
+        while self.told.front().is_some_and(|(ack, _)| ack.sn.is_before(self.next)) {
+            self.told.pop_front();
+        }
+        self.told.len()
+    }
+
+    /// An acknowledgement that was sent and is sent again; `una` does not cover it yet.
+    pub(super) fn pop_told(&mut self) -> Option<Ack> {
+        let (ack, left) = self.told.pop_front()?;
+        if left > 1 {
+            self.told.push_back((ack, left - 1));
+        }
+        Some(ack)
+    }
+
+    /// Whether the peer has to be told that there is room again; it is told once.
+    pub(super) fn tells_window(&mut self) -> bool {
+        std::mem::take(&mut self.tells_window)
+    }
+
+    /// The peer has asked for the window.
+    pub(super) const fn tell_window(&mut self) {
+        self.tells_window = true;
+    }
+}
+
+/// What a PUSH was good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    New,
+    /// It had arrived before.
+    Again,
+    /// There is no room for it.
+    Beyond,
+}

@@ -1,0 +1,603 @@
+//! The engine: a reliable stream, or messages, over datagrams that get lost, on the wire of kcp-go.
+//!
+//! It is a plain value. Inputs are [`handle_datagram`](Engine::handle_datagram) and
+//! [`handle_timeout`](Engine::handle_timeout), commands are [`write`](Engine::write),
+//! [`send`](Engine::send) and [`read`](Engine::read), outputs are
+//! [`poll_transmit`](Engine::poll_transmit) and [`timeout`](Engine::timeout). The one rule for a
+//! driver: after any input or command, call `poll_transmit` until it returns `None`, then set a
+//! timer to `timeout`.
+//!
+//! It differs from the machine of kcp-go in what a peer cannot see:
+//!
+//! | | kcp-go | here |
+//! |---|---|---|
+//! | an acknowledgement | two scans of all that is under way | constant time: rings by `sn` and by transmission |
+//! | loss | one acknowledgement may repeat a segment, once | by count and by time of what arrived (RACK), repeatedly |
+//! | a lost acknowledgement | the segment is sent again for nothing | acknowledgements behind a gap are told three times |
+//! | tail | a timeout | a probe after a timeout, doubled each time |
+//! | timers | a flush each interval | the next event, none when idle |
+//! | rate | a window as one burst | paced, by [`Control`] |
+//! | a full queue | drops silently | [`write`](Engine::write) takes less |
+
+mod config;
+mod control;
+mod counters;
+mod incoming;
+mod outgoing;
+mod probe;
+mod recovery;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::wire::{Command, HEAD, Head, Malformed, Millis, Segments, Sn};
+
+pub use config::{Config, Control};
+pub use counters::Counters;
+
+use control::{Controller, Pacer};
+use incoming::{Arrival, Incoming};
+use outgoing::{Fresh, Outgoing, Sent, State};
+use probe::WindowProbe;
+use recovery::{Recovery, Transmission};
+
+/// The window of a peer that has not said anything, in segments: what kcp-go assumes.
+const FIRST_WINDOW: u16 = 32;
+
+/// What a datagram is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// It holds no payload, so that FEC need not protect it.
+    Control,
+    /// It holds payload.
+    Data,
+}
+
+/// One end of a conversation.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    /// Timestamps count from here.
+    epoch: Instant,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    recovery: Recovery,
+    controller: Controller,
+    pacer: Pacer,
+    /// Segments that wait to be sent again.
+    lost: VecDeque<Sn>,
+    /// Segments that leave whatever the controller says.
+    probes: VecDeque<Sn>,
+    /// Segments for which the peer has room, behind the last `una`.
+    peer_window: u16,
+    window_probe: WindowProbe,
+    /// When the pacer lets something leave; set while it holds something back.
+    paced: Option<Instant>,
+    /// What was written waits until then.
+    delayed: Option<Instant>,
+    /// When the peer was last heard, or when something was first sent to it after that.
+    heard: Option<Instant>,
+    /// Nothing more to send than what is under way.
+    is_limited: bool,
+    counters: Counters,
+}
+
+impl Engine {
+    /// A new conversation. Both ends begin in the same state.
+    #[must_use]
+    pub fn new(config: Config, now: Instant) -> Self {
+        Self {
+            epoch: now,
+            outgoing: Outgoing::new(config.payload(), config.send_window, config.stream),
+            incoming: Incoming::new(config.receive_window, config.stream),
+            recovery: Recovery::new(config.resend),
+            controller: Controller::new(config.control, now, config.mtu),
+            pacer: Pacer::new(now),
+            lost: VecDeque::new(),
+            probes: VecDeque::new(),
+            peer_window: FIRST_WINDOW,
+            window_probe: WindowProbe::default(),
+            paced: None,
+            delayed: None,
+            heard: None,
+            is_limited: true,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Bytes that [`write`](Self::write) takes now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.outgoing.room()
+    }
+
+    /// Writes bytes to the stream. What there is no room for stays in `bytes`; returns how many were
+    /// taken.
+    pub fn write(&mut self, now: Instant, bytes: &mut Bytes) -> usize {
+        let taken = self.outgoing.write(bytes);
+        if taken > 0 {
+            self.wait_for_company(now);
+        }
+        taken
+    }
+
+    /// Sends a message as a whole. `false`: there is no room, or the message is empty or needs more
+    /// than 255 segments.
+    #[must_use]
+    pub fn send(&mut self, now: Instant, message: Bytes) -> bool {
+        let sent = self.outgoing.message(message);
+        if sent {
+            self.wait_for_company(now);
+        }
+        sent
+    }
+
+    fn wait_for_company(&mut self, now: Instant) {
+        if self.config.write_delay && self.delayed.is_none() {
+            self.delayed = Some(now + self.config.interval);
+        }
+    }
+
+    /// The next bytes of the stream, at most `most`, or the next message, however long it is;
+    /// `None` where none has arrived.
+    pub fn read(&mut self, most: usize) -> Option<Bytes> {
+        self.incoming.read(most)
+    }
+
+    /// Whether all that was written is acknowledged.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        !self.outgoing.has_fresh() && self.outgoing.outstanding() == 0
+    }
+
+    /// Whether the peer has been silent for [`Config::dead_after`] while it owed an answer.
+    #[must_use]
+    pub fn is_dead(&self, now: Instant) -> bool {
+        let owes = self.recovery.in_flight() > 0 || self.outgoing.outstanding() > 0;
+        owes && self.heard.is_some_and(|heard| now >= heard + self.config.dead_after)
+    }
+
+    /// What was sent and received so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The smoothed round trip.
+    #[must_use]
+    pub fn round_trip(&self) -> Duration {
+        self.recovery.rtt.smoothed()
+    }
+
+    /// Bytes under way, heads of segments included.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.recovery.in_flight()
+    }
+
+    fn stamp(&self, now: Instant) -> Millis {
+        let millis = now.saturating_duration_since(self.epoch).as_millis();
+        // Timestamps wrap.
+        Millis((millis & u128::from(u32::MAX)) as u32)
+    }
+
+    /// Reads the segments of a datagram. `is_repaired` says that FEC has rebuilt it: it is late, so
+    /// its window and its timestamps are not taken for news.
+    ///
+    /// # Errors
+    ///
+    /// The datagram is malformed. Segments before the malformed one count.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &[u8],
+        is_repaired: bool,
+    ) -> Result<(), Malformed> {
+        let mut batch = Batch::default();
+        let mut result = Ok(());
+        for segment in Segments::new(self.config.conversation, datagram) {
+            let segment = match segment {
+                Ok(segment) => segment,
+                Err(malformed) => {
+                    self.counters.malformed += 1;
+                    result = Err(malformed);
+                    break;
+                }
+            };
+            self.heard = Some(now);
+            self.counters.segments_in += 1;
+            let head = segment.head;
+            if !is_repaired {
+                self.peer_window = head.window;
+            }
+            if head.command == Command::Ack {
+                // Before `una`, which mostly covers the segment as well: the timestamp tells which
+                // transmission has arrived.
+                self.acknowledge(now, head.sn, head.timestamp, &mut batch);
+            }
+            self.acknowledge_before(now, head.una, &mut batch);
+            match head.command {
+                Command::Push => {
+                    let delay = if self.config.ack_no_delay {
+                        Duration::ZERO
+                    } else {
+                        self.config.interval
+                    };
+                    let what = (head.sn, head.timestamp);
+                    let fragments = head.fragments;
+                    match self.incoming.push(now, what, fragments, segment.payload, delay) {
+                        Arrival::New => self.counters.bytes_in += segment.payload.len() as u64,
+                        Arrival::Again => self.counters.repeated_in += 1,
+                        Arrival::Beyond => self.counters.beyond_in += 1,
+                    }
+                }
+                Command::AskWindow => self.incoming.tell_window(),
+                Command::Ack | Command::TellWindow => {}
+            }
+        }
+        self.end_batch(now, &batch, is_repaired);
+        result
+    }
+
+    /// All segments before `una` have arrived.
+    fn acknowledge_before(&mut self, now: Instant, una: Sn, batch: &mut Batch) {
+        // A peer cannot have what was never sent.
+        if self.outgoing.next().is_before(una) {
+            return;
+        }
+        while let Some((_, sent)) = self.outgoing.pop_before(una) {
+            batch.progress = true;
+            if sent.state == State::Flying
+                && let Some(transmission) =
+                    self.recovery.arrived(sent.transmission, sent.transmissions == 1)
+            {
+                batch.arrived(self, now, sent.transmission, &transmission);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, now: Instant, sn: Sn, timestamp: Millis, batch: &mut Batch) {
+        let Some(sent) = self.outgoing.sent(sn) else { return };
+        let (state, number, times) = (sent.state, sent.transmission, sent.transmissions);
+        if state == State::Done {
+            return;
+        }
+        sent.state = State::Done;
+        sent.payload = Bytes::new();
+        batch.progress = true;
+        if state == State::Lost {
+            // It was only late.
+            self.recovery.reordered();
+            self.counters.spurious += 1;
+        } else {
+            let is_latest =
+                times == 1 || self.recovery.stamp(number).is_some_and(|stamp| stamp == timestamp);
+            if let Some(transmission) = self.recovery.arrived(number, is_latest) {
+                batch.arrived(self, now, number, &transmission);
+                if is_latest {
+                    batch.sample(number, now.saturating_duration_since(transmission.at));
+                } else {
+                    self.recovery.reordered();
+                    self.counters.spurious += 1;
+                }
+            }
+        }
+        self.outgoing.trim();
+    }
+
+    fn end_batch(&mut self, now: Instant, batch: &Batch, is_repaired: bool) {
+        if !batch.progress {
+            return;
+        }
+        if let Some((_, took)) = batch.sample
+            && !is_repaired
+        {
+            self.recovery.rtt.sample(took);
+        }
+        self.recovery.acknowledged();
+        self.find_lost(now);
+        let in_flight = self.recovery.in_flight();
+        self.controller.batch_ends(now, in_flight, self.is_limited, batch.newest);
+    }
+
+    /// Gives up what must be lost.
+    fn find_lost(&mut self, now: Instant) {
+        let mut bytes = 0;
+        let mut newest = 0;
+        while let Some(transmission) = self.recovery.pop_lost(now) {
+            bytes += u64::from(transmission.bytes);
+            newest = self.give_up(transmission).unwrap_or(newest);
+        }
+        if bytes > 0 {
+            let next = self.recovery.next();
+            self.controller.lost(now, bytes, (newest, next));
+        }
+    }
+
+    /// A transmission is lost: its segment has to leave again. Returns the number of the
+    /// transmission.
+    fn give_up(&mut self, transmission: Transmission) -> Option<u64> {
+        let sent = self.outgoing.sent(transmission.sn)?;
+        if sent.state == State::Flying {
+            sent.state = State::Lost;
+            self.lost.push_back(transmission.sn);
+            self.counters.lost += 1;
+        }
+        Some(sent.transmission)
+    }
+
+    /// The time of the next event; `None` while nothing is under way or due.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Instant> {
+        let probe = self.recovery.probe_due(self.config.interval, self.config.least_timeout);
+        let dead = self.heard.filter(|_| probe.is_some()).map(|at| at + self.config.dead_after);
+        [
+            self.incoming.due(),
+            self.recovery.overdue(),
+            probe,
+            dead,
+            self.paced,
+            self.delayed,
+            self.window_probe.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.recovery.overdue()) {
+            self.find_lost(now);
+        }
+        if is_due(self.recovery.probe_due(self.config.interval, self.config.least_timeout)) {
+            self.probe(now);
+        }
+        if is_due(self.delayed) {
+            self.delayed = None;
+        }
+    }
+
+    /// Nothing was heard for a timeout. The oldest and the newest segment leave again: the answer to
+    /// either tells what of the rest is lost.
+    fn probe(&mut self, now: Instant) {
+        self.counters.probes += 1;
+        if self.recovery.probed() {
+            self.controller.path_is_void(now);
+            while let Some(transmission) = self.recovery.pop_any() {
+                self.give_up(transmission);
+            }
+        }
+        if let Some((oldest, newest)) = self.outgoing.ends() {
+            self.probes.clear();
+            self.probes.push_back(oldest);
+            if oldest != newest {
+                self.probes.push_back(newest);
+            }
+        }
+    }
+
+    /// Appends the segments of the next datagram to `buf`; `None` where nothing may leave now, and
+    /// `buf` is as it was. At most [`Config::mtu`] bytes are appended.
+    pub fn poll_transmit(&mut self, now: Instant, buf: &mut Vec<u8>) -> Option<Purpose> {
+        let start = buf.len();
+        let end = start + usize::from(self.config.mtu);
+        self.put_acks(now, buf, end);
+        self.put_windows(now, buf, end);
+        let purpose =
+            if self.put_payload(now, buf, end) { Purpose::Data } else { Purpose::Control };
+        if buf.len() == start {
+            return None;
+        }
+        self.counters.datagrams_out += 1;
+        Some(purpose)
+    }
+
+    fn head(&self, command: Command, timestamp: Millis, sn: Sn) -> Head {
+        Head {
+            conversation: self.config.conversation,
+            command,
+            fragments: 0,
+            window: self.incoming.room(),
+            timestamp,
+            sn,
+            una: self.incoming.next(),
+        }
+    }
+
+    fn put_acks(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize) {
+        if self.incoming.due().is_none_or(|due| due > now) {
+            return;
+        }
+        let again = self.incoming.told();
+        while end - buf.len() >= HEAD
+            && let Some(ack) = self.incoming.pop_ack()
+        {
+            buf.extend_from_slice(&self.head(Command::Ack, ack.timestamp, ack.sn).encode(0));
+            self.counters.acks_out += 1;
+        }
+        for _ in 0..again.min((end - buf.len()) / HEAD) {
+            let Some(ack) = self.incoming.pop_told() else { break };
+            buf.extend_from_slice(&self.head(Command::Ack, ack.timestamp, ack.sn).encode(0));
+        }
+    }
+
+    fn put_windows(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize) {
+        let has_to_send = self.outgoing.has_fresh() || self.outgoing.outstanding() > 0;
+        if end - buf.len() >= HEAD
+            && self.window_probe.asks(now, self.peer_window == 0 && has_to_send)
+        {
+            buf.extend_from_slice(&self.head(Command::AskWindow, Millis(0), Sn(0)).encode(0));
+        }
+        if end - buf.len() >= HEAD && self.incoming.tells_window() {
+            buf.extend_from_slice(&self.head(Command::TellWindow, Millis(0), Sn(0)).encode(0));
+        }
+    }
+
+    /// Appends segments with payload; returns whether there was one.
+    fn put_payload(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize) -> bool {
+        let start = buf.len();
+        self.paced = None;
+        while let Some(sn) = self.probes.front().copied() {
+            match self.outgoing.sent(sn).map(|sent| (sent.state, sent.payload.len())) {
+                Some((State::Flying | State::Lost, length)) => {
+                    if end - buf.len() < HEAD + length {
+                        return buf.len() > start;
+                    }
+                    self.probes.pop_front();
+                    self.repeat(now, sn, buf);
+                }
+                _ => {
+                    self.probes.pop_front();
+                }
+            }
+        }
+        while let Some(sn) = self.lost.front().copied() {
+            match self.outgoing.sent(sn).map(|sent| (sent.state, sent.payload.len())) {
+                Some((State::Lost, length)) => {
+                    if end - buf.len() < HEAD + length || !self.may_send(now, length) {
+                        return buf.len() > start;
+                    }
+                    self.lost.pop_front();
+                    self.repeat(now, sn, buf);
+                }
+                _ => {
+                    self.lost.pop_front();
+                }
+            }
+        }
+        self.put_fresh(now, buf, end);
+        buf.len() > start
+    }
+
+    /// Appends segments that were never sent.
+    fn put_fresh(&mut self, now: Instant, buf: &mut Vec<u8>, end: usize) {
+        if self.delayed.is_some_and(|at| at > now) {
+            return;
+        }
+        loop {
+            let Some(length) = self.outgoing.next_length() else {
+                self.is_limited = true;
+                return;
+            };
+            let window = usize::from(self.peer_window.min(self.config.send_window));
+            if self.outgoing.outstanding() >= window {
+                self.is_limited = true;
+                return;
+            }
+            if end - buf.len() < HEAD + length || !self.may_send(now, length) {
+                return;
+            }
+            let Some(Fresh { payload, fragments }) = self.outgoing.pop_fresh() else { return };
+            let sn = self.outgoing.next();
+            self.counters.bytes_out += payload.len() as u64;
+            let transmission = self.put(now, sn, fragments, &payload, buf);
+            self.outgoing.push_sent(Sent {
+                payload,
+                fragments,
+                transmission,
+                transmissions: 1,
+                state: State::Flying,
+            });
+        }
+    }
+
+    /// Sends an outstanding segment again.
+    fn repeat(&mut self, now: Instant, sn: Sn, buf: &mut Vec<u8>) {
+        let Some(sent) = self.outgoing.sent(sn) else { return };
+        let (payload, fragments) = (sent.payload.clone(), sent.fragments);
+        let (before, state) = (sent.transmission, sent.state);
+        if state == State::Flying {
+            // Of two copies under way only the later one counts.
+            self.recovery.withdraw(before);
+        }
+        self.counters.repeated_out += 1;
+        let transmission = self.put(now, sn, fragments, &payload, buf);
+        if let Some(sent) = self.outgoing.sent(sn) {
+            sent.transmission = transmission;
+            sent.transmissions += 1;
+            sent.state = State::Flying;
+        }
+    }
+
+    /// Appends a segment; returns the number of the transmission.
+    fn put(
+        &mut self,
+        now: Instant,
+        sn: Sn,
+        fragments: u8,
+        payload: &[u8],
+        buf: &mut Vec<u8>,
+    ) -> u64 {
+        let stamp = self.stamp(now);
+        let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let head = Head { fragments, ..self.head(Command::Push, stamp, sn) };
+        buf.extend_from_slice(&head.encode(length));
+        buf.extend_from_slice(payload);
+        let bytes = length.saturating_add(HEAD as u32);
+        if self.recovery.in_flight() == 0 {
+            self.heard = Some(self.heard.map_or(now, |heard| heard.max(now)));
+        }
+        let number = self.recovery.sent(now, sn, stamp, bytes, self.is_limited);
+        self.controller.sent(now, u64::from(bytes), number);
+        self.pacer.sent(u64::from(bytes));
+        number
+    }
+
+    /// Whether controller and pacer let a segment with `length` bytes leave.
+    fn may_send(&mut self, now: Instant, length: usize) -> bool {
+        let bytes = (HEAD + length) as u64;
+        let round_trip = self.recovery.rtt.smoothed();
+        self.is_limited = false;
+        if self.recovery.in_flight() + bytes > self.controller.window(round_trip)
+            && self.recovery.in_flight() > 0
+        {
+            return false;
+        }
+        self.paced = self.pacer.wait(now, bytes, &self.controller, round_trip);
+        self.paced.is_none()
+    }
+}
+
+/// What the acknowledgements of a datagram say together.
+#[derive(Debug, Default)]
+struct Batch {
+    progress: bool,
+    /// The newest transmission that arrived.
+    newest: Option<u64>,
+    /// The round trip of the newest transmission of which it is known. The acknowledgement of the
+    /// newest one has waited the shortest time at the peer.
+    sample: Option<(u64, Duration)>,
+}
+
+impl Batch {
+    /// What the controller learns. Of an earlier copy the time when it left is not known any more,
+    /// and that of the later one would make the path look short.
+    fn arrived(
+        &mut self,
+        engine: &mut Engine,
+        now: Instant,
+        number: u64,
+        transmission: &Transmission,
+    ) {
+        if !transmission.is_certain {
+            return;
+        }
+        self.newest = self.newest.max(Some(number));
+        let round_trip = engine.recovery.rtt.smoothed();
+        let Transmission { at, bytes, is_limited, .. } = *transmission;
+        engine.controller.arrived(now, (at, u64::from(bytes), is_limited), round_trip);
+    }
+
+    fn sample(&mut self, number: u64, took: Duration) {
+        if self.sample.is_none_or(|(newest, _)| newest < number) {
+            self.sample = Some((number, took));
+        }
+    }
+}

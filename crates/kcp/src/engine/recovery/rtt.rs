@@ -1,0 +1,54 @@
+//! The round trip, smoothed (RFC 6298), in microseconds where kcp-go has milliseconds.
+
+use std::time::Duration;
+
+/// The round trip before the first sample: kcp-go's first timeout.
+const FIRST: Duration = Duration::from_millis(200);
+
+/// Longest timeout.
+const TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    latest: Duration,
+}
+
+impl Rtt {
+    pub(crate) const fn new() -> Self {
+        Self { smoothed: None, variation: Duration::from_millis(100), latest: FIRST }
+    }
+
+    pub(crate) fn sample(&mut self, took: Duration) {
+        self.latest = took;
+        self.smoothed = Some(match self.smoothed {
+            None => {
+                self.variation = took / 2;
+                took
+            }
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(took)) / 4;
+                (smoothed * 7 + took) / 8
+            }
+        });
+    }
+
+    /// The smoothed round trip.
+    pub(crate) fn smoothed(&self) -> Duration {
+        self.smoothed.unwrap_or(FIRST)
+    }
+
+    /// The greater of the smoothed and of the latest round trip: how long to wait for a segment that
+    /// others overtook (RFC 9002 section 6.1.2).
+    pub(crate) fn longer(&self) -> Duration {
+        self.smoothed().max(self.latest)
+    }
+
+    /// How long to wait for an acknowledgement: kcp-go's formula. `interval` is how long the peer
+    /// may wait with it.
+    pub(crate) fn timeout(&self, interval: Duration, least: Duration) -> Duration {
+        let wait = self.smoothed() + (self.variation * 4).max(interval);
+        wait.clamp(least, TIMEOUT_MAX)
+    }
+}
