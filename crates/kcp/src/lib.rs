@@ -6,6 +6,8 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`classic`] | the state machine of kcp-go, bug for bug |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
+pub mod classic;
 pub mod wire;
