@@ -10,4 +10,6 @@
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
 pub mod classic;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod wire;
