@@ -1,6 +1,8 @@
 //! Whole sessions of two classic ends over an emulated path in virtual time: every byte arrives,
 //! once and in its order, whatever the path does.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it cannot go on")]
+
 use std::time::{Duration, Instant};
 
 use kcp::classic::{Classic, Config, Flush, Packet};
