@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kcp::classic::{Classic, Config, Flush, Packet};
-use kcp::wire::{Command, Conversation, Millis, Segments};
+use kcp::wire::{Command, Content, Conversation, Millis, Segments, oob_head};
 
 use crate::drive::{End, Line, Transfer, summary};
 use crate::path;
@@ -34,6 +34,9 @@ struct ClassicEnd {
     conversation: Conversation,
     /// How often the peer asked for the window.
     questions: u32,
+    /// Datagrams beside the session that are to be sent, and those that came.
+    to_send: Vec<Vec<u8>>,
+    out_of_band: Vec<Vec<u8>>,
 }
 
 impl ClassicEnd {
@@ -44,6 +47,8 @@ impl ClassicEnd {
             next_flush: Duration::ZERO,
             conversation: config.conversation,
             questions: 0,
+            to_send: Vec::new(),
+            out_of_band: Vec::new(),
         }
     }
 }
@@ -54,14 +59,24 @@ fn clock(now: Duration) -> Millis {
 
 impl End for ClassicEnd {
     fn input(&mut self, now: Duration, datagram: &[u8], sink: &mut dyn FnMut(&[u8])) {
-        let (now, ack_no_delay) = (clock(now), self.ack_no_delay);
-        for segment in Segments::new(self.conversation, datagram).map(Result::unwrap) {
+        let segments = match Content::of(datagram).unwrap() {
+            Content::Segments(segments) | Content::Data { segments, .. } => segments,
+            // Without parity the session repairs losses by itself.
+            Content::Parity { .. } => return,
+            Content::OutOfBand { conversation, payload } => {
+                assert_eq!(conversation, self.conversation);
+                return self.out_of_band.push(payload.to_vec());
+            }
+        };
+        for segment in Segments::new(self.conversation, segments).map(Result::unwrap) {
             self.questions += u32::from(segment.head.command == Command::AskWindow);
         }
-        self.session.input(now, Packet::Regular, ack_no_delay, datagram, sink).unwrap();
+        let (now, ack_no_delay) = (clock(now), self.ack_no_delay);
+        self.session.input(now, Packet::Regular, ack_no_delay, segments, sink).unwrap();
     }
 
     fn turn(&mut self, now: Duration, sink: &mut dyn FnMut(&[u8])) -> Duration {
+        self.to_send.drain(..).for_each(|datagram| sink(&datagram));
         if now >= self.next_flush {
             let next = self.session.flush(clock(now), Flush::Full, sink);
             self.next_flush = now + Duration::from_millis(next.into());
@@ -160,12 +175,37 @@ fn a_stock_peer_asks_for_a_window_that_closed() {
 #[test]
 fn a_peer_that_listens_anew_takes_a_new_session() {
     let (mut peer, port) = Peer::serve(&["-receive", "50000"]);
-    for conversation in [7, 8] {
+    for (conversation, shards) in [(7, (0, 0)), (8, (10, 3)), (9, (3, 2))] {
+        peer.listen(shards.0, shards.1);
         let transfer = Transfer::new(50_000, 0);
         let config = Config { conversation: Conversation(conversation), ..QUICK };
         let mut line = Line::to(port, path(0.0), 4);
         transfer.run(&mut ClassicEnd::new(config), &mut line);
         assert_eq!(peer.next("received"), transfer.expected());
-        peer.listen(0, 0);
     }
+}
+
+#[test]
+fn a_stock_peer_with_fec_takes_segments_without_it() {
+    for shards in [["10", "3"], ["3", "2"], ["1", "1"]] {
+        let flags = ["-datashard", shards[0], "-parityshard", shards[1]];
+        dial(QUICK, &flags, 0.05, 300_000);
+    }
+}
+
+#[test]
+fn a_datagram_out_of_band_comes_back() {
+    let flags = ["-echo", "-oob", "-receive", "60000", "-datashard", "10", "-parityshard", "3"];
+    let (peer, port) = Peer::serve(&flags);
+    let mut line = Line::to(port, path(0.0), 5);
+    let mut end = ClassicEnd::new(QUICK);
+    // Before its first echo the peer may not be ready for datagrams out of band.
+    let mut came = Transfer::new(10_000, 10_000).run(&mut end, &mut line);
+    let payload = b"beside the stream";
+    let head = oob_head(CONVERSATION, payload.len()).unwrap();
+    end.to_send = vec![[&head[..], payload].concat()];
+    came.extend(Transfer::new(50_000, 50_000).run(&mut end, &mut line));
+    assert_eq!(summary(&came), peer.next("received"));
+    assert!(!end.out_of_band.is_empty(), "nothing came back");
+    assert!(end.out_of_band.iter().all(|came| came == payload), "{:?}", end.out_of_band);
 }
