@@ -6,8 +6,12 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`classic`] | the state machine of kcp-go, bug for bug |
 //! | [`engine`] | the reliable stream: windows, acknowledgements, loss, congestion control, timers |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
+pub mod classic;
 pub mod engine;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod wire;

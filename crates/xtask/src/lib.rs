@@ -5,13 +5,14 @@
 //! |---|---|
 //! | `child` | programs that run to their end; counts of passed tests |
 //! | `site` | the checkout, the build folder, the binaries under test |
-//! | `packages`, `python` | software that Debian and PyPI provide |
+//! | `packages`, `python`, `go` | software that Debian, PyPI and the Go module proxy provide |
 //! | `options` | `--name VALUE` on a command line |
 //! | `verdict` | how a step ends |
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a console program")]
 #![allow(clippy::missing_errors_doc, reason = "the errors are texts for a person")]
 
 pub mod child;
+pub mod go;
 pub mod options;
 pub mod packages;
 pub mod python;

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result};
 
 use super::list::{DEBIANS, Peer, Source};
 use super::record::Record;
-use xtask::child::{capture, cargo, find};
-use xtask::packages;
+use xtask::child::{capture, cargo};
+use xtask::{go, packages};
 
 /// The interval of progress lines on a terminal, and in a log.
 const TELL: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) fn install(peer: &Peer, folder: &Path) -> Result<Record> {
             command
         }
         Source::Go { package, modules, sums } => {
-            let go = match go() {
+            let go = match go::compiler() {
                 Ok(go) => go,
                 Err(reason) => return Ok(Record::refused(peer.version, &reason)),
             };
@@ -97,15 +97,6 @@ fn go_mod(modules: &[&str], version: &str) -> String {
     let lines = modules.iter().map(|module| format!("require {module} {version}\n"));
     // The oldest language version that chooses dependencies as today's does.
     ["module peer\n\ngo 1.21\n\n".to_owned()].into_iter().chain(lines).collect()
-}
-
-/// The Go compiler. Debian's package is installed if there is none.
-fn go() -> Result<PathBuf, String> {
-    if let Some(go) = find("go") {
-        return Ok(go);
-    }
-    let hindered = packages::add(&["golang-go"]).unwrap_or_else(|e| Some(format!("{e:#}")));
-    find("go").ok_or_else(|| hindered.unwrap_or_else(|| "there is no Go compiler".to_owned()))
 }
 
 fn debian(package: &str) -> Record {

@@ -19,7 +19,7 @@ use crate::walls;
 use xtask::child::{Tally, capture, cargo, find, run, run_tests};
 use xtask::site::Site;
 use xtask::verdict::Verdict;
-use xtask::{packages, python};
+use xtask::{go, packages, python};
 
 const fn step(
     name: &'static str,
@@ -44,6 +44,7 @@ pub(super) const STEPS: &[Step] = &[
     step("pure", "the pure crates build where there is no operating system", pure),
     step("unit", "unit, simulation, conformance tests; fuzz corpora replayed", unit),
     step("interop", "quic:// and another implementation of QUIC understand each other", interop),
+    step("kcp-interop", "the machine of kcp:// and kcp-go understand each other", kcp_interop),
     step("units", "systemd finds nothing to say about the units", units),
     step("e2e", "the optimised binary against real software", e2e),
     step(
@@ -116,6 +117,9 @@ const E2E: &str = "tunnel/e2e";
 /// The test program that needs another implementation of QUIC.
 const INTEROP: &str = "transport-quic/interop";
 
+/// The test program that needs a peer on kcp-go.
+const KCP_INTEROP: &str = "kcp/interop";
+
 /// All test programs of the workspace, with every feature. Programs that tests start are built
 /// beside them.
 fn test_programs(site: &Site) -> Result<Vec<Program>> {
@@ -124,7 +128,8 @@ fn test_programs(site: &Site) -> Result<Vec<Program>> {
 
 fn unit(site: &Site, _: Lengths) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let wanted: Vec<_> = built.iter().filter(|p| ![E2E, INTEROP].contains(&&*p.name)).collect();
+    let apart = [E2E, INTEROP, KCP_INTEROP];
+    let wanted: Vec<_> = built.iter().filter(|p| !apart.contains(&&*p.name)).collect();
     let mut tests = programs::run(&wanted, cores())?;
     let documented = ["test", "--doc", "--workspace", "--all-features"];
     tests += run_tests(&mut cargo(&site.root, &documented))?;
@@ -141,11 +146,27 @@ fn interop(site: &Site, _: Lengths) -> Result<Verdict> {
     let Some(bin) = python::with(&site.target.join("tools/quic"), &[QUIC_PEER])? else {
         return Ok(Verdict::Skipped(format!("{QUIC_PEER} cannot be had (pip)")));
     };
+    against_peer(site, INTEROP, "QUIC_PEER_PYTHON", &bin.join("python"))
+}
+
+/// The folder of the peer's source. Its `go.mod` names the version of kcp-go.
+const KCP_PEER: &str = "crates/kcp/tests/peer";
+
+fn kcp_interop(site: &Site, _: Lengths) -> Result<Verdict> {
+    let peer = site.target.join("tools/kcp-peer");
+    if let Some(reason) = go::build(&site.root.join(KCP_PEER), &peer)? {
+        return Ok(Verdict::Skipped(reason));
+    }
+    against_peer(site, KCP_INTEROP, "KCP_PEER", &peer)
+}
+
+/// Runs a test program that finds another implementation by a variable of the environment.
+fn against_peer(site: &Site, name: &str, variable: &str, peer: &Path) -> Result<Verdict> {
     let built = test_programs(site)?;
-    let program = named(&built, INTEROP)?;
+    let program = named(&built, name)?;
     let mut tests = Command::new(&program.executable);
     tests.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
-    let tests = run_tests(tests.env("QUIC_PEER_PYTHON", bin.join("python")))?;
+    let tests = run_tests(tests.env(variable, peer))?;
     ensure!(tests.passed > 0, "no test against another implementation");
     Ok(Verdict::Passed(tests))
 }
