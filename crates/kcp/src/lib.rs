@@ -6,6 +6,8 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
+pub mod fec;
 pub mod wire;
