@@ -6,8 +6,10 @@
 //!
 //! | module | content |
 //! |---|---|
+//! | [`envelope`] | encryption as kcp-go lays it out; the algorithms are outside, behind traits |
 //! | [`fec`] | parity shards as kcp-go makes them, and what is rebuilt of them |
 //! | [`wire`] | the layouts of segments, shards and out-of-band datagrams; arithmetic of sequence numbers |
 
+pub mod envelope;
 pub mod fec;
 pub mod wire;

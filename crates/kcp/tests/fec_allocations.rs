@@ -1,5 +1,7 @@
 //! Encoder and decoder do not allocate once their buffers have grown.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::time::Instant;
 
 use kcp::fec::{Decoder, Encoder, Ratio, Settings, Shard};

@@ -1,6 +1,8 @@
 //! Encoder and decoder against an oracle: the definitions of kcp-go's code and of its groups, as
 //! plainly as they can be written, with a matrix that is inverted.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

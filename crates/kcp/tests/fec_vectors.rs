@@ -1,5 +1,7 @@
 //! Encoder, decoder, auto-tune and matrices against vectors that kcp-go printed, bit for bit.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::time::{Duration, Instant};
 
 use kcp::fec::{Decoder, Encoder, LONGEST_PAUSE, Ratio, Settings, Shard, Tuner};
