@@ -15,6 +15,8 @@
 //! datagram that is sent again, and the key of kcp-go serves both directions, all sessions, forever.
 
 mod crc;
+#[doc(hidden)]
+pub mod fuzz;
 mod legacy;
 mod opener;
 mod sealed;

@@ -13,8 +13,8 @@ use gf256::{inverse, multiply};
 /// the field has room for 256 in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ratio {
-    data: u8,
-    parity: u8,
+    pub(super) data: u8,
+    pub(super) parity: u8,
 }
 
 impl Ratio {

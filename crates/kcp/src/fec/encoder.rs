@@ -136,6 +136,16 @@ impl Encoder {
         if self.opened.is_some() { self.settings.ratio.data().saturating_sub(position) } else { 0 }
     }
 
+    /// The bytes of all datagrams that closing the open group takes, fillers and parity, where each
+    /// datagram has `overhead` bytes around its shard. `None` while no group is open, and where the
+    /// group gets no parity.
+    #[must_use]
+    pub fn cost_of_closing(&self, overhead: usize) -> Option<usize> {
+        let parity = self.made * (PARITY_HEAD + self.length + overhead);
+        let fillers = self.missing() * (FILLER + overhead);
+        (self.opened.is_some() && self.made > 0).then_some(fillers + parity)
+    }
+
     /// Takes the segments of a datagram, and returns the head to put in front of them.
     ///
     /// # Errors
